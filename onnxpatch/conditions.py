@@ -1,0 +1,66 @@
+"""When a patch applies, as data: library and torch versions, exporter, opset."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from importlib import metadata
+
+import torch
+from packaging.requirements import Requirement  # comes with onnxscript
+
+from onnxpatch.settings import EXPORTERS, Exporter, Settings
+
+
+@functools.cache
+def installed_version(distribution: str) -> str | None:
+    """The version of an installed distribution, or None; torch answers for itself, since its local builds differ."""
+    if distribution == "torch":
+        return str(torch.__version__)
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Conditions of one patch; `refusal` turns them into the reason shown in the plan.
+
+    requires: PEP 508 requirement strings, all of which must hold ("einops>=0.7", "torch>=2.8").
+    exporters: the exporters that the patch serves.
+    opset: lowest and highest ONNX opset, inclusive; None leaves that end open.
+    """
+
+    requires: tuple[str, ...] = ()
+    exporters: tuple[Exporter, ...] = EXPORTERS
+    opset: tuple[int | None, int | None] = (None, None)
+
+    def refusal(self, settings: Settings) -> str | None:
+        """The first reason why the patch does not apply under `settings`, or None if it does."""
+        return self._version_refusal() or self._exporter_refusal(settings) or self._opset_refusal(settings)
+
+    def _version_refusal(self) -> str | None:
+        for text in self.requires:
+            requirement = Requirement(text)
+            version = installed_version(requirement.name)
+            if version is None:
+                return f"needs {text}, which is not installed"
+            if not requirement.specifier.contains(version, prereleases=True):
+                return f"needs {text}, found {version}"
+        return None
+
+    def _exporter_refusal(self, settings: Settings) -> str | None:
+        if settings.exporter is None or settings.exporter in self.exporters:
+            return None
+        return f"serves {', '.join(self.exporters)}, not exporter={settings.exporter!r}"
+
+    def _opset_refusal(self, settings: Settings) -> str | None:
+        lowest, highest = self.opset
+        if settings.opset is None:
+            return None
+        if lowest is not None and settings.opset < lowest:
+            return f"needs opset {lowest} or later, not {settings.opset}"
+        if highest is not None and settings.opset > highest:
+            return f"holds up to opset {highest}, not {settings.opset}"
+        return None

@@ -1,0 +1,160 @@
+"""Patching a model in place, and taking the patches out again: `patch_model` and `patched`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType, TracebackType
+from typing import Any
+
+import torch
+
+from onnxpatch import scope as scopes
+from onnxpatch.plan import Plan, Swap, plan
+from onnxpatch.registry import REGISTRY, Patch, Registry
+from onnxpatch.scope import Scope
+from onnxpatch.settings import Exporter, Settings
+from onnxpatch.swap import UndoLog, mixins_of
+
+
+def make_settings(
+    exporter: Exporter | None = None,
+    opset: int | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    branches: bool = False,
+    **options: Any,
+) -> Settings:
+    """Settings from the keywords of `patched`; an `image_size` of one number is a square."""
+    if isinstance(image_size, int):
+        image_size = (image_size, image_size)
+    return Settings(exporter, opset, image_size, branches, MappingProxyType(dict(options)))
+
+
+class Patched:
+    """A patched model: `.model`, `.plan`, `.scope`, `.restore()`; as a context manager it restores on leaving."""
+
+    def __init__(self, made: Plan, example: tuple[tuple[Any, ...], dict[str, Any]] | None = None) -> None:
+        self.model = made.model
+        self.plan = made
+        self.example = example
+        self.scope = Scope(made.settings, made.paths)
+        self._log = UndoLog()
+
+    def apply(self) -> Patched:
+        """Apply the whole plan, or none of it."""
+        try:
+            for swap in self.plan.swaps:
+                _apply(swap, self._log)
+            for module in self.plan.kept:
+                self._log.specialise(module, _OptedOut)
+            if self.plan.settings.branches:
+                from onnxpatch import branches  # type: ignore[attr-defined]  # loaded only when asked for
+
+                branches.install(self.model, self.plan.settings, self._log, self.example)
+            self._open_scope()
+        except BaseException:
+            self._log.undo()
+            raise
+        return self
+
+    def restore(self) -> None:
+        """Take everything out again: the model is as it was. A second call does nothing."""
+        self._log.undo()
+
+    def __enter__(self) -> Patched:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.restore()
+
+    def _open_scope(self) -> None:
+        watched = _watched(self.model)
+        functions = [(patch, found) for patch, found in self.plan.functions if patch.name not in watched]
+        if not functions and not self.plan.swaps and not self.plan.settings.branches:
+            return
+        self.scope.watch(self.model, functions, self.plan.classes)
+        self._log.specialise(self.model, _root_mixin(self.scope))
+
+
+def patch_model(
+    model: torch.nn.Module,
+    *,
+    only: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    registry: Registry = REGISTRY,
+    example: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
+    **options: Any,
+) -> Patched:
+    """Patch `model` in place. Patching what is patched already does nothing.
+
+    only, exclude: names of patches or paths of modules (`*` allowed); a path stands for all under it.
+    exporter: "dynamo", "trace" or "script", if known; opset: the opset to come, if known.
+    image_size: (height, width) in pixels; position tables become constants for that size.
+    branches: fork Python branches on tensor values; example: (args, kwargs) to find them with.
+
+    Returns a `Patched`: `.plan`, `.restore()`. No weight is copied. If any swap fails, none is left.
+    Raises UnknownPatchError, UnknownExporterError, ScriptedModelError; the model is untouched then.
+    """
+    made = plan(model, only=only, exclude=exclude, registry=registry, settings=make_settings(**options))
+    return Patched(made, example).apply()
+
+
+class patched:  # named like the function it stands for: `with onnxpatch.patched(model):`
+    """`patch_model` as a context manager: patches on entering, restores on leaving, also by an exception."""
+
+    def __init__(self, model: torch.nn.Module, **options: Any) -> None:
+        self._model = model
+        self._options = options
+        self._entered: list[Patched] = []
+
+    def __enter__(self) -> Patched:
+        self._entered.append(patch_model(self._model, **self._options))
+        return self._entered[-1]
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._entered.pop().restore()
+
+
+class _OptedOut:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with scopes.suspended():
+            return super().__call__(*args, **kwargs)  # type: ignore[misc]
+
+
+def _root_mixin(scope: Scope) -> type:
+    class Root:
+        onnxpatch_scope = scope
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            with scope.entered():
+                return super().__call__(*args, **kwargs)  # type: ignore[misc]
+
+    return Root
+
+
+def _watched(model: torch.nn.Module) -> set[str]:
+    held = [vars(mixin).get("onnxpatch_scope") for mixin in mixins_of(type(model))]
+    return {name for scope in held if scope is not None for name in scope.watched}
+
+
+def _apply(swap: Swap, log: UndoLog) -> None:
+    if swap.patch.kind == "replacement":
+        _become(swap.module, swap.patch, log)
+        return
+    for name, value in swap.attributes.items():
+        log.set_attr(swap.module, name, value)
+    log.specialise(swap.module, swap.patch.stand_in)
+
+
+def _become(module: torch.nn.Module, patch: Patch, log: UndoLog) -> None:
+    """The module takes on class and contents of the new one; its identity stays, so root, lists and aliases follow."""
+    new = patch.stand_in(module)
+    before, cls = vars(module), type(module)
+    hooks = {name: value for name, value in before.items() if "_hooks" in name}
+
+    def undo() -> None:
+        module.__dict__, module.__class__ = before, cls
+
+    log.call(undo)
+    new.train(module.training)
+    module.__dict__ = {**vars(new), **hooks}
+    module.__class__ = type(new)

@@ -1,0 +1,31 @@
+"""Every error the kit raises: each names the module path, what was found and what to do."""
+
+from __future__ import annotations
+
+
+class OnnxpatchError(Exception):
+    """Base of everything the kit raises on purpose."""
+
+
+class RefusedError(OnnxpatchError):
+    """Raised by a stand-in's `onnxpatch_prepare`: the instance is not swapped; the plan shows the reason."""
+
+
+class DuplicatePatchError(OnnxpatchError):
+    """Two declarations share a name, or claim the same method of the same instance with equal right."""
+
+
+class UnknownPatchError(OnnxpatchError):
+    """`only=` or `exclude=` names neither a patch nor a module path of the model."""
+
+
+class UnknownExporterError(OnnxpatchError):
+    """`exporter=` is none of dynamo, trace, script."""
+
+
+class ScriptedModelError(OnnxpatchError):
+    """The model is a ScriptModule already: nothing in it can be swapped any more."""
+
+
+class RestoreError(OnnxpatchError):
+    """Something could not be put back; everything else was, and the text lists what was not."""

@@ -1,0 +1,138 @@
+"""What is in force while a patched model runs, in this thread only: its settings and its function patches."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from onnxpatch import namespaces
+from onnxpatch._torch import torch_function_key
+from onnxpatch.registry import Patch
+from onnxpatch.settings import Settings
+
+
+class _Active(threading.local):
+    def __init__(self) -> None:
+        self.scopes: list[Scope] = []
+        # Functions whose stand-in is running: called again from there, they are themselves.
+        self.running: list[Any] = []
+
+
+_active = _Active()
+
+
+def current() -> Scope | None:
+    """The scope of the innermost patched model that is running in this thread, or None."""
+    return _active.scopes[-1] if _active.scopes else None
+
+
+class Scope:
+    """One patched model's scope.
+
+    settings: what the user asked for. hits: how often each function patch was called in place of its function.
+    """
+
+    def __init__(self, settings: Settings, paths: dict[int, str]) -> None:
+        self.settings = settings
+        self.hits: Counter[str] = Counter()
+        self._paths = paths
+        self._stand_ins: dict[Any, Patch] = {}
+        self._substitutions: list[namespaces.Substitution] = []
+
+    def path_of(self, module: torch.nn.Module) -> str:
+        """The module's path in the patched model ("" for the root), for messages."""
+        return self._paths.get(id(module), f"<{type(module).__name__} outside the patched model>")
+
+    def watch(self, model: torch.nn.Module, patches: list[tuple[Patch, list[Any]]], classes: set[type]) -> None:
+        """Have the function `patches` act while the model runs. `classes` are those of the model's modules."""
+        elsewhere: list[tuple[str, Any]] = []
+        for patch, _ in patches:
+            for path, function in patch_functions(patch):
+                key = torch_function_key(function)
+                if key is None:
+                    elsewhere.append((path, function))
+                self._stand_ins[function if key is None else key] = patch
+        self._substitutions = namespaces.substitutions(model, elsewhere, classes, _lookup) if elsewhere else []
+
+    @property
+    def watched(self) -> set[str]:
+        """Names of the function patches in force."""
+        return {patch.name for patch in self._stand_ins.values()}
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[Scope]:
+        """In force inside the block, in this thread."""
+        with contextlib.ExitStack() as stack:
+            for substitution in self._substitutions:
+                substitution.install()
+                stack.callback(substitution.remove)
+            _active.scopes.append(self)
+            stack.callback(_active.scopes.remove, self)
+            if self._stand_ins:
+                stack.enter_context(_Dispatch(self))
+            yield self
+
+    def stand_in(self, function: Any) -> Callable[..., Any] | None:
+        """What to call in place of `function`, or None where this scope leaves it alone."""
+        patch = self._stand_ins.get(function)
+        if patch is None or function in _active.running:
+            return None
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.hits[patch.name] += 1
+            _active.running.append(function)
+            try:
+                return patch.stand_in(function, *args, **kwargs)
+            finally:
+                _active.running.pop()
+
+        return call
+
+
+def patch_functions(patch: Patch) -> Iterator[tuple[str, Any]]:
+    """(dotted path, function) of every target of a function patch whose library is loaded."""
+    from onnxpatch.registry import resolve
+
+    for path in patch.targets:
+        function = resolve(path)
+        if function is not None:
+            yield path, function.__func__ if isinstance(function, staticmethod) else function
+
+
+@contextlib.contextmanager
+def suspended() -> Iterator[None]:
+    """No scope is in force inside the block, in this thread: for modules that opted out."""
+    scopes, _active.scopes = _active.scopes, []
+    try:
+        yield
+    finally:
+        _active.scopes = scopes
+
+
+def _lookup(function: Any) -> Callable[..., Any] | None:
+    for scope in reversed(_active.scopes):
+        call = scope.stand_in(function)
+        if call is not None:
+            return call
+    return None
+
+
+class _Dispatch(TorchFunctionMode):
+    """Hands torch calls to their stand-ins; inside one, the mode is in force again for every other function."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__()
+        self._scope = scope
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        call = self._scope.stand_in(function) if self._scope in _active.scopes else None
+        if call is None:
+            return function(*args, **(kwargs or {}))
+        with self:
+            return call(*args, **(kwargs or {}))

@@ -1,0 +1,20 @@
+"""Plain-text tables for plans and reports printed without any terminal library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+_WIDEST = 72
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Columns as wide as their longest cell, long cells cut; one line a row."""
+    cells = [[str(cell) for cell in header], *([_short(str(cell)) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def _short(cell: str) -> str:
+    cell = " ".join(cell.split())
+    return cell if len(cell) <= _WIDEST else cell[: _WIDEST - 1] + "…"
