@@ -1,0 +1,1 @@
+"""Models to measure coverage with, one module per family: see ``benchmarks.case``."""

@@ -1,0 +1,166 @@
+"""One case through one exporter, plain or with the kit, judged in onnxruntime against eager PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from benchmarks.case import Case
+
+EXPORTERS = ("dynamo", "trace")
+KITS = ("plain", "patched", "export")  # torch alone, inside onnxpatch.patched, through onnxpatch.export
+OPSET = 18
+
+
+@dataclass
+class Outcome:
+    """right; wrong: the export reported success and the graph differs or fails; refused: the export raised."""
+
+    verdict: str
+    reason: str = ""
+    error: float | None = None
+    nodes: int | None = None
+    seconds: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def dynamic_axes(case: Case, names: list[str]) -> dict[str, dict[int, str]]:
+    """dynamic_shapes as the TorchScript exporter takes them: by the name of the flattened input."""
+    specs: list[dict[int, str]] = []
+
+    def walk(value: Any, spec: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            specs.append(dict(spec or {}))
+            return
+        for item, inner in zip(value, spec or [None] * len(value), strict=True):
+            walk(item, inner)
+
+    shapes = case.dynamic_shapes or (None,) * len(case.inputs[0])
+    for value, spec in zip(case.inputs[0], shapes.values() if isinstance(shapes, dict) else shapes, strict=True):
+        walk(value, spec)
+    return {name: spec for name, spec in zip(names, specs, strict=True) if spec}
+
+
+def write(case: Case, exporter: str, kit: str, path: Path, names: list[str]) -> None:
+    """Export to ``path``; raises whatever the exporter raises."""
+    args = copy.deepcopy(case.inputs[0])
+    if kit == "export":
+        import onnxpatch
+
+        onnxpatch.export(case.model, args, str(path), dynamo=exporter == "dynamo", dynamic_shapes=case.dynamic_shapes,
+                         input_names=names, opset_version=OPSET)  # fmt: skip
+        return
+    with patched(case.model, exporter, kit):
+        if exporter == "dynamo":
+            torch.onnx.export(case.model, args, path, dynamo=True, dynamic_shapes=case.dynamic_shapes,
+                              input_names=names, opset_version=OPSET, external_data=False, verbose=False)  # fmt: skip
+        else:
+            torch.onnx.export(case.model, args, str(path), dynamo=False, dynamic_axes=dynamic_axes(case, names),
+                              input_names=names, opset_version=OPSET)  # fmt: skip
+
+
+@contextlib.contextmanager
+def patched(model: nn.Module, exporter: str, kit: str) -> Iterator[None]:
+    if kit == "plain":
+        yield
+        return
+    import onnxpatch
+
+    with onnxpatch.patched(model, exporter=exporter, opset=OPSET):
+        yield
+
+
+def deviation(got: np.ndarray, want: torch.Tensor) -> float | str:
+    """The error as a part of ``want``'s largest magnitude, or why there is none to give."""
+    if tuple(got.shape) != tuple(want.shape):
+        return f"shape {tuple(got.shape)}, eager has {tuple(want.shape)}"
+    if want.numel() == 0:
+        return 0.0
+    if not want.is_floating_point():
+        return float((torch.from_numpy(got) != want).double().mean())
+    reference = want.double().numpy()
+    finite = np.isfinite(reference)
+    if (np.isfinite(got) != finite).any():
+        return "non-finite values differ"
+    difference = np.abs(got.astype("float64") - reference)[finite].max(initial=0.0)
+    return float(difference / max(1e-6, np.abs(reference[finite]).max(initial=0.0)))
+
+
+def judge(path: Path, case: Case, wanted: list[list[torch.Tensor]], names: list[str]) -> Outcome:
+    """Run the file at every input and compare; the first deviation beyond the tolerance decides."""
+    import onnx
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    worst = 0.0
+    try:
+        nodes = sum(node.op_type != "Constant" for node in onnx.load(path).graph.node)
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        return Outcome("wrong", f"the file does not load: {brief(error)}")
+    known = {value.name for value in session.get_inputs()}
+    for args, want in zip(case.inputs, wanted, strict=True):
+        sizes = ", ".join(str(tuple(t.shape)) for t in tensors(args))
+        feed = {n: t.numpy() for n, t in zip(names, tensors(args), strict=True) if n in known}
+        try:
+            outputs = session.run(None, feed)
+        except Exception as error:
+            return Outcome("wrong", f"onnxruntime fails at {sizes}: {brief(error)}", nodes=nodes)
+        if len(outputs) != len(want):
+            return Outcome("wrong", f"{len(outputs)} outputs, eager has {len(want)}", nodes=nodes)
+        for got, reference in zip(outputs, want, strict=True):
+            error = deviation(got, reference)
+            if isinstance(error, str):
+                return Outcome("wrong", f"at {sizes}: {error}", nodes=nodes)
+            worst = max(worst, error)
+            if not error <= case.tolerance:
+                return Outcome("wrong", f"at {sizes}: relative error {error:.2g}", error, nodes)
+    return Outcome("right", error=worst, nodes=nodes)
+
+
+def brief(error: BaseException, length: int = 300) -> str:
+    """The root cause in one line, without colours and line breaks."""
+    root = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    text = re.sub(r"\x1b\[[0-9;]*m|\s+", " ", f"{type(root).__name__}: {root}")
+    return text.strip()[:length]
+
+
+def measure(case: Case, exporter: str, kit: str) -> Outcome:
+    """Export ``case`` and judge the file. ``kit``: one of KITS."""
+    case.model.eval()
+    with torch.no_grad():
+        reference = copy.deepcopy(case.model)
+        wanted = [tensors(reference(*copy.deepcopy(args))) for args in case.inputs]
+    names = [f"in{i}" for i in range(len(tensors(case.inputs[0])))]
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        path = Path(folder) / "model.onnx"
+        try:
+            write(case, exporter, kit, path, names)
+        except Exception as error:
+            return Outcome("refused", brief(error), seconds=time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        outcome = judge(path, case, wanted, names)
+    outcome.seconds = seconds
+    return outcome
