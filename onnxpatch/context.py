@@ -42,6 +42,7 @@ class Patched:
     def apply(self) -> Patched:
         """Apply the whole plan, or none of it."""
         try:
+            self._log.call(self._restore_modes)
             for swap in self.plan.swaps:
                 _apply(swap, self._log)
             for module in self.plan.kept:
@@ -65,6 +66,14 @@ class Patched:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.restore()
+
+    def _restore_modes(self) -> None:
+        # torch.onnx.export(dynamo=False) gives every module the root's training flag; a mode that the user changed
+        # inside shows at the root, and stays.
+        if self.model.training == self.plan.modes[0][1]:
+            for module, training in self.plan.modes:
+                if module.training != training:
+                    module.training = training
 
     def _open_scope(self) -> None:
         watched = _watched(self.model)

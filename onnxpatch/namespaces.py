@@ -120,6 +120,10 @@ def _substitute_type(original: type, lookup: Lookup) -> type:
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
             return (lookup(original) or original)(*args, **kwargs)
 
+        def __getattribute__(cls, name: str) -> Any:
+            # int.from_bytes and the like belong to the original; a subclass would hand its results to __call__.
+            return type.__getattribute__(cls if name.startswith("__") else original, name)
+
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, original)
 

@@ -56,6 +56,7 @@ class Plan:
     paths: dict[int, str] = field(default_factory=dict)
     classes: set[type] = field(default_factory=set)
     kept: list[torch.nn.Module] = field(default_factory=list)
+    modes: list[tuple[torch.nn.Module, bool]] = field(default_factory=list)
 
     def patches(self) -> list[Patch]:
         """The patches in force, each once."""
@@ -129,6 +130,7 @@ class _Planner:
             return
         self.plan.paths[key] = path
         self.plan.classes.add(type(module))
+        self.plan.modes.append((module, module.training))
         candidates = self.matcher.candidates(type(module))
         if "forward" in vars(module):
             self.plan.findings.append(
