@@ -85,7 +85,7 @@ def _names(target: str, cls: type) -> bool:
 def _raise_if_ambiguous(cls: type, ranked: list[tuple[bool, int, Patch]], settings: Settings) -> None:
     held = [entry for entry in ranked if entry[2].conditions.refusal(settings) is None and not entry[2].accepts]
     for (ours, depth, first), (other_ours, other_depth, second) in itertools.pairwise(held):
-        clash = first.methods() & second.methods() - {"onnxpatch_prepare"}
+        clash = first.methods & second.methods
         if clash and (ours, depth) == (other_ours, other_depth):
             raise DuplicatePatchError(
                 f"{first.name} ({first.declared_at}) and {second.name} ({second.declared_at}) both stand in for "

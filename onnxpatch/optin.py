@@ -57,7 +57,7 @@ def keep(target: Kept) -> Kept:
 
 def kept(module: torch.nn.Module) -> bool:
     """Whether the module, or its class, is marked by `keep`."""
-    return bool(vars(module).get(_KEEP, False) or getattr(type(module), _KEEP, False))
+    return _KEEP in module.__dict__ or hasattr(type(module), _KEEP)
 
 
 def own_patch(cls: type) -> tuple[Patch, str | None] | None:

@@ -123,42 +123,40 @@ class _Planner:
             self.plan.near_misses.append(NearMiss(None, name, f"could not be loaded: {reason}"))
 
     def _visit(self, path: str, module: torch.nn.Module) -> None:
-        key = id(module)
+        key, cls = id(module), type(module)
         if key in self.plan.paths:
             for swap in self.by_module.get(key, ()):
                 swap.aliases.append(path)
             return
         self.plan.paths[key] = path
-        self.plan.classes.add(type(module))
+        self.plan.classes.add(cls)
         self.plan.modes.append((module, module.training))
-        candidates = self.matcher.candidates(type(module))
-        if "forward" in vars(module):
+        if "forward" in module.__dict__:
             self.plan.findings.append(
                 f"{path or '(root)'}: an instance attribute `forward` hides the class's method "
                 "(left by another patcher or a hook?); it stays as it is"
             )
-        opted_out = self._opted_out(path, module)
-        if candidates:
-            self._plan_module(path, module, candidates, opted_out)
-
-    def _opted_out(self, path: str, module: torch.nn.Module) -> str | None:
         if optin.kept(module):
             self.plan.kept.append(module)
             self.kept_under.append(path)
-            return "opted out by keep()"
+        candidates = self.matcher.candidates(cls)
+        if candidates:
+            self._plan_module(path, module, candidates)
+
+    def _opted_out(self, path: str) -> str | None:
         for above in self.kept_under:
+            if path == above:
+                return "opted out by keep()"
             if not above or path.startswith((f"{above}.", f"{above}[")):
                 return f"is under {above or '(root)'}, opted out by keep()"
         return None
 
-    def _plan_module(
-        self, path: str, module: torch.nn.Module, candidates: list[Candidate], opted_out: str | None
-    ) -> None:
+    def _plan_module(self, path: str, module: torch.nn.Module, candidates: list[Candidate]) -> None:
         taken: dict[str, Patch] = {}
         for patch, reason in candidates:
             if not self.selection.admits(patch.name, path):
                 continue
-            reason = reason or opted_out or self._refusal(module, patch, taken)
+            reason = reason or self._opted_out(path) or self._refusal(module, patch, taken)
             if reason is None:
                 reason = self._add(path, module, patch, taken)
             if reason is not None:
@@ -167,10 +165,10 @@ class _Planner:
     def _refusal(self, module: torch.nn.Module, patch: Patch, taken: dict[str, Patch]) -> str | None:
         if patch.stand_in in mixins_of(type(module)):
             return "is in force already"
-        hidden = patch.methods() & vars(module).keys()
+        hidden = patch.methods & vars(module).keys()
         if hidden:
             return f"an instance attribute hides {', '.join(sorted(hidden))}: delete it to have the method swapped"
-        for method in sorted(patch.methods() & taken.keys()):
+        for method in sorted(patch.methods & taken.keys()):
             return f"{taken[method].name} stands in for {method} already"
         return patch.accepts(module, self.plan.settings) if patch.accepts else None
 
@@ -183,5 +181,5 @@ class _Planner:
         swap = Swap(path, module, patch, attributes)
         self.plan.swaps.append(swap)
         self.by_module.setdefault(id(module), []).append(swap)
-        taken.update(dict.fromkeys(patch.methods() - {"onnxpatch_prepare"}, patch))
+        taken.update(dict.fromkeys(patch.methods, patch))
         return None

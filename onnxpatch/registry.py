@@ -61,10 +61,13 @@ class Patch:
         """Whether it comes with the kit; a user's patch for the same thing goes before it."""
         return str(self.stand_in.__module__).startswith("onnxpatch.")
 
+    @functools.cached_property
     def methods(self) -> frozenset[str]:
         """The methods that a class stand-in overrides."""
         classes = self.stand_in.__mro__[:-1] if self.kind == "class" else ()
-        return frozenset(name for cls in classes for name, value in vars(cls).items() if callable(value))
+        return frozenset(name for cls in classes for name, value in vars(cls).items() if callable(value)) - {
+            "onnxpatch_prepare"
+        }
 
     def same_declaration(self, other: Patch) -> bool:
         """A notebook cell or a reloaded module that declares the same thing again is no duplicate."""

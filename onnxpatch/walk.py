@@ -3,45 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import torch
 
-# What nn.Module keeps in every __dict__; user containers are elsewhere.
-_OWN = frozenset(vars(torch.nn.Module()))
+# What nn.Module.__init__ puts first in every __dict__; the user's attributes follow.
+_OWN = tuple(vars(torch.nn.Module()))
 _CONTAINERS = (list, tuple, dict)
+Found = tuple[str, torch.nn.Module]
 
 
-def modules(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+def modules(model: torch.nn.Module) -> Iterator[Found]:
     """(path, module) of every module under `model`, the root ("") first, parents before children.
 
     A module under several names comes once for each name: the first is its path, the others aliases. Children of
     an alias are not walked again. Modules in plain containers get a path as Python would write it: `blocks[0]`.
     """
     seen: set[int] = set()
-    stack: list[tuple[str, torch.nn.Module]] = [("", model)]
+    stack: list[Found] = [("", model)]
     while stack:
-        path, module = stack.pop()
-        yield path, module
+        path, module = found = stack.pop()
+        yield found
         if id(module) in seen:
             continue
         seen.add(id(module))
-        stack.extend(reversed(list(_children(path, module))))
+        children = _children(path + "." if path else "", module.__dict__)
+        if children:
+            children.reverse()
+            stack += children
 
 
-def _children(path: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    prefix = path + "." if path else ""
-    attributes = vars(module)
-    for name, child in attributes["_modules"].items():
-        if child is not None:
-            yield prefix + name, child
-    for name, value in attributes.items():
-        if name not in _OWN and isinstance(value, _CONTAINERS) and value:
-            yield from _held(prefix + name, value)
+def _children(prefix: str, attributes: dict[str, Any]) -> list[Found]:
+    submodules = attributes["_modules"]
+    children = [(prefix + name, child) for name, child in submodules.items() if child is not None] if submodules else []
+    # An attribute set before super().__init__() stands in front of torch's own: then look at all of them.
+    usual = next(iter(attributes)) == _OWN[0]
+    for name, value in islice(attributes.items(), len(_OWN) if usual else 0, None):
+        if isinstance(value, _CONTAINERS) and value and name not in _OWN:
+            children += _held(prefix + name, value)
+    return children
 
 
-def _held(path: str, container: Any) -> Iterator[tuple[str, torch.nn.Module]]:
+def _held(path: str, container: Any) -> list[Found]:
     items = container.items() if isinstance(container, dict) else enumerate(container)
-    for key, value in items:
-        if isinstance(value, torch.nn.Module):
-            yield f"{path}[{key!r}]", value
+    return [(f"{path}[{key!r}]", value) for key, value in items if isinstance(value, torch.nn.Module)]

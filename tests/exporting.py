@@ -49,7 +49,9 @@ def nodes(file: bytes) -> int:
     proto = onnx.load_from_string(file)
 
     def count(graph: Any) -> int:
-        inner = sum(count(attribute.g) for node in graph.node for attribute in node.attribute if attribute.HasField("g"))
+        inner = sum(
+            count(attribute.g) for node in graph.node for attribute in node.attribute if attribute.HasField("g")
+        )
         return inner + sum(node.op_type != "Constant" for node in graph.node)
 
     return count(proto.graph) + sum(count(function) for function in proto.functions)
