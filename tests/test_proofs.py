@@ -1,4 +1,4 @@
-"""Every patch carries its proof: refused, wrong or fatter without it, and right with it, at sizes the trace never saw."""
+"""Every patch carries its proof: refused, wrong or fatter without it; right with it, at sizes the trace never saw."""
 
 from __future__ import annotations
 

@@ -1,0 +1,31 @@
+"""What setup.cfg installs is what the folders hold."""
+
+import configparser
+from pathlib import Path
+
+import onnxpatch
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_every_package_is_listed():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    listed = set(config["options"]["packages"].split())
+    found = {".".join(init.parent.relative_to(ROOT).parts) for init in (ROOT / "onnxpatch").rglob("__init__.py")}
+    assert listed == found | {"onnxpatch.patches"}
+
+
+def test_the_version_is_said_once_more_and_the_same():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    assert config["metadata"]["version"] == onnxpatch.__version__
+
+
+def test_importing_the_kit_imports_no_library_that_it_patches():
+    import subprocess
+    import sys
+
+    code = "import sys, onnxpatch; print([n for n in ('einops', 'transformers', 'timm', 'onnxruntime') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"
