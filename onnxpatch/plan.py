@@ -132,10 +132,7 @@ class _Planner:
         self.plan.classes.add(cls)
         self.plan.modes.append((module, module.training))
         if "forward" in module.__dict__:
-            self.plan.findings.append(
-                f"{path or '(root)'}: an instance attribute `forward` hides the class's method "
-                "(left by another patcher or a hook?); it stays as it is"
-            )
+            self.plan.findings.append(f"{path or '(root)'}: {_own_forward(module)}")
         if optin.kept(module):
             self.plan.kept.append(module)
             self.kept_under.append(path)
@@ -183,3 +180,12 @@ class _Planner:
         self.by_module.setdefault(id(module), []).append(swap)
         taken.update(dict.fromkeys(patch.methods, patch))
         return None
+
+
+def _own_forward(module: torch.nn.Module) -> str:
+    if isinstance(module, torch.jit.ScriptModule):
+        return "is a ScriptModule already: nothing in it can be swapped"
+    return (
+        "an instance attribute `forward` hides the class's method (left by another patcher or a hook?); "
+        "it stays as it is"
+    )

@@ -58,12 +58,18 @@ def without(cls: type, owner: object) -> type:
     return _generate(Generated(made.base, layers)) if layers else made.base
 
 
+class _Quiet:
+    """First base of every generated class, so that the user's `__init_subclass__` (registries, options) is not run."""
+
+    def __init_subclass__(cls, **kwargs: object) -> None: ...
+
+
 def _generate(made: Generated) -> type:
     bases = [mixin for _, mixins in reversed(made.layers) for mixin in mixins]
     names = {name: getattr(made.base, name) for name in ("__module__", "__qualname__", "__doc__")}
     # No annotations of its own: torch.jit.script reads the class's attribute types through them.
     names["__annotations__"] = dict(getattr(made.base, "__annotations__", {}))
-    return type(made.base)(made.base.__name__, (*dict.fromkeys(bases), made.base), {**names, _GENERATED: made})
+    return type(made.base)(made.base.__name__, (_Quiet, *dict.fromkeys(bases), made.base), {**names, _GENERATED: made})
 
 
 class UndoLog:

@@ -310,6 +310,29 @@ def test_an_instance_forward_is_reported_and_stays(kit):
     assert everything(model) == before
 
 
+def test_a_class_that_registers_its_subclasses_hears_nothing_of_ours(kit):
+    born = []
+
+    class Registering(nn.Module):
+        def __init_subclass__(cls, kind):
+            born.append(cls)
+
+    class Registered(Registering, kind="a"):
+        def forward(self, x):
+            return torch.relu(x)
+
+    with onnxpatch.patched(Registered(), registry=kit):
+        assert born == [Registered]
+
+
+def test_a_scripted_submodule_and_a_lazy_one_stay_as_they_are(kit):
+    model = nn.Sequential(torch.jit.script(nn.Linear(4, 4)), Layer(), nn.LazyLinear(3))
+    before = [type(module) for module in model.modules()]
+    with onnxpatch.patched(model, registry=kit) as patched:
+        assert [swap.path for swap in patched.plan.swaps] == ["1"]
+    assert [type(module) for module in model.modules()] == before
+
+
 def test_a_replacement_takes_the_place_of_the_module_everywhere(registry):
     class Wide(nn.Module):
         def __init__(self, layer):
