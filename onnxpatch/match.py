@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from onnxpatch.bodies import known, unknown_body
 from onnxpatch.errors import DuplicatePatchError
 from onnxpatch.optin import own_patch
 from onnxpatch.registry import Patch, Registry, resolve
@@ -50,9 +51,12 @@ class Matcher:
             if depth is not None:
                 ranked.append((patch.ours, depth, patch))
         ranked.sort(key=lambda entry: entry[:2])  # a user's before ours, the nearer class before the farther
-        _raise_if_ambiguous(cls, ranked, self._settings)
+        _raise_if_ambiguous(cls, [entry for entry in ranked if self._refusal(entry[2], lineage[0]) is None])
         own = own_patch(cls)  # what the author of the class says goes first
-        return [*([own] if own else []), *((patch, patch.conditions.refusal(self._settings)) for _, _, patch in ranked)]
+        return [*([own] if own else []), *((patch, self._refusal(patch, lineage[0])) for _, _, patch in ranked)]
+
+    def _refusal(self, patch: Patch, cls: type) -> str | None:
+        return patch.conditions.refusal(self._settings) or unknown_body(cls, patch.bodies)
 
 
 def _as_written(cls: type) -> type:
@@ -70,7 +74,7 @@ def _depth(patch: Patch, lineage: list[type]) -> int | None:
     for depth, base in enumerate(lineage if patch.subclasses else lineage[:1]):
         if any(_names(target, base) for target in patch.targets):
             return depth
-    return None
+    return 0 if lineage and known(lineage[0], patch.bodies) else None
 
 
 def _names(target: str, cls: type) -> bool:
@@ -82,8 +86,8 @@ def _names(target: str, cls: type) -> bool:
     return target.rpartition(".")[2] == cls.__name__ and resolve(target) is cls
 
 
-def _raise_if_ambiguous(cls: type, ranked: list[tuple[bool, int, Patch]], settings: Settings) -> None:
-    held = [entry for entry in ranked if entry[2].conditions.refusal(settings) is None and not entry[2].accepts]
+def _raise_if_ambiguous(cls: type, ranked: list[tuple[bool, int, Patch]]) -> None:
+    held = [entry for entry in ranked if not entry[2].accepts]
     for (ours, depth, first), (other_ours, other_depth, second) in itertools.pairwise(held):
         clash = first.methods & second.methods
         if clash and (ours, depth) == (other_ours, other_depth):

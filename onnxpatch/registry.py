@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 import torch
 
+from onnxpatch.bodies import Bodies
 from onnxpatch.conditions import Conditions
 from onnxpatch.errors import DuplicatePatchError
 from onnxpatch.proof import Proof
@@ -39,6 +40,7 @@ class Patch:
     accepts: Accepts | None = None
     proof: Proof | None = None
     replaces: bool = False
+    bodies: Bodies = field(default_factory=dict)
 
     @property
     def kind(self) -> Kind:
@@ -145,6 +147,7 @@ def patch(
     accepts: Accepts | None = None,
     proof: Proof | None = None,
     replaces: bool = False,
+    bodies: Bodies | None = None,
     registry: Registry = REGISTRY,
 ) -> Callable[[StandIn], StandIn]:
     """Declare a patch: the decorated class or function stands in for `targets` while a model is patched.
@@ -159,6 +162,8 @@ def patch(
     accepts: called with an instance and the settings; None to accept it, or the reason why it is refused.
     proof: the case that fails without the patch.
     replaces: the decorated function takes a module and returns the new one; for a changed layout of parameters.
+    bodies: fingerprints (`onnxpatch.bodies.fingerprint`) by method name. A target whose methods are other code is left
+        alone, with that reason; any other class whose methods are all known is a target too, wherever it was copied.
 
     Raises TypeError for a target that is not a dotted path, DuplicatePatchError for a name that is taken.
     """
@@ -172,7 +177,19 @@ def patch(
         conditions = Conditions(requires, exporters, opset)
         default = f"{targets[0].rpartition('.')[2]}.{getattr(stand_in, '__name__', 'stand_in')}"
         registry.register(
-            Patch(name or default, targets, stand_in, why, link, conditions, subclasses, accepts, proof, replaces)
+            Patch(
+                name or default,
+                targets,
+                stand_in,
+                why,
+                link,
+                conditions,
+                subclasses,
+                accepts,
+                proof,
+                replaces,
+                bodies or {},
+            )  # fmt: skip
         )
         return stand_in
 
