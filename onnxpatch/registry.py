@@ -189,7 +189,7 @@ def patch(
                 proof,
                 replaces,
                 bodies or {},
-            )  # fmt: skip
+            )
         )
         return stand_in
 

@@ -1,4 +1,4 @@
-"""Methods known by what they do: copies under other module paths are found, changed ones are refused with the reason."""
+"""Methods known by what they do: copies elsewhere are found, changed code is refused with the reason."""
 
 import torch
 from torch import nn
