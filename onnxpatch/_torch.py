@@ -3,6 +3,8 @@
 - `torch.compiler.is_exporting` (public since 2.7) tells torch.export from torch.compile; 2.6 falls back to
   `is_compiling`.
 - `torch.overrides.get_overridable_functions` (public) says which functions a TorchFunctionMode sees.
+- `torch._C.DisableTorchFunction` runs a block past every mode (as `torch.overrides` itself does); were it gone, a
+  stand-in that must look at a tensor unseen would fail at import of this file, and the tests with it.
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ def exporting() -> Literal["dynamo", "trace"] | None:
         return "trace"
     is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
     return "dynamo" if is_exporting() else None
+
+
+unseen = torch._C.DisableTorchFunction
+"""Context manager: torch calls inside are seen by no TorchFunctionMode."""
 
 
 _BUILTINS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)

@@ -21,6 +21,8 @@ from onnxpatch.proof import Proof
 from onnxpatch.settings import EXPORTERS, Exporter, Settings
 
 ENTRY_POINTS = "onnxpatch.patches"
+ANY_TORCH_FUNCTION = "torch.*"
+Calls = Callable[[Any, tuple[Any, ...], dict[str, Any]], bool]
 Accepts = Callable[[torch.nn.Module, Settings], "str | None"]
 StandIn = TypeVar("StandIn", bound=Callable[..., Any])
 Kind = Literal["class", "function", "replacement"]
@@ -41,6 +43,7 @@ class Patch:
     proof: Proof | None = None
     replaces: bool = False
     bodies: Bodies = field(default_factory=dict)
+    calls: Calls | None = None
 
     @property
     def kind(self) -> Kind:
@@ -148,6 +151,7 @@ def patch(
     proof: Proof | None = None,
     replaces: bool = False,
     bodies: Bodies | None = None,
+    calls: Calls | None = None,
     registry: Registry = REGISTRY,
 ) -> Callable[[StandIn], StandIn]:
     """Declare a patch: the decorated class or function stands in for `targets` while a model is patched.
@@ -161,6 +165,8 @@ def patch(
     subclasses: also stand in for instances of subclasses of a target.
     accepts: called with an instance and the settings; None to accept it, or the reason why it is refused.
     proof: the case that fails without the patch.
+    calls: with the target "torch.*", says by (function, args, kwargs) which calls the stand-in takes over; a patch
+        that names the function goes before it.
     replaces: the decorated function takes a module and returns the new one; for a changed layout of parameters.
     bodies: fingerprints (`onnxpatch.bodies.fingerprint`) by method name. A target whose methods are other code is left
         alone, with that reason; any other class whose methods are all known is a target too, wherever it was copied.
@@ -170,6 +176,8 @@ def patch(
     for target in targets:
         if not isinstance(target, str) or "." not in target:
             raise TypeError(f"patch target {target!r} is not a dotted path such as 'package.module.Class'")
+    if (ANY_TORCH_FUNCTION in targets) != (calls is not None):
+        raise TypeError("calls= goes with the target 'torch.*', and that target with calls=")
     if not targets:
         raise TypeError("a patch needs at least one target, a dotted path such as 'package.module.Class'")
 
@@ -189,6 +197,7 @@ def patch(
                 proof,
                 replaces,
                 bodies or {},
+                calls,
             )
         )
         return stand_in
@@ -201,6 +210,8 @@ _MISSING = object()
 
 def resolve(path: str) -> Any | None:
     """The object at a dotted path, if its library is loaded already; nothing is imported, no lazy loader is woken."""
+    if path == ANY_TORCH_FUNCTION:
+        return path
     parts = path.split(".")
     for cut in range(len(parts) - 1, 0, -1):
         home = sys.modules.get(".".join(parts[:cut]))

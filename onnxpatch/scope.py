@@ -43,6 +43,7 @@ class Scope:
         self.hits: Counter[str] = Counter()
         self._paths = paths
         self._stand_ins: dict[Any, Patch] = {}
+        self._by_call: list[Patch] = []
         self._substitutions: list[namespaces.Substitution] = []
 
     def path_of(self, module: torch.nn.Module) -> str:
@@ -52,6 +53,7 @@ class Scope:
     def watch(self, model: torch.nn.Module, patches: list[tuple[Patch, list[Any]]], classes: set[type]) -> None:
         """Have the function `patches` act while the model runs. `classes` are those of the model's modules."""
         elsewhere: list[tuple[str, Any]] = []
+        self._by_call = [patch for patch, _ in patches if patch.calls]
         for patch, _ in patches:
             for path, function in patch_functions(patch):
                 key = torch_function_key(function)
@@ -63,7 +65,7 @@ class Scope:
     @property
     def watched(self) -> set[str]:
         """Names of the function patches in force."""
-        return {patch.name for patch in self._stand_ins.values()}
+        return {patch.name for patch in (*self._stand_ins.values(), *self._by_call)}
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[Scope]:
@@ -74,13 +76,20 @@ class Scope:
                 stack.callback(substitution.remove)
             _active.scopes.append(self)
             stack.callback(_active.scopes.remove, self)
-            if self._stand_ins:
+            if self._stand_ins or self._by_call:
                 stack.enter_context(_Dispatch(self))
             yield self
 
-    def stand_in(self, function: Any) -> Callable[..., Any] | None:
-        """What to call in place of `function`, or None where this scope leaves it alone."""
+    def stand_in(
+        self, function: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Callable[..., Any] | None:
+        """What to call in place of `function`, or None where this scope leaves it alone.
+
+        args, kwargs: those of the call, for patches that choose by them.
+        """
         patch = self._stand_ins.get(function)
+        if patch is None:
+            patch = next((p for p in self._by_call if p.calls and p.calls(function, args, kwargs or {})), None)
         if patch is None or function in _active.running:
             return None
 
@@ -97,11 +106,11 @@ class Scope:
 
 def patch_functions(patch: Patch) -> Iterator[tuple[str, Any]]:
     """(dotted path, function) of every target of a function patch whose library is loaded."""
-    from onnxpatch.registry import resolve
+    from onnxpatch.registry import ANY_TORCH_FUNCTION, resolve
 
     for path in patch.targets:
         function = resolve(path)
-        if function is not None:
+        if function is not None and function != ANY_TORCH_FUNCTION:
             yield path, function.__func__ if isinstance(function, staticmethod) else function
 
 
@@ -131,8 +140,9 @@ class _Dispatch(TorchFunctionMode):
         self._scope = scope
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        call = self._scope.stand_in(function) if self._scope in _active.scopes else None
+        kwargs = kwargs or {}
+        call = self._scope.stand_in(function, args, kwargs) if self._scope in _active.scopes else None
         if call is None:
-            return function(*args, **(kwargs or {}))
+            return function(*args, **kwargs)
         with self:
-            return call(*args, **(kwargs or {}))
+            return call(*args, **kwargs)

@@ -132,3 +132,23 @@ def test_function_patches_act_under_both_exporters(registry, tmp_path):
             torch.onnx.export(model, (torch.ones(3),), file, dynamo=dynamo, input_names=["x"], verbose=False)
         session = onnxruntime.InferenceSession(file)
         assert session.run(None, {"x": torch.full((3,), 2.0).numpy()})[0].tolist() == [102.0] * 3
+
+
+def test_a_patch_may_choose_by_the_call(registry):
+    def on_whole_numbers(function, args, kwargs):
+        return getattr(function, "__name__", "") in ("add", "__add__") and not args[0].is_floating_point()
+
+    def negated(original, *args, **kwargs):
+        return -original(*args, **kwargs)
+
+    onnxpatch.patch("torch.*", why="w", name="n", calls=on_whole_numbers, registry=registry)(negated)
+    model = Calling(lambda x: x + 1)
+    with onnxpatch.patched(model, registry=registry):
+        assert model(torch.ones(2, dtype=torch.int64)).tolist() == [-2, -2]
+        assert model(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert model(torch.ones(2, dtype=torch.int64)).tolist() == [2, 2]
+
+
+def test_choosing_by_the_call_goes_with_its_target(registry):
+    with pytest.raises(TypeError, match="calls= goes with"):
+        onnxpatch.patch("torch.add", why="w", calls=lambda *call: True, registry=registry)(lambda original: None)
