@@ -29,3 +29,7 @@ class ScriptedModelError(OnnxpatchError):
 
 class RestoreError(OnnxpatchError):
     """Something could not be put back; everything else was, and the text lists what was not."""
+
+
+class BranchError(RefusedError):
+    """A Python branch or number that depends on data and cannot be exported: says where, and what to write instead."""

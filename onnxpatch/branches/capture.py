@@ -1,0 +1,180 @@
+"""The state of one export of one model with branches: its frames, what is recorded, what is refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from onnxpatch._torch import exporting
+from onnxpatch.branches import tape
+from onnxpatch.branches.frame import Frame, Node
+from onnxpatch.branches.sites import Site, here, line_of
+from onnxpatch.branches.tape import Entry, tensors
+from onnxpatch.errors import BranchError
+
+
+class _Running(threading.local):
+    def __init__(self) -> None:
+        self.captures: list[Capture] = []
+
+
+_running = _Running()
+
+
+def running() -> Capture | None:
+    """The capture that is running in this thread, unless it is paused."""
+    capture = _running.captures[-1] if _running.captures else None
+    return None if capture is None or capture.paused else capture
+
+
+def latest() -> Capture | None:
+    """The capture that is running in this thread, paused or not."""
+    return _running.captures[-1] if _running.captures else None
+
+
+@dataclass
+class Dropped:
+    """A path that ended in a `raise` or a failed `assert`: not in the graph."""
+
+    module: str
+    line: str
+    error: str
+
+
+@dataclass
+class Report:
+    """What forking did: modules that decided, paths run, paths dropped, notes on what the graph does differently."""
+
+    decided: dict[str, list[str]] = field(default_factory=dict)
+    paths: dict[str, int] = field(default_factory=dict)
+    dropped: list[Dropped] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    outputs: Any = None
+
+    def __str__(self) -> str:
+        lines = [f"{path or '(root)'}: {self.paths[path]} paths, decided at {', '.join(at)}" for path, at in
+                 self.decided.items()]
+        lines += [f"dropped: {d.module or '(root)'}, {d.line}: {d.error}" for d in self.dropped]
+        return "\n".join([*lines, *self.notes]) or "No branch depends on data or on a dynamic size."
+
+
+class Capture:
+    """One run of a root model under an exporter."""
+
+    def __init__(self, path_of: Callable[[torch.nn.Module], str], limit: int, form: str, report: Report) -> None:
+        self.exporter = exporting()
+        self.path_of, self.limit, self.form, self.report = path_of, limit, form, report
+        self.frames: list[Frame] = []
+        self.delegating: set[int] = set()
+        self.paused = False
+        self.refused: Exception | None = None
+        self.inputs: list[torch.Tensor] = []
+        self.alive: list[Any] = []  # what torch refers to without owning it, and ids that must not be reused
+        self.random: set[int] = set()
+
+    # ---- being in force
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        _running.captures.append(self)
+        try:
+            yield
+        finally:
+            _running.captures.remove(self)
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Calls inside the block go straight to torch: neither recorded nor answered."""
+        before, self.paused = self.paused, True
+        try:
+            yield
+        finally:
+            self.paused = before
+
+    # ---- recording
+
+    def execute(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call, or take the answer from the path before; and note it in every frame that runs."""
+        entry, above = None, len(self.frames)
+        while entry is None and above:
+            above -= 1
+            entry = self.frames[above].replay(function)
+        if entry is None:
+            entry, above = self._call(function, args, kwargs), 0
+        for frame in self.frames[above:]:
+            frame.append(entry)
+        return list(entry.result) if type(entry.result) is list else entry.result
+
+    def _call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
+        result = function(*args, **kwargs)
+        entry = Entry(function, args, kwargs, result, tape.is_mutation(function, kwargs))
+        self.alive.append(entry)
+        if tape.is_random(function, kwargs, args) or any(id(t) in self.random for t in tensors((args, kwargs))):
+            self.random.update(id(t) for t in tensors((result, args[:1]) if entry.mutates else result))
+        return entry
+
+    # ---- deciding
+
+    def decide(self, predicate: torch.Tensor, condition: torch.SymBool | None = None) -> bool:
+        """Answer a bool that depends on data: the innermost frame's business."""
+        site = here()
+        if id(predicate) in self.random:
+            raise self.refusal(site, "a branch on a random number", remedy="draw it outside and pass it in as an input")
+        return self.frames[-1].decide(predicate, site, condition)
+
+    @property
+    def parent(self) -> Frame | None:
+        """The frame around the innermost one."""
+        return self.frames[-2] if len(self.frames) > 1 else None
+
+    def delegate(self, frame: Frame) -> None:
+        """From now on the decisions of this frame's module belong to the frame around it, which starts over."""
+        self.delegating.add(id(frame.module))
+        around = self.frames[self.frames.index(frame) - 1]
+        around.restart = True
+
+    # ---- refusing
+
+    def site(self) -> Site:
+        return here()
+
+    def refusal(self, site: Site | None, found: str, *, remedy: str, module: torch.nn.Module | None = None) -> BranchError:
+        """The error to raise: module path, source line, what was found, what to write instead."""
+        module = module if module is not None else self.frames[-1].module
+        path = self.path_of(module) or "(root)"
+        error = BranchError(f"{path} ({type(module).__name__}), {site or here()}: {found}; {remedy}")
+        self.refused = self.refused or error
+        return error
+
+    def refuse_paths(self, frame: Frame) -> None:
+        decided = ", ".join(dict.fromkeys(f"line {site.line}" for site in sites(frame.root)))
+        raise self.refusal(
+            next(sites(frame.root), None), f"more than {self.limit} paths; decided at {decided}", module=frame.module,
+            remedy="put the parts that decide into modules of their own (paths multiply inside a module only), or "
+            "raise max_paths=")
+
+    def check_error(self, frame: Frame, error: Exception) -> None:
+        """A path may end in a raise of the user's, or fail in eager's own way; it may not fail because of the example."""
+        from onnxpatch.branches.frame import is_dropped
+
+        if not frame.decided or is_dropped(error):
+            return
+        text = " ".join(str(error).split())[:300]
+        raise self.refusal(
+            line_of(error), f"a branch that the example does not take cannot be run with it: "
+            f"{type(error).__name__}: {text}", module=frame.module,
+            remedy="export with an example that fits both branches, or write the branch so that it fits every input",
+        ) from error
+
+
+def sites(node: Node) -> Iterator[Site]:
+    """Where the decisions of a tree were made."""
+    if node.site is not None:
+        yield node.site
+        for child in node.children.values():
+            yield from sites(child)

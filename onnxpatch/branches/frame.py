@@ -1,0 +1,205 @@
+"""Running one module's forward once per path: decisions are answered from a list, the last one is flipped each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from onnxpatch._torch import equates, hint_of, storage_key, suppressed_guards
+from onnxpatch.branches.attributes import Attributes
+from onnxpatch.branches.sites import Site, raised_on_purpose
+from onnxpatch.branches.tape import Entry, leaves, target_of, tensors
+from onnxpatch.errors import OnnxpatchError
+
+if TYPE_CHECKING:
+    from onnxpatch.branches.capture import Capture
+
+# The same line asked this often on one path is a loop on data, not a branch.
+_LOOP = 24
+
+
+@dataclass(eq=False)
+class Leaf:
+    """One finished path: its calls, where in them each decision fell, and what it returned or raised."""
+
+    tape: list[Entry]
+    cuts: list[int]
+    value: Any = None
+    error: Exception | None = None
+    changed: dict[tuple[int, str], Any] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Node:
+    """A decision with its two outcomes, or the end of a path. Index into `children`: the answer."""
+
+    predicate: torch.Tensor | None = None
+    site: Site | None = None
+    pins: dict[bool, bool] = field(default_factory=dict)
+    children: dict[bool, Node] = field(default_factory=dict)
+    leaf: Leaf | None = None
+
+    def leaves(self) -> Iterator[Leaf]:
+        """The finished paths, those that raised left out."""
+        if self.leaf is not None:
+            if self.leaf.error is None:
+                yield self.leaf
+            return
+        for child in self.children.values():
+            yield from child.leaves()
+
+    @property
+    def alive(self) -> bool:
+        return next(self.leaves(), None) is not None
+
+    def first(self) -> Leaf:
+        """Any finished path below."""
+        return self.leaf if self.leaf is not None else next(iter(self.children.values())).first()
+
+
+class Frame:
+    """One call of one module's forward. Decisions made while it is the innermost frame belong to it.
+
+    `reuse`: the calls before a flipped decision are not run again but answered from the path before. Given up, by
+    starting over, as soon as something is updated in place.
+    """
+
+    def __init__(self, capture: Capture, module: torch.nn.Module, call: Callable[[], Any]) -> None:
+        self.capture, self.module, self._call = capture, module, call
+        self.attributes = Attributes(module)
+        self.reuse = True
+        self.restart = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self.root = Node()
+        self.answers: list[bool] = []
+        self.paths = 0
+        self.restart = False
+        self.outside: tuple[Entry, Site | None] | None = None
+        self._shared: list[Entry] = []
+
+    def explore(self) -> Node:
+        """Every path, as a tree of decisions. A tree without a decision is the plain forward."""
+        while True:
+            leaf = self._run()
+            if self.restart:
+                self.attributes.restore()
+                self._reset()
+                continue
+            self._end.leaf = leaf
+            self.paths += 1
+            if not self._flip(leaf):
+                return self.root
+            self.attributes.restore()
+
+    def _run(self) -> Leaf:
+        self._begin()
+        leaf = Leaf(self.tape, self.cuts)
+        try:
+            leaf.value = self._call()
+        except OnnxpatchError:
+            raise
+        except Exception as error:
+            leaf.error = error
+            self.capture.check_error(self, error)
+        finally:
+            while self._pinned:
+                self._pinned.pop().__exit__(None, None, None)
+        leaf.changed = self.attributes.changes()
+        return leaf
+
+    def _begin(self) -> None:
+        self.tape: list[Entry] = []
+        self.cuts: list[int] = []
+        self._end = self.root
+        self._born: set[int] = set()
+        self._outer_storages: set[int] = set()
+        self._scanned = 0
+        self._pinned: list[Any] = []
+
+    def _flip(self, leaf: Leaf) -> bool:
+        while self.answers and not self.answers[-1]:
+            self.answers.pop()
+        if not self.answers:
+            return False
+        self.answers[-1] = False
+        if self.paths >= self.capture.limit:
+            self.capture.refuse_paths(self)
+        self._shared = leaf.tape[: leaf.cuts[len(self.answers) - 1]] if self.reuse else []
+        return True
+
+    # ---- what the forward does while a path runs
+
+    def decide(self, predicate: torch.Tensor, site: Site, condition: torch.SymBool | None = None) -> bool:
+        """The answer on this path to a bool that depends on data."""
+        depth, node = len(self.cuts), self._end
+        if node.predicate is None:
+            node.predicate, node.site = predicate, site
+        elif node.site != site:
+            raise self.capture.refusal(site, "the forward took another way the second time it was run", module=self.module,
+                                       remedy="make it depend on its inputs alone: no counters, no Python random numbers")
+        if depth == len(self.answers):
+            self._check_loop(site)
+            self.answers.append(True)
+        answer = self.answers[depth]
+        self.cuts.append(len(self.tape))
+        if condition is not None and equates(condition, answer):
+            node.pins[answer] = True
+            if hint_of(condition) is answer:
+                guard = suppressed_guards(condition)
+                guard.__enter__()
+                self._pinned.append(guard)
+        self._end = node.children.setdefault(answer, Node())
+        return answer
+
+    def _check_loop(self, site: Site) -> None:
+        node, asked = self.root, 0
+        for answer in self.answers:
+            asked += node.site == site
+            node = node.children[answer]
+        if asked >= _LOOP:
+            raise self.capture.refusal(
+                site, f"a loop runs as often as the data says: this line was asked {asked} times", module=self.module,
+                remedy="put the body of the loop into a function marked @onnxpatch.while_loop (or @onnxpatch.scan for "
+                "rows), or bound the number of rounds")
+
+    def replay(self, function: Any) -> Entry | None:
+        """The entry of the path before, when this call is one that both share."""
+        at = len(self.tape)
+        if at >= len(self._shared) or not self.reuse:
+            return None
+        entry = self._shared[at]
+        same = entry.function is function or type(entry.function) is type(function) is not type(torch.relu)
+        return entry if same or entry.function == function else None
+
+    def append(self, entry: Entry) -> None:
+        """Note a call; an update in place ends the reuse of earlier paths."""
+        self.tape.append(entry)
+        self._born.update(id(t) for t in tensors(entry.result))
+        if not entry.mutates:
+            return
+        if self.reuse:
+            self.reuse, self.restart = False, bool(self.cuts or self.paths)
+        if self.outside is None and any(self._is_outer(target) for target in target_of(entry)):
+            self.outside = (entry, self.capture.site())
+
+    def _is_outer(self, target: torch.Tensor) -> bool:
+        for entry in self.tape[self._scanned :]:
+            for leaf in leaves((entry.args, entry.kwargs)):
+                if isinstance(leaf, torch.Tensor) and id(leaf) not in self._born:
+                    self._outer_storages.add(storage_key(leaf))
+        self._scanned = len(self.tape)
+        return id(target) not in self._born or storage_key(target) in self._outer_storages
+
+    @property
+    def decided(self) -> bool:
+        return self.root.predicate is not None
+
+
+def is_dropped(error: Exception) -> bool:
+    """Whether a path that ended so stands for "this must not happen": a raise or an assert of the user's."""
+    return raised_on_purpose(error)

@@ -1,0 +1,134 @@
+"""A patched module's forward while branches are forked: explore its paths, merge what they return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from onnxpatch.branches.attributes import Attributes, Undecided
+from onnxpatch.branches.capture import Capture, Dropped, sites
+from onnxpatch.branches.emit import Emitter
+from onnxpatch.branches.frame import Frame
+from onnxpatch.branches.mode import Forking
+from onnxpatch.branches.outputs import flattened
+from onnxpatch.branches.shadows import shadowed
+from onnxpatch.branches.sites import line_of
+from onnxpatch.branches.sizes import decisions_on_sizes
+from onnxpatch.branches.tape import tensors
+from onnxpatch.branches.template import CannotMerge, Template, assembled
+
+Call = Callable[[], Any]
+
+
+def run_module(capture: Capture, module: torch.nn.Module, call: Call) -> Any:
+    """One call of a module under an exporter, all its paths in one."""
+    if id(module) in capture.delegating and capture.frames:
+        return call()
+    root = not capture.frames
+    frame = Frame(capture, module, call)
+    capture.frames.append(frame)
+    try:
+        tree = frame.explore()
+        leaf = tree.first()
+        if not frame.decided:
+            if leaf.error is not None:
+                raise leaf.error
+            return leaf.value
+        if frame.outside is not None:
+            _refuse_outside(capture, frame)
+            return leaf.value
+    finally:
+        capture.frames.remove(frame)
+    return _merged(capture, frame, root)
+
+
+def _merged(capture: Capture, frame: Frame, root: bool) -> Any:
+    found = list(frame.root.leaves())
+    _note(capture, frame)
+    if not found:
+        raise frame.root.first().error or RuntimeError("no path returns")
+    frame.attributes.restore()
+    try:
+        template = Template([leaf.value for leaf in found], liberal=root)
+        if not root and not template.exact:
+            raise CannotMerge("")
+    except CannotMerge as reason:
+        if root:
+            raise capture.refusal(next(sites(frame.root)), str(reason), module=frame.module, remedy="return the same "
+                                  "structure and number of dimensions from every branch") from None
+        capture.frames.append(frame)
+        capture.delegate(frame)
+        capture.frames.remove(frame)
+        return found[0].value
+    items = Emitter(capture, frame.root, template.slots, frame.reuse).run()
+    _leave_attributes(capture, frame)
+    return flattened(capture, template, items) if root else _filled(template, items)
+
+
+def _filled(template: Template, items: list[Any]) -> Any:
+    return assembled(template.structure, {id(s): i.value for s, i in zip(template.slots, items, strict=True)})
+
+
+def _refuse_outside(capture: Capture, frame: Frame) -> None:
+    """Something from outside this forward was updated in place: its caller's decision to make, or nobody's."""
+    assert frame.outside is not None
+    if len(capture.frames) > 1:
+        capture.delegate(frame)
+        return
+    entry, site = frame.outside
+    name = getattr(entry.function, "__name__", "an update in place")
+    raise capture.refusal(
+        site, f"{name} writes into an input, a buffer or a parameter of a module that branches on data",
+        module=frame.module, remedy="work on a copy: y = x.clone(), or return the new value")
+
+
+def _note(capture: Capture, frame: Frame) -> None:
+    path = capture.path_of(frame.module)
+    capture.report.decided[path] = list(dict.fromkeys(str(site) for site in sites(frame.root)))
+    capture.report.paths[path] = frame.paths
+    stack = [frame.root]
+    while stack:
+        node = stack.pop()
+        stack.extend(node.children.values())
+        if node.leaf is not None and node.leaf.error is not None:
+            error = node.leaf.error
+            dropped = Dropped(path, str(line_of(error)), f"{type(error).__name__}: {error}")
+            if dropped not in capture.report.dropped:
+                capture.report.dropped.append(dropped)
+
+
+def _leave_attributes(capture: Capture, frame: Frame) -> None:
+    """Attributes that all paths left alike are set; others refuse to be used; buffers may not differ."""
+    found = list(frame.root.leaves())
+    for key in dict.fromkeys(key for leaf in found for key in leaf.changed):
+        values = [leaf.changed.get(key, frame.attributes.before(key)) for leaf in found]
+        owner, name = frame.attributes.module(key), key[1].removeprefix("_buffers.")
+
+        def refuse(owner: torch.nn.Module = owner, name: str = name) -> Exception:
+            return capture.refusal(next(sites(frame.root)), f"self.{name} is set differently by the branches",
+                                   module=owner, remedy="return the value instead of keeping it in an attribute")
+
+        if key[1].startswith("_buffers."):
+            raise refuse()
+        alike = all(value is values[0] or _equal(value, values[0]) for value in values)
+        frame.attributes.put(key, values[0] if alike else Undecided(refuse))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and isinstance(a, bool | int | float | str) and a == b
+
+
+def run_root(capture: Capture, module: torch.nn.Module, call: Call, args: Any, substitutions: list[Any]) -> Any:
+    """The outermost call: what the forward did to attributes is taken back, a refusal that was swallowed is raised."""
+    capture.inputs = tensors(args)
+    attributes = Attributes(module)
+    try:
+        with capture.entered(), shadowed(substitutions), decisions_on_sizes(), Forking(capture):
+            value = run_module(capture, module, call)
+    finally:
+        attributes.restore()
+    if capture.refused is not None:
+        raise capture.refused
+    return value
