@@ -3,6 +3,7 @@
 from onnxpatch._torch import exporting
 from onnxpatch.context import Patched, patch_model, patched
 from onnxpatch.errors import (
+    BranchError,
     DuplicatePatchError,
     OnnxpatchError,
     RefusedError,
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "REGISTRY",
+    "BranchError",
     "DuplicatePatchError",
     "OnnxpatchError",
     "Patch",

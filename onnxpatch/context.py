@@ -48,7 +48,7 @@ class Patched:
             for module in self.plan.kept:
                 self._log.specialise(module, _OptedOut)
             if self.plan.settings.branches:
-                from onnxpatch import branches  # type: ignore[attr-defined]  # loaded only when asked for
+                from onnxpatch import branches  # loaded only when asked for
 
                 branches.install(self.model, self.plan.settings, self._log, self.example)
             self._open_scope()

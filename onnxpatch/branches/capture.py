@@ -143,7 +143,9 @@ class Capture:
     def site(self) -> Site:
         return here()
 
-    def refusal(self, site: Site | None, found: str, *, remedy: str, module: torch.nn.Module | None = None) -> BranchError:
+    def refusal(
+        self, site: Site | None, found: str, *, remedy: str, module: torch.nn.Module | None = None
+    ) -> BranchError:
         """The error to raise: module path, source line, what was found, what to write instead."""
         module = module if module is not None else self.frames[-1].module
         path = self.path_of(module) or "(root)"
@@ -159,7 +161,7 @@ class Capture:
             "raise max_paths=")
 
     def check_error(self, frame: Frame, error: Exception) -> None:
-        """A path may end in a raise of the user's, or fail in eager's own way; it may not fail because of the example."""
+        """A path may end in a raise of the user's; it may not fail because of the example."""
         from onnxpatch.branches.frame import is_dropped
 
         if not frame.decided or is_dropped(error):

@@ -140,8 +140,9 @@ class Frame:
         if node.predicate is None:
             node.predicate, node.site = predicate, site
         elif node.site != site:
-            raise self.capture.refusal(site, "the forward took another way the second time it was run", module=self.module,
-                                       remedy="make it depend on its inputs alone: no counters, no Python random numbers")
+            raise self.capture.refusal(
+                site, "the forward took another way the second time it was run", module=self.module,
+                remedy="make it depend on its inputs alone: no counters, no Python random numbers")
         if depth == len(self.answers):
             self._check_loop(site)
             self.answers.append(True)

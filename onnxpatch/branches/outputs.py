@@ -15,5 +15,6 @@ def flattened(capture: Capture, template: Template, items: list[Item]) -> Any:
     for slot, item in zip(template.slots, items, strict=True):
         filled[id(slot)] = item.value if not slot.optional else (item.value, item.flag)
         if slot.mixed:
-            capture.report.notes.append(f"output{slot.where}: the branches return several dtypes, the graph {slot.dtype}")
+            note = f"output{slot.where}: the branches return several dtypes, the graph {slot.dtype}"
+            capture.report.notes.append(note)
     return assembled(template.structure, filled)

@@ -123,7 +123,7 @@ class Rebinding:
         for before, after in zip(leaves(old), leaves(new), strict=True):
             if isinstance(before, torch.Tensor):
                 self.tensors[id(before)] = after
-                if not exporting() == "trace":
+                if exporting() != "trace":
                     for size, other in zip(before.shape, after.shape, strict=False):
                         self._bind_symbol(size, other)
             else:
