@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-import io
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -14,7 +15,13 @@ from torch.utils import _pytree as pytree
 
 def export(model: torch.nn.Module, args: tuple, exporter: str, dynamic_shapes: Any = None, opset: int = 18) -> bytes:
     """The ONNX file of `model`, made by plain torch.onnx.export; inputs are named in0, in1, ..."""
-    file = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder:  # torch 2.6 takes no file object with dynamo
+        file = Path(folder) / "m.onnx"
+        _export(model, args, str(file), exporter, dynamic_shapes, opset)
+        return file.read_bytes()
+
+
+def _export(model: torch.nn.Module, args: tuple, file: str, exporter: str, dynamic_shapes: Any, opset: int) -> None:
     tensors = _tensors(args)
     names = [f"in{index}" for index in range(len(tensors))]
     args = copy.deepcopy(args)
@@ -30,7 +37,6 @@ def export(model: torch.nn.Module, args: tuple, exporter: str, dynamic_shapes: A
             torch.onnx.export(
                 scripted, args, file, dynamo=False, dynamic_axes=axes, input_names=names, opset_version=opset
             )
-    return file.getvalue()
 
 
 def run(file: bytes, args: tuple) -> list[torch.Tensor]:

@@ -60,7 +60,7 @@ def _tensor(value: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _members(cls: type) -> list[tuple[str, int]]:
-    # __static_attributes__ and friends are rebuilt by Python itself; what a patch could leave behind is a callable.
-    return [
-        (name, id(value)) for name, value in vars(cls).items() if callable(value) or isinstance(value, staticmethod)
-    ]
+    # What a patch could leave behind is a callable. torch itself wraps two methods of nn.Module when dynamo first runs.
+    own = {"__init__", "__setstate__"} if cls is torch.nn.Module else set()
+    held = [(name, value) for name, value in vars(cls).items() if name not in own]
+    return [(name, id(value)) for name, value in held if callable(value) or isinstance(value, staticmethod)]

@@ -1,12 +1,11 @@
 """Per-layer opt-in and opt-out, by decorators that cost nothing outside export."""
 
-import io
-
 import pytest
 import torch
 from torch import Tensor, nn
 
 import onnxpatch
+from tests import exporting
 from tests.layers import Doubling, Layer
 
 
@@ -40,20 +39,16 @@ class Inheriting(Clipped):
 X = torch.tensor([-1.0, 0.25, 3.0])
 
 
-def run(model, **options):
-    import onnxruntime
-
-    file = io.BytesIO()
-    torch.onnx.export(model, (torch.ones(3),), file, input_names=["x"], **options)
-    return onnxruntime.InferenceSession(file.getvalue()).run(None, {"x": X.numpy()})[0].tolist()
+def run(model, exporter):
+    return exporting.run(exporting.export(model, (torch.ones(3),), exporter), (X,))[0]
 
 
 @pytest.mark.parametrize("cls", [Clipped, ClippedBySource, Inheriting])
-@pytest.mark.parametrize("dynamo", [True, False])
-def test_the_marked_method_is_forward_during_export_only(cls, dynamo):
+@pytest.mark.parametrize("exporter", ["dynamo", "trace"])
+def test_the_marked_method_is_forward_during_export_only(cls, exporter):
     model = nn.Sequential(cls())
     with onnxpatch.patched(model) as patched:
-        assert run(model, dynamo=dynamo) == [0.0, 0.5, 1.0]
+        assert run(model, exporter).tolist() == [0.0, 0.5, 1.0]
     assert "is marked @onnx_forward" in str(patched.plan)
     assert model(X).tolist() == [-2.0, 0.5, 6.0]
 
@@ -61,7 +56,7 @@ def test_the_marked_method_is_forward_during_export_only(cls, dynamo):
 def test_the_marked_method_can_be_scripted():
     model = nn.Sequential(ClippedBySource())
     with onnxpatch.patched(model):
-        assert run(torch.jit.script(model), dynamo=False) == [0.0, 0.5, 1.0]
+        assert run(model, "script").tolist() == [0.0, 0.5, 1.0]
 
 
 def test_a_subclass_with_a_forward_of_its_own_is_a_near_miss():
@@ -112,7 +107,7 @@ def test_a_class_names_its_own_stand_in(cls):
     plain = model(X)
     with onnxpatch.patched(model) as patched:
         assert [swap.patch.name for swap in patched.plan.swaps] == ["onnx_standin"]
-        assert torch.allclose(torch.tensor(run(model, dynamo=True, verbose=False)), plain)
+        assert torch.allclose(run(model, "dynamo"), plain)
     assert type(model[0]) is cls and torch.equal(model(X), plain)
 
 

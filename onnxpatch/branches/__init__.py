@@ -58,8 +58,9 @@ def install(model: torch.nn.Module, settings: Settings, log: UndoLog, example: A
 
 def report_of(model: torch.nn.Module) -> Report | None:
     """What forking did to a model that is patched with `branches=True`, after an export."""
-    return next((vars(mixin)["onnxpatch_report"] for mixin in mixins_of(type(model))
-                 if "onnxpatch_report" in vars(mixin)), None)
+    return next(
+        (vars(mixin)["onnxpatch_report"] for mixin in mixins_of(type(model)) if "onnxpatch_report" in vars(mixin)), None
+    )
 
 
 def _decides(module: torch.nn.Module) -> bool:

@@ -32,8 +32,10 @@ def _bool(capture: Capture, function: Any, tensor: torch.Tensor) -> bool:
 
 
 def _equal(capture: Capture, function: Any, a: torch.Tensor, b: torch.Tensor) -> bool:
-    if a.dim() != b.dim() or any(static_size(s) is not None and static_size(t) not in (None, static_size(s))
-                                 for s, t in zip(a.shape, b.shape, strict=True)):
+    if a.dim() != b.dim() or any(
+        static_size(s) is not None and static_size(t) not in (None, static_size(s))
+        for s, t in zip(a.shape, b.shape, strict=True)
+    ):
         return False
     return decided(capture, torch.all(a == b))
 
@@ -73,9 +75,11 @@ def rows(capture: Capture, tensor: torch.Tensor, what: str) -> Sequence[torch.Te
     size = tensor.shape[0]
     if static_size(size) is None and _unpacked() is None:
         raise capture.refusal(
-            here(), f"{what}, as many as the input has",
+            here(),
+            f"{what}, as many as the input has",
             remedy="write it for the whole tensor, or put the body into a function marked @onnxpatch.scan (rows that "
-            "depend on the ones before) or @onnxpatch.each (rows that do not)")
+            "depend on the ones before) or @onnxpatch.each (rows that do not)",
+        )
     return list(capture.execute(T.unbind, (tensor, 0), {}))
 
 
@@ -104,8 +108,11 @@ def _float(capture: Capture, function: Any, tensor: torch.Tensor) -> float:
     known = static_value(capture, tensor)
     if known is not None:
         return float(known)
-    raise capture.refusal(here(), "a tensor turned into a Python float", remedy="keep it a tensor: torch.sqrt, not "
-                          "math.sqrt; torch.full or a 0-d tensor, not float()")
+    raise capture.refusal(
+        here(),
+        "a tensor turned into a Python float",
+        remedy="keep it a tensor: torch.sqrt, not math.sqrt; torch.full or a 0-d tensor, not float()",
+    )
 
 
 def fixed(capture: Capture, size: Any, what: str) -> int:
@@ -113,9 +120,11 @@ def fixed(capture: Capture, size: Any, what: str) -> int:
     known = static_value(capture, size) if isinstance(size, torch.Tensor) else static_size(size)
     if known is None:
         raise capture.refusal(
-            here(), f"{what}, whose value depends on the inputs",
+            here(),
+            f"{what}, whose value depends on the inputs",
             remedy="keep it a tensor (slices and sizes take 0-d tensors), or put a loop's body into a function marked "
-            "@onnxpatch.scan or @onnxpatch.while_loop")
+            "@onnxpatch.scan or @onnxpatch.while_loop",
+        )
     return int(known)
 
 
@@ -133,8 +142,9 @@ def _format(capture: Capture, function: Any, tensor: torch.Tensor, spec: str) ->
 
 
 def _outside(capture: Capture, function: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    raise capture.refusal(here(), "a tensor handed to NumPy: what is computed there is not in the graph",
-                          remedy="compute it with torch")
+    raise capture.refusal(
+        here(), "a tensor handed to NumPy: what is computed there is not in the graph", remedy="compute it with torch"
+    )
 
 
 def _built(capture: Capture, function: Any, data: Any, *args: Any, **kwargs: Any) -> Any:
@@ -188,8 +198,10 @@ def _indexed(capture: Capture, function: Any, tensor: torch.Tensor, index: Any, 
 def _slice(capture: Capture, index: Any) -> Any:
     if not isinstance(index, slice):
         return index
-    ends = [as_number(capture, end) if isinstance(end, torch.Tensor) else end
-            for end in (index.start, index.stop, index.step)]
+    ends = [
+        as_number(capture, end) if isinstance(end, torch.Tensor) else end
+        for end in (index.start, index.stop, index.step)
+    ]
     return slice(*ends)
 
 

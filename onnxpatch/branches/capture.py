@@ -57,8 +57,10 @@ class Report:
     outputs: Any = None
 
     def __str__(self) -> str:
-        lines = [f"{path or '(root)'}: {self.paths[path]} paths, decided at {', '.join(at)}" for path, at in
-                 self.decided.items()]
+        lines = [
+            f"{path or '(root)'}: {self.paths[path]} paths, decided at {', '.join(at)}"
+            for path, at in self.decided.items()
+        ]
         lines += [f"dropped: {d.module or '(root)'}, {d.line}: {d.error}" for d in self.dropped]
         return "\n".join([*lines, *self.notes]) or "No branch depends on data or on a dynamic size."
 
@@ -156,9 +158,12 @@ class Capture:
     def refuse_paths(self, frame: Frame) -> None:
         decided = ", ".join(dict.fromkeys(f"line {site.line}" for site in sites(frame.root)))
         raise self.refusal(
-            next(sites(frame.root), None), f"more than {self.limit} paths; decided at {decided}", module=frame.module,
+            next(sites(frame.root), None),
+            f"more than {self.limit} paths; decided at {decided}",
+            module=frame.module,
             remedy="put the parts that decide into modules of their own (paths multiply inside a module only), or "
-            "raise max_paths=")
+            "raise max_paths=",
+        )
 
     def check_error(self, frame: Frame, error: Exception) -> None:
         """A path may end in a raise of the user's; it may not fail because of the example."""
@@ -168,8 +173,9 @@ class Capture:
             return
         text = " ".join(str(error).split())[:300]
         raise self.refusal(
-            line_of(error), f"a branch that the example does not take cannot be run with it: "
-            f"{type(error).__name__}: {text}", module=frame.module,
+            line_of(error),
+            f"a branch that the example does not take cannot be run with it: {type(error).__name__}: {text}",
+            module=frame.module,
             remedy="export with an example that fits both branches, or write the branch so that it fits every input",
         ) from error
 

@@ -87,8 +87,14 @@ class Emitter:
                     found |= needed - {name for entry in entries if not entry.constant for name in entry.gives()}
             return found
         absent = [slot for slot in self.slots if slot.values[number] is ABSENT]
-        sizes = [size for slot in absent for value in slot.present[:1] if isinstance(value, torch.Tensor)
-                 for size in value.shape if isinstance(size, torch.SymInt)]
+        sizes = [
+            size
+            for slot in absent
+            for value in slot.present[:1]
+            if isinstance(value, torch.Tensor)
+            for size in value.shape
+            if isinstance(size, torch.SymInt)
+        ]
         return {s for size in sizes for s in free_symbols(size) if _backed(size)}
 
     def _making(self, slot: Slot) -> tuple[list[Entry], set[Any]]:
@@ -178,8 +184,9 @@ class Emitter:
             if any(_carries(tensor, symbol) for tensor in operands + anchors if isinstance(tensor, torch.Tensor)):
                 continue
             carrier = next((t for t in self.capture.inputs if _carries(t, symbol)), None)
-            carrier = carrier if carrier is not None else next(
-                (t for t in self.known.values() if _carries(t, symbol)), None)
+            carrier = (
+                carrier if carrier is not None else next((t for t in self.known.values() if _carries(t, symbol)), None)
+            )
             anchors += [carrier] if carrier is not None else [self._number(symbol)]
         return anchors
 
@@ -189,8 +196,10 @@ class Emitter:
                 if isinstance(entry.result, torch.SymInt) and entry.result.node.expr == symbol:
                     return entry.result
         raise self.capture.refusal(
-            self.root.site, f"a branch uses a number ({symbol}) that no tensor carries",
-            remedy="compute it inside the branch, or from a tensor's size")
+            self.root.site,
+            f"a branch uses a number ({symbol}) that no tensor carries",
+            remedy="compute it inside the branch, or from a tensor's size",
+        )
 
     def branch(self, node: Node, operands: list[Any], given: list[Any]) -> list[torch.Tensor]:
         """The calls of one side again, on what the If hands in; flat results, flags behind optional values."""

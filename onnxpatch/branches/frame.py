@@ -141,8 +141,11 @@ class Frame:
             node.predicate, node.site = predicate, site
         elif node.site != site:
             raise self.capture.refusal(
-                site, "the forward took another way the second time it was run", module=self.module,
-                remedy="make it depend on its inputs alone: no counters, no Python random numbers")
+                site,
+                "the forward took another way the second time it was run",
+                module=self.module,
+                remedy="make it depend on its inputs alone: no counters, no Python random numbers",
+            )
         if depth == len(self.answers):
             self._check_loop(site)
             self.answers.append(True)
@@ -164,9 +167,12 @@ class Frame:
             node = node.children[answer]
         if asked >= _LOOP:
             raise self.capture.refusal(
-                site, f"a loop runs as often as the data says: this line was asked {asked} times", module=self.module,
+                site,
+                f"a loop runs as often as the data says: this line was asked {asked} times",
+                module=self.module,
                 remedy="put the body of the loop into a function marked @onnxpatch.while_loop (or @onnxpatch.scan for "
-                "rows), or bound the number of rounds")
+                "rows), or bound the number of rounds",
+            )
 
     def replay(self, function: Any) -> Entry | None:
         """The entry of the path before, when this call is one that both share."""

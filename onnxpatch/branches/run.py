@@ -56,8 +56,12 @@ def _merged(capture: Capture, frame: Frame, root: bool) -> Any:
             raise CannotMerge("")
     except CannotMerge as reason:
         if root:
-            raise capture.refusal(next(sites(frame.root)), str(reason), module=frame.module, remedy="return the same "
-                                  "structure and number of dimensions from every branch") from None
+            raise capture.refusal(
+                next(sites(frame.root)),
+                str(reason),
+                module=frame.module,
+                remedy="return the same structure and number of dimensions from every branch",
+            ) from None
         capture.frames.append(frame)
         capture.delegate(frame)
         capture.frames.remove(frame)
@@ -80,8 +84,11 @@ def _refuse_outside(capture: Capture, frame: Frame) -> None:
     entry, site = frame.outside
     name = getattr(entry.function, "__name__", "an update in place")
     raise capture.refusal(
-        site, f"{name} writes into an input, a buffer or a parameter of a module that branches on data",
-        module=frame.module, remedy="work on a copy: y = x.clone(), or return the new value")
+        site,
+        f"{name} writes into an input, a buffer or a parameter of a module that branches on data",
+        module=frame.module,
+        remedy="work on a copy: y = x.clone(), or return the new value",
+    )
 
 
 def _note(capture: Capture, frame: Frame) -> None:
@@ -107,8 +114,12 @@ def _leave_attributes(capture: Capture, frame: Frame) -> None:
         owner, name = frame.attributes.module(key), key[1].removeprefix("_buffers.")
 
         def refuse(owner: torch.nn.Module = owner, name: str = name) -> Exception:
-            return capture.refusal(next(sites(frame.root)), f"self.{name} is set differently by the branches",
-                                   module=owner, remedy="return the value instead of keeping it in an attribute")
+            return capture.refusal(
+                next(sites(frame.root)),
+                f"self.{name} is set differently by the branches",
+                module=owner,
+                remedy="return the value instead of keeping it in an attribute",
+            )
 
         if key[1].startswith("_buffers."):
             raise refuse()

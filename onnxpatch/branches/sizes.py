@@ -81,9 +81,11 @@ def _sym_index(capture: Capture, size: torch.SymInt) -> int | None:
     if not size.node.expr.free_symbols:
         return None
     raise capture.refusal(
-        here(), f"a dynamic size ({size}) used as a Python number: a range, a list index or int()",
+        here(),
+        f"a dynamic size ({size}) used as a Python number: a range, a list index or int()",
         remedy="write it for the whole tensor, or put a loop's body into a function marked @onnxpatch.scan or "
-        "@onnxpatch.each")
+        "@onnxpatch.each",
+    )
 
 
 def static_size(size: Any) -> int | None:

@@ -116,8 +116,10 @@ class Template:
             raise CannotMerge(f"the branches return different values at {spelled(where)}: {_names(values)}")
         if not self._same_keys(first, parts):
             raise CannotMerge(f"the branches return containers of different lengths or keys at {spelled(where)}")
-        made = {name: self._unify([ABSENT if p is None else p.get(name, ABSENT) for p in parts], (*where, name))
-                for name in names}
+        made = {
+            name: self._unify([ABSENT if p is None else p.get(name, ABSENT) for p in parts], (*where, name))
+            for name in names
+        }
         return Built(first, made)
 
     def _same_keys(self, first: Any, parts: Iterable[Any]) -> bool:
