@@ -1,0 +1,51 @@
+"""Which numbers a forward takes out of tensors into Python: the decisions that a graph may have frozen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_NUMBERS = {
+    torch.Tensor.__bool__: bool,
+    torch.Tensor.__int__: int,
+    torch.Tensor.__index__: int,
+    torch.Tensor.__float__: float,
+    torch.Tensor.item: None,
+    torch.Tensor.tolist: None,
+}
+_COUNTING = {torch.nonzero, torch.Tensor.nonzero, torch.masked_select, torch.Tensor.masked_select, torch.unique}
+
+
+class Decisions(TorchFunctionMode):
+    """Records, in order, what each tensor-to-Python conversion of a forward answered.
+
+    `signature` is the path through the code as far as data decides it: exact answers of bool and int, the sign of
+    floats, whether a data-dependent selection came out empty. Two calls with one signature took the same branches.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signature: tuple[object, ...] = ()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in _NUMBERS:
+            self._add(_coarse(result))
+        elif func in _COUNTING or (func is torch.where and len(args) == 1):
+            first = result[0] if isinstance(result, tuple) else result
+            self._add(("empty", first.numel() == 0))
+        return result
+
+    def _add(self, answer: object) -> None:
+        if len(self.signature) < 512:
+            self.signature = (*self.signature, answer)
+
+
+def _coarse(answer: Any) -> object:
+    if isinstance(answer, bool | int):
+        return answer
+    if isinstance(answer, float):
+        return "nan" if answer != answer else (answer > 0) - (answer < 0)
+    return type(answer).__name__

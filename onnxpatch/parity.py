@@ -1,0 +1,142 @@
+"""How far one output of a graph is from eager's: shape, dtype, errors, cosine, the first place that differs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+# The largest difference that still counts as equal, as a share of the output's largest magnitude. float16 keeps 11 bits
+# and bfloat16 8, and two correct kernels round differently at every layer: their bounds are about ten roundings wide.
+TOLERANCES: dict[torch.dtype, float] = {torch.float16: 1e-2, torch.bfloat16: 6e-2}
+TOLERANCE = 1e-3
+_SMALLEST = 1e-6  # an output that is zero everywhere has no magnitude to be a share of
+
+
+@dataclass(frozen=True)
+class OutputParity:
+    """One output at one probe. Shapes and dtypes as eager has them and as found; errors absolute and relative.
+
+    relative: largest absolute difference over eager's largest finite magnitude; first_index, expected, found: the first
+    element that is off by more than the tolerance; reason: '' where the output is right.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    found_shape: tuple[int, ...]
+    dtype: str
+    found_dtype: str
+    absolute: float = 0.0
+    relative: float = 0.0
+    cosine: float = 1.0
+    first_index: tuple[int, ...] | None = None
+    expected: float | int | bool | None = None
+    found: float | int | bool | None = None
+    reason: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.reason
+
+
+def tolerance_for(dtype: torch.dtype, tolerance: float) -> float:
+    """The bound for an output of this dtype when the bound for float32 is `tolerance`."""
+    return max(tolerance, TOLERANCES.get(dtype, 0.0))
+
+
+def compare(name: str, expected: torch.Tensor, found: Any, tolerance: float = TOLERANCE) -> OutputParity:
+    """Hold `found` (array or tensor) against eager's output. Floats within tolerance, whole numbers and bools exact."""
+    want, got = as_array(expected), as_array(found)
+    head = (name, tuple(want.shape), tuple(got.shape), str(expected.dtype).removeprefix("torch."), _dtype_name(found))
+    if want.shape != got.shape:
+        return OutputParity(*head, reason=f"shape {tuple(got.shape)}, eager has {tuple(want.shape)}")
+    if _kind(want) != _kind(got):
+        return OutputParity(*head, reason=f"dtype {head[4]}, eager has {head[3]}")
+    if want.size == 0:
+        return OutputParity(*head)
+    if want.dtype.kind == "f":
+        return _floats(head, want, got, tolerance_for(expected.dtype, tolerance))
+    return _exact(head, want, got)
+
+
+def compare_all(
+    names: Sequence[str], expected: Sequence[torch.Tensor], found: Sequence[Any], tolerance: float = TOLERANCE
+) -> list[OutputParity]:
+    """Every output; a differing number of outputs is itself the (only) finding."""
+    if len(expected) != len(found):
+        reason = f"{len(found)} outputs, eager has {len(expected)}"
+        return [OutputParity("outputs", (len(expected),), (len(found),), "", "", reason=reason)]
+    return [compare(n, e, f, tolerance) for n, e, f in zip(names, expected, found, strict=False)]
+
+
+def as_array(value: Any) -> np.ndarray[Any, Any]:
+    """numpy, complex as pairs of reals (so does ONNX), bfloat16 widened (numpy has none)."""
+    if not isinstance(value, torch.Tensor):
+        array = np.asarray(value)
+        return array if array.dtype.kind in "fiubcOSU" else array.astype("float32")
+    value = value.detach().cpu()
+    if value.is_complex():
+        value = torch.view_as_real(value.resolve_conj())
+    if value.dtype == torch.bfloat16 or (value.is_floating_point() and value.element_size() == 1):
+        value = value.float()
+    return value.resolve_neg().numpy()
+
+
+def _dtype_name(value: Any) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
+def _kind(array: np.ndarray[Any, Any]) -> str:
+    return "i" if array.dtype.kind in "iu" else str(array.dtype.kind)
+
+
+def _floats(
+    head: tuple[Any, ...], want: np.ndarray[Any, Any], got: np.ndarray[Any, Any], tolerance: float
+) -> OutputParity:
+    want, got = want.astype("float64"), got.astype("float64")
+    finite = np.isfinite(want)
+    odd = ~((want == got) | (np.isnan(want) & np.isnan(got)))
+    odd &= ~finite | ~np.isfinite(got)
+    with np.errstate(all="ignore"):
+        error = np.where(finite & np.isfinite(got), np.abs(want - got), 0.0)
+    largest = max(_SMALLEST, float(np.abs(want[finite]).max(initial=0.0)))
+    absolute = float(error.max(initial=0.0))
+    wrong = odd | (error > tolerance * largest)
+    figures = (absolute, absolute / largest, _cosine(want[finite], got[finite]))
+    if odd.any():
+        return OutputParity(*head, *figures, *_first(wrong, want, got), reason="non-finite values differ")
+    if wrong.any():
+        reason = f"relative error {absolute / largest:.3g}, at most {tolerance:g} is right"
+        return OutputParity(*head, *figures, *_first(wrong, want, got), reason=reason)
+    return OutputParity(*head, *figures)
+
+
+def _exact(head: tuple[Any, ...], want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> OutputParity:
+    wrong = want != got
+    if not wrong.any():
+        return OutputParity(*head)
+    if want.dtype.kind in "biu":
+        absolute = float(np.abs(want.astype("float64") - got.astype("float64")).max())
+        largest = max(1.0, float(np.abs(want.astype("float64")).max()))
+    else:
+        absolute, largest = math.nan, 1.0
+    figures = (absolute, absolute / largest, math.nan)
+    reason = f"{int(wrong.sum())} of {wrong.size} whole numbers or flags differ"
+    return OutputParity(*head, *figures, *_first(wrong, want, got), reason=reason)
+
+
+def _first(
+    wrong: np.ndarray[Any, Any], want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]
+) -> tuple[tuple[int, ...], Any, Any]:
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return index, want[index].item(), got[index].item()
+
+
+def _cosine(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> float:
+    with np.errstate(all="ignore"):
+        scale = float(np.linalg.norm(want)) * float(np.linalg.norm(got))
+        return float(np.dot(want, got) / scale) if scale and math.isfinite(scale) else float((want == got).all())

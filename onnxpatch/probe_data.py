@@ -1,0 +1,141 @@
+"""Values for probes: like the example's, other than the example's, and such as may send a forward down another branch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+Fill = Callable[[torch.Tensor, Sequence[int], torch.Generator], torch.Tensor]
+
+
+def drawn(example: torch.Tensor, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    """Other values of the example's kind: its range, its sign, whole numbers where it has whole numbers."""
+    if example.numel() == 0:
+        return torch.zeros(tuple(shape), dtype=example.dtype, device=example.device)
+    flat = example.detach().reshape(-1).cpu()
+    count = _numel(shape)
+    values = flat[torch.randint(0, flat.numel(), (count,), generator=generator)]
+    if flat.is_floating_point():
+        values = _varied(flat, values, generator)
+    return values.reshape(tuple(shape)).to(example.device)
+
+
+def _varied(flat: torch.Tensor, values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Zeros and ones as dummies say nothing about the range: any number serves. Whole numbers may be codes: kept."""
+    noise = torch.rand(values.shape, generator=generator).to(values.dtype)
+    if flat.numel() > 1 and bool((flat == flat[0]).all()):
+        return noise if float(flat[0]) in (0.0, 1.0) else values * (0.75 + noise / 2)
+    if bool((flat == flat.round()).all()):
+        return values
+    return values * (0.95 + noise / 10)
+
+
+def tiled(example: torch.Tensor, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    """The example itself, cut or repeated along each axis: keeps order, one-hot rows, masks, positions."""
+    out = example.detach()
+    for axis, size in enumerate(shape):
+        if out.shape[axis] != size and out.shape[axis]:
+            out = out.index_select(axis, torch.arange(size, device=out.device) % out.shape[axis])
+    return out.clone()
+
+
+def fitted(example: torch.Tensor, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    """As tiled, with whole numbers below the smallest new size: indices and lengths that must fit a smaller tensor."""
+    out = tiled(example, shape, generator)
+    changed = [size for size, old in zip(shape, example.shape, strict=True) if size != old]
+    if changed and not out.is_floating_point() and out.dtype != torch.bool:
+        out = out.clamp(max=max(0, min(changed) - 1))
+    return out
+
+
+FILLS: tuple[Fill, ...] = (drawn, tiled, fitted)
+
+
+def _numel(shape: Sequence[int]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+# ------------------------------------------------------------------ data that may flip a branch
+def variants(values: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """(label, leaves) at the given sizes: signs, magnitudes, zeros, other counts and flags, NaN and infinities."""
+    if any(isinstance(v, torch.Tensor) and v.is_floating_point() for v in values):
+        for label, change in _FLOATS.items():
+            yield label, [_on_floats(v, change) for v in values]
+        yield from _one_at_a_time(values)
+    if any(isinstance(v, torch.Tensor) and not v.is_floating_point() and not v.is_complex() for v in values):
+        for label, move in _INTS.items():
+            yield label, [_on_ints(v, move) for v in values]
+        yield "flags flipped", [~v if isinstance(v, torch.Tensor) and v.dtype == torch.bool else v for v in values]
+
+
+def _plant(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    def change(x: torch.Tensor) -> torch.Tensor:
+        out = x.clone()
+        if out.numel():
+            out.view(-1)[out.numel() // 2] = value
+        return out
+
+    return change
+
+
+def _alternating(x: torch.Tensor) -> torch.Tensor:
+    sign = 1 - 2 * (torch.arange(x.numel(), device=x.device) % 2)
+    return x * sign.reshape(x.shape).to(x.dtype)
+
+
+_FLOATS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "negated": lambda x: -x,
+    "alternating signs": _alternating,
+    "zeros": torch.zeros_like,
+    "times 10": lambda x: x * 10,
+    "times 0.1": lambda x: x * 0.1,
+    "times 100": lambda x: x * 100,
+    "times -10": lambda x: x * -10,
+    "times -100": lambda x: x * -100,
+    "ones": torch.ones_like,
+    "shifted by 3": lambda x: x + 3,
+    "reversed": lambda x: x.flip(-1) if x.dim() else x,
+    "rolled": lambda x: x.roll(1, -1) if x.dim() else x,
+    "first element negated": lambda x: _first(x, -1),
+    "one NaN": _plant(float("nan")),
+    "one infinity": _plant(float("inf")),
+}
+
+
+def _first(x: torch.Tensor, factor: float) -> torch.Tensor:
+    out = x.clone()
+    out.view(-1)[:1] *= factor
+    return out
+
+
+def _on_floats(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return change(value.detach().contiguous())
+    return value
+
+
+def _one_at_a_time(values: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
+    floats = [i for i, v in enumerate(values) if isinstance(v, torch.Tensor) and v.is_floating_point()]
+    for i in floats[:4] if len(floats) > 1 else ():
+        for label in ("negated", "zeros"):
+            yield f"input {i} {label}", [_on_floats(v, _FLOATS[label]) if j == i else v for j, v in enumerate(values)]
+
+
+_INTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "whole numbers + 1": lambda x: x + 1,
+    "whole numbers doubled": lambda x: x * 2,
+    "whole numbers - 1": lambda x: x - 1,
+    "whole numbers zero": torch.zeros_like,
+    "whole numbers reversed": lambda x: x.flip(-1) if x.dim() else x,
+    "whole numbers negated": lambda x: -x,
+}
+
+
+def _on_ints(value: Any, move: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    whole = isinstance(value, torch.Tensor) and not value.is_floating_point() and not value.is_complex()
+    return move(value.detach()) if whole and value.dtype != torch.bool else value

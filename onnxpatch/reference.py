@@ -1,0 +1,88 @@
+"""Asking eager: run a model on given inputs, always from the state it was handed in with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+
+from onnxpatch.decisions import Decisions
+from onnxpatch.inputs import Inputs
+from onnxpatch.state import Snapshot
+
+Flatten = Callable[[Any], Sequence[torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What eager did with one input: its output tensors, or why it refused."""
+
+    outputs: tuple[torch.Tensor, ...] | None
+    error: str | None
+    seconds: float
+
+    @property
+    def accepted(self) -> bool:
+        return self.outputs is not None
+
+    @property
+    def finite(self) -> bool:
+        return all(bool(torch.isfinite(o).all()) for o in self.outputs or () if o.is_floating_point())
+
+
+def flatten_output(output: Any) -> list[torch.Tensor]:
+    """The tensors of an output in the order of the graph's outputs: None and Python values are no outputs."""
+    found: list[torch.Tensor] = []
+    for leaf in _pytree.tree_leaves(output):
+        if isinstance(leaf, torch.Tensor):
+            found.append(leaf)
+        elif is_dataclass(leaf) and not isinstance(leaf, type):
+            found += flatten_output([getattr(leaf, f.name) for f in fields(leaf)])
+    return found
+
+
+class Eager:
+    """A model as it stands, asked as often as needed: each answer comes from the same state and the same random seed.
+
+    The caller sees to it that what should be unpatched is unpatched (or patched) while it asks.
+    """
+
+    def __init__(self, model: Any, inputs: Inputs, flatten: Flatten | None = None) -> None:
+        self.model, self.inputs, self.seconds = model, inputs, 0.0
+        self._flatten = flatten or flatten_output
+        self._state = Snapshot(model)
+
+    def ask(self, values: Sequence[Any]) -> Answer:
+        """values: one for each leaf of the inputs; they are cloned, a forward may write into what it is given."""
+        start = time.perf_counter()
+        outputs, error = self._run(values)
+        spent = time.perf_counter() - start
+        self.seconds += spent
+        return Answer(outputs, error, spent)
+
+    def decisions(self, values: Sequence[Any]) -> tuple[object, ...]:
+        """The branches that data decides on the way. A run of its own: watching torch changes which kernels it picks."""
+        if isinstance(self.model, torch.jit.ScriptModule):
+            return ()
+        watch = Decisions()
+        start = time.perf_counter()
+        with watch:
+            self._run(values)
+        self.seconds += time.perf_counter() - start
+        return watch.signature
+
+    def _run(self, values: Sequence[Any]) -> tuple[tuple[torch.Tensor, ...] | None, str | None]:
+        args, kwargs = self.inputs.rebuild([v.clone() if isinstance(v, torch.Tensor) else v for v in values])
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                output = self.model(*args, **kwargs)
+                return tuple(t.detach().clone() for t in self._flatten(output)), None
+        except Exception as error:
+            return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        finally:
+            self._state.restore()
