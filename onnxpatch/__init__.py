@@ -5,18 +5,24 @@ from onnxpatch.context import Patched, patch_model, patched
 from onnxpatch.errors import (
     BranchError,
     DuplicatePatchError,
+    ExportError,
+    InputError,
     OnnxpatchError,
     RefusedError,
     RestoreError,
     ScriptedModelError,
     UnknownExporterError,
     UnknownPatchError,
+    VerificationError,
 )
+from onnxpatch.export import export
 from onnxpatch.optin import keep, onnx_forward, onnx_standin
 from onnxpatch.plan import Plan, plan
 from onnxpatch.proof import Proof
 from onnxpatch.registry import REGISTRY, Patch, Registry, patch
+from onnxpatch.report import Report
 from onnxpatch.settings import Settings
+from onnxpatch.verify import verify
 
 __version__ = "0.1.0"
 
@@ -24,6 +30,8 @@ __all__ = [
     "REGISTRY",
     "BranchError",
     "DuplicatePatchError",
+    "ExportError",
+    "InputError",
     "OnnxpatchError",
     "Patch",
     "Patched",
@@ -31,11 +39,14 @@ __all__ = [
     "Proof",
     "RefusedError",
     "Registry",
+    "Report",
     "RestoreError",
     "ScriptedModelError",
     "Settings",
     "UnknownExporterError",
     "UnknownPatchError",
+    "VerificationError",
+    "export",
     "exporting",
     "keep",
     "onnx_forward",
@@ -44,4 +55,5 @@ __all__ = [
     "patch_model",
     "patched",
     "plan",
+    "verify",
 ]

@@ -2,6 +2,9 @@
 
 - `torch.compiler.is_exporting` (public since 2.7) tells torch.export from torch.compile; 2.6 falls back to
   `is_compiling`.
+- `torch.utils._pytree`: flattening arguments and outputs exactly as both exporters do; it is what `torch.export`
+  documents for custom containers. It moves with torch.export; no fallback.
+- `ShapeEnv.deferred_runtime_asserts`: conditions on sizes that an export relied on; without it none are known.
 - `torch.overrides.get_overridable_functions` (public) says which functions a TorchFunctionMode sees.
 - `torch._C.DisableTorchFunction` runs a block past every mode (as `torch.overrides` itself does); were it gone, a
   stand-in that must look at a tensor unseen would fail at import of this file, and the tests with it.
@@ -17,6 +20,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import torch
+from torch.utils import _pytree as pytree
+
+__all__ = ["exporting", "pytree", "size_conditions", "torch_function_key"]
 
 
 def exporting() -> Literal["dynamo", "trace"] | None:
@@ -180,3 +186,54 @@ def compiled_if(
 
 def _traced(function: Callable[..., Any], example: tuple[torch.Tensor, ...]) -> Any:
     return torch.jit.trace(function, example, check_trace=False)
+
+
+def size_conditions(exported: Any) -> tuple[dict[tuple[int, int], Any], list[tuple[Any, str]]]:
+    """What an ExportedProgram assumes of its sizes: ({(user input, axis): symbol}, [(sympy condition, source line)]).
+
+    Private: `ShapeEnv.deferred_runtime_asserts` and `range_constraints` by way of the inputs' fake tensors; the ONNX
+    exporter drops the assert nodes themselves. Where they have moved, nothing is known: ({}, []).
+    """
+    places: dict[tuple[int, int], Any] = {}
+    env = None
+    for index, fake in enumerate(_user_inputs(exported)):
+        for axis, size in enumerate(getattr(fake, "shape", ())):
+            node = getattr(size, "node", None)
+            if isinstance(size, torch.SymInt) and node is not None:
+                env = env or getattr(node, "shape_env", None)
+                if getattr(node.expr, "is_Symbol", False):
+                    places[index, axis] = node.expr
+    asserts = getattr(env, "deferred_runtime_asserts", {}) or {}
+    conditions = [(one.expr, _assert_source(one)) for group in asserts.values() for one in group]
+    return places, conditions + _range_conditions(exported)
+
+
+def _user_inputs(exported: Any) -> list[Any]:
+    wanted = set(exported.graph_signature.user_inputs)
+    nodes = [node for node in exported.graph.nodes if node.op == "placeholder" and node.name in wanted]
+    values = [node.meta.get("val") for node in nodes]
+    return [value for value in values if isinstance(value, torch.Tensor)]
+
+
+def _range_conditions(exported: Any) -> list[tuple[Any, str]]:
+    import sympy
+
+    found: list[tuple[Any, str]] = []
+    for symbol, bounds in getattr(exported, "range_constraints", {}).items():
+        low, high = (b if getattr(b, "is_Integer", False) and b < 2**31 else None for b in (bounds.lower, bounds.upper))
+        if low is not None and low > 1:
+            found.append((sympy.Ge(symbol, low), ""))
+        if high is not None:
+            found.append((sympy.Le(symbol, high), ""))
+    return found
+
+
+def _assert_source(one: Any) -> str:
+    """The innermost Python line outside torch where the condition arose; '' where torch did not keep it."""
+    stack: Any = getattr(one, "stack", None)
+    try:
+        frames = stack.summary() if hasattr(stack, "summary") else ()
+    except Exception:  # a captured traceback may be gone; the condition itself still counts
+        return ""
+    outside = [f for f in frames if "/torch/" not in f.filename and "onnxpatch" not in f.filename]
+    return f"{outside[-1].filename}:{outside[-1].lineno} {outside[-1].line or ''}".strip() if outside else ""

@@ -33,3 +33,19 @@ class RestoreError(OnnxpatchError):
 
 class BranchError(RefusedError):
     """A Python branch or number that depends on data and cannot be exported: says where, and what to write instead."""
+
+
+class InputError(OnnxpatchError):
+    """What was handed in cannot be used: arguments, dynamic shapes, names, paths, files. The model was not touched."""
+
+
+class ExportError(OnnxpatchError):
+    """The exporter itself refused the model; the exporter's own error is the cause."""
+
+
+class VerificationError(OnnxpatchError):
+    """The graph does not compute what the unpatched model computes. `report` holds every figure."""
+
+    def __init__(self, message: str, report: object = None) -> None:
+        super().__init__(message)
+        self.report = report

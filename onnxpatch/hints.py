@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-_NATIVE = re.compile(r"(im(age|g)?_?size|input|native|pretrain|train|resol|grid|max|len|context|seq|feat.*size|win|res$)")
+_NATIVE = re.compile(r"(im(age|g)?_?size|input|native|train|resol|grid|max|len|context|seq|feat.*size|win|res$)")
 _STEP = re.compile(r"(patch|stride|window|win_?size|block|chunk|segment|factor|scale|hop|group_size|pool)")
 _LARGEST = 4096
 
 
 @dataclass(frozen=True)
 class SizeHints:
-    """native: sizes to try as they are; steps: what sizes may have to be multiples of; thresholds: what code compares."""
+    """native: sizes to try as they are; steps: what sizes may be multiples of; thresholds: what code compares with."""
 
     native: tuple[int, ...]
     steps: tuple[int, ...]
@@ -26,7 +26,7 @@ class SizeHints:
 
 
 def size_hints(model: Any, most: int = 8) -> SizeHints:
-    """Read off attributes, configs, position tables and the constants of the forwards that the model's classes define."""
+    """Read off attributes, configs, position tables and the constants in the forwards of the model's own classes."""
     if not isinstance(model, torch.nn.Module):
         return SizeHints((), (), ())
     native: Counter[int] = Counter()
@@ -64,12 +64,24 @@ def _whole(value: Any) -> Iterator[int]:
 
 def _grids(model: torch.nn.Module, steps: Iterable[int]) -> Iterator[int]:
     """Image sides that a table of positions was made for: a square grid, up to a few extra tokens, times the patch."""
-    tables = [p for n, p in (*model.named_parameters(), *model.named_buffers()) if "pos" in n.lower() and p.dim() >= 2]
-    for length in {max(table.shape[:-1]) for table in tables[:16]}:
+    for length in {max(table.shape[:-1]) for table in _tables(model)}:
         side = int(length**0.5)
         if side >= 2 and length - side * side <= 5:
             yield from (side * step for step in steps if side * step <= _LARGEST)
         yield length
+
+
+def _tables(model: torch.nn.Module) -> list[torch.Tensor]:
+    """Tables of positions by their name, or by their form: (1, length, width) held by a class that is not torch's."""
+    found: list[torch.Tensor] = []
+    for module in model.modules():
+        own = type(module).__module__.split(".")[0] != "torch"
+        for name, table in (*module._parameters.items(), *module._buffers.items()):
+            if table is None or table.dim() < 2:
+                continue
+            if "pos" in name.lower() or (own and table.dim() in (3, 4) and table.shape[0] == 1):
+                found.append(table)
+    return found[:16]
 
 
 def _own_classes(model: torch.nn.Module) -> set[type]:

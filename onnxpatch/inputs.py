@@ -1,4 +1,4 @@
-"""The arguments of a call as an ordered list of named leaves: what becomes an input of the graph, and how to rebuild."""
+"""The arguments of a call as an ordered list of named leaves: what becomes a graph input, and how to rebuild them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils import _pytree
 
+from onnxpatch._torch import pytree
 from onnxpatch.errors import InputError
 
 
@@ -45,7 +45,7 @@ class Inputs:
     def __init__(self, model: Any, args: Any, kwargs: Mapping[str, Any] | None = None) -> None:
         self.args, self.kwargs = split_kwargs(args, kwargs)
         self.arguments = bind(model, self.args, self.kwargs)
-        flat, self._spec = _pytree.tree_flatten((self.args, self.kwargs))
+        flat, self._spec = pytree.tree_flatten((self.args, self.kwargs))
         names = _leaf_names(self.arguments, self.args, self.kwargs)
         self.leaves = tuple(
             Leaf(name, argument, i, v) for i, ((name, argument), v) in enumerate(zip(names, flat, strict=True))
@@ -53,7 +53,7 @@ class Inputs:
 
     def rebuild(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """(args, kwargs) with the leaves replaced, containers made afresh."""
-        args, kwargs = _pytree.tree_unflatten(list(values), self._spec)
+        args, kwargs = pytree.tree_unflatten(list(values), self._spec)
         return args, kwargs
 
     def values(self) -> list[Any]:
@@ -153,7 +153,7 @@ def _positional_names(
 
 def _tails(value: Any) -> list[str]:
     """The suffix of each leaf of one argument: '' for a bare one, '_0', '_key' inside containers."""
-    paths, _ = _pytree.tree_flatten_with_path(value)
+    paths, _ = pytree.tree_flatten_with_path(value)
     return ["".join(f"_{_key_text(key)}" for key in path) for path, _leaf in paths]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,13 +51,13 @@ def tolerance_for(dtype: torch.dtype, tolerance: float) -> float:
 def compare(name: str, expected: torch.Tensor, found: Any, tolerance: float = TOLERANCE) -> OutputParity:
     """Hold `found` (array or tensor) against eager's output. Floats within tolerance, whole numbers and bools exact."""
     want, got = as_array(expected), as_array(found)
-    head = (name, tuple(want.shape), tuple(got.shape), str(expected.dtype).removeprefix("torch."), _dtype_name(found))
+    head = OutputParity(name, tuple(want.shape), tuple(got.shape), _dtype_name(expected), _dtype_name(found))
     if want.shape != got.shape:
-        return OutputParity(*head, reason=f"shape {tuple(got.shape)}, eager has {tuple(want.shape)}")
+        return replace(head, reason=f"shape {tuple(got.shape)}, eager has {tuple(want.shape)}")
     if _kind(want) != _kind(got):
-        return OutputParity(*head, reason=f"dtype {head[4]}, eager has {head[3]}")
+        return replace(head, reason=f"dtype {head.found_dtype}, eager has {head.dtype}")
     if want.size == 0:
-        return OutputParity(*head)
+        return head
     if want.dtype.kind == "f":
         return _floats(head, want, got, tolerance_for(expected.dtype, tolerance))
     return _exact(head, want, got)
@@ -95,7 +95,7 @@ def _kind(array: np.ndarray[Any, Any]) -> str:
 
 
 def _floats(
-    head: tuple[Any, ...], want: np.ndarray[Any, Any], got: np.ndarray[Any, Any], tolerance: float
+    head: OutputParity, want: np.ndarray[Any, Any], got: np.ndarray[Any, Any], tolerance: float
 ) -> OutputParity:
     want, got = want.astype("float64"), got.astype("float64")
     finite = np.isfinite(want)
@@ -106,34 +106,37 @@ def _floats(
     largest = max(_SMALLEST, float(np.abs(want[finite]).max(initial=0.0)))
     absolute = float(error.max(initial=0.0))
     wrong = odd | (error > tolerance * largest)
-    figures = (absolute, absolute / largest, _cosine(want[finite], got[finite]))
+    head = replace(head, absolute=absolute, relative=absolute / largest, cosine=_cosine(want[finite], got[finite]))
     if odd.any():
-        return OutputParity(*head, *figures, *_first(wrong, want, got), reason="non-finite values differ")
+        return _first(head, wrong, want, got, "non-finite values differ")
     if wrong.any():
         reason = f"relative error {absolute / largest:.3g}, at most {tolerance:g} is right"
-        return OutputParity(*head, *figures, *_first(wrong, want, got), reason=reason)
-    return OutputParity(*head, *figures)
+        return _first(head, wrong, want, got, reason)
+    return head
 
 
-def _exact(head: tuple[Any, ...], want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> OutputParity:
+def _exact(head: OutputParity, want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> OutputParity:
     wrong = want != got
     if not wrong.any():
-        return OutputParity(*head)
+        return head
     if want.dtype.kind in "biu":
         absolute = float(np.abs(want.astype("float64") - got.astype("float64")).max())
         largest = max(1.0, float(np.abs(want.astype("float64")).max()))
     else:
         absolute, largest = math.nan, 1.0
-    figures = (absolute, absolute / largest, math.nan)
-    reason = f"{int(wrong.sum())} of {wrong.size} whole numbers or flags differ"
-    return OutputParity(*head, *figures, *_first(wrong, want, got), reason=reason)
+    head = replace(head, absolute=absolute, relative=absolute / largest, cosine=math.nan)
+    return _first(head, wrong, want, got, f"{int(wrong.sum())} of {wrong.size} whole numbers or flags differ")
 
 
 def _first(
-    wrong: np.ndarray[Any, Any], want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]
-) -> tuple[tuple[int, ...], Any, Any]:
+    head: OutputParity,
+    wrong: np.ndarray[Any, Any],
+    want: np.ndarray[Any, Any],
+    got: np.ndarray[Any, Any],
+    reason: str,
+) -> OutputParity:
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    return index, want[index].item(), got[index].item()
+    return replace(head, first_index=index, expected=want[index].item(), found=got[index].item(), reason=reason)
 
 
 def _cosine(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> float:

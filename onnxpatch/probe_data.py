@@ -1,4 +1,4 @@
-"""Values for probes: like the example's, other than the example's, and such as may send a forward down another branch."""
+"""Values for probes: like the example's, other than they, and such as may send a forward down another branch."""
 
 from __future__ import annotations
 

@@ -112,9 +112,10 @@ class ProbeSearch:
             if path in seen and not always:
                 continue
             answer = self.eager.ask(changed)
-            if answer.accepted and (decides and path not in seen or self._usable(answer)):
+            if answer.accepted and ((decides and path not in seen) or self._usable(answer)):
                 most -= 1
-                yield self._kept(Probe(label, "branch" if path not in seen else "data", start, changed, answer.outputs or ()))
+                kind = "data" if path in seen else "branch"
+                yield self._kept(Probe(label, kind, start, changed, answer.outputs or ()))
             seen.add(path)
 
     # -------------------------------------------------------------- one size
@@ -126,6 +127,10 @@ class ProbeSearch:
             allowed = all(dim.allows(full[dim.name]) for dim in self.dims) and not self._too_large(full)
             self._known[key] = self._ask(full, kind) if allowed else None
         return self._known[key]
+
+    def accepted(self) -> list[Probe]:
+        """Every size asked for so far that eager accepted."""
+        return [probe for probe in self._known.values() if probe]
 
     def _ask(self, sizes: dict[str, int], kind: str) -> Probe | None:
         error = ""
@@ -181,9 +186,7 @@ class ProbeSearch:
 
     def _spent(self) -> bool:
         limits = self.limits
-        return (
-            self._asked >= limits.questions or self.eager.seconds > limits.seconds or self._held > limits.bytes
-        )
+        return self._asked >= limits.questions or self.eager.seconds > limits.seconds or self._held > limits.bytes
 
     # -------------------------------------------------------------- the search
     def _sizes(self) -> list[Probe]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
-from torch.utils import _pytree
 
+from onnxpatch._torch import pytree
 from onnxpatch.decisions import Decisions
 from onnxpatch.inputs import Inputs
 from onnxpatch.state import Snapshot
@@ -37,7 +37,7 @@ class Answer:
 def flatten_output(output: Any) -> list[torch.Tensor]:
     """The tensors of an output in the order of the graph's outputs: None and Python values are no outputs."""
     found: list[torch.Tensor] = []
-    for leaf in _pytree.tree_leaves(output):
+    for leaf in pytree.tree_leaves(output):
         if isinstance(leaf, torch.Tensor):
             found.append(leaf)
         elif is_dataclass(leaf) and not isinstance(leaf, type):
@@ -65,7 +65,7 @@ class Eager:
         return Answer(outputs, error, spent)
 
     def decisions(self, values: Sequence[Any]) -> tuple[object, ...]:
-        """The branches that data decides on the way. A run of its own: watching torch changes which kernels it picks."""
+        """The branches that data decides. A run of its own: watching torch changes which kernels it picks."""
         if isinstance(self.model, torch.jit.ScriptModule):
             return ()
         watch = Decisions()

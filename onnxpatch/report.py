@@ -49,7 +49,9 @@ class Checked:
         where = f"{self.stage} at {self.label}"
         if wrong is None:
             return f"{where}: {self.error or self.status}"
-        place = f", first at {list(wrong.first_index)}: {wrong.found!r} for {wrong.expected!r}" if wrong.first_index else ""
+        place = ""
+        if wrong.first_index is not None:
+            place = f", first at {list(wrong.first_index)}: {wrong.found!r} for {wrong.expected!r}"
         return f"{where}: output {wrong.name!r}: {wrong.reason}{place}"
 
 
@@ -99,7 +101,10 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        return all(check.ok for check in self.checks)
+        """No check found anything wrong, and not every one of them was without a verdict."""
+        if any(not check.ok for check in self.checks):
+            return False
+        return not self.checks or any(check.status == "right" for check in self.checks)
 
     @property
     def worst(self) -> float:

@@ -26,7 +26,8 @@ def _headline(report: Report) -> str:
     bad = sum(not check.ok for check in report.checks)
     verdict = "right" if report.ok else f"WRONG at {bad} of {len(report.checks)} checks"
     how = f"{report.exporter or 'given file'}, opset {report.opset}, {report.runtime or 'not run'}"
-    return f"{report.file or 'the exported graph'}: {verdict} ({report.model}; {how}; largest relative error {report.worst:.1e})"
+    told = f"{report.model}; {how}; largest relative error {report.worst:.1e}"
+    return f"{report.file or 'the exported graph'}: {verdict} ({told})"
 
 
 def _tail(report: Report) -> list[str]:

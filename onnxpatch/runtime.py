@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from onnxpatch.errors import InputError
 from onnxpatch.parity import as_array
 
 _IN_MEMORY = 1 << 30
-_KINDS = {"FLOAT": "float32", "DOUBLE": "float64", "FLOAT16": "float16", "BOOL": "bool"}
 
 
 class RunError(Exception):
@@ -113,5 +112,33 @@ def _fed(value: Any, elem_type: int) -> np.ndarray[Any, Any]:
     return np.asarray(value, dtype=onnx.helper.tensor_dtype_to_np_dtype(elem_type))
 
 
-def feed_of(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
-    return dict(zip(names, values, strict=False))
+def shapes_inside(graph: Graph, feed: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shape of every value of the main graph on one input. Needs the model in memory: {} above 1 GiB."""
+    import onnx
+
+    if graph.path.stat().st_size > _IN_MEMORY:
+        return {}
+    proto = onnx.load(str(graph.path))
+    names = [name for node in proto.graph.node for name in node.output if name]
+    known = {o.name for o in proto.graph.output}
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    wanted = {i.name: i.type.tensor_type.elem_type for i in graph.inputs}
+    arrays = {name: _fed(value, wanted[name]) for name, value in feed.items() if name in wanted}
+    try:
+        values = _open(graph.runtime, proto).run([*known, *(n for n in names if n not in known)], arrays)
+    except Exception:  # only a hint is lost
+        return {}
+    ordered = [*known, *(n for n in names if n not in known)]
+    return {name: tuple(np.shape(value)) for name, value in zip(ordered, values, strict=True)}
+
+
+def _open(runtime: str, proto: Any) -> Any:
+    if runtime == "reference":
+        from onnx.reference import ReferenceEvaluator
+
+        return ReferenceEvaluator(proto)
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch.export import Dim
-from torch.utils import _pytree
 
+from onnxpatch._torch import pytree
 from onnxpatch.errors import InputError
 from onnxpatch.inputs import Inputs, Leaf
 
@@ -106,9 +106,8 @@ def _shapes_by_argument(inputs: Inputs, dynamic_shapes: Any) -> dict[str, Any]:
     spread = _spread_keywords(inputs, dict(dynamic_shapes))
     missing = [name for name in spread if name not in names]
     if missing:
-        raise InputError(
-            f"dynamic_shapes names {', '.join(map(repr, missing))}, but the call gives only {', '.join(names) or 'nothing'}"
-        )
+        told = ", ".join(map(repr, missing))
+        raise InputError(f"dynamic_shapes names {told}, but the call gives only {', '.join(names) or 'nothing'}")
     return spread
 
 
@@ -146,9 +145,9 @@ def _pair(where: str, value: Any, spec: Any) -> Iterator[tuple[Any, Any]]:
 
 def _children(value: Any) -> list[tuple[Any, Any]] | None:
     """(key, child) of a container, None for a leaf: dicts by key, everything else that torch registers by position."""
-    if isinstance(value, dict) and type(value) in _pytree.SUPPORTED_NODES:
+    if isinstance(value, dict) and type(value) in pytree.SUPPORTED_NODES:
         return list(value.items())
-    node = _pytree.SUPPORTED_NODES.get(_pytree._get_node_type(value))
+    node = pytree.SUPPORTED_NODES.get(pytree._get_node_type(value))
     if node is None:
         return None
     return list(enumerate(node.flatten_fn(value)[0]))
@@ -163,7 +162,7 @@ def _child_spec(where: str, children: list[tuple[Any, Any]], spec: Any, key: Any
             raise InputError(f"dynamic_shapes of {where} names {unknown[0]!r}; it holds {[k for k, _ in children]}")
         return spec.get(key)
     if not isinstance(spec, tuple | list) or len(spec) != len(children):
-        raise InputError(f"{where} holds {len(children)} values, its dynamic_shapes is {spec!r}: the structures must match")
+        raise InputError(f"{where} holds {len(children)} values, its dynamic_shapes is {spec!r}: they must match")
     return spec[[k for k, _ in children].index(key)]
 
 
@@ -193,8 +192,8 @@ def _axis_spec(where: str, value: torch.Tensor, axis: int, spec: AxisSpec) -> Ax
     if isinstance(spec, int) and spec != size:
         raise InputError(f"axis {axis} of {where} is declared {spec}, the example has {size}")
     minimum, maximum = bounds(spec)
-    if not isinstance(spec, int) and spec is not None and (size < minimum or (maximum is not None and size > maximum)):
-        raise InputError(f"axis {axis} of {where} is {size} in the example, outside {minimum}..{maximum or ''} as declared")
+    if is_dynamic(spec) and (size < minimum or (maximum is not None and size > maximum)):
+        raise InputError(f"axis {axis} of {where} is {size} in the example, outside {minimum}..{maximum or ''}")
     return spec
 
 
@@ -226,7 +225,7 @@ def _from_axes(
     for name, axes in dynamic_axes.items():
         leaf = given.get(name) or inputs.find(name)
         if leaf is None:
-            if name in output_names or not output_names and input_names is not None and name not in input_names:
+            if name in output_names or (not output_names and input_names is not None and name not in input_names):
                 continue  # an output: its shape follows from the inputs
             known = list(dict.fromkeys([*given, *(leaf.name for leaf in graph)]))
             raise InputError(f"dynamic_axes names {name!r}; the inputs are {', '.join(known)}")

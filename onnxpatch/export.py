@@ -1,0 +1,206 @@
+"""`export`: patch, export, hold the graph against the unpatched model, restore; a wrong file is never left behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from onnxpatch import shapes
+from onnxpatch.check import check_patched
+from onnxpatch.context import Patched, patch_model
+from onnxpatch.errors import ExportError, InputError, ScriptedModelError, VerificationError
+from onnxpatch.inputs import Inputs
+from onnxpatch.outfile import OutFile
+from onnxpatch.probes import Limits
+from onnxpatch.reference import Eager, Flatten
+from onnxpatch.refusal import explained
+from onnxpatch.report import Report
+from onnxpatch.runtime import Graph, RunError
+from onnxpatch.state import Snapshot
+from onnxpatch.torch_export import Call, example_of, run_exporter, split_options
+from onnxpatch.verify import Subject, hold_against, match_inputs, subject
+from onnxpatch.versions import versions
+
+
+@dataclass
+class _Job:
+    """One export on its way: what was asked, and what is known so far."""
+
+    call: Call
+    report: Report
+    patch_options: dict[str, Any]
+    check: bool
+    runtime: str | None = None
+    found: Subject | None = None
+    flatten: Flatten | None = None
+    progress: Callable[[str, int, int], None] | None = None
+
+
+def export(
+    model: torch.nn.Module,
+    args: Any = (),
+    f: Any = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    dynamic_axes: Mapping[str, Any] | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    opset_version: int | None = None,
+    dynamo: bool = True,
+    script: bool = False,
+    external_data: bool = False,
+    only: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    branches: bool = False,
+    check: bool = True,
+    tolerance: float = 1e-3,
+    max_probes: int = 16,
+    data: Sequence[Any] = (),
+    runtime: str | None = None,
+    flatten: Flatten | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+    **options: Any,
+) -> Report:
+    """Export `model` to ONNX with its patches applied, and prove the file against the model as it is without them.
+
+    The arguments of torch.onnx.export keep their names and meaning, with both exporters: `dynamic_shapes` (tuple, or
+    dict by argument name; strings, torch.export.Dim, hints, ints) and `dynamic_axes` (by input name) are each turned
+    into what the exporter wants; opset 18 by default; one file unless it exceeds 2 GB or external_data=True. `f` may be
+    a path, a binary file object, or None (the file is checked and dropped). `script` compiles the patched model with
+    torch.jit.script first (dynamo=False).
+
+    only, exclude, image_size, branches and other keywords: see `patched`. check=False exports without comparing.
+    tolerance: largest difference allowed, as a share of an output's largest magnitude (float32; float16 1e-2, bfloat16
+    6e-2; whole numbers and bools exact). max_probes: inputs compared, besides those that a dropped guard asks for.
+    data: more inputs to compare at, each args or (args, kwargs). flatten: turns an output of the unpatched model into
+    its tensors in the graph's order. progress: called with (stage, done, of).
+
+    Compared are the unpatched model, the patched model and the ONNX runtime, at the example, on other data, and at
+    other sizes of every dynamic dimension that the unpatched model accepts. Python numbers among the arguments are
+    constants of the export.
+
+    Returns a Report (`.ok`, `.checks`, `.program`). The model comes back as it was, also after an error.
+    Raises InputError (what was handed in cannot be used), ExportError (the exporter refused; chained), and
+    VerificationError (first wrong output, its size, its error; no file is left, an older one stays as it was).
+    """
+    exporter = "dynamo" if dynamo else "script" if script else "trace"
+    _refuse_what_cannot_be(model, exporter, script, check, options)
+    torch_options, patch_options = split_options(options)
+    args, kwargs, torch_options = example_of(model, args, kwargs, torch_options)
+    inputs = Inputs(model, args, kwargs)
+    specs = shapes.read(inputs, dynamic_shapes, dynamic_axes, input_names, exporter, output_names or ())
+    call = Call(
+        model, inputs, specs, exporter, opset_version or 18, input_names, output_names, external_data, torch_options
+    )
+    report = Report("", type(model).__name__, exporter, call.opset, tolerance=tolerance, versions=versions())
+    patching = {"only": only, "exclude": exclude, "image_size": image_size, "branches": branches, **patch_options}
+    job = _Job(call, report, patching, check, runtime, flatten=flatten or _flatten_for(branches), progress=progress)
+    with OutFile(f) as out:
+        report.file = out.name
+        state = Snapshot(model)
+        try:
+            if check:
+                limits = Limits(probes=max_probes)
+                dims = shapes.dynamic_dims(inputs, specs)
+                job.found = subject(model, inputs, dims, limits=limits, flatten=job.flatten, data=data)
+            _export_patched(job, out)
+        finally:
+            state.restore()
+        if check:
+            _prove(job, out)
+        out.keep()
+    return report
+
+
+def _refuse_what_cannot_be(model: Any, exporter: str, script: bool, check: bool, options: Mapping[str, Any]) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise InputError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+    if isinstance(model, torch.jit.ScriptModule) and exporter == "dynamo":
+        raise ScriptedModelError(
+            "the dynamo exporter cannot take a scripted model: pass the nn.Module itself, or dynamo=False"
+        )
+    if script and exporter == "dynamo":
+        raise InputError("script=True needs dynamo=False: torch.export does not read scripted code")
+    if model.training and check and "training" not in options:
+        raise InputError(
+            f"{type(model).__name__} is in training mode, where outputs are random or depend on the batch: "
+            "call model.eval() first, or check=False to export it as it is"
+        )
+
+
+def _flatten_for(branches: bool) -> Flatten | None:
+    """The decoding of None as value and flag belongs to the branches; without them None is no output."""
+    return None
+
+
+def _export_patched(job: _Job, out: OutFile) -> None:
+    call, start = job.call, time.perf_counter()
+    if isinstance(call.model, torch.jit.ScriptModule):
+        job.report.notes.append("the model was scripted already: nothing in it could be swapped")
+        _run(job, call.model, out)
+    else:
+        example = (call.inputs.args, call.inputs.kwargs)
+        patched = patch_model(
+            call.model, exporter=call.exporter, opset=call.opset, example=example, **job.patch_options
+        )
+        with patched:
+            job.report.plan = _plan_rows(patched)
+            _check_patched(job)
+            _run(job, call.model, out)
+    job.report.seconds["export"] = time.perf_counter() - start
+
+
+def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
+    made = patched.plan
+    rows = [{"path": s.path, "class": type(s.module).__name__, "patch": s.patch.name} for s in made.swaps]
+    return rows + [{"path": ", ".join(p.targets), "class": "function", "patch": p.name} for p, _ in made.functions]
+
+
+def _check_patched(job: _Job) -> None:
+    """The patched model against the unpatched one, in eager: a wrong patch is caught before the export."""
+    if job.found is None or not job.report.plan:
+        return
+    start = time.perf_counter()
+    eager = Eager(job.call.model, job.call.inputs, job.flatten)
+    names = [f"output {i}" for i in range(len(job.found.example.outputs or ()))]
+    job.report.checks += check_patched(eager, names, job.found.probes, job.report.tolerance)
+    job.report.seconds["patched eager"] = time.perf_counter() - start
+    _raise_if_wrong(job.report, "the patched model differs from the original before any export")
+
+
+def _run(job: _Job, model: Any, out: OutFile) -> None:
+    state = Snapshot(model)
+    try:
+        job.report.program = run_exporter(job.call, model, out)
+    except Exception as error:
+        raise ExportError(explained(error, job.call.model, job.call.exporter)) from error
+    finally:
+        state.restore()
+
+
+def _prove(job: _Job, out: OutFile) -> None:
+    assert job.found is not None
+    start = time.perf_counter()
+    try:
+        graph = Graph(out.path, job.runtime)
+    except RunError as error:
+        raise VerificationError(f"the exported graph cannot be loaded: {error}", job.report) from None
+    names, order = match_inputs(graph, job.call.inputs, job.call.names_for(graph))
+    program = getattr(job.report.program, "exported_program", None)
+    hold_against(job.report, graph, job.found, names, order, exported=program, progress=job.progress)
+    job.report.seconds["verify"] = time.perf_counter() - start + job.found.eager.seconds
+    _raise_if_wrong(job.report, "the exported graph does not compute what the model computes")
+
+
+def _raise_if_wrong(report: Report, what: str) -> None:
+    if report.ok:
+        return
+    first = report.first_wrong()
+    told = first.sentence() if first else "eager gives other outputs each time it is asked: nothing can be proven"
+    raise VerificationError(f"{what}: {told}\n{report}", report)

@@ -1,0 +1,58 @@
+"""The TorchScript exporter feeds omitted defaults of forward into the graph as tensors: here it is kept from that.
+
+`torch.onnx.export(dynamo=False)` completes the call by the signature; `flag=True` then arrives as a tensor, and code
+such as `if flag` or `k > 3` is traced on it, or fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from onnxpatch.inputs import signature
+from onnxpatch.swap import UndoLog
+
+
+@contextlib.contextmanager
+def positional(
+    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    """(model, args, kwargs) to hand to the exporter; inside the block forward takes what was given and no more."""
+    names = _omitted(model, args, kwargs)
+    if not names or isinstance(model, torch.jit.ScriptModule):
+        yield model, args, kwargs
+        return
+    given = _ordered(model, kwargs)
+    log = UndoLog()
+    log.specialise(model, _mixin(len(args), tuple(given)))
+    try:
+        yield model, (*args, *given.values()), {}
+    finally:
+        log.undo()
+
+
+def _omitted(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """Parameters left at a default that would become a graph input."""
+    sig = signature(model)
+    if sig is None or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in sig.parameters.values()):
+        return []
+    rest = list(sig.parameters.values())[len(args) :]
+    return [p.name for p in rest if p.name not in kwargs and isinstance(p.default, bool | int | float | torch.Tensor)]
+
+
+def _ordered(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    sig = signature(model)
+    order = list(sig.parameters) if sig else []
+    return dict(sorted(kwargs.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
+
+
+def _mixin(count: int, names: tuple[str, ...]) -> type:
+    class Positional:
+        def forward(self, *values: Any) -> Any:
+            return super().forward(*values[:count], **dict(zip(names, values[count:], strict=True)))  # type: ignore[misc]
+
+    return Positional
