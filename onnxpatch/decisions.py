@@ -18,6 +18,13 @@ _NUMBERS = {
 _COUNTING = {torch.nonzero, torch.Tensor.nonzero, torch.masked_select, torch.Tensor.masked_select, torch.unique}
 
 
+_ENDLESS = 2000
+
+
+class EndlessError(Exception):
+    """The forward keeps asking: some loops end for some data only (halving infinity, say)."""
+
+
 class Decisions(TorchFunctionMode):
     """Records, in order, what each tensor-to-Python conversion of a forward answered.
 
@@ -39,8 +46,9 @@ class Decisions(TorchFunctionMode):
         return result
 
     def _add(self, answer: object) -> None:
-        if len(self.signature) < 512:
-            self.signature = (*self.signature, answer)
+        self.signature = (*self.signature, answer)
+        if len(self.signature) > _ENDLESS:
+            raise EndlessError(f"more than {_ENDLESS} decisions: a loop that this data does not end")
 
 
 def _coarse(answer: Any) -> object:
@@ -48,4 +56,6 @@ def _coarse(answer: Any) -> object:
         return answer
     if isinstance(answer, float):
         return "nan" if answer != answer else (answer > 0) - (answer < 0)
+    if isinstance(answer, list):
+        return tuple(_coarse(one) for one in answer[:64])
     return type(answer).__name__

@@ -189,7 +189,7 @@ def _prove(job: _Job, out: OutFile) -> None:
     start = time.perf_counter()
     try:
         graph = Graph(out.path, job.runtime)
-    except RunError as error:
+    except (RunError, InputError) as error:
         raise VerificationError(f"the exported graph cannot be loaded: {error}", job.report) from None
     names, order = match_inputs(graph, job.call.inputs, job.call.names_for(graph))
     program = getattr(job.report.program, "exported_program", None)

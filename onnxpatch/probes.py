@@ -102,14 +102,14 @@ class ProbeSearch:
 
     def _branches(self, values: list[Any], start: dict[str, int], most: int = 8) -> Iterator[Probe]:
         """Data under which the forward decides otherwise. Whole numbers and flags are varied in any case."""
-        seen = {self.eager.decisions(values)}
+        seen = {self.eager.decisions(values) or ()}
         decides = seen != {()}
         for label, changed in variants(values):
             if self._spent() or not most:
                 return
             always = label in ("whole numbers + 1", "flags flipped") and not _equal(changed, values)
             path = self.eager.decisions(changed) if decides else ()
-            if path in seen and not always:
+            if path is None or (path in seen and not always):
                 continue
             answer = self.eager.ask(changed)
             if answer.accepted and ((decides and path not in seen) or self._usable(answer)):

@@ -64,16 +64,19 @@ class Eager:
         self.seconds += spent
         return Answer(outputs, error, spent)
 
-    def decisions(self, values: Sequence[Any]) -> tuple[object, ...]:
-        """The branches that data decides. A run of its own: watching torch changes which kernels it picks."""
+    def decisions(self, values: Sequence[Any]) -> tuple[object, ...] | None:
+        """The branches that data decides; None where eager refuses, or where a loop does not end on this data.
+
+        A run of its own: watching torch changes which kernels it picks.
+        """
         if isinstance(self.model, torch.jit.ScriptModule):
             return ()
         watch = Decisions()
         start = time.perf_counter()
         with watch:
-            self._run(values)
+            outputs, _ = self._run(values)
         self.seconds += time.perf_counter() - start
-        return watch.signature
+        return watch.signature if outputs is not None else None
 
     def _run(self, values: Sequence[Any]) -> tuple[tuple[torch.Tensor, ...] | None, str | None]:
         args, kwargs = self.inputs.rebuild([v.clone() if isinstance(v, torch.Tensor) else v for v in values])
