@@ -45,6 +45,7 @@ class Inputs:
     def __init__(self, model: Any, args: Any, kwargs: Mapping[str, Any] | None = None) -> None:
         self.args, self.kwargs = split_kwargs(args, kwargs)
         self.arguments = bind(model, self.args, self.kwargs)
+        self.variadic = variadic(model)
         flat, self._spec = pytree.tree_flatten((self.args, self.kwargs))
         names = _leaf_names(self.arguments, self.args, self.kwargs)
         self.leaves = tuple(
@@ -101,6 +102,13 @@ def signature(model: Any) -> inspect.Signature | None:
         return inspect.signature(forward) if callable(forward) else None
     except (TypeError, ValueError):
         return None
+
+
+def variadic(model: Any) -> str | None:
+    """The name of forward's `*args`, if it has one."""
+    sig = signature(model)
+    kinds = {p.kind: p.name for p in sig.parameters.values()} if sig else {}
+    return kinds.get(inspect.Parameter.VAR_POSITIONAL)
 
 
 def bind(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -202,7 +202,10 @@ class ProbeSearch:
         step = up.sizes[dim.name] - dim.size if up else 1
         wanted = self._wanted(dim, step)
         rest = [self.at({dim.name: n}) for n in dict.fromkeys(wanted) if n > 0 and n != dim.size]
-        return [probe for probe in (up, *rest) if probe]
+        accepted = [probe for probe in (up, *rest) if probe]
+        if all(probe.sizes[dim.name] == 1 for probe in accepted):
+            return []  # broadcasting takes 1 by accident: this size moves only together with another
+        return accepted
 
     def _upwards(self, dim: DynamicDim) -> Iterator[int]:
         n = dim.size

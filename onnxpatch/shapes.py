@@ -112,10 +112,9 @@ def _shapes_by_argument(inputs: Inputs, dynamic_shapes: Any) -> dict[str, Any]:
 
 
 def _from_sequence(inputs: Inputs, names: list[str], dynamic_shapes: Sequence[Any]) -> dict[str, Any]:
-    variadic = [name for name in names if isinstance(inputs.arguments[name], tuple) and len(names) < len(inputs.args)]
-    if variadic and len(dynamic_shapes) == len(inputs.args):  # forward(self, *tensors): one spec for each of them
-        head = names.index(variadic[0])
-        return {**dict(zip(names[:head], dynamic_shapes, strict=False)), variadic[0]: tuple(dynamic_shapes[head:])}
+    if inputs.variadic in names and len(dynamic_shapes) == len(inputs.args):  # one spec for each of forward's *args
+        head = names.index(str(inputs.variadic))
+        return {**dict(zip(names[:head], dynamic_shapes, strict=False)), names[head]: tuple(dynamic_shapes[head:])}
     if len(dynamic_shapes) > len(names):
         raise InputError(
             f"dynamic_shapes has {len(dynamic_shapes)} entries, the call gives {len(names)}: {', '.join(names)}"

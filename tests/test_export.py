@@ -1,0 +1,316 @@
+"""export: right graphs pass, wrong ones leave no file, the model comes back, and bad input is one clear error."""
+
+from __future__ import annotations
+
+import copy
+import io
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+import onnxpatch
+from onnxpatch.runtime import Graph
+from tests.fingerprint import fingerprint
+from tests.verified import BatchBranch, DataBranch, FrozenScale, Nested, NativeSize, Right, Shrinks
+
+IMAGE = ({0: "b", 2: "h", 3: "w"},)
+BOTH = pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "trace"])
+
+
+def image(h: int = 24, w: int = 40) -> torch.Tensor:
+    return torch.randn(2, 3, h, w)
+
+
+# ------------------------------------------------------------------ right
+@BOTH
+def test_right_model_is_exported_checked_and_given_back(dynamo: bool, tmp_path: Path) -> None:
+    model, file = Right().eval(), tmp_path / "m.onnx"
+    before = fingerprint(model)
+    report = onnxpatch.export(model, (image(),), file, dynamic_shapes=IMAGE, dynamo=dynamo)
+    assert fingerprint(model) == before
+    assert report.ok and report.worst < 1e-5 and report.opset == 18
+    assert {c.sizes["h"] != 24 for c in report.checks} == {True, False}
+    graph = Graph(file)
+    assert [i.name for i in graph.inputs] == ["x"] and graph.input_shape("x") == ["b", 3, "h", "w"]
+    assert [one.name for one in tmp_path.iterdir()] == ["m.onnx"]
+
+
+@BOTH
+@pytest.mark.parametrize("form", ["shapes", "axes", "axes-list", "Dim"])
+def test_every_form_of_dynamic_sizes_with_both_exporters(dynamo: bool, form: str, tmp_path: Path) -> None:
+    given: dict[str, Any] = {
+        "shapes": {"dynamic_shapes": {"x": {0: "b", 2: "h"}}},
+        "axes": {"dynamic_axes": {"pixels": {0: "b", 2: "h"}, "pooled": {0: "b"}}, "input_names": ["pixels"]},
+        "axes-list": {"dynamic_axes": {"x": [0, 2]}},
+        "Dim": {"dynamic_shapes": ({0: Dim("b", min=1, max=64), 2: Dim.DYNAMIC},)},
+    }[form]
+    file = tmp_path / "m.onnx"
+    onnxpatch.export(Right().eval(), (image(),), file, dynamo=dynamo, output_names=["pooled"], max_probes=4, **given)
+    graph = Graph(file)
+    shape = graph.input_shape(graph.inputs[0].name)
+    assert [isinstance(size, int) for size in shape] == [False, True, False, True] and graph.outputs == ["pooled"]
+
+
+@BOTH
+def test_nested_arguments_none_and_keywords(dynamo: bool, tmp_path: Path) -> None:
+    file, x = tmp_path / "m.onnx", torch.randn(2, 3)
+    shapes = {"x": {0: "b"}, "pair": [{0: "b"}, {0: "b"}], "named": {"k": {0: "b"}}, "mask": None}
+    kwargs = {"named": {"k": x + 2}, "mask": None}
+    report = onnxpatch.export(
+        Nested().eval(), (x, [x, x + 1]), file, kwargs=kwargs, dynamic_shapes=shapes, dynamo=dynamo
+    )
+    assert report.ok and {c.sizes["b"] for c in report.checks} > {1, 2, 3}
+    assert [i.name for i in Graph(file).inputs] == ["x", "pair_0", "pair_1", "named_k"]
+
+
+def test_omitted_defaults_do_not_become_inputs_of_a_trace(tmp_path: Path) -> None:
+    class Optional(nn.Module):
+        def forward(self, x: torch.Tensor, double: bool = False, power: int = 2, bias: object = None) -> torch.Tensor:
+            out = x**power if power > 1 else x
+            return out * 2 if double else out if bias is None else out + bias
+
+    model, file = Optional().eval(), tmp_path / "m.onnx"
+    for kwargs, inputs in (({}, ["x"]), ({"bias": torch.ones(3)}, ["x", "bias"])):
+        report = onnxpatch.export(
+            model, (torch.randn(2, 3),), file, kwargs=kwargs, dynamic_axes={"x": {0: "b"}}, dynamo=False
+        )
+        assert report.ok and [i.name for i in Graph(file).inputs] == inputs
+    assert type(model) is Optional
+
+
+def test_script_with_the_same_call(tmp_path: Path) -> None:
+    report = onnxpatch.export(
+        Right().eval(), (image(),), tmp_path / "m.onnx", dynamic_shapes=IMAGE, dynamo=False, script=True
+    )
+    assert report.ok and report.exporter == "script"
+
+
+def test_stateful_model_is_held_against_its_state_as_handed_in(tmp_path: Path) -> None:
+    model = Shrinks().eval()
+    report = onnxpatch.export(model, (torch.randn(9, 3),), tmp_path / "m.onnx", dynamo=False)
+    assert report.ok and model.window == 8 and model.seen == []
+
+
+def test_file_objects_and_no_file() -> None:
+    stream = io.BytesIO()
+    assert onnxpatch.export(Right().eval(), (image(),), stream, dynamo=False).ok
+    assert onnx.load_from_string(stream.getvalue()).graph.node
+    assert onnxpatch.export(Right().eval(), (image(),), dynamo=False).file == ""
+
+
+def test_one_file_unless_external_data_is_asked_for(tmp_path: Path) -> None:
+    onnxpatch.export(Right().eval(), (image(),), tmp_path / "m.onnx", external_data=True, max_probes=2)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["m.onnx", "m.onnx.data"]
+    assert Graph(tmp_path / "m.onnx").run({"x": image()})
+
+
+def test_half_precision(tmp_path: Path) -> None:
+    report = onnxpatch.export(Right().eval().half(), (image().half(),), tmp_path / "m.onnx", dynamo=False)
+    assert report.ok and report.checks[0].outputs[0].dtype == "float16"
+
+
+# ------------------------------------------------------------------ wrong
+WRONG = {
+    "native size, from elsewhere": (NativeSize, lambda: (image(40, 56),), IMAGE),
+    "native size, from there": (NativeSize, lambda: (image(32, 32),), IMAGE),
+    "frozen scale": (FrozenScale, lambda: (image(16, 16),), ({2: "h", 3: "w"},)),
+    "dropped guard": (BatchBranch, lambda: (torch.randn(2, 3),), ({0: "b"},)),
+    "branch on data": (DataBranch, lambda: (torch.rand(2, 3) + 0.1,), None),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_graphs_raise_and_leave_no_file(case: str, dynamo: bool, tmp_path: Path) -> None:
+    make, args, shapes = WRONG[case]
+    model = make().eval()
+    before = fingerprint(model)
+    with pytest.raises((onnxpatch.VerificationError, onnxpatch.ExportError)) as caught:
+        onnxpatch.export(model, args(), tmp_path / "m.onnx", dynamic_shapes=shapes, dynamo=dynamo)
+    assert list(tmp_path.iterdir()) == [] and fingerprint(model) == before
+    if not dynamo or case not in ("frozen scale", "branch on data"):  # these two are refused by torch.export itself
+        assert isinstance(caught.value, onnxpatch.VerificationError)
+
+
+def test_older_file_stays_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "m.onnx"
+    file.write_bytes(b"older")
+    with pytest.raises(onnxpatch.VerificationError):
+        onnxpatch.export(
+            BatchBranch().eval(), (torch.randn(2, 3),), file, dynamic_axes={"x": {0: "b"}}, dynamo=False
+        )
+    assert file.read_bytes() == b"older" and [one.name for one in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_error_names_output_size_and_error_and_carries_the_report(tmp_path: Path) -> None:
+    with pytest.raises(onnxpatch.VerificationError, match=r"onnxruntime at b=7: output 'y': relative error 0\.333") as e:
+        onnxpatch.export(
+            BatchBranch().eval(),
+            (torch.randn(2, 3),),
+            tmp_path / "m.onnx",
+            dynamic_shapes=({0: "b"},),
+            output_names=["y"],
+            dynamo=False,
+        )
+    report = e.value.report
+    assert isinstance(report, onnxpatch.Report) and report.first_wrong().outputs[0].first_index == (0, 0)
+
+
+def test_wrong_patch_is_caught_before_the_export(registry: onnxpatch.Registry, tmp_path: Path) -> None:
+    @onnxpatch.patch("torch.nn.ReLU", name="wrong", why="a patch that is wrong", registry=registry)
+    class Stand:
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    model = nn.Sequential(nn.ReLU()).eval()
+    with pytest.raises(onnxpatch.VerificationError, match="patched model differs from the original.*patched eager at"):
+        onnxpatch.export(model, (torch.randn(2, 3),), tmp_path / "m.onnx", registry=registry)
+    assert type(model[0]) is nn.ReLU
+
+
+def test_random_model_proves_nothing(tmp_path: Path) -> None:
+    class Random(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.randn_like(x)
+
+    with pytest.raises(onnxpatch.VerificationError):
+        onnxpatch.export(Random().eval(), (torch.randn(2, 3),), tmp_path / "m.onnx", dynamo=False)
+
+
+@BOTH
+def test_refusal_names_the_module_and_is_chained(dynamo: bool, tmp_path: Path) -> None:
+    class Odd(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.eig(x).eigenvalues.real
+
+    model = nn.Sequential(nn.Identity(), Odd()).eval()
+    with pytest.raises(onnxpatch.ExportError, match="export refused Sequential") as caught:
+        onnxpatch.export(model, (torch.randn(3, 3),), tmp_path / "m.onnx", dynamo=dynamo)
+    assert caught.value.__cause__ is not None and not list(tmp_path.iterdir())
+
+
+def test_refusal_in_the_forward_names_module_and_line(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Identity(), DataBranch()).eval()
+    with pytest.raises(onnxpatch.ExportError, match=r"in module 1 \(DataBranch\) at .*verified\.py:\d+ in forward"):
+        onnxpatch.export(model, (torch.rand(2, 3),), tmp_path / "m.onnx")
+
+
+# ------------------------------------------------------------------ what cannot be used
+def _scripted() -> nn.Module:
+    return torch.jit.script(Right().eval())
+
+
+BAD: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
+    "unknown patch": (Right, {"only": "no-such-patch"}, onnxpatch.UnknownPatchError, "no-such-patch"),
+    "scripted model, dynamo": (_scripted, {}, onnxpatch.ScriptedModelError, "dynamo=False"),
+    "script with dynamo": (Right, {"script": True}, onnxpatch.InputError, "needs dynamo=False"),
+    "shapes of a missing input": (Right, {"dynamic_shapes": {"y": {0: "b"}}}, onnxpatch.InputError, "only x"),
+    "axes of a missing input": (Right, {"dynamic_axes": {"y": [0]}}, onnxpatch.InputError, "the inputs are x"),
+    "axis out of range": (Right, {"dynamic_shapes": ({9: "b"},)}, onnxpatch.InputError, "no axis 9"),
+    "training mode": (lambda: Right().train(), {}, onnxpatch.InputError, r"call model\.eval\(\) first"),
+    "misspelt option": (Right, {"dynamic_shape": None}, onnxpatch.InputError, "did you mean 'dynamic_shapes'"),
+    "no module": (lambda: len, {}, onnxpatch.InputError, r"must be a torch\.nn\.Module"),
+    "data of another form": (Right, {"data": [(1, 2)]}, onnxpatch.InputError, "do not fit"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_error(case: str, tmp_path: Path) -> None:
+    make, options, error, says = BAD[case]
+    model = make()
+    model = model.eval() if isinstance(model, nn.Module) and case != "training mode" else model
+    before = fingerprint(model) if type(model) is Right else None
+    with pytest.raises(error, match=says):
+        onnxpatch.export(model, (image(),), tmp_path / "m.onnx", **options)
+    assert before is None or fingerprint(model) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_example_that_eager_refuses(tmp_path: Path) -> None:
+    with pytest.raises(onnxpatch.InputError, match="model itself refuses the example"):
+        onnxpatch.export(Right().eval(), (torch.randn(2, 5, 8, 8),), tmp_path / "m.onnx")
+
+
+def test_unwritable_paths(tmp_path: Path) -> None:
+    for path, says in ((tmp_path / "no" / "m.onnx", "does not exist"), (tmp_path, "is a folder"), (3, "must be a path")):
+        with pytest.raises(onnxpatch.InputError, match=says):
+            onnxpatch.export(Right().eval(), (image(),), path)
+
+
+def test_training_mode_may_be_exported_unchecked(tmp_path: Path) -> None:
+    model = Right().train()
+    onnxpatch.export(model, (image(),), tmp_path / "m.onnx", check=False, dynamo=False)
+    assert (tmp_path / "m.onnx").is_file() and model.training
+
+
+# ------------------------------------------------------------------ two small classics
+class Repeated(nn.Module):
+    """One convolution applied n times in a Python loop."""
+
+    n: int
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+        self.n = n
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(self.n):
+            x = self.conv(x)
+        return x
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("how", ["dynamo", "trace", "script"])
+def test_convolution_in_a_loop(how: str, n: int, tmp_path: Path) -> None:
+    file = tmp_path / "m.onnx"
+    options = {"dynamo": how == "dynamo", "script": how == "script"}
+    onnxpatch.export(Repeated(n).eval(), (image(),), file, dynamic_shapes=IMAGE, max_probes=5, **options)
+    graph = onnx.load(file).graph
+    nodes = [node.op_type for node in graph.node if node.op_type != "Constant"]
+    if how == "script":  # the loop stays a loop: one convolution in its body, n as the trip count
+        assert nodes == ["Loop"] or nodes.count("Conv") == n
+    else:  # unrolled: n convolutions that share one weight
+        assert nodes == ["Conv"] * n
+        assert len({node.input[1] for node in graph.node if node.op_type == "Conv"}) == 1
+
+
+def test_nine_outcomes_of_one_convolution_exported_three_times(tmp_path: Path) -> None:
+    """Static, free batch, free batch and image, each run on three inputs: five right, four refused by onnxruntime."""
+    pytest.importorskip("onnxruntime")
+    model = nn.Conv2d(3, 4, 3).eval()
+    example, more, larger = torch.randn(1, 3, 16, 16), torch.randn(4, 3, 16, 16), torch.randn(2, 3, 20, 24)
+    outcomes = {}
+    for name, shapes in (("static", None), ("batch", ({0: "b"},)), ("image", IMAGE)):
+        file = tmp_path / f"{name}.onnx"
+        onnxpatch.export(copy.deepcopy(model), (example,), file, dynamic_shapes=shapes, max_probes=4)
+        graph = Graph(file)
+        for label, x in (("example", example), ("more", more), ("larger", larger)):
+            outcomes[name, label] = _outcome(graph, model, x)
+    assert outcomes == {
+        ("static", "example"): "right",
+        ("static", "more"): "refused",
+        ("static", "larger"): "refused",
+        ("batch", "example"): "right",
+        ("batch", "more"): "right",
+        ("batch", "larger"): "refused",
+        ("image", "example"): "right",
+        ("image", "more"): "right",
+        ("image", "larger"): "right",
+    }
+
+
+def _outcome(graph: Graph, model: nn.Module, x: torch.Tensor) -> str:
+    from onnxpatch.runtime import RunError
+
+    try:
+        (found,) = graph.run({graph.inputs[0].name: x})
+    except RunError:
+        return "refused"
+    with torch.no_grad():
+        return "right" if torch.allclose(torch.from_numpy(found), model(x), atol=1e-5) else "wrong"

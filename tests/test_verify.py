@@ -1,0 +1,169 @@
+"""verify: any ONNX file against the model, with what froze and what was dropped."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import onnxpatch
+from tests.fingerprint import fingerprint
+from tests.verified import BatchBranch, NativeSize, Right
+
+IMAGE = ({0: "b", 2: "h", 3: "w"},)
+
+
+def plain(model: nn.Module, args: tuple[Any, ...], file: Path, **options: Any) -> Path:
+    """An export without the kit."""
+    torch.onnx.export(model.eval(), args, str(file), **{"verbose": False, "external_data": False, **options})
+    return file
+
+
+def traced(model: nn.Module, args: tuple[Any, ...], file: Path, axes: Any = None) -> Path:
+    names = [f"in{i}" for i in range(len(args))]
+    return plain(model, args, file, dynamo=False, opset_version=18, input_names=names, dynamic_axes=axes)
+
+
+def test_right_file_by_its_own_free_sizes(tmp_path: Path) -> None:
+    model, x = Right(), torch.randn(2, 3, 16, 24)
+    file = traced(model, (x,), tmp_path / "m.onnx", {"in0": {0: "b", 2: "h"}})
+    before = fingerprint(model)
+    report = onnxpatch.verify(file, model, (x,), guards=False)
+    assert report.ok and report.dimensions == {"b": 2, "h": 16} and len(report.checks) > 6
+    assert fingerprint(model) == before and "right" in str(report)
+
+
+def test_dropped_guard_is_named_with_the_sizes_that_break_it(tmp_path: Path) -> None:
+    model, x = BatchBranch(), torch.randn(2, 3)
+    file = plain(model, (x,), tmp_path / "m.onnx", dynamo=True, dynamic_shapes=({0: "b"},))
+    report = onnxpatch.verify(file, model, (x,), dynamic_shapes=({0: "b"},))
+    assert not report.ok
+    (guard,) = report.guards
+    assert guard.harmful and guard.expression == "b <= 4" and guard.sizes["b"] > 4
+
+
+def test_guard_finds_the_size_that_no_list_of_sizes_holds(tmp_path: Path) -> None:
+    class Secret(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.limit = 37.0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x if x.shape[0] * 3 == self.limit - 4 else x * 2
+
+    model, x = Secret(), torch.randn(20, 3)
+    file = plain(model, (x,), tmp_path / "m.onnx", dynamo=True, dynamic_shapes=({0: "b"},))
+    blind = onnxpatch.verify(file, model, (x,), dynamic_shapes=({0: "b"},), guards=False)
+    seeing = onnxpatch.verify(file, model, (x,), dynamic_shapes=({0: "b"},))
+    assert blind.ok and not seeing.ok
+    assert seeing.first_wrong().sizes == {"b": 11} and seeing.guards[0].harmful
+
+
+def test_frozen_node_is_named_with_its_source_line(tmp_path: Path) -> None:
+    model, x = NativeSize(), torch.randn(2, 3, 32, 32)
+    file = plain(model, (x,), tmp_path / "m.onnx", dynamo=True, dynamic_shapes=IMAGE)
+    report = onnxpatch.verify(file, model, (x,), dynamic_shapes=IMAGE)
+    assert not report.ok
+    frozen = next(f for f in report.frozen if f.node)
+    assert frozen.op == "Add" and "verified.py" in frozen.source and "tokens + self.pos_embed" in frozen.source
+    assert any(g.harmful and "16" in g.expression for g in report.guards)
+
+
+def test_static_input_of_a_declared_dynamic_size(tmp_path: Path) -> None:
+    model, x = Right(), torch.randn(2, 3, 16, 24)
+    file = traced(model, (x,), tmp_path / "m.onnx", {"in0": {0: "b"}})
+    report = onnxpatch.verify(file, model, (x,), dynamic_shapes=IMAGE, guards=False)
+    assert not report.ok and {f.dimension for f in report.frozen} >= {"h", "w"}
+    assert "is 16 in the file: input 'in0', axis 2" in report.frozen[0].where
+
+
+def test_constant_grid_is_a_frozen_node(tmp_path: Path) -> None:
+    class Grid(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            side = int(x.shape[-1] * 1.5)
+            return F.interpolate(x, size=(side, side), mode="nearest")
+
+    model, x = Grid(), torch.randn(1, 3, 16, 16)
+    file = traced(model, (x,), tmp_path / "m.onnx", {"in0": {2: "h", 3: "w"}})
+    report = onnxpatch.verify(file, model, (x,), dynamic_shapes=({2: "h", 3: "w"},), guards=False)
+    assert any(f.op == "Resize" and "keeps its output at [1, 3, 24, 24]" in f.where for f in report.frozen)
+
+
+def test_special_values_on_request(tmp_path: Path) -> None:
+    class Root(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.clamp(min=0).sqrt() if torch.jit.is_tracing() else x.nan_to_num(0).clamp(min=0).sqrt()
+
+    model, x = Root(), torch.rand(2, 3)
+    file = traced(model, (x,), tmp_path / "m.onnx")
+    assert onnxpatch.verify(file, model, (x,)).ok
+    nan = torch.tensor([[0.0, -1.0, float("nan")]] * 2)
+    report = onnxpatch.verify(file, model, (x,), data=[(torch.zeros(2, 3),), (nan,)])
+    assert [c.status for c in report.checks if c.kind == "given"] == ["right", "wrong"]
+
+
+def test_reference_runtime_serves_without_onnxruntime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = Right(), torch.randn(2, 3, 8, 8)
+    file = traced(model, (x,), tmp_path / "m.onnx", {"in0": {0: "b"}})
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    report = onnxpatch.verify(file, model, (x,), guards=False, max_probes=4)
+    assert report.ok and report.runtime == "reference" and len(report.checks) == 4
+    with pytest.raises(onnxpatch.InputError, match="pip install onnxruntime"):
+        onnxpatch.verify(file, model, (x,), runtime="onnxruntime")
+
+
+def test_external_data(tmp_path: Path) -> None:
+    model, x = Right(), torch.randn(2, 3, 8, 8)
+    file = traced(model, (x,), tmp_path / "m.onnx", {"in0": {0: "b"}})
+    onnx.save(onnx.load(file), file, save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert (tmp_path / "w.bin").is_file()
+    assert onnxpatch.verify(file, model, (x,), guards=False).ok
+
+
+def test_corrupt_missing_and_unfitting_files(tmp_path: Path) -> None:
+    model, x = Right(), torch.randn(2, 3, 8, 8)
+    bad = tmp_path / "bad.onnx"
+    bad.write_bytes(b"\x08no model at all")
+    with pytest.raises(onnxpatch.InputError, match="no readable ONNX model"):
+        onnxpatch.verify(bad, model, (x,))
+    with pytest.raises(onnxpatch.InputError, match="no such file"):
+        onnxpatch.verify(tmp_path / "none.onnx", model, (x,))
+    file = traced(nn.Bilinear(3, 3, 2), (torch.randn(2, 3), torch.randn(2, 3)), tmp_path / "two.onnx")
+    with pytest.raises(onnxpatch.InputError, match=r"takes 2 inputs \['in0', 'in1'\], the example gives 1 tensors"):
+        onnxpatch.verify(file, model, (x,))
+
+
+def test_impossible_sizes_and_unknown_names(tmp_path: Path) -> None:
+    model, x = Right(), torch.randn(2, 3, 8, 8)
+    file = traced(model, (x,), tmp_path / "m.onnx")
+    with pytest.raises(onnxpatch.InputError, match="names 'image'"):
+        onnxpatch.verify(file, model, (x,), dynamic_axes={"image": {0: "b"}})
+    with pytest.raises(onnxpatch.InputError, match="outside 4"):
+        onnxpatch.verify(file, model, (x,), dynamic_shapes=({0: torch.export.Dim("b", min=4)},))
+
+
+def test_tolerance_is_strict_and_progress_is_told(tmp_path: Path) -> None:
+    model, x = Right(), torch.randn(2, 3, 8, 8)
+    file = traced(model, (x,), tmp_path / "m.onnx")
+    with torch.no_grad():
+        model.conv.bias.add_(0.01)
+    told: list[tuple[str, int, int]] = []
+    report = onnxpatch.verify(file, model, (x,), progress=lambda *one: told.append(one))
+    assert not report.ok and report.first_wrong().label == "example" and told[0][1] == 0
+
+
+def test_ill_conditioned_answers_are_no_verdict(tmp_path: Path) -> None:
+    class Chaotic(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cat([x, (x * 1e9).sin() * (x.abs() > 1.5)])
+
+    model, x = Chaotic(), torch.rand(8, 4)
+    file = traced(model, (x,), tmp_path / "m.onnx")
+    report = onnxpatch.verify(file, model, (x,), data=[(x * 2 + 1.6,)])
+    assert report.ok and report.checks[-1].status in ("unsteady", "right")
