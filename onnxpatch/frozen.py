@@ -12,8 +12,8 @@ from onnxpatch.report import Frozen
 from onnxpatch.runtime import Graph, shapes_inside
 from onnxpatch.shapes import DynamicDim
 
-# Operators whose output size comes from an input that a graph may hold as a constant, and which input that is.
-_SIZED = {"Reshape": 1, "Expand": 1, "Resize": 3, "Tile": 1, "Pad": 1, "CenterCropPad": 1}
+# Operators that may take their output's size from a constant, where the model takes it from its input.
+_SIZED = frozenset({"Reshape", "Expand", "Resize", "Tile", "Pad", "CenterCropPad"})
 
 
 def frozen_inputs(graph: Graph, names: Sequence[str], order: Sequence[int], dims: Sequence[DynamicDim]) -> list[Frozen]:
@@ -41,31 +41,23 @@ def frozen_at(graph: Graph, node_name: str, dimension: str) -> Frozen | None:
 def frozen_nodes(
     graph: Graph, names: Sequence[str], order: Sequence[int], example: Probe, other: Probe
 ) -> Iterator[Frozen]:
-    """Nodes whose input changes its size between two probes while their output, sized by a constant, does not."""
+    """Nodes that make a size of their own, whose input changes between two probes where their output does not."""
     before, after = (_shapes(graph, names, order, probe) for probe in (example, other))
     moved = ", ".join(n for n, size in other.sizes.items() if example.sizes.get(n) != size)
-    constants = _constants(graph)
     for node in graph.proto.graph.node:
-        which = _SIZED.get(node.op_type)
-        if which is None or which >= len(node.input) or node.input[which] not in constants:
+        values = [node.input[0], node.output[0]] if node.op_type in _SIZED and node.input else []
+        if not values or any(name not in before or name not in after for name in values):
             continue
-        if node.op_type == "Resize" and not node.input[which]:  # sized by scales: it follows its input
-            continue
-        inputs = [name for name in node.input if name in before and name in after]
-        outputs = [name for name in node.output if name in before and name in after]
-        if any(before[n] != after[n] for n in inputs) and outputs and all(before[n] == after[n] for n in outputs):
-            where = f"keeps its output at {list(before[outputs[0]])}"
+        (data, out), (data_after, out_after) = ([shapes[name] for name in values] for shapes in (before, after))
+        kept = [a for a, size in enumerate(data) if size != data_after[a] and out[a : a + 1] == out_after[a : a + 1]]
+        if len(data) == len(out) and kept:
+            where = f"keeps axes {kept} of its output at {list(out)}"
             yield Frozen(moved, where, node.name, node.op_type, source_of(node))
 
 
 def _shapes(graph: Graph, names: Sequence[str], order: Sequence[int], probe: Probe) -> Mapping[str, tuple[int, ...]]:
     feed = {name: probe.values[leaf] for name, leaf in zip(names, order, strict=True)}
     return shapes_inside(graph, feed)
-
-
-def _constants(graph: Graph) -> set[str]:
-    made = {name for node in graph.proto.graph.node if node.op_type == "Constant" for name in node.output}
-    return made | {i.name for i in graph.proto.graph.initializer} | {""}
 
 
 def _nodes(graph: Any) -> Iterator[Any]:

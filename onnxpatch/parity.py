@@ -14,6 +14,7 @@ import torch
 # and bfloat16 8, and two correct kernels round differently at every layer: their bounds are about ten roundings wide.
 TOLERANCES: dict[torch.dtype, float] = {torch.float16: 1e-2, torch.bfloat16: 6e-2}
 TOLERANCE = 1e-3
+_UNKNOWN: dict[str, Any] = {"absolute": math.nan, "relative": math.nan, "cosine": math.nan}  # where values cannot be set side by side
 _SMALLEST = 1e-6  # an output that is zero everywhere has no magnitude to be a share of
 
 
@@ -53,9 +54,9 @@ def compare(name: str, expected: torch.Tensor, found: Any, tolerance: float = TO
     want, got = as_array(expected), as_array(found)
     head = OutputParity(name, tuple(want.shape), tuple(got.shape), _dtype_name(expected), _dtype_name(found))
     if want.shape != got.shape:
-        return replace(head, reason=f"shape {tuple(got.shape)}, eager has {tuple(want.shape)}")
+        return replace(head, reason=f"shape {tuple(got.shape)}, eager has {tuple(want.shape)}", **_UNKNOWN)
     if _kind(want) != _kind(got):
-        return replace(head, reason=f"dtype {head.found_dtype}, eager has {head.dtype}")
+        return replace(head, reason=f"dtype {head.found_dtype}, eager has {head.dtype}", **_UNKNOWN)
     if want.size == 0:
         return head
     if want.dtype.kind == "f":
@@ -69,7 +70,7 @@ def compare_all(
     """Every output; a differing number of outputs is itself the (only) finding."""
     if len(expected) != len(found):
         reason = f"{len(found)} outputs, eager has {len(expected)}"
-        return [OutputParity("outputs", (len(expected),), (len(found),), "", "", reason=reason)]
+        return [OutputParity("outputs", (len(expected),), (len(found),), "", "", reason=reason, **_UNKNOWN)]
     return [compare(n, e, f, tolerance) for n, e, f in zip(names, expected, found, strict=False)]
 
 

@@ -87,7 +87,7 @@ class ProbeSearch:
         self._hold(first)
         probes = [first, *self._data(values, start)]
         sizes = self._sizes()
-        room = max(self.limits.probes - len(probes), 4 if sizes else 0)
+        room = max(self.limits.probes - len(probes), min(4, self.limits.probes // 2))
         return probes + sizes[:room]
 
     def _data(self, values: list[Any], start: dict[str, int]) -> Iterator[Probe]:

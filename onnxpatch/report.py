@@ -38,7 +38,7 @@ class Checked:
     def relative(self) -> float:
         """The largest relative error of any output; NaN where nothing could be compared."""
         errors = [o.relative for o in self.outputs if not (math.isnan(o.relative))]
-        return max(errors, default=math.nan if self.error else 0.0)
+        return max(errors, default=math.nan if self.error or not self.ok else 0.0)
 
     def first_wrong(self) -> OutputParity | None:
         return next((o for o in self.outputs if not o.ok), None)

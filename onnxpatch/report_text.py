@@ -32,10 +32,9 @@ def _headline(report: Report) -> str:
 
 def _tail(report: Report) -> list[str]:
     lines = [f"frozen: {f.dimension} {f.where}{_at(f.op, f.node, f.source)}" for f in report.frozen]
-    for guard in report.guards:
-        kind = "dropped guard" if guard.harmful else "guard without effect"
+    for guard in (guard for guard in report.guards if guard.harmful):
         sizes = ", ".join(f"{k}={v}" for k, v in guard.sizes.items())
-        lines.append(f"{kind}: {guard.expression}, broken at {sizes}{_at('', guard.node, guard.source)}")
+        lines.append(f"dropped guard: {guard.expression}, broken at {sizes}{_at('', guard.node, guard.source)}")
     if report.refused:
         lines.append(f"{report.refused} sizes that eager itself refuses were left out, such as {report.first_refusal}")
     lines += [f"swapped: {row.get('path') or 'the model itself'} by {row.get('patch')}" for row in report.plan]

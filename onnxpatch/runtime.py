@@ -129,7 +129,8 @@ def shapes_inside(graph: Graph, feed: Mapping[str, Any]) -> dict[str, tuple[int,
     except Exception:  # only a hint is lost
         return {}
     ordered = [*known, *(n for n in names if n not in known)]
-    return {name: tuple(np.shape(value)) for name, value in zip(ordered, values, strict=True)}
+    inside = {name: tuple(np.shape(value)) for name, value in zip(ordered, values, strict=True)}
+    return inside | {name: tuple(np.shape(value)) for name, value in arrays.items()}
 
 
 def _open(runtime: str, proto: Any) -> Any:

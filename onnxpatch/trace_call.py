@@ -1,5 +1,7 @@
 """The TorchScript exporter feeds omitted defaults of forward into the graph as tensors: here it is kept from that.
 
+It also knows positional arguments only; here they are handed on by keyword where forward wants that.
+
 `torch.onnx.export(dynamo=False)` completes the call by the signature; `flag=True` then arrives as a tensor, and code
 such as `if flag` or `k > 3` is traced on it, or fails.
 """
@@ -22,8 +24,7 @@ def positional(
     model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
     """(model, args, kwargs) to hand to the exporter; inside the block forward takes what was given and no more."""
-    names = _omitted(model, args, kwargs)
-    if not names or isinstance(model, torch.jit.ScriptModule):
+    if not (_omitted(model, args, kwargs) or _keyword_only(model, kwargs)) or isinstance(model, torch.jit.ScriptModule):
         yield model, args, kwargs
         return
     given = _ordered(model, kwargs)
@@ -42,6 +43,13 @@ def _omitted(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[
         return []
     rest = list(sig.parameters.values())[len(args) :]
     return [p.name for p in rest if p.name not in kwargs and isinstance(p.default, bool | int | float | torch.Tensor)]
+
+
+def _keyword_only(model: Any, kwargs: dict[str, Any]) -> list[str]:
+    """Arguments that cannot be given by position, which is the exporter's only way."""
+    sig = signature(model)
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in sig.parameters.values() if p.kind in kinds and kwargs] if sig else []
 
 
 def _ordered(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from torch.export import Dim
 import onnxpatch
 from onnxpatch.runtime import Graph
 from tests.fingerprint import fingerprint
-from tests.verified import BatchBranch, DataBranch, FrozenScale, Nested, NativeSize, Right, Shrinks
+from tests.verified import BatchBranch, DataBranch, FrozenScale, NativeSize, Nested, Right, Shrinks
 
 IMAGE = ({0: "b", 2: "h", 3: "w"},)
 BOTH = pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "trace"])
@@ -141,14 +141,14 @@ def test_older_file_stays_as_it_was(tmp_path: Path) -> None:
     file = tmp_path / "m.onnx"
     file.write_bytes(b"older")
     with pytest.raises(onnxpatch.VerificationError):
-        onnxpatch.export(
-            BatchBranch().eval(), (torch.randn(2, 3),), file, dynamic_axes={"x": {0: "b"}}, dynamo=False
-        )
+        onnxpatch.export(BatchBranch().eval(), (torch.randn(2, 3),), file, dynamic_axes={"x": {0: "b"}}, dynamo=False)
     assert file.read_bytes() == b"older" and [one.name for one in tmp_path.iterdir()] == ["m.onnx"]
 
 
 def test_error_names_output_size_and_error_and_carries_the_report(tmp_path: Path) -> None:
-    with pytest.raises(onnxpatch.VerificationError, match=r"onnxruntime at b=7: output 'y': relative error 0\.333") as e:
+    with pytest.raises(
+        onnxpatch.VerificationError, match=r"onnxruntime at b=7: output 'y': relative error 0\.333"
+    ) as e:
         onnxpatch.export(
             BatchBranch().eval(),
             (torch.randn(2, 3),),
@@ -168,7 +168,7 @@ def test_wrong_patch_is_caught_before_the_export(registry: onnxpatch.Registry, t
             return x
 
     model = nn.Sequential(nn.ReLU()).eval()
-    with pytest.raises(onnxpatch.VerificationError, match="patched model differs from the original.*patched eager at"):
+    with pytest.raises(onnxpatch.VerificationError, match=r"patched model differs from the original.*patched eager at"):
         onnxpatch.export(model, (torch.randn(2, 3),), tmp_path / "m.onnx", registry=registry)
     assert type(model[0]) is nn.ReLU
 
@@ -186,7 +186,7 @@ def test_random_model_proves_nothing(tmp_path: Path) -> None:
 def test_refusal_names_the_module_and_is_chained(dynamo: bool, tmp_path: Path) -> None:
     class Odd(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.linalg.eig(x).eigenvalues.real
+            return torch.linalg.svdvals(x)
 
     model = nn.Sequential(nn.Identity(), Odd()).eval()
     with pytest.raises(onnxpatch.ExportError, match="export refused Sequential") as caught:
@@ -237,7 +237,11 @@ def test_example_that_eager_refuses(tmp_path: Path) -> None:
 
 
 def test_unwritable_paths(tmp_path: Path) -> None:
-    for path, says in ((tmp_path / "no" / "m.onnx", "does not exist"), (tmp_path, "is a folder"), (3, "must be a path")):
+    for path, says in (
+        (tmp_path / "no" / "m.onnx", "does not exist"),
+        (tmp_path, "is a folder"),
+        (3, "must be a path"),
+    ):
         with pytest.raises(onnxpatch.InputError, match=says):
             onnxpatch.export(Right().eval(), (image(),), path)
 
@@ -251,8 +255,6 @@ def test_training_mode_may_be_exported_unchecked(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ two small classics
 class Repeated(nn.Module):
     """One convolution applied n times in a Python loop."""
-
-    n: int
 
     def __init__(self, n: int) -> None:
         super().__init__()

@@ -44,8 +44,8 @@ def test_dropped_guard_is_named_with_the_sizes_that_break_it(tmp_path: Path) -> 
     file = plain(model, (x,), tmp_path / "m.onnx", dynamo=True, dynamic_shapes=({0: "b"},))
     report = onnxpatch.verify(file, model, (x,), dynamic_shapes=({0: "b"},))
     assert not report.ok
-    (guard,) = report.guards
-    assert guard.harmful and guard.expression == "b <= 4" and guard.sizes["b"] > 4
+    (guard,) = [one for one in report.guards if one.harmful]
+    assert guard.expression == "b <= 4" and guard.sizes["b"] > 4
 
 
 def test_guard_finds_the_size_that_no_list_of_sizes_holds(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_guard_finds_the_size_that_no_list_of_sizes_holds(tmp_path: Path) -> Non
     blind = onnxpatch.verify(file, model, (x,), dynamic_shapes=({0: "b"},), guards=False)
     seeing = onnxpatch.verify(file, model, (x,), dynamic_shapes=({0: "b"},))
     assert blind.ok and not seeing.ok
-    assert seeing.first_wrong().sizes == {"b": 11} and seeing.guards[0].harmful
+    assert seeing.first_wrong().sizes == {"b": 11} and any(g.harmful for g in seeing.guards)
 
 
 def test_frozen_node_is_named_with_its_source_line(tmp_path: Path) -> None:
@@ -92,7 +92,9 @@ def test_constant_grid_is_a_frozen_node(tmp_path: Path) -> None:
     model, x = Grid(), torch.randn(1, 3, 16, 16)
     file = traced(model, (x,), tmp_path / "m.onnx", {"in0": {2: "h", 3: "w"}})
     report = onnxpatch.verify(file, model, (x,), dynamic_shapes=({2: "h", 3: "w"},), guards=False)
-    assert any(f.op == "Resize" and "keeps its output at [1, 3, 24, 24]" in f.where for f in report.frozen)
+    assert any(
+        f.op == "Resize" and "keeps axes [2, 3] of its output at [1, 3, 24, 24]" in f.where for f in report.frozen
+    )
 
 
 def test_special_values_on_request(tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_corrupt_missing_and_unfitting_files(tmp_path: Path) -> None:
         onnxpatch.verify(bad, model, (x,))
     with pytest.raises(onnxpatch.InputError, match="no such file"):
         onnxpatch.verify(tmp_path / "none.onnx", model, (x,))
-    file = traced(nn.Bilinear(3, 3, 2), (torch.randn(2, 3), torch.randn(2, 3)), tmp_path / "two.onnx")
+    file = traced(nn.CosineSimilarity(), (torch.randn(2, 3), torch.randn(2, 3)), tmp_path / "two.onnx")
     with pytest.raises(onnxpatch.InputError, match=r"takes 2 inputs \['in0', 'in1'\], the example gives 1 tensors"):
         onnxpatch.verify(file, model, (x,))
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 class NativeSize(nn.Module):
-    """The trained-size shortcut: the table as it is at 32x32, another formula elsewhere; the graph keeps one of them."""
+    """The trained-size shortcut: one formula at 32x32, another elsewhere; the graph keeps only one of them."""
 
     def __init__(self) -> None:
         super().__init__()
