@@ -14,7 +14,8 @@ import torch
 # and bfloat16 8, and two correct kernels round differently at every layer: their bounds are about ten roundings wide.
 TOLERANCES: dict[torch.dtype, float] = {torch.float16: 1e-2, torch.bfloat16: 6e-2}
 TOLERANCE = 1e-3
-_UNKNOWN: dict[str, Any] = {"absolute": math.nan, "relative": math.nan, "cosine": math.nan}  # where values cannot be set side by side
+# Where values cannot be set side by side.
+_UNKNOWN: dict[str, Any] = {"absolute": math.nan, "relative": math.nan, "cosine": math.nan}
 _SMALLEST = 1e-6  # an output that is zero everywhere has no magnitude to be a share of
 
 
