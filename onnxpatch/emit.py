@@ -1,0 +1,179 @@
+"""Writing ONNX nodes straight into the graph that is being exported, through either exporter.
+
+What an exporter makes of plain torch code has a node for every size that it touches; `Reshape` can copy a size with 0,
+`Shape` can read several at once, and neither is to be had from torch. A `Recipe` says both things: what the operation
+is in torch, and which nodes it is in ONNX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from onnxpatch._torch import exporting
+
+Value = Any  # a torch.Tensor under dynamo, a torch._C.Value under trace
+
+
+class Writer(Protocol):
+    """Adds nodes of the default ONNX domain.
+
+    opset: the one that they are to be valid in. wants_inferred: a Reshape that copies sizes must infer one, too.
+    """
+
+    opset: int
+    wants_inferred: bool
+
+    def node(self, op: str, *inputs: Value, like: Value = None, shape: Sequence[Any], **attributes: Any) -> Value:
+        """One node with one output, of the dtype of `like` (default: the first input). Sizes may be None in trace."""
+
+    def ints(self, values: Sequence[int]) -> Value:
+        """A constant int64 tensor with one dimension."""
+
+    def floats(self, values: Sequence[float]) -> Value:
+        """A constant float32 tensor with one dimension."""
+
+    def scalar(self, value: float, dtype: torch.dtype) -> Value:
+        """A constant without dimensions."""
+
+    def shape(self, value: Value) -> list[Any]:
+        """The sizes of a value: a number where it is fixed, else a symbolic size (dynamo) or None (trace)."""
+
+    def dtype(self, value: Value) -> torch.dtype:
+        """The element type of a value."""
+
+    def cast(self, value: Value, dtype: torch.dtype, shape: Sequence[Any]) -> Value:
+        """The value in another element type."""
+
+    def number(self, length: Any) -> Any:
+        """A length handed in: a number, a symbolic size, or None where only the graph knows it."""
+
+    def length(self, length: Any) -> Value:
+        """A length handed in as an int64 tensor of shape (1,)."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """torch: the operation on tensors. write: the same as nodes, given a writer and the inputs as graph values."""
+
+    torch: Callable[..., torch.Tensor]
+    write: Callable[..., Value]
+
+
+def run(recipe: Recipe, *tensors: torch.Tensor) -> torch.Tensor:
+    """The recipe's nodes where they can be written, its torch code everywhere else."""
+    how = exporting() if torch.onnx.is_in_onnx_export() else None
+    if any(tensor.is_complex() for tensor in tensors) or how is None:
+        return recipe.torch(*tensors)
+    if how == "trace":
+        return _Recorded.apply(recipe, *tensors)
+    # torch < 2.8 has no way to write a node under dynamo
+    return recipe.write(_Dynamo(), *tensors) if hasattr(torch.onnx, "ops") else recipe.torch(*tensors)
+
+
+class _Dynamo:
+    opset = 18  # nodes are written for this one; the exporter converts to what was asked for
+    wants_inferred = False
+
+    def node(self, op: str, *inputs: Value, like: Value = None, shape: Sequence[Any], **attributes: Any) -> Value:
+        dtype = (inputs[0] if like is None else like).dtype
+        return torch.onnx.ops.symbolic(op, inputs, attributes, dtype=dtype, shape=shape)
+
+    def ints(self, values: Sequence[int]) -> Value:
+        named = {"value_ints": list(values)}
+        return torch.onnx.ops.symbolic("Constant", (), named, dtype=torch.int64, shape=(len(values),))
+
+    def floats(self, values: Sequence[float]) -> Value:
+        named = {"value_floats": list(values)}
+        return torch.onnx.ops.symbolic("Constant", (), named, dtype=torch.float32, shape=(len(values),))
+
+    def scalar(self, value: float, dtype: torch.dtype) -> Value:
+        made = torch.onnx.ops.symbolic("Constant", (), {"value_float": value}, dtype=torch.float32, shape=())
+        return made if dtype == torch.float32 else made.to(dtype)
+
+    def shape(self, value: Value) -> list[Any]:
+        return list(value.shape)
+
+    def dtype(self, value: Value) -> torch.dtype:
+        return value.dtype
+
+    def cast(self, value: Value, dtype: torch.dtype, shape: Sequence[Any]) -> Value:
+        return value.to(dtype)
+
+    def number(self, length: Any) -> Any:
+        return length
+
+    def length(self, length: Any) -> Value:
+        scalar = length if isinstance(length, torch.Tensor) else torch.scalar_tensor(length, dtype=torch.int64)
+        return self.node("Reshape", scalar, self.ints([1]), shape=(1,))
+
+
+class _Trace:
+    # torch's own shape inference stops with an internal error at a target that has a 0 and no -1
+    wants_inferred = True
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        self.opset: int = graph.opset
+
+    def node(self, op: str, *inputs: Value, like: Value = None, shape: Sequence[Any], **attributes: Any) -> Value:
+        named = {f"{name}_{_kind(value)}": value for name, value in attributes.items()}
+        inputs = tuple(self._absent() if value is None else value for value in inputs)
+        made = self._graph.op(op, *inputs, **named)
+        source = inputs[0] if like is None else like
+        return made.setType(source.type().with_sizes([size if isinstance(size, int) else None for size in shape]))
+
+    def ints(self, values: Sequence[int]) -> Value:
+        return self._graph.op("Constant", value_t=torch.tensor(list(values), dtype=torch.int64))
+
+    def floats(self, values: Sequence[float]) -> Value:
+        return self._graph.op("Constant", value_t=torch.tensor(list(values)))
+
+    def scalar(self, value: float, dtype: torch.dtype) -> Value:
+        return self._graph.op("Constant", value_t=torch.tensor(value, dtype=dtype))
+
+    def shape(self, value: Value) -> list[Any]:
+        return list(value.type().varyingSizes())
+
+    def dtype(self, value: Value) -> torch.dtype:
+        return value.type().dtype()
+
+    def cast(self, value: Value, dtype: torch.dtype, shape: Sequence[Any]) -> Value:
+        made = self._graph.op("Cast", value, to_i=_onnx_type(dtype))
+        sizes = [size if isinstance(size, int) else None for size in shape]
+        return made.setType(value.type().with_dtype(dtype).with_sizes(sizes))
+
+    def number(self, length: Any) -> Any:
+        return length if isinstance(length, int) else None
+
+    def length(self, length: Any) -> Value:
+        return self._graph.op("Reshape", length, self.ints([1]))
+
+    def _absent(self) -> Value:
+        none = self._graph.op("prim::Constant")
+        none.setType(torch._C.OptionalType.ofTensor())
+        return none
+
+
+def _kind(value: Any) -> str:
+    first = value[0] if isinstance(value, list | tuple) else value
+    return {int: "i", float: "f", str: "s"}[type(first)]
+
+
+def _onnx_type(dtype: torch.dtype) -> int:
+    return int(torch.onnx.JitScalarType.from_dtype(dtype).onnx_type())
+
+
+class _Recorded(torch.autograd.Function):
+    """Traced as one node, which the exporter asks for its ONNX form."""
+
+    @staticmethod
+    def forward(ctx: Any, recipe: Recipe, *tensors: torch.Tensor) -> torch.Tensor:
+        return recipe.torch(*tensors)
+
+    @staticmethod
+    def symbolic(graph: Any, recipe: Recipe, *values: Value) -> Value:
+        return recipe.write(_Trace(graph), *values)
