@@ -19,6 +19,7 @@ from onnxpatch.export import export
 from onnxpatch.optin import keep, onnx_forward, onnx_standin
 from onnxpatch.plan import Plan, plan
 from onnxpatch.proof import Proof
+from onnxpatch.rearrange import CustomRearrange
 from onnxpatch.registry import REGISTRY, Patch, Registry, patch
 from onnxpatch.report import Report
 from onnxpatch.settings import Settings
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 __all__ = [
     "REGISTRY",
     "BranchError",
+    "CustomRearrange",
     "DuplicatePatchError",
     "ExportError",
     "InputError",

@@ -64,12 +64,14 @@ class AxisPlan:
                 known[axis] = shape[dim] if isinstance(rest, int) and rest == 1 else shape[dim] // rest
         return known
 
-    def refuses(self, shape: Sequence[int], given: Sequence[int]) -> bool:
-        """Whether an input of this shape, in plain numbers, does not fit."""
-        if len(shape) != len(self.inputs) or any(length < 1 for length in given):
-            return True
+    def refuses(self, shape: Sequence[Any], given: Sequence[Any]) -> bool:
+        """Whether an input of this shape does not fit, as far as that can be told from plain numbers."""
         lengths = self.lengths(shape, given)
-        return any(product([lengths[axis] for axis in group]) != n for n, group in zip(shape, self.inputs, strict=True))
+        for size, group in zip(shape, self.inputs, strict=True):
+            made = product([lengths[axis] for axis in group])
+            if isinstance(size, int) and isinstance(made, int) and size != made:
+                return True
+        return any(isinstance(length, int) and length < 1 for length in given)
 
 
 def product(lengths: Sequence[Any]) -> Any:

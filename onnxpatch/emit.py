@@ -83,11 +83,11 @@ class _Dynamo:
         return torch.onnx.ops.symbolic(op, inputs, attributes, dtype=dtype, shape=shape)
 
     def ints(self, values: Sequence[int]) -> Value:
-        named = {"value_ints": list(values)}
+        named: dict[str, Any] = {"value_ints": list(values)}
         return torch.onnx.ops.symbolic("Constant", (), named, dtype=torch.int64, shape=(len(values),))
 
     def floats(self, values: Sequence[float]) -> Value:
-        named = {"value_floats": list(values)}
+        named: dict[str, Any] = {"value_floats": list(values)}
         return torch.onnx.ops.symbolic("Constant", (), named, dtype=torch.float32, shape=(len(values),))
 
     def scalar(self, value: float, dtype: torch.dtype) -> Value:
@@ -164,7 +164,8 @@ def _kind(value: Any) -> str:
 
 
 def _onnx_type(dtype: torch.dtype) -> int:
-    return int(torch.onnx.JitScalarType.from_dtype(dtype).onnx_type())
+    known: Any = torch.onnx.JitScalarType  # type: ignore[attr-defined]  # public, and not declared so
+    return int(known.from_dtype(dtype).onnx_type())
 
 
 class _Recorded(torch.autograd.Function):

@@ -11,7 +11,9 @@ from onnxpatch.arrange import arrange
 from onnxpatch.axes import AxisPlan, product
 from onnxpatch.emit import Recipe, Value, Writer, run
 from onnxpatch.layout import Layout
+from onnxpatch.einops_words import numbers, refuse
 from onnxpatch.sizes import Sizes
+from onnxpatch.stepwise import Stepwise, stepwise
 
 
 def rearrange(x: torch.Tensor, plan: AxisPlan, given: Sequence[Any] = ()) -> torch.Tensor:
@@ -69,3 +71,41 @@ def merge(x: torch.Tensor, plan: AxisPlan, sizes: Sequence[Any]) -> torch.Tensor
     if all(len(group) == 1 for group in plan.outputs):
         return x
     return x.reshape([product([sizes[axis] for axis in group]) for group in plan.outputs])
+
+
+class CustomRearrange(Stepwise, torch.nn.Module):
+    """`einops.layers.torch.Rearrange`, but exported to ONNX right and lean by itself, no patching needed.
+
+    pattern: an einops pattern, e.g. "b c (h p1) (w p2) -> b (h w) (p1 p2 c)"; axes_lengths: e.g. p1=16, p2=16.
+    Takes and returns one tensor of any dtype, with any dimension dynamic, under torch.jit.script, under
+    `torch.onnx.export` with `dynamo=True` and `dynamo=False`, and in eager. Has no parameters.
+
+    Raises einops.EinopsError, in einops' own words, for a pattern or a size that einops refuses.
+    Source: https://einops.rocks/api/rearrange
+    """
+
+    def __init__(self, pattern: str, **axes_lengths: int) -> None:
+        super().__init__()
+        from einops.layers.torch import Rearrange
+
+        Rearrange(pattern, **axes_lengths)  # refuses what einops refuses
+        self.pattern = pattern
+        self.axes_lengths = axes_lengths
+        vars(self).update(stepwise(pattern, "rearrange", axes_lengths))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.jit.is_scripting():  # type: ignore[attr-defined]
+            return self.onnxpatch_steps_applied(x)
+        else:  # a return after the if would be compiled, too
+            return rearranged_by(self, x)
+
+    def extra_repr(self) -> str:
+        return ", ".join([repr(self.pattern), *(f"{name}={length}" for name, length in self.axes_lengths.items())])
+
+
+def rearranged_by(module: Any, x: torch.Tensor) -> torch.Tensor:
+    """What a module with einops' `pattern` and `axes_lengths`, prepared by `stepwise`, makes of `x`."""
+    plan, given = module.onnxpatch_plans.get(x.dim()), module.onnxpatch_given
+    if plan is None or plan.refuses(numbers(x.shape), given):
+        refuse(x.shape, module.pattern, module.axes_lengths, "rearrange", module)
+    return rearrange(x, plan, given)

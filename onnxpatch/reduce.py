@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from onnxpatch.axes import AxisPlan, Group
 from onnxpatch.emit import Recipe, Value, Writer, run
 from onnxpatch.layout import Layout
 from onnxpatch.rearrange import merge, permute, separate, split, start, together
+from onnxpatch.einops_words import numbers, refuse
 
 REDUCTIONS = ("min", "max", "sum", "mean", "prod", "any", "all")
 _NODES = {
@@ -52,6 +54,14 @@ def reduce(x: torch.Tensor, plan: AxisPlan, reduction: str, given: Sequence[Any]
     if reduction == "mean" and plan.reduced and not x.is_floating_point():
         return in_torch(x, *tensors)  # raises
     return run(Recipe(in_torch, in_onnx), x, *tensors)
+
+
+def reduced_by(module: Any, x: torch.Tensor) -> torch.Tensor:
+    """What a module with einops' `pattern`, `reduction` and `axes_lengths`, prepared by `stepwise`, makes of `x`."""
+    plan, given = module.onnxpatch_plans.get(x.dim()), module.onnxpatch_given
+    if plan is None or plan.refuses(numbers(x.shape), given):
+        refuse(x.shape, module.pattern, module.axes_lengths, module.reduction, module)
+    return reduce(x, plan, module.reduction, given)
 
 
 def reduce_dims(x: torch.Tensor, reduction: str, dims: Sequence[int]) -> torch.Tensor:
@@ -144,5 +154,5 @@ def _apply_pool(layout: Layout, reduction: str, kernel: list[int], dims: list[Gr
     if reduction == "min":
         layout.apply("Neg", dims=dims)
     if reduction == "sum":
-        count = layout.writer.scalar(float(torch.tensor(kernel).prod()), torch.float32)
+        count = layout.writer.scalar(float(math.prod(kernel)), torch.float32)
         layout.apply("Mul", count, dims=dims)

@@ -57,9 +57,13 @@ def _factors(layout: Layout, plan: AxisPlan, last: bool) -> list[int] | None:
 def _resize(layout: Layout, plan: AxisPlan, bare: list[Group]) -> bool:
     """Every element several times over, next to itself."""
     factors = _factors(layout, plan, last=True)
-    if factors is None or layout.dtype not in _RESIZABLE:
+    new = any(group and not kept for group, kept in zip(plan.outputs, bare, strict=True))
+    if factors is None or new or layout.dtype not in _RESIZABLE:
         return False
     arrange(layout, bare)
+    if set(factors) == {1}:
+        layout.reshape(plan.outputs)
+        return True
     scales = layout.writer.floats([float(factor) for factor in factors])
     modes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     layout.apply("Resize", None, scales, dims=plan.outputs, **modes)
@@ -69,7 +73,8 @@ def _resize(layout: Layout, plan: AxisPlan, bare: list[Group]) -> bool:
 def _tile(layout: Layout, plan: AxisPlan, bare: list[Group]) -> bool:
     """Whole dimensions one after the other."""
     factors = _factors(layout, plan, last=False)
-    if factors is None:
+    new = any(group and not kept for group, kept in zip(plan.outputs, bare, strict=True))
+    if factors is None or new:
         return False
     arrange(layout, bare)
     layout.apply("Tile", layout.writer.ints(factors), dims=plan.outputs)
