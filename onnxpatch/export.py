@@ -150,21 +150,23 @@ def _export_patched(job: _Job, out: OutFile) -> None:
             call.model, exporter=call.exporter, opset=call.opset, example=example, **job.patch_options
         )
         with patched:
-            job.report.plan = _plan_rows(patched)
-            _check_patched(job)
+            if patched.plan.patches():
+                _check_patched(job)
             _run(job, call.model, out)
+            job.report.plan = _plan_rows(patched)
     job.report.seconds["export"] = time.perf_counter() - start
 
 
 def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
-    made = patched.plan
+    made, acted = patched.plan, patched.scope.hits
     rows = [{"path": s.path, "class": type(s.module).__name__, "patch": s.patch.name} for s in made.swaps]
-    return rows + [{"path": ", ".join(p.targets), "class": "function", "patch": p.name} for p, _ in made.functions]
+    functions = [p for p, _ in made.functions if acted[p.name]]  # those that only watched changed nothing
+    return rows + [{"path": ", ".join(p.targets), "class": "function", "patch": p.name} for p in functions]
 
 
 def _check_patched(job: _Job) -> None:
     """The patched model against the unpatched one, in eager: a wrong patch is caught before the export."""
-    if job.found is None or not job.report.plan:
+    if job.found is None:
         return
     start = time.perf_counter()
     eager = Eager(job.call.model, job.call.inputs, job.flatten)
