@@ -44,6 +44,7 @@ class Patch:
     replaces: bool = False
     bodies: Bodies = field(default_factory=dict)
     calls: Calls | None = None
+    by_name: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -152,6 +153,7 @@ def patch(
     replaces: bool = False,
     bodies: Bodies | None = None,
     calls: Calls | None = None,
+    by_name: bool = False,
     registry: Registry = REGISTRY,
 ) -> Callable[[StandIn], StandIn]:
     """Declare a patch: the decorated class or function stands in for `targets` while a model is patched.
@@ -167,6 +169,8 @@ def patch(
     proof: the case that fails without the patch.
     calls: with the target "torch.*", says by (function, args, kwargs) which calls the stand-in takes over; a patch
         that names the function goes before it.
+    by_name: a torch function is replaced where modules hold it, not where torch dispatches it: for arguments that torch
+        itself refuses before anything else sees the call.
     replaces: the decorated function takes a module and returns the new one; for a changed layout of parameters.
     bodies: fingerprints (`onnxpatch.bodies.fingerprint`) by method name. A target whose methods are other code is left
         alone, with that reason; any other class whose methods are all known is a target too, wherever it was copied.
@@ -198,6 +202,7 @@ def patch(
                 replaces,
                 bodies or {},
                 calls,
+                by_name,
             )
         )
         return stand_in

@@ -56,7 +56,7 @@ class Scope:
         self._by_call = [patch for patch, _ in patches if patch.calls]
         for patch, _ in patches:
             for path, function in patch_functions(patch):
-                key = torch_function_key(function)
+                key = None if patch.by_name else torch_function_key(function)
                 if key is None:
                     elsewhere.append((path, function))
                 self._stand_ins[function if key is None else key] = patch
