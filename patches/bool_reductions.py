@@ -1,0 +1,49 @@
+"""Reductions of bool tensors: ReduceMax and CumSum have no bool form in onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from onnxpatch import Proof, exporting, patch
+
+NAMES = ("max", "min", "amax", "amin", "cumsum", "cummax", "cummin", "argmax", "argmin", "any", "all")
+_AS_BOOL = ("max", "min", "amax", "amin", "any", "all")
+
+
+class _Masks(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        mask = x > 0
+        return mask.max(dim=1).values, mask.amax((0, 2)), torch.cumsum(mask, 1), mask.min(), mask.any(dim=-1).all(0)
+
+
+@patch(
+    *(f"{home}.{name}" for home in ("torch", "torch.Tensor") for name in NAMES),
+    name="bool-reductions",
+    why="Type Error: Type 'tensor(bool)' of input parameter of operator (ReduceMax) in node is invalid",
+    link="https://github.com/microsoft/onnxruntime/issues/12098",
+    proof=Proof(
+        build=_Masks,
+        inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),), (torch.full((1, 4, 6), -1.0),)],
+        dynamic_shapes=({0: "batch", 1: "length"},),
+        fails=("trace", "dynamo"),
+    ),
+)
+def reduce_bool(original: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+    """On whole numbers instead, and back to bool where the result is one."""
+    pairwise = bool(args) and isinstance(args[0], torch.Tensor)
+    name = original.__name__
+    sound = name in ("any", "all") and exporting() != "trace"
+    if input.dtype != torch.bool or pairwise or sound:
+        return original(input, *args, **kwargs)
+    if name in ("any", "all"):
+        name = "amax" if name == "any" else "amin"
+        kwargs = {"dim": (), **kwargs} if not args else kwargs
+    numbers = input.to(torch.int32)
+    found = getattr(torch, name)(numbers, *args, **kwargs)
+    if name not in _AS_BOOL:
+        return found
+    if isinstance(found, torch.Tensor):
+        return found > 0
+    return type(found)((found[0] > 0, found[1]))

@@ -1,0 +1,39 @@
+"""torch.cdist without its own operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from onnxpatch import Proof, patch
+
+
+class _Distances(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.cdist(x, y), torch.cdist(x, y, p=1), torch.cdist(x, x, p=float("inf"))
+
+
+@patch(
+    "torch.cdist",
+    name="cdist",
+    why="No ONNX function found for aten._cdist_forward; NaN for other norms than 2 from the TorchScript exporter",
+    link="https://github.com/pytorch/pytorch/issues/135160",
+    proof=Proof(
+        build=_Distances,
+        inputs=lambda: [(torch.randn(b, n, 6), torch.randn(b, m, 6)) for b, n, m in ((2, 5, 4), (3, 9, 2), (1, 4, 7))],
+        dynamic_shapes=({0: "batch", 1: "rows"}, {0: "batch", 1: "columns"}),
+        fails=("dynamo", "trace"),
+    ),
+)
+def cdist(original: Any, x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: Any = None) -> torch.Tensor:
+    """Every difference, then its norm; exact where the expanded square loses digits."""
+    gap = x1.unsqueeze(-2) - x2.unsqueeze(-3)
+    if p == 2:
+        return torch.sqrt((gap * gap).sum(-1))
+    gap = gap.abs()
+    if p == float("inf"):
+        return gap.amax(-1)
+    if p == 0:
+        return (gap > 0).to(gap.dtype).sum(-1)
+    return gap.sum(-1) if p == 1 else gap.pow(p).sum(-1).pow(1 / p)

@@ -1,0 +1,165 @@
+"""Sorting and what is made of it: stable sort, searchsorted, bucketize, median, k-th value, quantile."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from onnxpatch import Proof, patch
+
+
+class Found(NamedTuple):
+    """What torch returns for values found along an axis, with their places."""
+
+    values: torch.Tensor
+    indices: torch.Tensor
+
+
+class _Sorted(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        values, order = torch.sort(x, dim=1, stable=True)
+        return values, torch.argsort(x[..., 0], dim=-1, descending=True, stable=True) + order[..., 0]
+
+
+@patch(
+    "torch.sort",
+    "torch.Tensor.sort",
+    "torch.argsort",
+    "torch.Tensor.argsort",
+    name="stable-sort",
+    why="ONNX export of operator Sort, Out parameter is not supported; No ONNX function found for aten.sort.stable",
+    link="https://github.com/pytorch/pytorch/issues/108520",
+    proof=Proof(
+        build=_Sorted,
+        inputs=lambda: [(torch.randn(b, n, 3).round(),) for b, n in ((2, 5), (3, 9), (1, 4))],
+        dynamic_shapes=({0: "batch", 1: "length"},),
+        fails=("trace", "dynamo"),
+    ),
+)
+def sort(original: Any, input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """With `stable=True`: TopK over all entries, which puts equal ones in their order, as ONNX defines it."""
+    stable = kwargs.pop("stable", None)
+    if not stable:
+        return original(input, *args, **kwargs)
+    dim = kwargs.get("dim", args[0] if args else -1)
+    descending = kwargs.get("descending", args[1] if len(args) > 1 else False)
+    found = input.topk(input.shape[dim], dim=dim, largest=descending, sorted=True)
+    return found[1] if "argsort" in original.__name__ else Found(*found)
+
+
+class _Search(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("bins", torch.linspace(-2, 2, 9))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        own = torch.searchsorted(x.sort(-1).values, x.round(), right=True)
+        return torch.searchsorted(self.bins, x.round()), own, torch.bucketize(x.round(), self.bins, right=True)
+
+
+@patch(
+    "torch.searchsorted",
+    "torch.bucketize",
+    name="searchsorted",
+    why="Exporting the operator 'aten::searchsorted' to ONNX is not supported; nor aten.bucketize",
+    link="https://github.com/pytorch/pytorch/issues/79503",
+    proof=Proof(
+        build=_Search,
+        inputs=lambda: [(torch.randn(b, n, 3),) for b, n in ((2, 5), (3, 9), (1, 4))],
+        dynamic_shapes=({0: "batch", 1: "length"},),
+        fails=("trace", "dynamo"),
+    ),
+)
+def searchsorted(original: Any, first: Any, second: Any, **kwargs: Any) -> torch.Tensor:
+    """How many boundaries lie before each value: comparisons with all of them, counted."""
+    boundaries, values = (second, first) if "bucketize" in original.__name__ else (first, second)
+    values = torch.as_tensor(values, device=boundaries.device)
+    if kwargs.get("sorter") is not None:
+        boundaries = boundaries.gather(-1, kwargs["sorter"])
+    right = kwargs.get("right", False) or kwargs.get("side") == "right"
+    edges = boundaries if boundaries.dim() == 1 else boundaries.unsqueeze(-2)
+    before = edges <= values.unsqueeze(-1) if right else edges < values.unsqueeze(-1)
+    return before.to(torch.int32 if kwargs.get("out_int32") else torch.int64).sum(-1)
+
+
+class _Middle(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.median(dim=1).values, x.median(), x.kthvalue(2, dim=1).values, torch.quantile(x, 0.3, dim=1)
+
+
+@patch(
+    "torch.median",
+    "torch.Tensor.median",
+    "torch.kthvalue",
+    "torch.Tensor.kthvalue",
+    "torch.quantile",
+    "torch.Tensor.quantile",
+    name="order-statistics",
+    why="Exporting the operator 'aten::median' / 'aten::kthvalue' / 'aten::quantile' to ONNX is not supported",
+    link="https://github.com/pytorch/pytorch/issues/121627",
+    proof=Proof(
+        build=_Middle,
+        inputs=lambda: [(torch.randn(b, n, 3),) for b, n in ((2, 5), (3, 8), (1, 4))],
+        dynamic_shapes=({0: "batch", 1: "length"},),
+        fails=("trace", "dynamo"),
+    ),
+)
+def order_statistic(original: Any, input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Entries of the sorted axis."""
+    return {"median": median, "kthvalue": kthvalue, "quantile": quantile}[original.__name__](input, *args, **kwargs)
+
+
+def length(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """The size of an axis as a 0-d tensor."""
+    return torch.ones_like(torch.arange(x.shape[dim], device=x.device)).sum()
+
+
+def _ascending(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return x.topk(x.shape[dim], dim=dim, largest=False, sorted=True)
+
+
+def _at(place: torch.Tensor, ordered: tuple[torch.Tensor, torch.Tensor], dim: int, keepdim: bool) -> Found:
+    found = [each.index_select(dim, place.view(1)) for each in ordered]
+    return Found(*(each if keepdim else each.squeeze(dim) for each in found))
+
+
+def median(x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The lower of the two middle entries, as torch takes it."""
+    if dim is None:
+        return median(x.flatten(), 0).values
+    return _at((length(x, dim) - 1) // 2, _ascending(x, dim), dim, keepdim)
+
+
+def kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Found:
+    """The k-th smallest entry."""
+    return _at(torch.full((), k - 1, device=x.device), _ascending(x, dim), dim, keepdim)
+
+
+def quantile(
+    x: torch.Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> torch.Tensor:
+    """Between the two entries around q (n - 1), by `interpolation`; several q make a first axis."""
+    if dim is None:
+        flat = quantile(x.flatten(), q, 0, interpolation=interpolation)
+        return flat.reshape([*flat.shape, *([1] * x.dim())]) if keepdim else flat
+    share = torch.as_tensor(q, dtype=x.dtype, device=x.device)
+    place = share.reshape(-1) * (length(x, dim) - 1).to(x.dtype)
+    low, high = place.floor(), place.ceil()
+    ordered = _ascending(x, dim)[0]
+    below, above = (ordered.index_select(dim, edge.to(torch.int64)) for edge in (low, high))
+    steps = [-1 if axis == dim % x.dim() else 1 for axis in range(x.dim())]
+    weight = _weights(interpolation, place, low).view(steps)
+    mixed = (below + (above - below) * weight).movedim(dim, 0)
+    mixed = mixed.unsqueeze(dim % x.dim() + 1) if keepdim else mixed
+    return mixed if share.dim() else mixed.squeeze(0)
+
+
+def _weights(interpolation: str, place: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
+    return {
+        "linear": lambda: place - low,
+        "lower": lambda: torch.zeros_like(place),
+        "higher": lambda: torch.ones_like(place),
+        "midpoint": lambda: torch.full_like(place, 0.5),
+        "nearest": lambda: torch.round(place) - low,
+    }[interpolation]()
