@@ -18,6 +18,9 @@ _NUMBERS = {
 _COUNTING = {torch.nonzero, torch.Tensor.nonzero, torch.masked_select, torch.Tensor.masked_select, torch.unique}
 
 
+_FINITE = {
+    getattr(home, name) for home in (torch, torch.Tensor) for name in ("isnan", "isinf", "isfinite", "nan_to_num")
+}
 _ENDLESS = 2000
 
 
@@ -30,14 +33,17 @@ class Decisions(TorchFunctionMode):
 
     `signature` is the path through the code as far as data decides it: exact answers of bool and int, the sign of
     floats, whether a data-dependent selection came out empty. Two calls with one signature took the same branches.
+    `asks_finite`: the forward looks for NaN or infinity itself; what runtimes make of these elsewhere is their own.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.signature: tuple[object, ...] = ()
+        self.asks_finite = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        self.asks_finite |= func in _FINITE
         if func in _NUMBERS:
             self._add(_coarse(result))
         elif func in _COUNTING or (func is torch.where and len(args) == 1):

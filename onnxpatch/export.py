@@ -14,6 +14,7 @@ from onnxpatch.check import check_patched
 from onnxpatch.context import Patched, patch_model
 from onnxpatch.errors import ExportError, InputError, ScriptedModelError, VerificationError
 from onnxpatch.inputs import Inputs
+from onnxpatch.optional import flatten_reference
 from onnxpatch.outfile import OutFile
 from onnxpatch.probes import Limits
 from onnxpatch.reference import Eager, Flatten
@@ -100,7 +101,7 @@ def export(
     )
     report = Report("", type(model).__name__, exporter, call.opset, tolerance=tolerance, versions=versions())
     patching = {"only": only, "exclude": exclude, "image_size": image_size, "branches": branches, **patch_options}
-    job = _Job(call, report, patching, check, runtime, flatten=flatten or _flatten_for(branches), progress=progress)
+    job = _Job(call, report, patching, check, runtime, flatten=flatten, progress=progress)
     with OutFile(f) as out:
         report.file = out.name
         state = Snapshot(model)
@@ -134,11 +135,6 @@ def _refuse_what_cannot_be(model: Any, exporter: str, script: bool, check: bool,
         )
 
 
-def _flatten_for(branches: bool) -> Flatten | None:
-    """The decoding of None as value and flag belongs to the branches; without them None is no output."""
-    return None
-
-
 def _export_patched(job: _Job, out: OutFile) -> None:
     call, start = job.call, time.perf_counter()
     if isinstance(call.model, torch.jit.ScriptModule):
@@ -154,6 +150,7 @@ def _export_patched(job: _Job, out: OutFile) -> None:
                 _check_patched(job)
             _run(job, call.model, out)
             job.report.plan = _plan_rows(patched)
+            _take_merged_outputs(job)
     job.report.seconds["export"] = time.perf_counter() - start
 
 
@@ -162,6 +159,23 @@ def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
     rows = [{"path": s.path, "class": type(s.module).__name__, "patch": s.patch.name} for s in made.swaps]
     functions = [p for p, _ in made.functions if acted[p.name]]  # those that only watched changed nothing
     return rows + [{"path": ", ".join(p.targets), "class": "function", "patch": p.name} for p in functions]
+
+
+def _take_merged_outputs(job: _Job) -> None:
+    """With branches, what the model may leave out is a value and a flag in the graph: so is the reference from here."""
+    if not job.patch_options["branches"] or job.found is None or job.flatten is not None:
+        return
+    from onnxpatch.branches import report_of
+
+    forked = report_of(job.call.model)
+    if forked is None:
+        return
+    job.report.notes += [str(note) for note in forked.notes]
+    slots = forked.outputs
+    if slots is not None:
+        job.found.eager.flatten = lambda output: flatten_reference(output, slots)
+        for probe in job.found.probes:
+            probe.expected = job.found.eager.flat(probe.raw)
 
 
 def _check_patched(job: _Job) -> None:
@@ -173,7 +187,7 @@ def _check_patched(job: _Job) -> None:
     names = [f"output {i}" for i in range(len(job.found.example.outputs or ()))]
     job.report.checks += check_patched(eager, names, job.found.probes, job.report.tolerance)
     job.report.seconds["patched eager"] = time.perf_counter() - start
-    _raise_if_wrong(job.report, "the patched model differs from the original before any export")
+    _raise_if_wrong(job.report, "the patched model differs from the original before any export", True)
 
 
 def _run(job: _Job, model: Any, out: OutFile) -> None:
@@ -197,12 +211,15 @@ def _prove(job: _Job, out: OutFile) -> None:
     program = getattr(job.report.program, "exported_program", None)
     hold_against(job.report, graph, job.found, names, order, exported=program, progress=job.progress)
     job.report.seconds["verify"] = time.perf_counter() - start + job.found.eager.seconds
-    _raise_if_wrong(job.report, "the exported graph does not compute what the model computes")
+    what = "the exported graph does not compute what the model computes"
+    _raise_if_wrong(job.report, what, job.patch_options["branches"])
 
 
-def _raise_if_wrong(report: Report, what: str) -> None:
+def _raise_if_wrong(report: Report, what: str, branches: bool) -> None:
     if report.ok:
         return
     first = report.first_wrong()
     told = first.sentence() if first else "eager gives other outputs each time it is asked: nothing can be proven"
+    if first and first.kind == "branch" and not branches:
+        told += "\n  (data decides a Python branch of the model: branches=True exports all of them)"
     raise VerificationError(f"{what}: {told}\n{report}", report)

@@ -66,13 +66,14 @@ def compare(name: str, expected: torch.Tensor, found: Any, tolerance: float = TO
 
 
 def compare_all(
-    names: Sequence[str], expected: Sequence[torch.Tensor], found: Sequence[Any], tolerance: float = TOLERANCE
+    names: Sequence[str], expected: Sequence[torch.Tensor | None], found: Sequence[Any], tolerance: float = TOLERANCE
 ) -> list[OutputParity]:
-    """Every output; a differing number of outputs is itself the (only) finding."""
+    """Every output that eager has (None: absent, and flagged so); a differing number of them is the only finding."""
     if len(expected) != len(found):
         reason = f"{len(found)} outputs, eager has {len(expected)}"
         return [OutputParity("outputs", (len(expected),), (len(found),), "", "", reason=reason, **_UNKNOWN)]
-    return [compare(n, e, f, tolerance) for n, e, f in zip(names, expected, found, strict=False)]
+    pairs = zip(names, expected, found, strict=False)
+    return [compare(name, want, got, tolerance) for name, want, got in pairs if want is not None]
 
 
 def as_array(value: Any) -> np.ndarray[Any, Any]:

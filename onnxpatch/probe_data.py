@@ -61,10 +61,11 @@ def _numel(shape: Sequence[int]) -> int:
 
 
 # ------------------------------------------------------------------ data that may flip a branch
-def variants(values: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """(label, leaves) at the given sizes: signs, magnitudes, zeros, other counts and flags, NaN and infinities."""
+def variants(values: Sequence[Any], finite: bool = True) -> Iterator[tuple[str, list[Any]]]:
+    """(label, leaves) at the given sizes: signs, magnitudes, zeros, other counts and flags; NaN and infinity unless
+    `finite`."""
     if any(isinstance(v, torch.Tensor) and v.is_floating_point() for v in values):
-        for label, change in _FLOATS.items():
+        for label, change in _FLOATS.items() if finite else {**_FLOATS, **_NON_FINITE}.items():
             yield label, [_on_floats(v, change) for v in values]
         yield from _one_at_a_time(values)
     if any(isinstance(v, torch.Tensor) and not v.is_floating_point() and not v.is_complex() for v in values):
@@ -102,9 +103,8 @@ _FLOATS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "reversed": lambda x: x.flip(-1) if x.dim() else x,
     "rolled": lambda x: x.roll(1, -1) if x.dim() else x,
     "first element negated": lambda x: _first(x, -1),
-    "one NaN": _plant(float("nan")),
-    "one infinity": _plant(float("inf")),
 }
+_NON_FINITE = {"one NaN": _plant(float("nan")), "one infinity": _plant(float("inf"))}
 
 
 def _first(x: torch.Tensor, factor: float) -> torch.Tensor:

@@ -27,7 +27,8 @@ class Probe:
     kind: str
     sizes: dict[str, int]
     values: list[Any]
-    expected: tuple[torch.Tensor, ...]
+    expected: tuple[torch.Tensor | None, ...]
+    raw: Any = None
 
 
 @dataclass
@@ -83,7 +84,7 @@ class ProbeSearch:
         values = self.inputs.values()
         start = {dim.name: dim.size for dim in self.dims}
         self._finite = example.finite
-        first = Probe("example", "example", start, values, example.outputs or ())
+        first = Probe("example", "example", start, values, example.outputs or (), example.raw)
         self._hold(first)
         probes = [first, *self._data(values, start)]
         sizes = self._sizes()
@@ -94,7 +95,7 @@ class ProbeSearch:
         other = self._other_data(values)
         answer = self.eager.ask(other)
         if self._usable(answer):
-            yield self._kept(Probe("other data", "data", start, other, answer.outputs or ()))
+            yield self._kept(Probe("other data", "data", start, other, answer.outputs or (), answer.raw))
         yield from self._branches(values, start)
 
     def _other_data(self, values: list[Any]) -> list[Any]:
@@ -102,21 +103,23 @@ class ProbeSearch:
 
     def _branches(self, values: list[Any], start: dict[str, int], most: int = 8) -> Iterator[Probe]:
         """Data under which the forward decides otherwise. Whole numbers and flags are varied in any case."""
-        seen = {self.eager.decisions(values) or ()}
+        example = self.eager.decisions(values)
+        seen = {example.signature if example else ()}
         decides = seen != {()}
-        for label, changed in variants(values):
+        for label, changed in variants(values, finite=not (example and example.asks_finite)):
             if self._spent() or not most:
                 return
             always = label in ("whole numbers + 1", "flags flipped") and not _equal(changed, values)
-            path = self.eager.decisions(changed) if decides else ()
-            if path is None or (path in seen and not always):
+            watched = self.eager.decisions(changed) if decides else None
+            if (decides and watched is None) or (not always and (watched is None or watched.signature in seen)):
                 continue
+            flips = watched is not None and watched.signature not in seen
             answer = self.eager.ask(changed)
-            if answer.accepted and ((decides and path not in seen) or self._usable(answer)):
+            if answer.accepted and (flips or self._usable(answer)):
                 most -= 1
-                kind = "data" if path in seen else "branch"
-                yield self._kept(Probe(label, kind, start, changed, answer.outputs or ()))
-            seen.add(path)
+                kind = "branch" if flips else "data"
+                yield self._kept(Probe(label, kind, start, changed, answer.outputs or (), answer.raw))
+            seen |= {watched.signature} if watched else set()
 
     # -------------------------------------------------------------- one size
     def at(self, sizes: Mapping[str, int], kind: str = "size") -> Probe | None:
@@ -141,7 +144,7 @@ class ProbeSearch:
             self._asked += 1
             answer = self.eager.ask(values)
             if self._usable(answer):
-                return self._kept(Probe(shown(sizes), kind, sizes, values, answer.outputs or ()))
+                return self._kept(Probe(shown(sizes), kind, sizes, values, answer.outputs or (), answer.raw))
             error = error or answer.error or "the output is not finite there"
         self.refusals.add(sizes, error)
         return None
@@ -181,7 +184,10 @@ class ProbeSearch:
         return probe
 
     def _hold(self, probe: Probe) -> None:
-        tensors = [*probe.expected, *(v for v in probe.values if isinstance(v, torch.Tensor))]
+        tensors = [
+            *(t for t in probe.expected if t is not None),
+            *(v for v in probe.values if isinstance(v, torch.Tensor)),
+        ]
         self._held += sum(t.numel() * t.element_size() for t in tensors)
 
     def _spent(self) -> bool:

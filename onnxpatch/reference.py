@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -14,16 +14,17 @@ from onnxpatch.decisions import Decisions
 from onnxpatch.inputs import Inputs
 from onnxpatch.state import Snapshot
 
-Flatten = Callable[[Any], Sequence[torch.Tensor]]
+Flatten = Callable[[Any], Sequence[torch.Tensor | None]]
 
 
 @dataclass(frozen=True)
 class Answer:
     """What eager did with one input: its output tensors, or why it refused."""
 
-    outputs: tuple[torch.Tensor, ...] | None
+    outputs: tuple[torch.Tensor | None, ...] | None
     error: str | None
     seconds: float
+    raw: Any = None
 
     @property
     def accepted(self) -> bool:
@@ -31,7 +32,7 @@ class Answer:
 
     @property
     def finite(self) -> bool:
-        return all(bool(torch.isfinite(o).all()) for o in self.outputs or () if o.is_floating_point())
+        return all(bool(torch.isfinite(o).all()) for o in self.outputs or () if o is not None and o.is_floating_point())
 
 
 def flatten_output(output: Any) -> list[torch.Tensor]:
@@ -45,6 +46,19 @@ def flatten_output(output: Any) -> list[torch.Tensor]:
     return found
 
 
+def _kept(output: Any) -> Any:
+    """A copy of an output whose tensors nobody else holds: it may be a view of an input, or of a buffer."""
+    if is_dataclass(output) and not isinstance(output, type) and type(output) not in pytree.SUPPORTED_NODES:
+        return replace(output, **{f.name: _kept(getattr(output, f.name)) for f in fields(output) if f.init})
+    return pytree.tree_map(_kept_leaf, output)
+
+
+def _kept_leaf(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach().clone()
+    return _kept(leaf) if is_dataclass(leaf) and not isinstance(leaf, type) else leaf
+
+
 class Eager:
     """A model as it stands, asked as often as needed: each answer comes from the same state and the same random seed.
 
@@ -53,38 +67,42 @@ class Eager:
 
     def __init__(self, model: Any, inputs: Inputs, flatten: Flatten | None = None) -> None:
         self.model, self.inputs, self.seconds = model, inputs, 0.0
-        self._flatten = flatten or flatten_output
+        self.flatten = flatten or flatten_output
         self._state = Snapshot(model)
 
     def ask(self, values: Sequence[Any]) -> Answer:
         """values: one for each leaf of the inputs; they are cloned, a forward may write into what it is given."""
         start = time.perf_counter()
-        outputs, error = self._run(values)
+        raw, error = self._run(values)
+        outputs = None if error is not None else self.flat(raw)
         spent = time.perf_counter() - start
         self.seconds += spent
-        return Answer(outputs, error, spent)
+        return Answer(outputs, error, spent, raw)
 
-    def decisions(self, values: Sequence[Any]) -> tuple[object, ...] | None:
+    def flat(self, raw: Any) -> tuple[torch.Tensor | None, ...]:
+        """An output as the graph gives it."""
+        return tuple(self.flatten(raw))
+
+    def decisions(self, values: Sequence[Any]) -> Decisions | None:
         """The branches that data decides; None where eager refuses, or where a loop does not end on this data.
 
         A run of its own: watching torch changes which kernels it picks.
         """
-        if isinstance(self.model, torch.jit.ScriptModule):
-            return ()
         watch = Decisions()
+        if isinstance(self.model, torch.jit.ScriptModule):
+            return watch
         start = time.perf_counter()
         with watch:
-            outputs, _ = self._run(values)
+            _, error = self._run(values)
         self.seconds += time.perf_counter() - start
-        return watch.signature if outputs is not None else None
+        return watch if error is None else None
 
-    def _run(self, values: Sequence[Any]) -> tuple[tuple[torch.Tensor, ...] | None, str | None]:
+    def _run(self, values: Sequence[Any]) -> tuple[Any, str | None]:
         args, kwargs = self.inputs.rebuild([v.clone() if isinstance(v, torch.Tensor) else v for v in values])
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
-                output = self.model(*args, **kwargs)
-                return tuple(t.detach().clone() for t in self._flatten(output)), None
+                return _kept(self.model(*args, **kwargs)), None
         except Exception as error:
             return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         finally:

@@ -71,7 +71,7 @@ def _given(search: ProbeSearch, inputs: Inputs, eager: Eager, one: Any, index: i
     if answer.outputs is None:
         raise InputError(f"data[{index}]: the model itself refuses it: {answer.error}")
     sizes = {dim.name: int(values[dim.places[0][0]].shape[dim.places[0][1]]) for dim in search.dims}
-    return Probe(f"data[{index}]", "given", sizes, values, answer.outputs)
+    return Probe(f"data[{index}]", "given", sizes, values, answer.outputs, answer.raw)
 
 
 def verify(

@@ -316,3 +316,25 @@ def _outcome(graph: Graph, model: nn.Module, x: torch.Tensor) -> str:
         return "refused"
     with torch.no_grad():
         return "right" if torch.allclose(torch.from_numpy(found), model(x), atol=1e-5) else "wrong"
+
+
+# ------------------------------------------------------------------ branches
+class Optional(nn.Module):
+    """None on some data, inside a tuple."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        extra = None
+        if x.sum() > 0:
+            extra = x.softmax(-1)
+        return x * 2, extra
+
+
+@BOTH
+def test_missing_output_is_held_against_value_and_flag(dynamo: bool, tmp_path: Path) -> None:
+    file = tmp_path / "m.onnx"
+    report = onnxpatch.export(
+        Optional().eval(), (torch.rand(2, 3),), file, dynamic_shapes=({0: "b"},), dynamo=dynamo, branches=True
+    )
+    assert report.ok and {c.kind for c in report.checks} >= {"branch", "size"}
+    always, value, flag = Graph(file).run({"x": -torch.rand(4, 3)})
+    assert always.shape == (4, 3) and value.shape == (4, 3) and not flag

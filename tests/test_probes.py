@@ -131,3 +131,15 @@ def test_limits_bound_the_search() -> None:
     model = Call(lambda x: asked.append(1) or x.relu())
     probes, _ = found(model, (torch.randn(2, 3, 16, 16),), ({0: "b", 2: "h", 3: "w"},), probes=6, questions=10)
     assert len(probes) <= 6 and len(asked) < 16
+
+
+def test_nan_is_tried_only_where_the_forward_looks_for_it() -> None:
+    def careful(x: torch.Tensor) -> torch.Tensor:
+        return x.nan_to_num(0) if torch.isnan(x).any() else x
+
+    def careless(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.max().item() > 1 else x
+
+    for function, expected in ((careful, True), (careless, False)):
+        probes, _ = found(Call(function), (torch.rand(2, 3),), None)
+        assert any(torch.isnan(p.values[0]).any() for p in probes) is expected

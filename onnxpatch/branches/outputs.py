@@ -7,10 +7,12 @@ from typing import Any
 from onnxpatch.branches.capture import Capture
 from onnxpatch.branches.emit import Item
 from onnxpatch.branches.template import Template, assembled
+from onnxpatch.optional import OutputSlot
 
 
 def flattened(capture: Capture, template: Template, items: list[Item]) -> Any:
     """The merged output; an optional leaf is the pair (value, flag)."""
+    capture.report.outputs = [OutputSlot(slot.where, slot.optional, slot.dtype) for slot in template.slots]
     filled = {}
     for slot, item in zip(template.slots, items, strict=True):
         filled[id(slot)] = item.value if not slot.optional else (item.value, item.flag)
