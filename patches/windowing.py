@@ -1,0 +1,97 @@
+"""Windows over a feature map whose size is only known at run time: pad, partition, merge, cyclic shift and its mask.
+
+Every size may be symbolic: no branch, no `int()`. A map is always padded to whole windows, and every reshape moves
+one axis, so that torch.export has few symbolic strides to reason about: that is what makes its time bearable.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Pair = tuple[int, int]
+
+
+def is_static(*sizes: Any) -> bool:
+    """Whether all sizes are plain numbers, so that a Python branch on them is right for good."""
+    return all(type(size) is int for size in sizes)
+
+
+def windows_over(size: int, window: int) -> int:
+    """How many windows of `window` cells cover `size` cells; written so that sympy keeps one floor division."""
+    return (size + (window - 1)) // window
+
+
+def pad_to(x: Tensor, multiple: Pair, channels_last: bool = True) -> Tensor:
+    """(B, H, W, C), or (B, C, H, W), with zeros below and right, up to the next multiples in height and width."""
+    height, width = x.shape[1:3] if channels_last else x.shape[2:4]
+    below = windows_over(height, multiple[0]) * multiple[0] - height
+    right = windows_over(width, multiple[1]) * multiple[1] - width
+    return functional.pad(x, (0, 0, 0, right, 0, below) if channels_last else (0, right, 0, below))
+
+
+def partition(x: Tensor, window: Pair, columns: int) -> Tensor:
+    """(B, rows * wh, columns * ww, C) to (B * rows * columns, wh * ww, C), rows of windows first."""
+    high, wide = window
+    channels = x.shape[-1]
+    strips = x.reshape(-1, high, columns, wide * channels).transpose(1, 2)
+    return strips.reshape(-1, high * wide, channels)
+
+
+def merge(windows: Tensor, window: Pair, grid: Pair) -> Tensor:
+    """(B * rows * columns, wh * ww, C) back to (B, rows * wh, columns * ww, C)."""
+    (high, wide), (rows, columns) = window, grid
+    channels = windows.shape[-1]
+    strips = windows.reshape(-1, columns, high, wide * channels).transpose(1, 2)
+    return strips.reshape(-1, rows * high, columns * wide, channels)
+
+
+def larger_than(window: int, size: Pair) -> Tensor:
+    """() of bool: whether both sides of a map have more cells than the window."""
+    high, wide = ((torch.arange(side) >= window).any() for side in size)
+    return high & wide
+
+
+def roll(x: Tensor, shift: Tensor) -> Tensor:
+    """(B, H, W, C) rolled by a number of cells, () of int64, along height and width; `torch.roll` takes no tensor."""
+    for dim in (1, 2):
+        size = x.shape[dim]
+        source = torch.arange(size, device=x.device) - shift
+        # Not `% size`: aten.remainder with a symbolic size has no ONNX form under torch.export.
+        source = source + size * ((source < 0).long() - (source >= size).long())
+        x = x.index_select(dim, source)
+    return x
+
+
+def shift_mask(window: Pair, shift: Pair, grid: Pair, like: Tensor, active: Tensor | None = None) -> Tensor:
+    """(rows * columns, wh * ww, wh * ww): -100 between cells that only the cyclic shift brought together, else 0.
+
+    Only the last row and the last column of windows hold such cells, so each window's mask is one of four constant
+    ones. `active`, () of bool: where False, all is 0. dtype and device are those of `like`.
+    """
+    tables = _edge_masks(window, shift).to(like)
+    at_end = [(torch.arange(count, device=like.device) == count - 1).long() for count in grid]
+    kind = (2 * at_end[0][:, None] + at_end[1][None, :]).reshape(grid[0] * grid[1])
+    return tables[kind if active is None else kind * active]
+
+
+@functools.lru_cache(maxsize=64)
+def _edge_positions(size: int, shift: int) -> tuple[bool, ...]:
+    return tuple(position >= size - shift for position in range(size)) if shift else (False,) * size
+
+
+def _edge_masks(window: Pair, shift: Pair) -> Tensor:
+    """(4, wh * ww, wh * ww) for a window inside, in the last column, in the last row, in the corner."""
+
+    def apart(size: int, moved: int) -> Tensor:
+        wrapped = torch.tensor(_edge_positions(size, moved))
+        return wrapped[:, None] != wrapped[None, :]
+
+    (high, wide), area = window, window[0] * window[1]
+    rows = apart(high, shift[0])[:, None, :, None].expand(high, wide, high, wide).reshape(area, area)
+    columns = apart(wide, shift[1])[None, :, None, :].expand(high, wide, high, wide).reshape(area, area)
+    return torch.stack([torch.zeros_like(rows), columns, rows, rows | columns]) * -100.0
