@@ -5,6 +5,9 @@
 - `torch.utils._pytree`: flattening arguments and outputs exactly as both exporters do; it is what `torch.export`
   documents for custom containers. It moves with torch.export; no fallback.
 - `ShapeEnv.deferred_runtime_asserts`: conditions on sizes that an export relied on; without it none are known.
+- `torch.onnx._internal.exporter` (its registry and decompositions), `torch.onnx._internal.torchscript_exporter` (its
+  symbolics), `torch._C._dispatch_get_all_op_names`: which operators have an ONNX form. Where they have moved, the
+  table of operators is empty and says so; nothing else uses them.
 - `torch.overrides.get_overridable_functions` (public) says which functions a TorchFunctionMode sees.
 - `torch._C.DisableTorchFunction` runs a block past every mode (as `torch.overrides` itself does); were it gone, a
   stand-in that must look at a tensor unseen would fail at import of this file, and the tests with it.
@@ -15,6 +18,8 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
+import importlib
+import pkgutil
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -22,7 +27,17 @@ from typing import Any, Literal
 import torch
 from torch.utils import _pytree as pytree
 
-__all__ = ["exporting", "pytree", "size_conditions", "torch_function_key"]
+__all__ = [
+    "aten_operators",
+    "exporting",
+    "is_composite",
+    "onnx_decompositions",
+    "onnx_translations",
+    "pytree",
+    "size_conditions",
+    "torch_function_key",
+    "torchscript_symbolics",
+]
 
 
 def exporting() -> Literal["dynamo", "trace"] | None:
@@ -237,3 +252,73 @@ def _assert_source(one: Any) -> str:
         return ""
     outside = [f for f in frames if "/torch/" not in f.filename and "onnxpatch" not in f.filename]
     return f"{outside[-1].filename}:{outside[-1].lineno} {outside[-1].line or ''}".strip() if outside else ""
+
+
+def onnx_translations() -> dict[str, list[Callable[..., Any]]]:
+    """{"aten::add.Tensor": [the functions that write it in ONNX]} of the dynamo exporter; {} where torch moved them."""
+    try:
+        from torch.onnx._internal.exporter import _registration
+
+        registered = _registration.ONNXRegistry.from_torchlib().functions
+    except (ImportError, AttributeError):
+        return {}
+    found: dict[str, list[Callable[..., Any]]] = {}
+    for metas in registered.values():
+        for meta in metas:
+            name = _qualified(meta.fx_target)
+            written = meta.onnx_function
+            found.setdefault(name, []).append(getattr(written, "func", None) or getattr(written, "function", written))
+    return found
+
+
+def onnx_decompositions() -> set[str]:
+    """Overloads that the dynamo exporter breaks up into others before translation; empty where torch moved them."""
+    try:
+        from torch.onnx._internal.exporter import _decomp, _registration
+
+        registry = _registration.ONNXRegistry.from_torchlib()
+        table = _decomp.create_onnx_friendly_decomposition_table(_decomp.get_onnx_implemented_overloads(registry))
+    except (ImportError, AttributeError, TypeError):
+        return set()
+    return {_qualified(overload) for overload in table}
+
+
+def _qualified(target: Any) -> str:
+    """`aten::add.Tensor`, `aten::gelu`; a Python function by its own name."""
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return str(getattr(target, "__name__", target))
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
+
+
+def torchscript_symbolics() -> dict[str, int]:
+    """{"aten::gelu": lowest opset of its symbolic} of the TorchScript exporter; {} where torch moved them."""
+    for home, written in (("torch.onnx._internal.torchscript_exporter",) * 2, ("torch.onnx._internal", "torch.onnx")):
+        try:
+            registry = importlib.import_module(f"{home}.registration").registry
+            package = importlib.import_module(written)
+        except (ImportError, AttributeError):
+            continue
+        for module in pkgutil.iter_modules(package.__path__):  # each fills the registry when it is imported
+            if module.name.startswith("symbolic_opset"):
+                importlib.import_module(f"{written}.{module.name}")
+        groups = {name: registry.get_function_group(name) for name in registry.all_functions()}
+        return {name: group.get_min_supported() for name, group in groups.items() if group is not None}
+    return {}
+
+
+def aten_operators() -> list[str]:
+    """Every aten overload that torch has, `aten::add.Tensor`: those that write into an argument left out."""
+    names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
+    return sorted(name for name in names if not _writes(name))
+
+
+def _writes(name: str) -> bool:
+    packet, _, overload = name.removeprefix("aten::").partition(".")
+    found = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+    return found is None or bool(found._schema.is_mutable)
+
+
+def is_composite(name: str) -> bool:
+    """Whether torch itself writes the operator in terms of others, so that an exporter never sees it."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"))

@@ -1,0 +1,64 @@
+"""The options that several commands share, and how their texts are read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxpatch.errors import InputError
+
+TargetArg = Annotated[
+    str,
+    typer.Argument(metavar="TARGET", help="package.module:factory or script.py:factory; it makes the model."),
+]
+InputOpt = Annotated[
+    list[str],
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="NAME=DTYPE[SHAPE]",
+        help="x=float32[2,3,H,W]: letters are dimensions that may change; H=224 sets the example size. "
+        "Or x=FILE.npz:key, or a .npz/.safetensors file whose arrays are named like the arguments.",
+    ),
+]
+DynamicOpt = Annotated[
+    list[str],
+    typer.Option(metavar="NAME=[B,_,H,W]", help="Axes that may change, for inputs from files or from the model."),
+]
+ExporterOpt = Annotated[str | None, typer.Option(help="dynamo, trace or script.")]
+OpsetOpt = Annotated[int, typer.Option(min=7, help="ONNX opset of the file.")]
+ImageSizeOpt = Annotated[
+    str | None, typer.Option(metavar="H[xW]", help="Make position tables constants for this image size.")
+]
+OnlyOpt = Annotated[
+    list[str], typer.Option(metavar="NAME", help="Apply these patches, or to these modules, alone; * is allowed.")
+]
+ExcludeOpt = Annotated[list[str], typer.Option(metavar="NAME", help="Leave out these patches or modules.")]
+BranchesOpt = Annotated[bool, typer.Option("--branches", help="Fork Python branches on tensor values.")]
+ToleranceOpt = Annotated[float, typer.Option(help="Largest difference, as a share of an output's largest magnitude.")]
+ProbesOpt = Annotated[int, typer.Option("--max-probes", min=1, help="Inputs to compare at, at most.")]
+RuntimeOpt = Annotated[str | None, typer.Option(help="onnxruntime, or reference (slow; needs nothing else).")]
+JsonOpt = Annotated[bool, typer.Option("--json", help="Write the result to stdout as JSON.")]
+MarkdownOpt = Annotated[bool, typer.Option("--markdown", help="Write the result to stdout as Markdown, for an issue.")]
+HtmlOpt = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with everything found.")]
+DebugOpt = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+
+_SIZE = re.compile(r"(\d+)(?:[x,](\d+))?")
+
+
+def image_size(text: str | None) -> tuple[int, int] | None:
+    """`224` or `224x336` as (height, width) in pixels."""
+    if text is None:
+        return None
+    match = _SIZE.fullmatch(text)
+    if match is None or not int(match[1]):
+        raise InputError(f"--image-size {text!r}: write a size in pixels, such as 224 or 224x336")
+    return int(match[1]), int(match[2] or match[1])
+
+
+def names(given: list[str]) -> list[str] | None:
+    """None where nothing was given: then everything is admitted."""
+    return [name for one in given for name in one.split(",") if name] or None

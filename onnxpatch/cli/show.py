@@ -1,0 +1,58 @@
+"""What goes to the terminal: tables on stdout, progress on stderr; plain text where nobody watches."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from onnxpatch.table import table as plain
+
+Report = Callable[[str, int, int], None]
+
+
+def watched() -> bool:
+    """Whether a person looks at stderr: a terminal, and no CI."""
+    return sys.stderr.isatty() and not os.environ.get("CI")
+
+
+def table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table on stdout: drawn in a terminal, one line a row elsewhere, so that grep and diff can read it."""
+    if not sys.stdout.isatty():
+        print(plain(header, rows))
+        return
+    drawn = Table(title=title, title_justify="left", show_lines=False, header_style="bold")
+    for name in header:
+        drawn.add_column(name, overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text(str(cell)) for cell in row))
+    Console().print(drawn)
+
+
+def as_json(value: Any) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def verdict(text: str, right: bool) -> None:
+    """A headline on stderr, coloured in a terminal."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text(text, style="green" if right else "bold red"))
+
+
+@contextlib.contextmanager
+def progress(title: str) -> Iterator[Report]:
+    """A callback (stage, done, of) that draws a bar on stderr; it does nothing where nobody watches."""
+    if not watched():
+        yield lambda stage, done, of: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda stage, done, of: bar.update(task, description=f"{title}: {stage}", completed=done, total=of)
