@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from onnxpatch.cli import list_patches, operator_table, plan_model
+from onnxpatch.cli import export_model, list_patches, operator_table, plan_model, verify_file
 
 app = typer.Typer(
     help="Export PyTorch models to ONNX right, and prove it.\n\n"
@@ -17,6 +17,8 @@ app = typer.Typer(
 )
 app.command("list")(list_patches.list_patches)
 app.command("plan")(plan_model.plan)
+app.command("export")(export_model.export)
+app.command("verify")(verify_file.verify)
 app.command("ops")(operator_table.ops)
 
 

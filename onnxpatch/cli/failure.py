@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
+import warnings
 from collections.abc import Iterator
 
 from onnxpatch import errors
@@ -22,7 +24,10 @@ _ASKED_WRONGLY = (
 
 @contextlib.contextmanager
 def told_in_one_line(debug: bool) -> Iterator[None]:
-    """Turns errors into a line on stderr and the exit code; with `debug` they pass as they are."""
+    """Turns errors into a line on stderr and the exit code; with `debug` they pass as they are, warnings too."""
+    if not debug:
+        warnings.simplefilter("ignore")
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:
         yield
     except Exception as error:

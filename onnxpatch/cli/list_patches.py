@@ -84,7 +84,7 @@ def _tabulate(rows: list[dict[str, Any]]) -> None:
     ]
     show.table("patches", ("patch", "stands in for", "when", "proof", "why"), cells)
     for name, reason in REGISTRY.failures.items():
-        show.verdict(f"{name} could not be loaded: {reason}", right=False)
+        show.complaint(f"{name} could not be loaded: {reason}")
 
 
 def _when(row: dict[str, Any]) -> str:

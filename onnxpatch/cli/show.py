@@ -41,9 +41,13 @@ def as_json(value: Any) -> None:
     print(json.dumps(value, indent=2))
 
 
-def verdict(text: str, right: bool) -> None:
-    """A headline on stderr, coloured in a terminal."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(Text(text, style="green" if right else "bold red"))
+def headline(text: str, right: bool) -> None:
+    """The verdict, first line of the result, coloured in a terminal."""
+    Console(highlight=False, soft_wrap=True).print(Text(text, style="green" if right else "bold red"))
+
+
+def complaint(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -34,6 +34,8 @@ class Target:
 def load(text: str) -> Target:
     """Load and call what `text` names; a call may be written out with literals: `timm:create_model('vit_tiny')`.
 
+    torch's random seed is 0 when the factory runs, so that random weights are the same in the next command.
+
     The factory returns the model, or (model, args), (model, args, kwargs), or a dict of `model` and any of args,
     kwargs, dynamic_shapes, input_names, output_names. Raises InputError: nothing there, or the factory raised.
     """
@@ -97,6 +99,7 @@ def _call(text: str, rest: str) -> tuple[str, list[Any], dict[str, Any]]:
 def _made(text: str, found: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not callable(found):
         raise InputError(f"{text} is a {type(found).__name__}: name {_FORM}")
+    torch.manual_seed(0)
     try:
         return found(*args, **kwargs)
     except (Exception, SystemExit) as error:

@@ -1,0 +1,73 @@
+"""`onnxpatch verify`: is this ONNX file, however it was made, what the model computes?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import onnxpatch
+from onnxpatch.cli import show
+from onnxpatch.cli.example import example
+from onnxpatch.cli.failure import RIGHT, WRONG, told_in_one_line
+from onnxpatch.cli.options import (
+    DebugOpt,
+    DynamicOpt,
+    HtmlOpt,
+    ImageSizeOpt,
+    InputOpt,
+    JsonOpt,
+    MarkdownOpt,
+    ProbesOpt,
+    RuntimeOpt,
+    TargetArg,
+    ToleranceOpt,
+    image_size,
+)
+from onnxpatch.cli.result import hand_over
+from onnxpatch.cli.target import load
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The file, made by whichever exporter.")],
+    target: TargetArg,
+    inputs: InputOpt = [],  # noqa: B006  typer's way of saying: may be given several times
+    dynamic: DynamicOpt = [],  # noqa: B006
+    image: ImageSizeOpt = None,
+    tolerance: ToleranceOpt = 1e-3,
+    max_probes: ProbesOpt = 16,
+    guards: Annotated[bool, typer.Option(help="Also look for conditions that the export dropped.")] = True,
+    runtime: RuntimeOpt = None,
+    json: JsonOpt = False,
+    markdown: MarkdownOpt = False,
+    html: HtmlOpt = None,
+    debug: DebugOpt = False,
+) -> None:
+    """Hold FILE against the model that TARGET makes, at other sizes and on other data. Exit code 1: it is wrong.
+
+    Without letters in --input and without --dynamic, the sizes that the file itself shows as free are varied.
+    """
+    with told_in_one_line(debug):
+        loaded = load(target)
+        call = example(loaded, inputs, dynamic, image_size(image))
+        with show.progress("verify") as progress:
+            report = onnxpatch.verify(
+                file,
+                loaded.model,
+                call.args,
+                call.kwargs,
+                dynamic_shapes=call.dynamic_shapes,
+                input_names=call.input_names,
+                tolerance=tolerance,
+                max_probes=max_probes,
+                guards=guards,
+                runtime=runtime,
+                progress=progress,
+            )
+        hand_over(report, json, markdown)
+        if html:
+            from onnxpatch.html import write_report
+
+            write_report(html, loaded.model, report, file)
+        raise typer.Exit(RIGHT if report.ok else WRONG)

@@ -1,0 +1,252 @@
+"""The command line: what it prints, what it writes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from onnxpatch.cli.app import app
+from onnxpatch.cli.arrays import Sizes, read
+from onnxpatch.errors import InputError
+
+MODELS = """
+    import torch
+
+    class Scale(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 4)
+        def forward(self, x, bias=None):
+            x = self.linear(x)
+            return x if bias is None else x + bias
+
+    class Frozen(torch.nn.Module):
+        def forward(self, x):
+            return x * 2 if x.shape[1] == 3 else x * 3
+
+    class Ready(torch.onnx.ExportableModule if hasattr(torch.onnx, "ExportableModule") else torch.nn.Module):
+        def forward(self, x):
+            return x + 1
+        def example_arguments(self):
+            return (torch.ones(2, 3),), None
+        def dynamic_shapes(self):
+            return ({0: "batch"},)
+        def input_names(self):
+            return ("first",)
+
+    class Dummy(torch.nn.Module):
+        dummy_inputs = {"x": torch.ones(2, 3)}
+        def forward(self, x):
+            return x - 1
+
+    def with_args():
+        return Scale(), (torch.ones(2, 4),)
+
+    def boom():
+        raise RuntimeError("no weights")
+
+    def sized(size, bias=False):
+        return torch.nn.Linear(size, 2, bias=bias)
+
+    def nothing():
+        return 7
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    (tmp_path / "models.py").write_text(textwrap.dedent(MODELS))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*args: str):
+    return CliRunner().invoke(app, list(args))
+
+
+def test_export_then_verify_in_another_call(place):
+    given = ["models.py:Scale", "--input", "x=float32[B,4]"]
+    done = run("export", *given, "-o", "scale.onnx")
+    assert done.exit_code == 0, done.output
+    assert "right" in done.output.splitlines()[0]
+    again = run("verify", "scale.onnx", *given, "--json")
+    assert again.exit_code == 0, again.output
+    told = json.loads(again.stdout)
+    assert told["ok"] and told["dimensions"] == {"B": 2}
+    assert {check["sizes"]["B"] for check in told["checks"]} > {2}
+
+
+def test_a_wrong_export_ends_with_1_and_leaves_no_file(place):
+    done = run("export", "models.py:Frozen", "--input", "x=float32[2,S=3]", "-o", "frozen.onnx", "--exporter", "trace")
+    assert done.exit_code == 1, done.output
+    assert "WRONG" in done.output
+    assert not (place / "frozen.onnx").exists()
+
+
+def test_a_wrong_file_is_found_by_verify(place):
+    torch.manual_seed(1)  # the factory has seed 0
+    model = torch.nn.Linear(4, 4)
+    torch.onnx.export(model, (torch.ones(2, 4),), str(place / "other.onnx"), dynamo=False)
+    done = run("verify", "other.onnx", "models.py:Scale", "--input", "x=float32[2,4]")
+    assert done.exit_code == 1, done.output
+
+
+@pytest.mark.parametrize("name", ["Ready", "Dummy", "with_args"])
+def test_models_that_bring_their_example_need_no_input(place, name):
+    done = run("export", f"models.py:{name}", "-o", "brought.onnx", "--json")
+    assert done.exit_code == 0, done.output
+    if name == "Ready":
+        assert json.loads(done.stdout)["dimensions"] == {"batch": 2}
+
+
+def test_inputs_from_files(place):
+    np.savez(place / "in.npz", x=np.ones((2, 4), "float32"), other=np.zeros(4, "float32"))
+    by_key = run("export", "models.py:Scale", "-i", "x=in.npz", "-i", "bias=in.npz:other", "--dynamic", "x=[B,_]",
+                 "--json", "-o", "m.onnx")  # fmt: skip
+    assert by_key.exit_code == 0, by_key.output
+    assert json.loads(by_key.stdout)["dimensions"] == {"B": 2}
+
+
+def test_inputs_from_safetensors(place):
+    from safetensors.torch import save_file
+
+    save_file({"x": torch.ones(3, 4)}, place / "in.safetensors")
+    done = run("export", "models.py:Scale", "-i", "in.safetensors", "--json", "-o", "m.onnx")
+    assert done.exit_code == 0, done.output
+
+
+def test_a_call_may_be_written_out(place):
+    assert run("plan", "models.py:sized(3, bias=True)").exit_code == 0
+    assert "only literals" in run("plan", "models.py:sized(open)").stderr
+
+
+BAD = [
+    (["plan", "models.py"], "names no model"),
+    (["plan", "nowhere.py:f"], "no such file"),
+    (["plan", "no_such_package.here:f"], "no module named"),
+    (["plan", "models.py:absent"], "has no 'absent'"),
+    (["plan", "models.py:boom"], "raised RuntimeError: no weights at"),
+    (["plan", "models.py:nothing"], "returned a int"),
+    (["plan", "models.py:Scale", "--exporter", "tensorrt"], "dynamo"),
+    (["plan", "models.py:Scale", "--only", "no-such-patch"], "neither a patch nor a module path"),
+    (["plan", "models.py:Scale", "--image-size", "big"], "write a size in pixels"),
+    (["export", "models.py:Scale"], "brings no example"),
+    (["export", "models.py:Scale", "-i", "y=float32[2,4]"], "forward has no argument 'y'; it takes x, bias"),
+    (["export", "models.py:Scale", "-i", "x=float99[2,4]"], "write a torch dtype"),
+    (["export", "models.py:Scale", "-i", "x=float32[B,0]"], "sizes start at 1"),
+    (["export", "models.py:Scale", "-i", "x=float32[99999,99999]"], "GiB"),
+    (["export", "models.py:Scale", "-i", "x=float32[B,5]"], "the model itself refuses the example"),
+    (["export", "models.py:Scale", "-i", "x=absent.npz"], "no such file"),
+    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--dynamic", "z=[B,_]"], "the call gives no 'z'"),
+    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--dynamic", "x=[B]"], "name 1 axes"),
+    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "-o", "no/such/folder/m.onnx"], "does not exist"),
+    (["verify", "absent.onnx", "models.py:Scale", "-i", "x=float32[2,4]"], "no such file"),
+    (["verify", "models.py", "models.py:Scale", "-i", "x=float32[2,4]"], "no readable ONNX model"),
+    (["ops", "no_such_operator"], "torch has no operator like"),
+    (["list", "no-such-patch"], "no patch fits"),
+]
+
+
+@pytest.mark.parametrize(("given", "told"), BAD, ids=[" ".join(given) for given, _ in BAD])
+def test_bad_input_is_one_line_and_exit_code_2(place, given, told):
+    done = run(*given)
+    assert done.exit_code == 2, done.output
+    assert told in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_debug_shows_the_traceback(place):
+    done = run("plan", "models.py:boom", "--debug")
+    assert isinstance(done.exception, InputError)
+    assert isinstance(done.exception.__cause__, RuntimeError)
+
+
+def test_a_file_whose_inputs_do_not_fit(place):
+    run("export", "models.py:Scale", "-i", "x=float32[2,4]", "-i", "bias=float32[4]", "-o", "two.onnx")
+    done = run("verify", "two.onnx", "models.py:Scale", "-i", "x=float32[2,4]")
+    assert done.exit_code == 2, done.output
+    assert "takes 2 inputs" in done.stderr
+
+
+def test_a_corrupt_file(place):
+    (place / "cut.onnx").write_bytes(b"\x08\x07\x12\x04torch" * 9)
+    done = run("verify", "cut.onnx", "models.py:Scale", "-i", "x=float32[2,4]")
+    assert done.exit_code == 2, done.output
+
+
+def test_list_describes_every_patch():
+    import onnxpatch
+
+    told = json.loads(run("list", "--json").stdout)
+    assert {row["name"] for row in told["patches"]} == {patch.name for patch in onnxpatch.REGISTRY}
+    assert all(row["why"] and row["targets"] for row in told["patches"])
+
+
+def test_list_proves(registry):
+    import onnxpatch
+
+    first = next(iter(onnxpatch.REGISTRY)).name
+    done = run("list", first, "--prove", "--json")
+    assert json.loads(done.stdout)["patches"][0]["proof"]["status"] == "proven", done.output
+    assert done.exit_code == 0
+
+
+def test_plan_as_json(place):
+    told = json.loads(run("plan", "models.py:Scale", "--json").stdout)
+    assert told["model"] == "Scale"
+    assert told["swaps"] == []
+
+
+def test_ops_knows_what_is_missing():
+    told = json.loads(run("ops", "_upsample_bicubic2d_aa", "--json").stdout)
+    assert told["operators"][0]["dynamo"] == "translated"
+    assert told["operators"][0]["trace_opset"] is None
+    only = json.loads(run("ops", "*bicubic2d*", "--missing", "--exporter", "trace", "--json").stdout)
+    assert "aten::_upsample_bicubic2d_aa" in {one["name"] for one in only["operators"]}
+    assert "aten::upsample_bicubic2d" not in {one["name"] for one in only["operators"]}
+
+
+def test_sizes_of_named_dimensions():
+    sizes = Sizes()
+    (image,) = read("x=float32[B,3,H,W=96]", sizes)
+    assert (tuple(image.value.shape), image.free) == ((2, 3, 224, 96), {0: "B", 2: "H", 3: "W"})
+    (mask,) = read("attention_mask=int64[B,S]", sizes)
+    assert mask.value.tolist() == [[1] * 16] * 2
+    (tokens,) = read("ids=int64[B,S]<100", sizes)
+    assert 1 < tokens.value.max() < 100
+    with pytest.raises(InputError, match="B is 3 here and 2 elsewhere"):
+        read("y=float32[B=3]", sizes)
+
+
+def test_inputs_that_fill_containers(place):
+    from onnxpatch.cli.example import example
+    from onnxpatch.cli.target import Target
+
+    class Sum(torch.nn.Module):
+        def forward(self, xs, *, scale):
+            return sum(xs) * scale["a"]
+
+    call = example(Target("Sum", Sum(), None), ["xs.0=float32[B,2]", "xs.1=float32[B,2]", "scale.a=float32[1]"], [])
+    assert [tuple(x.shape) for x in call.args[0]] == [(2, 2), (2, 2)]
+    assert set(call.kwargs["scale"]) == {"a"}
+    assert call.dynamic_shapes == {"xs": [{0: "B"}, {0: "B"}], "scale": {"a": None}}
+
+
+def test_without_the_extra_the_command_says_how_to_get_it(monkeypatch, capsys):
+    import sys
+
+    from onnxpatch import cli
+
+    monkeypatch.setitem(sys.modules, "typer", None)
+    for name in [name for name in sys.modules if name.startswith("onnxpatch.cli.")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert "pip install 'onnxpatch[cli]'" in capsys.readouterr().err
