@@ -267,7 +267,7 @@ def onnx_translations() -> dict[str, list[Callable[..., Any]]]:
         for meta in metas:
             name = _qualified(meta.fx_target)
             written = meta.onnx_function
-            found.setdefault(name, []).append(getattr(written, "func", None) or getattr(written, "function", written))
+            found.setdefault(name, []).append(getattr(written, "func", getattr(written, "function", written)))
     return found
 
 
@@ -277,7 +277,8 @@ def onnx_decompositions() -> set[str]:
         from torch.onnx._internal.exporter import _decomp, _registration
 
         registry = _registration.ONNXRegistry.from_torchlib()
-        table = _decomp.create_onnx_friendly_decomposition_table(_decomp.get_onnx_implemented_overloads(registry))
+        written = set(_decomp.get_onnx_implemented_overloads(registry))
+        table = _decomp.create_onnx_friendly_decomposition_table(written)
     except (ImportError, AttributeError, TypeError):
         return set()
     return {_qualified(overload) for overload in table}

@@ -19,7 +19,7 @@ _SHAPED = re.compile(r"(?P<dtype>[a-z]+[0-9]*)\[(?P<dims>[^\]]*)\](?:<(?P<high>\
 
 @dataclass
 class Array:
-    """One input. name: the argument (`x`, `xs.0`, `batch.mask`); free: axis -> name of the dimension that may change."""
+    """One input. name: the argument (`x`, `xs.0`, `batch.mask`); free: axis -> the name of its size."""
 
     name: str
     value: torch.Tensor
@@ -97,7 +97,7 @@ def _dimension(name: str, text: str, axis: int, rank: int, floating: bool, sizes
 
 
 def _random(name: str, shape: list[int], dtype: torch.dtype, high: int | None) -> torch.Tensor:
-    """Normal floats, True and False, whole numbers below `high` (2 unless given); a mask of numbers lets all through."""
+    """Normal floats, True and False, whole numbers below `high` (2 unless given), a mask of ones."""
     generator = torch.Generator().manual_seed(len(shape))
     if dtype.is_complex:
         return torch.randn(shape, generator=generator, dtype=torch.complex64).to(dtype)

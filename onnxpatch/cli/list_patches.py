@@ -79,9 +79,7 @@ def _proof(patch: Patch, prove: bool) -> dict[str, Any]:
 
 
 def _tabulate(rows: list[dict[str, Any]]) -> None:
-    cells = [
-        (row["name"], ", ".join(row["targets"]), _when(row), _proven(row["proof"]), row["why"]) for row in rows
-    ]
+    cells = [(row["name"], ", ".join(row["targets"]), _when(row), _proven(row["proof"]), row["why"]) for row in rows]
     show.table("patches", ("patch", "stands in for", "when", "proof", "why"), cells)
     for name, reason in REGISTRY.failures.items():
         show.complaint(f"{name} could not be loaded: {reason}")

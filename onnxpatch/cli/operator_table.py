@@ -29,7 +29,9 @@ def ops(
             raise UnknownExporterError(f"--exporter {exporter!r} is not known: use one of {', '.join(EXPORTERS)}")
         found = [one for one in operators().values() if _fits(one, pattern)]
         if not found:
-            raise InputError(f"torch has no operator like {pattern!r}: names are written as in aten::upsample_bicubic2d")
+            raise InputError(
+                f"torch has no operator like {pattern!r}: names are written as in aten::upsample_bicubic2d"
+            )
         if missing:
             found = [one for one in found if not all(one.supported(e) for e in _asked(exporter))]
         if json:

@@ -31,7 +31,8 @@ DynamicOpt = Annotated[
 ExporterOpt = Annotated[str | None, typer.Option(help="dynamo, trace or script.")]
 OpsetOpt = Annotated[int, typer.Option(min=7, help="ONNX opset of the file.")]
 ImageSizeOpt = Annotated[
-    str | None, typer.Option(metavar="H[xW]", help="Make position tables constants for this image size.")
+    str | None,
+    typer.Option("--image-size", metavar="H[xW]", help="Make position tables constants for this image size."),
 ]
 OnlyOpt = Annotated[
     list[str], typer.Option(metavar="NAME", help="Apply these patches, or to these modules, alone; * is allowed.")

@@ -56,7 +56,13 @@ def progress(title: str) -> Iterator[Report]:
     if not watched():
         yield lambda stage, done, of: None
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda stage, done, of: bar.update(task, description=f"{title}: {stage}", completed=done, total=of)

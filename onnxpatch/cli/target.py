@@ -93,7 +93,9 @@ def _call(text: str, rest: str) -> tuple[str, list[Any], dict[str, Any]]:
         args = [ast.literal_eval(arg) for arg in tree.args]
         return ast.unparse(tree.func), args, {str(k.arg): ast.literal_eval(k.value) for k in tree.keywords}
     except (SyntaxError, ValueError):
-        raise InputError(f"{text!r}: between the parentheses only literals may stand, such as ('tiny', size=4)") from None
+        raise InputError(
+            f"{text!r}: between the parentheses only literals may stand, such as ('tiny', size=4)"
+        ) from None
 
 
 def _made(text: str, found: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
