@@ -1,0 +1,217 @@
+"""One exact resize for position tables and pooling: `Wh @ P @ Ww.T`, its weights computed from `arange` in the graph.
+
+ONNX has one Resize for all of this, and runtimes serve its cubic form slowly or not at all. A resize is linear and
+separable, so two small matrices do the same, at any output size, with nothing but MatMul and elementwise operators.
+The formulas are those of torch.nn.functional.interpolate and adaptive_avg_pool (aten/src/ATen/native/UpSample.h).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Mode = Literal["nearest", "nearest-exact", "linear", "cubic", "area"]
+# int, torch.SymInt, or the 0-d tensor that a size is while torch.jit.trace runs
+Size = Any
+# float, torch.SymFloat or a 0-d tensor
+Scale = Any
+
+_KERNELS = {
+    "linear": "linear",
+    "bilinear": "linear",
+    "trilinear": "linear",
+    "bicubic": "cubic",
+    "nearest": "nearest",
+    "nearest-exact": "nearest-exact",
+    "area": "area",
+}
+
+
+def kernel_of(mode: str) -> Mode:
+    """The one-axis kernel of a mode of F.interpolate; raises KeyError for an unknown mode."""
+    return _KERNELS[mode]  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How one axis is resized.
+
+    size: output size. scale: output over input as the caller gave it, or None where it is the ratio of the sizes; it
+    moves the sampling points. native: 0-d bool tensor or None; where it is true the axis is copied.
+    """
+
+    size: Size
+    scale: Scale = None
+    native: Tensor | None = None
+
+
+def resize(
+    table: Tensor,
+    axes: Sequence[Axis],
+    mode: str = "bicubic",
+    *,
+    align_corners: bool | None = False,
+    antialias: bool = False,
+    channels_last: bool = False,
+) -> Tensor:
+    """`table` [N, C, *spatial], resized along its spatial axes as F.interpolate does it, to 1e-5.
+
+    channels_last: multiply in [N, *spatial, C] order: faster where the caller permutes the table to and fro.
+    Half precision is computed in float32 and returned in the table's dtype, as eager does.
+    """
+    work = table if table.dtype in (torch.float32, torch.float64) else table.float()
+    kernel = kernel_of(mode)
+    weights = [
+        weight_matrix(work.shape[position + 2], axis, kernel, bool(align_corners), antialias, work)
+        for position, axis in enumerate(axes)
+    ]
+    apply = _apply_channels_last if channels_last and len(axes) == 2 else _apply
+    return apply(work, weights).to(table.dtype)
+
+
+def weight_matrix(
+    size_in: Size, axis: Axis, kernel: Mode, align_corners: bool, antialias: bool, like: Tensor
+) -> Tensor:
+    """The matrix [out, in], of dtype and device of `like`, that resizes one axis of `size_in` elements."""
+    outputs = torch.arange(axis.size, device=like.device)
+    inputs = torch.arange(size_in, device=like.device)
+    if kernel == "area":
+        return _area(outputs, inputs, like.dtype)
+    grid = _Grid(outputs.to(like.dtype), inputs.to(like.dtype), size_in, axis, align_corners)
+    if antialias:
+        weights = _antialiased(grid, kernel)
+    else:
+        weights = _SAMPLED[kernel](grid)
+    copied = grid.copied(kernel, antialias)
+    if copied is None:
+        return weights
+    identity = (outputs[:, None] == inputs[None, :]).to(like.dtype)
+    return torch.where(copied, identity, weights)
+
+
+class _Grid:
+    """Sampling points of one axis: output indices [out], input indices [in], and the step between points."""
+
+    def __init__(self, outputs: Tensor, inputs: Tensor, size_in: Size, axis: Axis, align_corners: bool) -> None:
+        self.outputs = outputs
+        self.inputs = inputs
+        self.size_in = size_in
+        self.axis = axis
+        self.align_corners = align_corners
+        # Counted in the graph: a Python float of a symbolic size would freeze it.
+        self.last_in = inputs.amax(dim=0)
+        self.count_in = self.last_in + 1
+        self.count_out = outputs.amax(dim=0) + 1
+        self.step = self._step()
+
+    def _step(self) -> Tensor:
+        if self.align_corners:
+            gaps = self.count_out - 1
+            return (self.count_in - 1) / gaps.clamp(min=1) * gaps.clamp(max=1)
+        if self.axis.scale is None:
+            return self.count_in / self.count_out
+        inverse = 1.0 / self.axis.scale  # rounded to float32 only after the division, as in torch
+        if isinstance(inverse, Tensor):
+            return inverse.to(self.inputs.dtype)
+        return self.count_in.new_ones(()) * inverse
+
+    def centres(self) -> Tensor:
+        """Where output i samples the input, in input indices [out]."""
+        if self.align_corners:
+            return self.outputs * self.step
+        return (self.outputs + 0.5) * self.step - 0.5
+
+    def copied(self, kernel: Mode, antialias: bool) -> Tensor | None:
+        """Where torch copies the axis instead of sampling it (0-d bool); None where sampling gives the same."""
+        scaled = self.axis.scale is not None and not self.align_corners
+        # torch copies an axis whose size is unchanged, whatever the scale, except for plain cubic and nearest-exact.
+        copies = antialias or (scaled and kernel in ("linear", "nearest"))
+        unchanged = self.count_in == self.count_out if copies else None
+        if self.axis.native is None or unchanged is None:
+            return unchanged if self.axis.native is None else self.axis.native
+        return self.axis.native | unchanged
+
+
+def _cubic(distance: Tensor, a: float) -> Tensor:
+    # The piecewise cubic as two truncated powers: no comparison, and half the nodes.
+    outer = torch.relu(2 - distance)
+    inner = torch.relu(1 - distance)
+    return outer * outer * (a - a * outer) + inner * inner * ((4 * a + 3) - 2 * inner)
+
+
+def _sampled_linear(grid: _Grid) -> Tensor:
+    # Clamped to the table, the hat function gives the border elements all of their weight by itself.
+    points = torch.minimum(torch.relu(grid.centres()), grid.last_in)
+    return torch.relu(1 - (points[:, None] - grid.inputs[None, :]).abs())
+
+
+def _sampled_cubic(grid: _Grid) -> Tensor:
+    # Points beyond the border repeat it, and two on either side are within reach: weights of a longer row, folded.
+    reach = torch.arange(grid.size_in + 4, device=grid.inputs.device) - 2
+    weights = _cubic((grid.centres()[:, None] - reach.to(grid.inputs.dtype)[None, :]).abs(), -0.75)
+    border = torch.minimum(torch.relu(reach.to(grid.inputs.dtype)), grid.last_in)
+    fold = (border[:, None] == grid.inputs[None, :]).to(weights.dtype)
+    return torch.matmul(weights, fold)
+
+
+def _sampled_nearest(grid: _Grid) -> Tensor:
+    return _one_hot(grid, grid.outputs * grid.step)
+
+
+def _sampled_nearest_exact(grid: _Grid) -> Tensor:
+    return _one_hot(grid, (grid.outputs + 0.5) * grid.step)
+
+
+def _one_hot(grid: _Grid, points: Tensor) -> Tensor:
+    chosen = torch.minimum(points.floor(), grid.last_in)
+    return (chosen[:, None] == grid.inputs[None, :]).to(grid.inputs.dtype)
+
+
+_SAMPLED: dict[str, Callable[[_Grid], Tensor]] = {
+    "linear": _sampled_linear,
+    "cubic": _sampled_cubic,
+    "nearest": _sampled_nearest,
+    "nearest-exact": _sampled_nearest_exact,
+}
+
+
+def _antialiased(grid: _Grid, kernel: Mode) -> Tensor:
+    # The kernel is widened when shrinking, and centred the same way with and without align_corners.
+    centres = (grid.outputs + 0.5) * grid.step
+    distance = (grid.inputs[None, :] + 0.5 - centres[:, None]).abs() / grid.step.clamp(min=1)
+    weights = torch.relu(1 - distance) if kernel == "linear" else _cubic(distance, -0.5)
+    return weights / weights.sum(dim=1, keepdim=True)
+
+
+def _area(outputs: Tensor, inputs: Tensor, dtype: torch.dtype) -> Tensor:
+    member = pool_members(outputs, inputs).to(dtype)
+    return member / member.sum(dim=1, keepdim=True)
+
+
+def pool_members(outputs: Tensor, inputs: Tensor) -> Tensor:
+    """Which inputs each output of an adaptive pooling looks at: bool [out, in] from the integer indices of both."""
+    count_out, count_in = outputs.amax(dim=0) + 1, inputs.amax(dim=0) + 1
+    starts = torch.div(outputs * count_in, count_out, rounding_mode="floor")
+    ends = torch.div((outputs + 1) * count_in + count_out - 1, count_out, rounding_mode="floor")
+    return (inputs[None, :] >= starts[:, None]) & (inputs[None, :] < ends[:, None])
+
+
+def _apply(work: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    work = torch.matmul(work, weights[-1].transpose(0, 1))
+    if len(weights) > 1:
+        work = torch.matmul(weights[-2], work)
+    if len(weights) > 2:
+        work = torch.matmul(weights[0], work.flatten(-2)).unflatten(-1, (weights[-2].shape[0], weights[-1].shape[0]))
+    return work
+
+
+def _apply_channels_last(work: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    tall, wide = weights
+    work = work.permute(0, 2, 3, 1)
+    channels, width = work.shape[3], work.shape[2]
+    rows = torch.matmul(tall, work.flatten(2)).unflatten(2, (width, channels))
+    return torch.matmul(wide, rows).permute(0, 3, 1, 2)
