@@ -99,9 +99,9 @@ def _find_in_modules(wanted: dict[int, list[Place]]) -> None:
 
 
 def _defining_modules(classes: Iterable[type]) -> Iterator[Any]:
-    names = {base.__module__ for cls in classes for base in cls.__mro__}
+    names = {base.__module__ for cls in classes for base in cls.__mro__ if issubclass(base, torch.nn.Module)}
     for name in sorted(names):
-        if name in sys.modules and not name.startswith(("torch.", "builtins", "onnxpatch.", "collections", "typing")):
+        if name in sys.modules and not name.startswith(("torch.", "builtins")):
             yield sys.modules[name]
 
 

@@ -82,10 +82,7 @@ def weight_matrix(
     if kernel == "area":
         return _area(outputs, inputs, like.dtype)
     grid = _Grid(outputs.to(like.dtype), inputs.to(like.dtype), size_in, axis, align_corners)
-    if antialias:
-        weights = _antialiased(grid, kernel)
-    else:
-        weights = _SAMPLED[kernel](grid)
+    weights = _antialiased(grid, kernel) if antialias else _SAMPLED[kernel](grid)
     copied = grid.copied(kernel, antialias)
     if copied is None:
         return weights

@@ -36,11 +36,13 @@ class Scope:
     """One patched model's scope.
 
     settings: what the user asked for. hits: how often each function patch was called in place of its function.
+    model: the patched model, once it is watched.
     """
 
     def __init__(self, settings: Settings, paths: dict[int, str]) -> None:
         self.settings = settings
         self.hits: Counter[str] = Counter()
+        self.model: torch.nn.Module | None = None
         self._paths = paths
         self._stand_ins: dict[Any, Patch] = {}
         self._by_call: list[Patch] = []
@@ -52,6 +54,7 @@ class Scope:
 
     def watch(self, model: torch.nn.Module, patches: list[tuple[Patch, list[Any]]], classes: set[type]) -> None:
         """Have the function `patches` act while the model runs. `classes` are those of the model's modules."""
+        self.model = model
         elsewhere: list[tuple[str, Any]] = []
         self._by_call = [patch for patch, _ in patches if patch.calls]
         for patch, _ in patches:

@@ -1,0 +1,90 @@
+"""Private torch APIs that tell what sizes and tables are made of while an exporter runs: which, why, what if they move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import torch
+
+# What a value traced by torch.jit.trace was computed from is read from the TorchScript graph under construction
+# (`torch._C._get_value_trace`). Where that is gone, every tensor counts as data: patches that ask are inactive then.
+_SIZE_NODES = ("aten::size", "prim::Constant", "aten::sym_size", "aten::numel", "aten::len", "aten::dim")
+
+
+def _traced_value(tensor: torch.Tensor) -> Any | None:
+    get: Callable[[torch.Tensor], Any] | None = getattr(torch._C, "_get_value_trace", None)
+    return get(tensor) if get is not None else None
+
+
+def _traced_node(tensor: torch.Tensor) -> Any | None:
+    value = _traced_value(tensor)
+    return None if value is None else value.node()
+
+
+def traced_from_sizes(tensor: torch.Tensor, limit: int = 200) -> bool:
+    """Whether torch.jit.trace is running and `tensor` was computed from sizes and constants only, sizes among them."""
+    if not torch.jit.is_tracing():  # type: ignore[attr-defined]
+        return False
+    node = _traced_node(tensor)
+    if node is None or node.kind() == "prim::Constant":
+        return False
+    pending, sized = [node], False
+    while pending and limit:
+        node, limit = pending.pop(), limit - 1
+        kind = node.kind()
+        sized = sized or kind == "aten::size"
+        if kind in _SIZE_NODES:
+            continue
+        inputs = list(node.inputs())
+        if not inputs and kind != "prim::ListConstruct":
+            return False  # a graph input, or something made of nothing (rand)
+        pending += [value.node() for value in inputs]
+    return sized and not pending
+
+
+def traced_from(tensor: torch.Tensor, sources: Iterable[torch.Tensor], limit: int = 200) -> bool:
+    """Whether torch.jit.trace is running and all data in `tensor` comes from `sources` and constants; sizes aside."""
+    if not torch.jit.is_tracing() or _traced_node(tensor) is None:  # type: ignore[attr-defined]
+        return False
+    known = {value.debugName() for source in sources if (value := _traced_value(source)) is not None}
+    pending: list[Any] = [_traced_value(tensor)]
+    seen: set[str] = set()
+    while pending and limit:
+        value, limit = pending.pop(), limit - 1
+        kind, inputs = value.node().kind(), list(value.node().inputs())
+        if value.debugName() in known or kind in _SIZE_NODES or value.debugName() in seen:
+            continue
+        if not inputs and kind != "prim::ListConstruct":
+            return False
+        seen.add(value.debugName())
+        pending += inputs
+    return not pending
+
+
+# A SymFloat's sympy expression (`.node.expr`) is simplified and made a SymInt again (`ShapeEnv.create_symintnode`).
+# Where that fails, the unsimplified number is used, which is right too, but which the solver may refuse.
+def split_fraction(value: torch.SymFloat) -> tuple[torch.SymInt, float] | None:
+    """(size, fraction) when `value` is a whole size plus a constant fraction in [0, 1), however it was computed."""
+    try:
+        import sympy
+        from torch.utils._sympy.functions import FloatTrueDiv, IntTrueDiv, ToFloat
+
+        divided = value.node.expr.replace(FloatTrueDiv, lambda a, b: a / b).replace(IntTrueDiv, lambda a, b: a / b)
+        terms = sympy.expand(divided.replace(ToFloat, lambda a: a))
+        fraction, rest = terms.as_coeff_Add()
+        coefficient, symbols = rest.as_coeff_Mul()
+        if not (abs(coefficient - 1) < 1e-9 and symbols.is_integer and -1e-9 < fraction < 1 - 1e-9):
+            return None
+        hint = int(float(value.node.hint) + 1e-9)
+        return value.node.shape_env.create_symintnode(symbols, hint=hint), max(0.0, float(fraction))
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
+def relation_of(value: Any) -> Literal["equal", "different"] | None:
+    """Which comparison of sizes a SymBool, or a bool tensor under trace, is the answer of: `==`, `!=`, or another."""
+    if isinstance(value, torch.SymBool):
+        return {"Equality": "equal", "Unequality": "different"}.get(type(value.node.expr).__name__)  # type: ignore
+    node = _traced_node(value)
+    return {"aten::eq": "equal", "aten::ne": "different"}.get(node.kind() if node is not None else "")  # type: ignore

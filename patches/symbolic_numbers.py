@@ -1,0 +1,156 @@
+"""Numbers made of sizes stay symbolic: int, float, max, min, math.sqrt and transformers' torch_int, torch_float."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch.symbolic import as_float, symbolic, truncated
+
+FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
+LINK = "https://github.com/huggingface/transformers/issues/26790"
+
+
+class _SquareGrid(torch.nn.Module):
+    """Tokens back to a square image, the side computed from their number."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        side = int(tokens.shape[1] ** 0.5)
+        return tokens.transpose(1, 2).reshape(tokens.shape[0], -1, side, side).cumsum(-1)
+
+
+def _squares() -> list[tuple[Tensor]]:
+    return [(torch.randn(2, n, 3),) for n in (16, 4, 49, 1369)]
+
+
+def _numbers(value: Any) -> bool:
+    return exporting() is not None and symbolic(value)
+
+
+@patch(
+    "builtins.int",
+    "transformers.utils.torch_int",
+    name="symbolic-int",
+    why=FROZEN,
+    link=LINK,
+    exporters=("dynamo", "trace"),
+    proof=Proof(_SquareGrid, _squares, ({0: "b", 1: "n"},), fails=("dynamo", "trace")),
+)
+def symbolic_int(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`int(size)` that stays a size; anything else is Python's int."""
+    if len(args) == 1 and not kwargs and _numbers(args[0]):
+        return truncated(args[0])
+    return original(*args, **kwargs)
+
+
+class _Share(torch.nn.Module):
+    """Every value as a share of the number of rows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / float(x.shape[1] // 2 + 1)
+
+
+@patch(
+    "builtins.float",
+    "transformers.utils.torch_float",
+    name="symbolic-float",
+    why=FROZEN,
+    link=LINK,
+    exporters=("dynamo", "trace"),
+    proof=Proof(_Share, lambda: [(torch.ones(2, n),) for n in (6, 3, 11)], ({1: "n"},), fails=("dynamo", "trace")),
+)
+def symbolic_float(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`float(size)` that stays a size."""
+    if len(args) == 1 and not kwargs and _numbers(args[0]):
+        return as_float(args[0])
+    return original(*args, **kwargs)
+
+
+class _Root(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x / math.sqrt(x.shape[1])
+
+
+@patch(
+    "math.sqrt",
+    name="symbolic-sqrt",
+    why=FROZEN,
+    link=LINK,
+    exporters=("dynamo", "trace"),
+    proof=Proof(_Root, lambda: [(torch.ones(2, n),) for n in (6, 3, 11)], ({1: "n"},), fails=("dynamo", "trace")),
+)
+def symbolic_sqrt(original: Callable[..., Any], value: Any) -> Any:
+    """`math.sqrt(size)` that stays a size."""
+    if not _numbers(value):
+        return original(value)
+    return torch.sqrt(as_float(value)) if isinstance(value, Tensor) else as_float(value) ** 0.5
+
+
+class _Rounded(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        up, down = math.ceil(x.shape[1] / 3), math.floor(x.shape[1] / 2)
+        return x.new_ones(up, down).cumsum(0)
+
+
+@patch(
+    "math.ceil",
+    "math.floor",
+    "math.trunc",
+    name="symbolic-rounding",
+    why=FROZEN,
+    link=LINK,
+    exporters=("trace",),
+    proof=Proof(_Rounded, lambda: [(torch.ones(2, n),) for n in (6, 3, 11)], ({1: "n"},), fails=("trace",)),
+)
+def symbolic_rounding(original: Callable[..., Any], value: Any) -> Any:
+    """`math.ceil`, `math.floor`, `math.trunc` of a size under trace (torch.SymFloat rounds by itself)."""
+    if not (isinstance(value, Tensor) and _numbers(value)):
+        return original(value)
+    return getattr(torch, original.__name__)(value).to(torch.int64)
+
+
+class _Larger(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.new_ones(max(x.shape[1], x.shape[2])) * min(x.shape[1], x.shape[2], 7)
+
+
+def _oblong() -> list[tuple[Tensor]]:
+    return [(torch.ones(1, *shape),) for shape in ((4, 6), (9, 3), (11, 12))]
+
+
+@patch(
+    "builtins.max",
+    "builtins.min",
+    name="symbolic-max",
+    why="max() or min() of two sizes is decided at the traced size, and the other one is never used again",
+    link=LINK,
+    exporters=("dynamo", "trace"),
+    proof=Proof(_Larger, _oblong, ({1: "h", 2: "w"},), fails=("dynamo", "trace")),
+)
+def symbolic_max(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`max(a, b, ...)` and `min` of sizes, decided at run time."""
+    values = list(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else list(args)
+    if kwargs or len(values) < 2 or not any(_numbers(value) for value in values):
+        return original(*args, **kwargs)
+    pick = _pick(original.__name__)
+    result = values[0]
+    for value in values[1:]:
+        result = pick(result, value)
+    return result
+
+
+def _pick(name: str) -> Callable[[Any, Any], Any]:
+    symbolic_pick = torch.sym_max if name == "max" else torch.sym_min
+    tensor_pick = torch.maximum if name == "max" else torch.minimum
+
+    def pick(a: Any, b: Any) -> Any:
+        if isinstance(a, Tensor) or isinstance(b, Tensor):
+            return tensor_pick(torch.as_tensor(a), torch.as_tensor(b))
+        return symbolic_pick(a, b)
+
+    return pick
