@@ -32,7 +32,7 @@ def _sizes(n_fft: Any, hop_length: Any, win_length: Any) -> tuple[int, int, int]
     """(points, hop, window length), as torch fills them in; all must be known at export."""
     hop = n_fft // 4 if hop_length is None else hop_length
     length = n_fft if win_length is None else win_length
-    if not all(type(size) is int for size in (n_fft, hop, length)):
+    if not all(isinstance(size, int) for size in (n_fft, hop, length)):
         raise RefusedError("stft with n_fft, hop_length or win_length computed from an input size: make them constants")
     return n_fft, hop, length
 
