@@ -6,6 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from onnxpatch.inputs import signature
+
 _EXAMPLES = ("example_inputs", "dummy_inputs", "example_input_array")
 
 
@@ -20,8 +24,16 @@ class Brought:
     output_names: Sequence[str] | None = None
 
 
+def given(args: Any, kwargs: Mapping[str, Any] | None) -> bool:
+    """Whether the caller has given an example, so that the model need not be asked."""
+    return bool(kwargs) or isinstance(args, torch.Tensor) or len(args) > 0
+
+
 def brought_by(model: Any) -> Brought | None:
     """The example of `model` by its own account, or None where it has none. Methods are called, attributes read."""
+    sig = signature(model)
+    if sig is None or not sig.parameters:
+        return None
     if callable(getattr(model, "example_arguments", None)):
         return _exportable(model)
     for name in _EXAMPLES:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from onnxpatch import shapes
+from onnxpatch.brought import brought_by, given
 from onnxpatch.check import check_patched
 from onnxpatch.context import Patched, patch_model
 from onnxpatch.errors import ExportError, InputError, ScriptedModelError, VerificationError
@@ -17,12 +18,13 @@ from onnxpatch.inputs import Inputs
 from onnxpatch.optional import flatten_reference
 from onnxpatch.outfile import OutFile
 from onnxpatch.probes import Limits
+from onnxpatch.provenance import stamp
 from onnxpatch.reference import Eager, Flatten
 from onnxpatch.refusal import explained
 from onnxpatch.report import Report
 from onnxpatch.runtime import Graph, RunError
 from onnxpatch.state import Snapshot
-from onnxpatch.torch_export import Call, example_of, run_exporter, split_options
+from onnxpatch.torch_export import Call, run_exporter, split_options
 from onnxpatch.verify import Subject, hold_against, match_inputs, subject
 from onnxpatch.versions import versions
 
@@ -93,7 +95,12 @@ def export(
     exporter = "dynamo" if dynamo else "script" if script else "trace"
     _refuse_what_cannot_be(model, exporter, script, check, options)
     torch_options, patch_options = split_options(options)
-    args, kwargs, torch_options = example_of(model, args, kwargs, torch_options)
+    brought = None if given(args, kwargs) else brought_by(model)
+    if brought is not None:
+        args, kwargs = brought.args, brought.kwargs
+        input_names, output_names = input_names or brought.input_names, output_names or brought.output_names
+        if dynamic_shapes is None and dynamic_axes is None:
+            dynamic_shapes = brought.dynamic_shapes
     inputs = Inputs(model, args, kwargs)
     specs = shapes.read(inputs, dynamic_shapes, dynamic_axes, input_names, exporter, output_names or ())
     call = Call(
@@ -150,6 +157,7 @@ def _export_patched(job: _Job, out: OutFile) -> None:
                 _check_patched(job)
             _run(job, call.model, out)
             job.report.plan = _plan_rows(patched)
+            stamp(out.path, call.exporter, job.report.plan, patched.plan.patches(), job.report.versions)
             _take_merged_outputs(job)
     job.report.seconds["export"] = time.perf_counter() - start
 

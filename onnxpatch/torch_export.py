@@ -13,8 +13,9 @@ import torch
 from torch.export import Dim
 
 from onnxpatch import shapes
+from onnxpatch.brought import brought_by, given
 from onnxpatch.errors import InputError
-from onnxpatch.inputs import Inputs, signature
+from onnxpatch.inputs import Inputs
 from onnxpatch.outfile import OutFile
 from onnxpatch.runtime import Graph
 from onnxpatch.trace_call import positional
@@ -69,22 +70,8 @@ def example_of(
     model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: dict[str, Any]
 ) -> tuple[Any, Mapping[str, Any] | None, dict[str, Any]]:
     """The example that the model itself brings, where the caller gives none."""
-    if kwargs or isinstance(args, torch.Tensor) or len(args) or not _needs_arguments(model):
-        return args, kwargs, options
-    if hasattr(model, "example_arguments"):  # torch.onnx.ExportableModule
-        args, kwargs = model.example_arguments()
-        return args, kwargs, options
-    for name in ("example_inputs", "dummy_inputs", "example_input_array"):
-        found = getattr(model, name, None)
-        found = found() if callable(found) else found
-        if found is not None:
-            return ((), found, options) if isinstance(found, Mapping) else (found, None, options)
-    return args, kwargs, options
-
-
-def _needs_arguments(model: Any) -> bool:
-    sig = signature(model)
-    return sig is not None and bool(sig.parameters)
+    found = None if given(args, kwargs) else brought_by(model)
+    return (found.args, found.kwargs, options) if found else (args, kwargs, options)
 
 
 def run_exporter(call: Call, model: Any, out: OutFile) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import shapes
+from onnxpatch import provenance, shapes
 from onnxpatch.check import check_graph, excuse_unsteady
 from onnxpatch.errors import InputError
 from onnxpatch.findings import add_findings
@@ -120,6 +120,9 @@ def verify(
     found = subject(model, inputs, dims, limits=Limits(probes=max_probes), flatten=flatten, data=data)
     report.opset = next((o.version for o in graph.proto.opset_import if o.domain in ("", "ai.onnx")), None)
     exported = _captured(model, inputs, specs) if guards and dims else None
+    made = provenance.read(graph.proto)
+    if made is not None:
+        report.notes.append(made.sentence())
     hold_against(report, graph, found, names, order, exported=exported, progress=progress)
     report.seconds["verify"] = time.perf_counter() - start
     return report

@@ -1,0 +1,65 @@
+"""For your own test suite: `assert_exports(model, args, dynamic_shapes=...)`, with the report as the failure text."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from onnxpatch.errors import ExportError, VerificationError
+from onnxpatch.export import export
+from onnxpatch.report import Report
+from onnxpatch.settings import EXPORTERS, Exporter
+
+__all__ = ["assert_exports"]
+
+
+def assert_exports(
+    model: torch.nn.Module,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    exporters: Iterable[Exporter] | Exporter = ("dynamo",),
+    **options: Any,
+) -> dict[str, Report]:
+    """Assert that `model` exports to ONNX, and that the file is right at sizes and on data that were never traced.
+
+    args, kwargs, dynamic_shapes and options: as `onnxpatch.export` takes them (tolerance, data, opset_version,
+    branches, only, exclude ...). exporters: one or several of "dynamo", "trace", "script"; each is tried.
+    `f=` keeps the file of the last exporter; without it nothing is written.
+
+    Returns the reports by exporter. Raises AssertionError with the report of every exporter that failed.
+    """
+    __tracebackhide__ = True
+    wanted = (exporters,) if isinstance(exporters, str) else tuple(exporters)
+    unknown = [name for name in wanted if name not in EXPORTERS]
+    if unknown or not wanted:
+        raise ValueError(f"exporters={exporters!r}: name one or several of {', '.join(EXPORTERS)}")
+    reports: dict[str, Report] = {}
+    failures = []
+    for exporter in wanted:
+        try:
+            reports[exporter] = _exported(model, args, kwargs, dynamic_shapes, exporter, options)
+        except (ExportError, VerificationError) as error:
+            failures.append(f"{exporter}: {error}")
+    if failures:
+        raise AssertionError("\n\n".join(failures))
+    return reports
+
+
+def _exported(
+    model: torch.nn.Module, args: Any, kwargs: Any, dynamic_shapes: Any, exporter: str, options: dict[str, Any]
+) -> Report:
+    asked = {"f": io.BytesIO(), **options}
+    return export(
+        model,
+        args,
+        kwargs=kwargs,
+        dynamic_shapes=dynamic_shapes,
+        dynamo=exporter == "dynamo",
+        script=exporter == "script",
+        **asked,
+    )
