@@ -17,11 +17,13 @@ from onnxpatch.errors import (
 )
 from onnxpatch.export import export
 from onnxpatch.optin import keep, onnx_forward, onnx_standin
+from onnxpatch.optional_output import optional_output
 from onnxpatch.plan import Plan, plan
 from onnxpatch.proof import Proof
 from onnxpatch.rearrange import CustomRearrange
 from onnxpatch.registry import REGISTRY, Patch, Registry, patch
 from onnxpatch.report import Report
+from onnxpatch.session import Session
 from onnxpatch.settings import Settings
 from onnxpatch.verify import verify
 
@@ -44,6 +46,7 @@ __all__ = [
     "Report",
     "RestoreError",
     "ScriptedModelError",
+    "Session",
     "Settings",
     "UnknownExporterError",
     "UnknownPatchError",
@@ -53,6 +56,7 @@ __all__ = [
     "keep",
     "onnx_forward",
     "onnx_standin",
+    "optional_output",
     "patch",
     "patch_model",
     "patched",

@@ -15,13 +15,11 @@
 
 from __future__ import annotations
 
-import builtins
-import contextlib
 import functools
 import importlib
 import pkgutil
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -72,135 +70,6 @@ def torch_function_key(function: Any) -> Any | None:
         owner = function if getattr(function, "__module__", None) else getattr(function, "__objclass__", None)
         return function if str(getattr(owner, "__module__", "")).split(".")[0] == "torch" else None
     return function if function in _overridable() else None
-
-
-# ---- branches: what forking needs of torch's insides.
-
-
-@contextlib.contextmanager
-def tracing_paused() -> Iterator[None]:
-    """Nothing is recorded by torch.jit.trace, or seen by torch function modes, inside the block.
-
-    `torch._C._get_tracing_state` and its setter carry the state of the running trace. If they move, forking under
-    the trace exporter fails with AttributeError at its first decision; nothing else uses them.
-    """
-    state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
-    try:
-        with torch._C.DisableTorchFunction():
-            yield
-    finally:
-        torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
-
-
-def free_symbols(number: Any) -> set[Any]:
-    """The sympy symbols in a SymInt, SymFloat or SymBool; none in a Python number."""
-    node = getattr(number, "node", None)
-    return set(getattr(getattr(node, "expr", None), "free_symbols", ()))
-
-
-def substitute_symbols(number: Any, symbols: dict[Any, Any]) -> Any:
-    """A symbolic number with other symbolic numbers in the place of its symbols (sympy symbol -> SymInt or int)."""
-    found = free_symbols(number) & symbols.keys()
-    if not found:
-        return number
-    node = number.node
-    changed = node.expr.subs({s: getattr(getattr(symbols[s], "node", None), "expr", symbols[s]) for s in found})
-    if isinstance(number, torch.SymBool):
-        return node.shape_env.create_symboolnode(changed)
-    if isinstance(number, torch.SymFloat):
-        return node.shape_env.create_symfloatnode(changed, hint=None)
-    return node.shape_env.create_symintnode(changed, hint=None)
-
-
-def storage_key(tensor: torch.Tensor) -> int:
-    """The same number for all views into one storage."""
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (RuntimeError, NotImplementedError, TypeError):
-        return id(tensor)
-
-
-def settled(condition: torch.SymBool) -> bool | None:
-    """What a condition on sizes always answers, for every size of at least one; None where it depends on the size.
-
-    The exporter's own ranges start at 2 for sizes that nobody bounded (0 and 1 are special to it), so a lower end
-    of 2 or less is read as 1. Conditions on numbers taken from data depend.
-    """
-    from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
-
-    node = condition.node
-    expression = node.shape_env.replace(node.expr)
-    if expression.is_Boolean and not expression.free_symbols:
-        return bool(expression)
-    ranges = {}
-    for symbol in expression.free_symbols:
-        known = node.shape_env.var_to_range.get(symbol)
-        if known is None or symbol not in _hints(node.shape_env):
-            ranges[symbol] = known or ValueRanges.unknown_int()
-        else:
-            ranges[symbol] = ValueRanges(max(1, known.lower) if known.lower > 2 else 1, known.upper)
-    bounds = bound_sympy(expression, ranges)
-    return bool(bounds.lower) if bounds.is_singleton() else None
-
-
-def _hints(shape_env: Any) -> Any:
-    return getattr(shape_env, "backed_var_to_val", None) or shape_env.var_to_val
-
-
-def hint_of(condition: torch.SymBool) -> bool | None:
-    """What a condition answers at the example's sizes; None where it depends on data."""
-    node = condition.node
-    values = _hints(node.shape_env)
-    expression = node.expr
-    if not all(symbol in values for symbol in expression.free_symbols):
-        return None
-    return bool(expression.subs({symbol: values[symbol] for symbol in expression.free_symbols}))
-
-
-def equates(condition: torch.SymBool, answer: bool) -> bool:
-    """Whether the answer to a condition pins a size: `a == b` answered True, or `a != b` answered False."""
-    import sympy
-
-    wanted = sympy.Eq if answer else sympy.Ne
-    return isinstance(condition.node.expr, wanted)
-
-
-def suppressed_guards(condition: torch.SymBool) -> contextlib.AbstractContextManager[None]:
-    """Inside the block, guards on sizes are answered at the example's sizes and not recorded."""
-    return condition.node.shape_env.suppress_guards()
-
-
-def compiled_if(
-    then: Callable[..., Any], otherwise: Callable[..., Any], operands: list[torch.Tensor], name: str
-) -> Callable[..., Any]:
-    """A TorchScript function (predicate, *operands) -> tensors that takes one of two traced branches.
-
-    `CompilationUnit.define`, `_jit_pass_inline` and `_create_function_from_graph` are what torch.jit.script itself is
-    made of. If they move, a branch with other shapes is refused under the trace exporter. The caller must keep the
-    function alive: a traced graph refers to it without owning it.
-    """
-    state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
-    try:
-        example = tuple(operand.detach().clone() for operand in operands)
-        known = {"then": _traced(then, example), "otherwise": _traced(otherwise, example)}
-    finally:
-        torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
-    names = ", ".join(f"x{number}" for number in range(len(operands)))
-    source = (
-        f"def {name}(p, {names}):\n    if bool(p):\n        r = then({names})\n"
-        f"    else:\n        r = otherwise({names})\n    return r\n"
-    )
-    unit = torch.jit.CompilationUnit()
-    unit.define(source, rcb=lambda wanted: known.get(wanted, getattr(builtins, wanted, None)))
-    graph = getattr(unit, name).graph.copy()
-    torch._C._jit_pass_inline(graph)
-    return torch._C._create_function_from_graph(name, graph)
-
-
-def _traced(function: Callable[..., Any], example: tuple[torch.Tensor, ...]) -> Any:
-    return torch.jit.trace(function, example, check_trace=False)
 
 
 def size_conditions(exported: Any) -> tuple[dict[tuple[int, int], Any], list[tuple[Any, str]]]:

@@ -14,11 +14,12 @@ Path = tuple[Any, ...]
 @dataclasses.dataclass(frozen=True)
 class OutputSlot:
     """One tensor of the root's merged output. where: keys, indices and field names from the top; optional: some path
-    has None there, so the graph gives a value and a flag (True: present); dtype: the graph's."""
+    has None there, so the graph gives a value and a flag (`present`: its value for "there"); dtype: the graph's."""
 
     where: Path
     optional: bool
     dtype: torch.dtype
+    present: bool = True
 
 
 def flatten_reference(output: Any, slots: Sequence[OutputSlot]) -> list[torch.Tensor | None]:
@@ -30,7 +31,7 @@ def flatten_reference(output: Any, slots: Sequence[OutputSlot]) -> list[torch.Te
         tensor = None if value is None else torch.as_tensor(value).to(slot.dtype)
         flat.append(tensor)
         if slot.optional:
-            flat.append(torch.tensor(tensor is not None))
+            flat.append(torch.tensor((tensor is not None) is slot.present))
     return flat
 
 

@@ -14,8 +14,10 @@ import torch
 
 from onnxpatch._torch import exporting
 from onnxpatch.branches.capture import Capture, Report, latest
-from onnxpatch.branches.run import run_module, run_root
+from onnxpatch.branches.containers import CONTAINERS, Choosing
+from onnxpatch.branches.run import declaring, run_module, run_root
 from onnxpatch.branches.shadows import prepared
+from onnxpatch.optional_output import marked
 from onnxpatch.settings import Settings
 from onnxpatch.swap import UndoLog, class_before, mixins_of
 from onnxpatch.walk import modules
@@ -49,6 +51,8 @@ def install(model: torch.nn.Module, settings: Settings, log: UndoLog, example: A
         cls = type(module)
         if module is model:
             log.specialise(module, _mixin(cls, run, report))
+        elif type(module) in CONTAINERS:
+            log.specialise(module, Choosing)
         elif _decides(module):
             if cls not in mixins:
                 mixins[cls] = _mixin(cls)
@@ -69,10 +73,14 @@ def _decides(module: torch.nn.Module) -> bool:
 
 
 def _mixin(cls: type, run: Any = None, report: Report | None = None) -> type:
+    declared = marked(cls)
+
     class Forked:
         @functools.wraps(cls.forward)  # type: ignore[attr-defined]
         def forward(self, *args: Any, **kwargs: Any) -> Any:
-            call = functools.partial(super().forward, *args, **kwargs)  # type: ignore[misc]
+            call: Any = functools.partial(super().forward, *args, **kwargs)  # type: ignore[misc]
+            if declared is not None:
+                call = functools.partial(declaring, call, declared, args, kwargs)
             if exporting() is None:
                 return call()
             capture = latest()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from onnxpatch._torch_branches import settled, tracing_paused
 from onnxpatch.branches.capture import Capture
-from onnxpatch.branches.sites import belongs_to_user, here
+from onnxpatch.branches.sites import belongs_to_user, here, user_frame
 from onnxpatch.branches.sizes import static_size
 
 T = torch.Tensor
@@ -72,8 +74,7 @@ def _unbind(capture: Capture, function: Any, tensor: torch.Tensor, dim: int = 0)
 
 def rows(capture: Capture, tensor: torch.Tensor, what: str) -> Sequence[torch.Tensor]:
     """The rows of a tensor whose number of rows is fixed; refused where it depends on the inputs."""
-    size = tensor.shape[0]
-    if static_size(size) is None and _unpacked() is None:
+    if fixed_size(capture, tensor, 0) is None and _unpacked() is None:
         raise capture.refusal(
             here(),
             f"{what}, as many as the input has",
@@ -85,22 +86,27 @@ def rows(capture: Capture, tensor: torch.Tensor, what: str) -> Sequence[torch.Te
 
 def _unpacked() -> int | None:
     """How many names the user's line unpacks into, if that is what it does: `q, k, v = qkv`."""
-    from onnxpatch.branches.sites import user_frame
-
     frame = user_frame(sys._getframe(1))
     if frame is None:
         return None
-    import dis
-
     code, at = frame.f_code.co_code, frame.f_lasti
     return code[at + 1] if dis.opname[code[at]] == "UNPACK_SEQUENCE" else None
 
 
+def subscripting() -> bool:
+    """Whether the user's line is looking something up in a Python list or tuple."""
+    frame = user_frame(sys._getframe(1))
+    return frame is not None and dis.opname[frame.f_code.co_code[frame.f_lasti]] == "BINARY_SUBSCR"
+
+
 def _len(capture: Capture, function: Any, tensor: torch.Tensor) -> int:
-    return fixed(capture, tensor.shape[0], "len() of a tensor, called from code the kit does not see")
+    size = fixed_size(capture, tensor, 0)
+    return size if size is not None else fixed(capture, tensor.shape[0], "len() of a tensor")
 
 
 def _index(capture: Capture, function: Any, tensor: torch.Tensor) -> int:
+    if static_value(capture, tensor) is None and subscripting():
+        return capture.choose(lambda number: decided(capture, tensor == number))
     return fixed(capture, tensor, "a tensor used as a Python index, size or range")
 
 
@@ -130,7 +136,23 @@ def fixed(capture: Capture, size: Any, what: str) -> int:
 
 def static_value(capture: Capture, tensor: Any) -> Any:
     """The value of a 0-d tensor that is the same for all inputs, or None where it may depend on them."""
-    return static_size(tensor)
+    if capture.exporter == "dynamo" or not isinstance(tensor, torch.Tensor):
+        return static_size(tensor)
+    twin = capture.twins.get(tensor) if capture.twins is not None else None
+    if isinstance(twin, torch.SymBool):
+        return settled(twin)
+    return None if twin is None or isinstance(twin, torch.Tensor) else static_size(twin)
+
+
+def fixed_size(capture: Capture, tensor: torch.Tensor, dim: int) -> int | None:
+    """A tensor's size if it is the same for all inputs."""
+    if capture.twins is None:
+        return static_size(tensor.shape[dim])
+    if capture.twins.unknown(tensor):
+        return None
+    twin = capture.twins.get(tensor)
+    with tracing_paused():
+        return static_size((tensor if twin is None else twin).shape[dim])
 
 
 def _contains(capture: Capture, function: Any, tensor: torch.Tensor, element: Any) -> Any:

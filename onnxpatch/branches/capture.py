@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 import torch
 
 from onnxpatch._torch import exporting
+from onnxpatch._torch_branches import call_survives, tracing_paused
 from onnxpatch.branches import tape
 from onnxpatch.branches.frame import Frame, Node
-from onnxpatch.branches.sites import Site, here, line_of
+from onnxpatch.branches.sites import Site, caught_by_user, here, line_of
 from onnxpatch.branches.tape import Entry, tensors
+from onnxpatch.branches.twins import Twins
 from onnxpatch.errors import BranchError
+from onnxpatch.optional_output import OptionalOutput
 
 
 class _Running(threading.local):
@@ -54,7 +57,8 @@ class Report:
     paths: dict[str, int] = field(default_factory=dict)
     dropped: list[Dropped] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    outputs: Any = None
+    outputs: list[Any] = field(default_factory=list)
+    layout: Any = None
 
     def __str__(self) -> str:
         lines = [
@@ -78,6 +82,16 @@ class Capture:
         self.inputs: list[torch.Tensor] = []
         self.alive: list[Any] = []  # what torch refers to without owning it, and ids that must not be reused
         self.random: set[int] = set()
+        self.twins: Twins | None = None
+        self.declared: dict[int, tuple[OptionalOutput, torch.Tensor | None]] = {}
+        self.missing: tuple[OptionalOutput, torch.Tensor | None] | None = None
+        self.bounds: dict[Site, int] = {}
+        self.asked: tuple[Site, int] | None = None
+
+    def begin(self, inputs: list[torch.Tensor]) -> None:
+        """Note the tensors that the root is called with."""
+        self.inputs = inputs
+        self.twins = Twins(inputs) if self.exporter == "trace" else None
 
     # ---- being in force
 
@@ -105,7 +119,7 @@ class Capture:
         entry, above = None, len(self.frames)
         while entry is None and above:
             above -= 1
-            entry = self.frames[above].replay(function)
+            entry = self.frames[above].replay(function, args, kwargs)
         if entry is None:
             entry, above = self._call(function, args, kwargs), 0
         for frame in self.frames[above:]:
@@ -113,12 +127,35 @@ class Capture:
         return list(entry.result) if type(entry.result) is list else entry.result
 
     def _call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
-        result = function(*args, **kwargs)
+        if self.exporter == "trace" and caught_by_user() and not tape.is_mutation(function, kwargs):
+            with tracing_paused():  # torch.jit.trace does not survive a call that raises: rehearse it
+                function(*args, **kwargs)
+        with call_survives(), self.pause():
+            result = function(*args, **kwargs)
         entry = Entry(function, args, kwargs, result, tape.is_mutation(function, kwargs))
         self.alive.append(entry)
         if tape.is_random(function, kwargs, args) or any(id(t) in self.random for t in tensors((args, kwargs))):
             self.random.update(id(t) for t in tensors((result, args[:1]) if entry.mutates else result))
+        if self.twins is not None:
+            self.twins.follow(entry)
         return entry
+
+    # ---- what authors declared about optional outputs
+
+    def declare(self, output: Any, declared: OptionalOutput, args: Any, kwargs: Any) -> None:
+        """Note the tensors that a forward marked with `optional_output` returns on this path."""
+        like = declared.sentinel_like(args, kwargs)
+        for tensor in tensors(list(vars(output).values()) if is_dataclass(output) else output):
+            self.declared[id(tensor)] = declared, like
+        self.alive.append(output)
+
+    def declared_for(self, values: Sequence[Any]) -> OptionalOutput | None:
+        return next((self.declared[id(v)][0] for v in values if id(v) in self.declared), None)
+
+    def like_for(self, values: Sequence[Any]) -> tuple[torch.Tensor | None, float]:
+        """(the tensor whose shape a sentinel takes, its fill)."""
+        found = next((self.declared[id(v)] for v in values if id(v) in self.declared), None)
+        return (None, 0) if found is None else (found[1], found[0].fill)
 
     # ---- deciding
 
@@ -128,6 +165,27 @@ class Capture:
         if id(predicate) in self.random:
             raise self.refusal(site, "a branch on a random number", remedy="draw it outside and pass it in as an input")
         return self.frames[-1].decide(predicate, site, condition)
+
+    def choose(self, is_number: Callable[[int], bool]) -> int:
+        """A number from data that a Python list is indexed with: one path for each entry of the list.
+
+        The list itself says where it ends, by an IndexError; that path is dropped, and no larger number is tried.
+        """
+        site = here()
+        bound = self.bounds.get(site, self.limit)
+        for number in range(bound):
+            self.asked = site, number
+            if is_number(number):
+                return number
+        raise IndexError("list index out of range")
+
+    def note_bound(self, error: Exception) -> bool:
+        """Whether an IndexError on a path tells how long the list is that was indexed with a number from data."""
+        site, number = self.asked or (None, 0)
+        if site is None or not isinstance(error, IndexError) or number == 0:
+            return False
+        self.bounds[site] = min(number, self.bounds.get(site, number))
+        return True
 
     @property
     def parent(self) -> Frame | None:
@@ -169,7 +227,7 @@ class Capture:
         """A path may end in a raise of the user's; it may not fail because of the example."""
         from onnxpatch.branches.frame import is_dropped
 
-        if not frame.decided or is_dropped(error):
+        if not frame.decided or self.note_bound(error) or is_dropped(error):
             return
         text = " ".join(str(error).split())[:300]
         raise self.refusal(

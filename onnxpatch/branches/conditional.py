@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch import compiled_if
+from onnxpatch._torch_branches import compiled_if
 
 Side = Callable[..., tuple[torch.Tensor, ...]]
 _numbers = itertools.count()

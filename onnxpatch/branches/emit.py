@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch import free_symbols, tracing_paused
+from onnxpatch._torch_branches import free_symbols, tracing_paused
 from onnxpatch.branches.capture import Capture
 from onnxpatch.branches.conditional import conditional
 from onnxpatch.branches.frame import Leaf, Node
-from onnxpatch.branches.shapes import same_shape
+from onnxpatch.branches.shapes import same_shape, varying_dim
 from onnxpatch.branches.tape import Entry, Rebinding, names_in, pruned, tensors, work
 from onnxpatch.branches.template import ABSENT, Slot
 
@@ -42,6 +42,7 @@ class Emitter:
         self.known = self._known()
         with tracing_paused():
             self._plan(root, 0, 0)
+            self.moved = {id(slot): dim for slot in slots if (dim := varying_dim(slot)) is not None}
 
     def run(self) -> list[Item]:
         """One item for each slot, in the graph that is being captured."""
@@ -79,10 +80,13 @@ class Emitter:
 
     def _sentinel_names(self, number: int) -> set[Any]:
         """What making up the absent values of a path takes: sizes, or while tracing the value itself."""
+        found: set[Any] = set()
+        for slot in self.slots:
+            if slot.values[number] is ABSENT:
+                found |= names_in(self.capture.like_for(slot.present)[0])
         if self.capture.exporter == "trace":
-            found: set[Any] = set()
             for slot in self.slots:
-                if slot.values[number] is ABSENT:
+                if slot.values[number] is ABSENT and self.capture.like_for(slot.present)[0] is None:
                     entries, needed = self._making(slot)
                     found |= needed - {name for entry in entries if not entry.constant for name in entry.gives()}
             return found
@@ -95,7 +99,7 @@ class Emitter:
             for size in value.shape
             if isinstance(size, torch.SymInt)
         ]
-        return {s for size in sizes for s in free_symbols(size) if _backed(size)}
+        return found | {s for size in sizes for s in free_symbols(size) if _backed(size)}
 
     def _making(self, slot: Slot) -> tuple[list[Entry], set[Any]]:
         """The calls that make the slot's value on a path that has one, and what they need."""
@@ -128,7 +132,8 @@ class Emitter:
             sides.append(self._items(node.children[answer], inner, replaying))
         assert node.predicate is not None
         predicate = binding(node.predicate)
-        return [where(predicate, a, b, slot) for a, b, slot in zip(*sides, self.slots, strict=True)]
+        fills = [self.capture.like_for(slot.present)[1] for slot in self.slots]
+        return [where(predicate, a, b, slot, f) for a, b, slot, f in zip(*sides, self.slots, fills, strict=True)]
 
     def _leaf_items(self, leaf: Leaf, binding: Rebinding) -> list[Item]:
         number = self.position[id(leaf)]
@@ -147,18 +152,23 @@ class Emitter:
         if self.capture.form == "if":
             return True
         with tracing_paused():
-            if any(node.pins.values()) or not all(same_shape(slot, self.root) for slot in self.slots):
+            if any(node.pins.values()) or not all(self._same_shape(slot) for slot in self.slots):
                 return True
             if self.capture.form == "where" or self._needs_value():
                 return False
             return sum(self._work(child) for child in node.children.values()) >= _WORTH_AN_IF
 
+    def _same_shape(self, slot: Slot) -> bool:
+        like = self.capture.like_for(slot.present)[0] if slot.optional else None
+        return same_shape(slot.present if like is None else [*slot.present, like], self.root)
+
     def _needs_value(self) -> bool:
         # While tracing, the shape of a value is known by computing it only: then nothing is saved by an If.
-        return self.capture.exporter == "trace" and any(slot.optional for slot in self.slots)
+        unknown = [slot for slot in self.slots if slot.optional and self.capture.like_for(slot.present)[0] is None]
+        return self.capture.exporter == "trace" and bool(unknown)
 
     def _work(self, node: Node) -> int:
-        return work(self.kept[id(node)]) + sum(self._work(child) for child in node.children.values())
+        return work(self.kept.get(id(node), ())) + sum(self._work(child) for child in node.children.values())
 
     def _if(self, node: Node, binding: Rebinding) -> list[Item]:
         operands = self._operands(node)
@@ -168,7 +178,17 @@ class Emitter:
         flat = self.capture.execute(call, arguments, {}) if not self.capture.paused else call(*arguments)
         self.capture.alive.append(call)
         found = iter(flat)
-        return [Item(next(found), next(found) if slot.optional else None) for slot in self.slots]
+        return [Item(self._put_back(slot, next(found)), next(found) if slot.optional else None) for slot in self.slots]
+
+    # torch.cond merges a size that differs between its branches, but computes strides from it only where it is first.
+
+    def _brought_first(self, slot: Slot, value: torch.Tensor) -> torch.Tensor:
+        dim = self.moved.get(id(slot))
+        return (value if dim is None else value.movedim(dim, 0)).clone(memory_format=torch.contiguous_format)
+
+    def _put_back(self, slot: Slot, value: torch.Tensor) -> torch.Tensor:
+        dim = self.moved.get(id(slot))
+        return value if dim is None else value.movedim(0, dim)
 
     def _operands(self, node: Node) -> list[Any]:
         needed = self.free[id(node.children[True])] | self.free[id(node.children[False])]
@@ -210,7 +230,7 @@ class Emitter:
         flat: list[torch.Tensor] = []
         for slot, item in zip(self.slots, self._items(node, binding, replaying=True), strict=True):
             value = self._sentinel(slot, operands, given) if item.value is ABSENT else item.value
-            flat.append(value.clone(memory_format=torch.contiguous_format))
+            flat.append(self._brought_first(slot, value))
             if slot.optional:
                 flag = item.flag
                 flat.append(flag.clone() if isinstance(flag, torch.Tensor) else torch.full((), bool(flag)))
@@ -220,14 +240,17 @@ class Emitter:
         binding = Rebinding()
         for operand, inner in zip(operands, given, strict=True):
             binding.bind(operand, inner)
+        declared, fill = self.capture.like_for(slot.present)
+        if declared is not None:
+            return torch.full_like(binding(declared), fill, dtype=slot.dtype)
         like = next((value for value in slot.present if isinstance(value, torch.Tensor)), None)
         if like is None:
             return torch.zeros((), dtype=slot.dtype)
         if self.capture.exporter == "trace":
             binding.run(self._making(slot)[0])
-            return torch.zeros_like(binding(like), dtype=slot.dtype)
+            return torch.full_like(binding(like), fill, dtype=slot.dtype)
         sizes = [binding(s) if _backed(s) else 0 for s in like.shape]
-        return torch.zeros(sizes, dtype=slot.dtype)
+        return torch.full(sizes, fill, dtype=slot.dtype)
 
 
 class IfCall:
@@ -249,20 +272,20 @@ class IfCall:
             return conditional(predicate, side(True), side(False), given, capture.alive)
 
 
-def where(predicate: torch.Tensor, a: Item, b: Item, slot: Slot) -> Item:
-    """One slot, chosen at run time from two results that both exist."""
-    return Item(_choose(predicate, a.value, b.value, slot), _choose_flag(predicate, a.flag, b.flag))
+def where(predicate: torch.Tensor, a: Item, b: Item, slot: Slot, fill: float = 0) -> Item:
+    """One slot, chosen at run time from two results that both exist; `fill` where neither does."""
+    return Item(_choose(predicate, a.value, b.value, slot, fill), _choose_flag(predicate, a.flag, b.flag))
 
 
-def _choose(predicate: torch.Tensor, a: Any, b: Any, slot: Slot) -> Any:
+def _choose(predicate: torch.Tensor, a: Any, b: Any, slot: Slot, fill: float) -> Any:
     if a is b:
         return a
     if slot.dtype is torch.bool:
         # onnxruntime has no Where for bool.
         kept = [t & p for t, p in ((a, predicate), (b, ~predicate)) if t is not ABSENT]
         return kept[0] if len(kept) == 1 else kept[0] | kept[1]
-    fill = torch.zeros((), dtype=slot.dtype)
-    return torch.where(predicate, fill if a is ABSENT else a, fill if b is ABSENT else b)
+    sentinel = torch.full((), fill, dtype=slot.dtype)
+    return torch.where(predicate, sentinel if a is ABSENT else a, sentinel if b is ABSENT else b)
 
 
 def _choose_flag(predicate: torch.Tensor, a: Any, b: Any) -> Any:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from onnxpatch._torch import equates, hint_of, storage_key, suppressed_guards
+from onnxpatch._torch_branches import equates, hint_of, module_stack_kept, storage_key, suppressed_guards
 from onnxpatch.branches.attributes import Attributes
 from onnxpatch.branches.sites import Site, raised_on_purpose
-from onnxpatch.branches.tape import Entry, leaves, target_of, tensors
+from onnxpatch.branches.tape import Entry, leaves, names_in, target_of, tensors
 from onnxpatch.errors import OnnxpatchError
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ class Frame:
         self._begin()
         leaf = Leaf(self.tape, self.cuts)
         try:
-            leaf.value = self._call()
+            with module_stack_kept():
+                leaf.value = self._call()
         except OnnxpatchError:
             raise
         except Exception as error:
@@ -151,7 +152,7 @@ class Frame:
             self.answers.append(True)
         answer = self.answers[depth]
         self.cuts.append(len(self.tape))
-        if condition is not None and equates(condition, answer):
+        if condition is not None and equates(condition, answer) and hint_of(condition) is not None:
             node.pins[answer] = True
             if hint_of(condition) is answer:
                 guard = suppressed_guards(condition)
@@ -174,14 +175,17 @@ class Frame:
                 "rows), or bound the number of rounds",
             )
 
-    def replay(self, function: Any) -> Entry | None:
+    def replay(self, function: Any, args: Any, kwargs: Any) -> Entry | None:
         """The entry of the path before, when this call is one that both share."""
         at = len(self.tape)
         if at >= len(self._shared) or not self.reuse:
             return None
         entry = self._shared[at]
-        same = entry.function is function or type(entry.function) is type(function) is not type(torch.relu)
-        return entry if same or entry.function == function else None
+        alike = entry.function == function or type(entry.function).__name__ == type(function).__name__ == "IfCall"
+        if alike and entry.needs() == names_in((args, kwargs)):
+            return entry
+        self.reuse, self.restart = False, True  # something between the calls was not seen: run every path in full
+        return None
 
     def append(self, entry: Entry) -> None:
         """Note a call; an update in place ends the reuse of earlier paths."""

@@ -7,19 +7,50 @@ from typing import Any
 
 import torch
 
+from onnxpatch._torch_branches import module_stack_kept
 from onnxpatch.branches.attributes import Attributes, Undecided
-from onnxpatch.branches.capture import Capture, Dropped, sites
+from onnxpatch.branches.capture import Capture, Dropped, running, sites
 from onnxpatch.branches.emit import Emitter
 from onnxpatch.branches.frame import Frame
 from onnxpatch.branches.mode import Forking
-from onnxpatch.branches.outputs import flattened
+from onnxpatch.branches.outputs import finished, plain
 from onnxpatch.branches.shadows import shadowed
 from onnxpatch.branches.sites import line_of
 from onnxpatch.branches.sizes import decisions_on_sizes
 from onnxpatch.branches.tape import tensors
 from onnxpatch.branches.template import CannotMerge, Template, assembled
+from onnxpatch.optional import OutputSlot
+from onnxpatch.optional_output import OptionalOutput
 
 Call = Callable[[], Any]
+
+
+def declaring(call: Call, declared: OptionalOutput, args: Any, kwargs: Any) -> Any:
+    """A forward marked with `optional_output`: its tensors are noted, a None that no path fills gets its sentinel."""
+    output, capture = call(), running()
+    if capture is None or not capture.frames:
+        return output
+    if declared.form == "onnx":
+        raise capture.refusal(None, "form='onnx' asks for ONNX's own optional type, which this exporter cannot write",
+                              remedy="export the scripted model (exporter='script'), or use form='sentinel'")
+    if output is None:
+        capture.missing = declared, declared.sentinel_like(args, kwargs)
+    else:
+        capture.declare(output, declared, args, kwargs)
+    return output
+
+
+def _never_there(capture: Capture) -> Any:
+    """A declared output that is None whatever the input: a sentinel and a flag all the same."""
+    assert capture.missing is not None
+    declared, like = capture.missing
+    if like is None:
+        raise capture.refusal(None, "every path returns None: the shape of the sentinel cannot be known",
+                              remedy="name the argument that has it: @optional_output(like='...')")
+    present = declared.flag == "present"
+    capture.report.outputs = [OutputSlot((), True, like.dtype, present)]
+    capture.report.layout = {"kind": "tensor", "hint": "output", "present": present}
+    return torch.full_like(like, declared.fill), torch.full((), not present)
 
 
 def run_module(capture: Capture, module: torch.nn.Module, call: Call) -> Any:
@@ -32,10 +63,12 @@ def run_module(capture: Capture, module: torch.nn.Module, call: Call) -> Any:
     try:
         tree = frame.explore()
         leaf = tree.first()
+        if root and capture.missing is not None and all(found.value is None for found in tree.leaves()):
+            return _never_there(capture)
         if not frame.decided:
             if leaf.error is not None:
                 raise leaf.error
-            return leaf.value
+            return plain(capture, leaf.value) if root else leaf.value
         if frame.outside is not None:
             _refuse_outside(capture, frame)
             return leaf.value
@@ -68,7 +101,7 @@ def _merged(capture: Capture, frame: Frame, root: bool) -> Any:
         return found[0].value
     items = Emitter(capture, frame.root, template.slots, frame.reuse).run()
     _leave_attributes(capture, frame)
-    return flattened(capture, template, items) if root else _filled(template, items)
+    return finished(capture, template, items) if root else _filled(template, items)
 
 
 def _filled(template: Template, items: list[Any]) -> Any:
@@ -133,10 +166,10 @@ def _equal(a: Any, b: Any) -> bool:
 
 def run_root(capture: Capture, module: torch.nn.Module, call: Call, args: Any, substitutions: list[Any]) -> Any:
     """The outermost call: what the forward did to attributes is taken back, a refusal that was swallowed is raised."""
-    capture.inputs = tensors(args)
+    capture.begin(tensors(args))
     attributes = Attributes(module)
     try:
-        with capture.entered(), shadowed(substitutions), decisions_on_sizes(), Forking(capture):
+        with capture.entered(), shadowed(substitutions), decisions_on_sizes(), Forking(capture), module_stack_kept():
             value = run_module(capture, module, call)
     finally:
         attributes.restore()

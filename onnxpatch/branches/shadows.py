@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from onnxpatch import namespaces, scope
-from onnxpatch.branches import answers
+from onnxpatch.branches import answers, constructors
 from onnxpatch.branches.capture import Capture, running
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
@@ -25,7 +25,9 @@ class _Answers(scope.Scope):
         if around is not None:
             super().__init__(around.settings, around._paths)
 
-    def stand_in(self, function: Any) -> Callable[..., Any] | None:
+    def stand_in(
+        self, function: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Callable[..., Any] | None:
         answer, capture = _STAND_INS.get(function), running()
         if answer is None or capture is None or not capture.frames:
             return None
@@ -48,7 +50,8 @@ def prepared(model: torch.nn.Module) -> list[namespaces.Substitution]:
     """Where the stand-ins will go. To be found before the export: torch.export exchanges builtins of its own."""
     classes = {type(module) for module in model.modules()}
     originals = [(f"builtins.{function.__name__}", function) for function in _STAND_INS]
-    return namespaces.substitutions(model, originals, classes, scope._lookup)
+    found = namespaces.substitutions(model, originals, classes, scope._lookup)
+    return found + constructors.places(list(namespaces._defining_modules(classes)))
 
 
 @contextmanager

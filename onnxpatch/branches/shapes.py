@@ -26,9 +26,9 @@ _ELEMENTWISE = frozenset(
 )
 
 
-def same_shape(slot: Slot, root: Node) -> bool:
-    """Whether every value of the slot has the same sizes, whatever the sizes of the inputs are."""
-    shaped = [value if isinstance(value, torch.Tensor) else None for value in slot.present]
+def same_shape(values: list[Any], root: Node) -> bool:
+    """Whether all values (of one slot) have the same sizes, whatever the sizes of the inputs are."""
+    shaped = [value if isinstance(value, torch.Tensor) else None for value in values]
     if all(value is shaped[0] for value in shaped):
         return True
     if any(value is None for value in shaped):
@@ -36,19 +36,34 @@ def same_shape(slot: Slot, root: Node) -> bool:
     found = [value for value in shaped if value is not None]
     if found[0].dim() == 0:
         return True
-    if any(isinstance(size, torch.SymInt) for value in found for size in value.shape) or not _traced():
+    twins = _twins()
+    if twins is None:
         return len({_spelled(value) for value in found}) == 1
+    if not any(twins.unknown(value) for value in found):
+        known = [twins.get(value) for value in found]
+        return len({_spelled(v if t is None else t) for v, t in zip(found, known, strict=True)}) == 1
     made: dict[int, Entry] = {}
     for leaf in root.leaves():
         made.update((id(t), entry) for entry in leaf.tape for t in tensors(entry.result))
     return len({_origin(value, made) for value in found}) == 1
 
 
-def _traced() -> bool:
+def varying_dim(slot: Slot) -> int | None:
+    """The one dimension, other than the first, in which the paths' symbolic sizes differ or depend on data."""
+    found = [_spelled(value) for value in slot.present if isinstance(value, torch.Tensor)]
+    symbols: list[Any] = [value.shape for value in slot.present if isinstance(value, torch.Tensor)]
+    if not found or _twins() is not None:
+        return None
+    varying = [dim for dim in range(len(found[0])) if len({sizes[dim] for sizes in found}) > 1
+               or any(isinstance(shape[dim], torch.SymInt) and not shape[dim].node.has_hint() for shape in symbols)]
+    return varying[0] if len(varying) == 1 and varying[0] else None
+
+
+def _twins() -> Any:
     from onnxpatch.branches.capture import latest
 
     capture = latest()
-    return capture is not None and capture.exporter == "trace"
+    return None if capture is None else capture.twins
 
 
 def _spelled(tensor: torch.Tensor) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch import settled
+from onnxpatch._torch_branches import settled
 from onnxpatch.branches.capture import Capture, running
 from onnxpatch.branches.sites import belongs_to_user, here
 
@@ -71,6 +71,11 @@ def _sym_bool(capture: Capture, condition: torch.SymBool) -> bool | None:
     return capture.decide(as_predicate(capture, condition), condition)
 
 
+def bool_of(capture: Capture, condition: Any) -> bool:
+    """The answer on this path to a condition on sizes."""
+    return bool(condition) if isinstance(condition, bool) else bool(_sym_bool(capture, condition))
+
+
 def as_predicate(capture: Capture, condition: torch.SymBool) -> torch.Tensor:
     """A condition on sizes as a 0-d bool tensor in the graph."""
     made: torch.Tensor = capture.execute(torch.full, ((), condition), {"dtype": torch.bool})
@@ -80,6 +85,10 @@ def as_predicate(capture: Capture, condition: torch.SymBool) -> torch.Tensor:
 def _sym_index(capture: Capture, size: torch.SymInt) -> int | None:
     if not size.node.expr.free_symbols:
         return None
+    from onnxpatch.branches.answers import subscripting
+
+    if subscripting():
+        return capture.choose(lambda number: bool_of(capture, size == number))
     raise capture.refusal(
         here(),
         f"a dynamic size ({size}) used as a Python number: a range, a list index or int()",
@@ -90,7 +99,7 @@ def _sym_index(capture: Capture, size: torch.SymInt) -> int | None:
 
 def static_size(size: Any) -> int | None:
     """A size that is the same for all inputs, or None where it may depend on them."""
-    if isinstance(size, int):
+    if isinstance(size, bool | int):
         return size
     if isinstance(size, torch.SymInt):
         return int(size.node.expr) if not size.node.expr.free_symbols else None

@@ -1,0 +1,134 @@
+"""The structure of a model's output as plain data, written into the ONNX file's metadata and read back from it.
+
+Metadata key `onnxpatch.outputs`, JSON: a tree whose nodes have a `kind`. "tensor" has `name` (a graph output) and, if
+it may be missing, `flag` (the graph output that says so) and `present` (the flag's value for "there"); "tuple" and
+"list" have `items`; "dict", "dataclass" and "namedtuple" have `items` by name and, but for dicts, `class`; "constant"
+has `value`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+KEY = "onnxpatch.outputs"
+Tree = dict[str, Any]
+
+
+def leaves(tree: Tree) -> Iterator[Tree]:
+    """The tensor nodes, in the order of the graph's outputs."""
+    if tree["kind"] == "tensor":
+        yield tree
+    items = tree.get("items", ())
+    for item in items.values() if isinstance(items, dict) else items:
+        yield from leaves(item)
+
+
+def named(tree: Tree, names: Sequence[str] = ()) -> list[str]:
+    """Give every tensor node its names; returns the names of the graph's outputs, values before their flags.
+
+    names: the user's, for the values in order; the rest are called after their place: `mask`, `aux`, `output_1`.
+    """
+    taken: list[str] = []
+    for number, leaf in enumerate(leaves(tree)):
+        name = names[number] if number < len(names) else _unused(leaf.pop("hint"), taken)
+        leaf.pop("hint", None)
+        leaf["name"] = name
+        taken.append(name)
+        if "present" in leaf:
+            leaf["flag"] = f"has_{name}" if leaf["present"] else f"{name}_is_ignored"
+            taken.append(leaf["flag"])
+    return taken
+
+
+def _unused(name: str, taken: Sequence[str]) -> str:
+    number, found = 1, name
+    while found in taken:
+        number, found = number + 1, f"{name}_{number}"
+    return found
+
+
+def write(proto: Any, tree: Tree, names: Sequence[str] = ()) -> None:
+    """Name the outputs of an onnx.ModelProto after the structure and put the structure into its metadata."""
+    wanted = named(tree, names)
+    have = [output.name for output in proto.graph.output]
+    if len(wanted) != len(have):
+        raise ValueError(f"the graph has {len(have)} outputs, its structure {len(wanted)}")
+    rename_outputs(proto.graph, dict(zip(have, wanted, strict=True)))
+    props = [entry for entry in proto.metadata_props if entry.key != KEY]
+    del proto.metadata_props[:]
+    proto.metadata_props.extend(props)
+    proto.metadata_props.add(key=KEY, value=json.dumps(tree))
+
+
+def rename_outputs(graph: Any, names: Mapping[str, str]) -> None:
+    """Rename graph outputs; one that is an input, an initializer or inside a subgraph's reach gets an Identity."""
+    import onnx
+
+    made = {name for node in graph.node for name in node.output}
+    used = {name for node in graph.node for name in _inner_inputs(node)} | made | {i.name for i in graph.input}
+    used |= {initializer.name for initializer in graph.initializer}
+    for output in graph.output:
+        old, new = output.name, names.get(output.name, output.name)
+        if old == new:
+            continue
+        if new in used:
+            raise ValueError(f"the graph has a value called {new!r} already: choose other output names")
+        if old in made and old not in {name for node in graph.node for name in _inner_inputs(node)}:
+            for node in graph.node:
+                _swap(node.output, old, new)
+                _swap(node.input, old, new)
+        else:
+            graph.node.append(onnx.helper.make_node("Identity", [old], [new]))
+        output.name = new
+
+
+def _swap(names: Any, old: str, new: str) -> None:
+    for index, name in enumerate(names):
+        if name == old:
+            names[index] = new
+
+
+def _inner_inputs(node: Any) -> Iterator[str]:
+    """Names that the subgraphs of a node use."""
+    for attribute in node.attribute:
+        for inner in attribute.g.node if attribute.HasField("g") else ():
+            yield from inner.input
+            yield from _inner_inputs(inner)
+        if attribute.HasField("g"):
+            yield from (output.name for output in attribute.g.output)
+
+
+def read(metadata: Mapping[str, str]) -> Tree | None:
+    """The structure in a file's metadata, or None where the kit wrote none."""
+    return json.loads(metadata[KEY]) if KEY in metadata else None
+
+
+def rebuilt(tree: Tree, values: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
+    """The output as eager returned it, from the graph's outputs by name; None where a flag says so."""
+    kind, items = tree["kind"], tree.get("items")
+    if kind == "tensor":
+        gone = "flag" in tree and bool(values[tree["flag"]]) is not tree["present"]
+        return None if gone else values[tree["name"]]
+    if kind == "constant":
+        return tree["value"]
+    if isinstance(items, list):
+        found = [rebuilt(item, values, classes) for item in items]
+        return tuple(found) if kind == "tuple" else found
+    parts = {name: rebuilt(item, values, classes) for name, item in (items or {}).items()}
+    return parts if kind == "dict" else _class_of(tree, classes)(**parts)
+
+
+def _class_of(tree: Tree, classes: Mapping[str, type]) -> Any:
+    """The class named, if the caller or an imported module has it; a stand-in with the same fields otherwise."""
+    module, _, name = tree["class"].partition(":")
+    found: Any = classes.get(name.rpartition(".")[2]) or sys.modules.get(module)
+    if not isinstance(found, type):
+        for part in name.split("."):
+            found = getattr(found, part, None)
+    if isinstance(found, type):
+        return found
+    return dataclasses.make_dataclass(name.rpartition(".")[2], [(field, Any, None) for field in tree["items"]])
