@@ -1,0 +1,138 @@
+"""The main job on real models, in a table: what torch.onnx.export does alone, and what it does with the kit.
+
+run: make demo, or python examples/demo.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import sys
+import tempfile
+import textwrap
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the two examples below, also where the demo is not the script
+
+import onnxpatch
+from examples import scripted_einops_vit, vit_any_size
+
+DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
+
+
+@dataclass
+class Job:
+    """One export: the model, its example, which exporter."""
+
+    title: str
+    model: nn.Module
+    example: torch.Tensor
+    exporter: str
+
+
+def rotary() -> nn.Module:
+    from vit_pytorch.rvt import RvT
+
+    sizes = {"image_size": 32, "patch_size": 8, "num_classes": 10, "dim": 32, "depth": 2, "heads": 2, "mlp_dim": 64}
+    return RvT(dim_head=16, **sizes).eval()
+
+
+def jobs() -> Iterator[Job]:
+    scripted = scripted_einops_vit.EinopsViT().eval()
+    yield Job("EinopsViT, torch.jit.script", scripted, torch.randn(2, 3, 32, 32), "script")
+    yield Job("vit_pytorch ViTND, dynamo", vit_any_size.build(), torch.randn(2, 3, 32, 48), "dynamo")
+    yield Job("vit_pytorch RvT, trace", rotary(), torch.randn(2, 3, 32, 32), "trace")
+
+
+def plain(job: Job, path: Path) -> None:
+    """torch.onnx.export as anyone calls it."""
+    if job.exporter == "dynamo":
+        torch.onnx.export(
+            job.model, (job.example,), path, dynamo=True, dynamic_shapes=DYNAMIC, input_names=["image"], verbose=False
+        )
+        return
+    model: Any = torch.jit.script(job.model) if job.exporter == "script" else job.model
+    torch.onnx.export(
+        model, (job.example,), path, dynamo=False, dynamic_axes={"image": DYNAMIC[0]}, input_names=["image"]
+    )
+
+
+def without_kit(job: Job, path: Path) -> str:
+    try:
+        plain(job, path)
+    except Exception as error:
+        return "refused: " + root_cause(error)
+    report = onnxpatch.verify(
+        path, job.model, (job.example,), dynamic_shapes=DYNAMIC, input_names=["image"], guards=False
+    )
+    wrong = report.first_wrong()
+    return "right" if wrong is None else "reports success; " + wrong.sentence()
+
+
+def with_kit(job: Job, path: Path) -> tuple[str, str, str]:
+    """(verdict, sizes checked, largest error); onnxpatch.export raises rather than leave a wrong file."""
+    choice = {"dynamo": job.exporter == "dynamo", "script": job.exporter == "script"}
+    report = onnxpatch.export(
+        job.model, (job.example,), path, dynamic_shapes=DYNAMIC, input_names=["image"], **choice
+    )
+    sizes = {"x".join(map(str, check.sizes.values())) for check in report.checks if check.status == "right"}
+    return "right", f"{len(sizes)}: " + ", ".join(sorted(sizes)), f"{report.worst:.1e}"
+
+
+def root_cause(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error).strip().splitlines()[0]
+
+
+@contextlib.contextmanager
+def hushed() -> Iterator[None]:
+    """Exporters print whole graphs; the table is what should be read."""
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def show(rows: list[tuple[str, ...]], widths: tuple[int, ...]) -> None:
+    """A plain-text table whose cells wrap."""
+    rule = "+".join("-" * (width + 2) for width in widths)
+    for row in rows:
+        cells = [textwrap.wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
+        for line in range(max(map(len, cells))):
+            texts = (cell[line] if line < len(cell) else "" for cell in cells)
+            print(" | ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)).rstrip())
+        print(rule)
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    rows = [("model, exporter", "torch.onnx.export alone", "with the kit", "sizes checked (batch x height x width)", "error")]
+    with tempfile.TemporaryDirectory() as folder:
+        for number, job in enumerate(jobs()):
+            started = time.perf_counter()
+            path = Path(folder) / f"{number}.onnx"
+            with hushed():
+                before = without_kit(job, path)
+                after = with_kit(job, path)
+            print(f"{job.title}: {time.perf_counter() - started:.0f} s", flush=True)
+            rows.append((job.title, before, *after))
+    print()
+    show(rows, (18, 42, 9, 30, 8))
+    print("error: largest difference from the unpatched PyTorch model, as a share of its largest output")
+
+
+if __name__ == "__main__":
+    main()
