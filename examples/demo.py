@@ -6,8 +6,7 @@ run: make demo, or python examples/demo.py
 from __future__ import annotations
 
 import contextlib
-import io
-import logging
+import os
 import sys
 import tempfile
 import textwrap
@@ -75,15 +74,13 @@ def without_kit(job: Job, path: Path) -> str:
         path, job.model, (job.example,), dynamic_shapes=DYNAMIC, input_names=["image"], guards=False
     )
     wrong = report.first_wrong()
-    return "right" if wrong is None else "reports success; " + wrong.sentence()
+    return "right" if wrong is None else "reports success; " + textwrap.shorten(wrong.sentence(), 160)
 
 
 def with_kit(job: Job, path: Path) -> tuple[str, str, str]:
     """(verdict, sizes checked, largest error); onnxpatch.export raises rather than leave a wrong file."""
     choice = {"dynamo": job.exporter == "dynamo", "script": job.exporter == "script"}
-    report = onnxpatch.export(
-        job.model, (job.example,), path, dynamic_shapes=DYNAMIC, input_names=["image"], **choice
-    )
+    report = onnxpatch.export(job.model, (job.example,), path, dynamic_shapes=DYNAMIC, input_names=["image"], **choice)
     sizes = {"x".join(map(str, check.sizes.values())) for check in report.checks if check.status == "right"}
     return "right", f"{len(sizes)}: " + ", ".join(sorted(sizes)), f"{report.worst:.1e}"
 
@@ -91,19 +88,25 @@ def with_kit(job: Job, path: Path) -> tuple[str, str, str]:
 def root_cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
-    return str(error).strip().splitlines()[0]
+    return textwrap.shorten(str(error).strip().splitlines()[0], 160)
 
 
 @contextlib.contextmanager
 def hushed() -> Iterator[None]:
-    """Exporters print whole graphs; the table is what should be read."""
-    logging.disable(logging.ERROR)
+    """Exporters print whole graphs, from C++ too; the table is what should be read."""
+    sys.stdout.flush()
+    kept, nowhere = (os.dup(1), os.dup(2)), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1), os.dup2(nowhere, 2)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(logging.NOTSET)
+        sys.stdout.flush()
+        for number, copy in enumerate(kept, 1):
+            os.dup2(copy, number)
+            os.close(copy)
+        os.close(nowhere)
 
 
 def show(rows: list[tuple[str, ...]], widths: tuple[int, ...]) -> None:
@@ -119,12 +122,20 @@ def show(rows: list[tuple[str, ...]], widths: tuple[int, ...]) -> None:
 
 def main() -> None:
     torch.manual_seed(0)
-    rows = [("model, exporter", "torch.onnx.export alone", "with the kit", "sizes checked (batch x height x width)", "error")]
+    rows = [
+        (
+            "model, exporter",
+            "torch.onnx.export alone",
+            "with the kit",
+            "sizes checked (batch x height x width)",
+            "error",
+        )
+    ]
     with tempfile.TemporaryDirectory() as folder:
         for number, job in enumerate(jobs()):
             started = time.perf_counter()
             path = Path(folder) / f"{number}.onnx"
-            with hushed():
+            with hushed(), torch.no_grad():
                 before = without_kit(job, path)
                 after = with_kit(job, path)
             print(f"{job.title}: {time.perf_counter() - started:.0f} s", flush=True)

@@ -1,0 +1,48 @@
+"""Every example runs as a user runs it, and says what it promises."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROMISES = {
+    "scripted_einops_vit.py": ["plain:    refused: symbolic for __getitem__", "with kit: (1, 3, 64, 40)"],
+    "vit_any_size.py": ["vit.onnx: right (ViTND", "(3, 3, 24, 80): largest difference"],
+    "optin_decorators.py": ["exported graph: 0.00 to 1.00"],
+    "own_patch.py": ["the exported graph: right", "bessel-i0"],
+}
+
+
+def run(name: str) -> str:
+    if name == "vit_any_size.py":
+        pytest.importorskip("vit_pytorch", reason="the example exports a vit_pytorch model")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", str(ROOT / "examples" / name)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", sorted(PROMISES))
+def test_example(name):
+    printed = run(name)
+    for promise in PROMISES[name]:
+        assert promise in printed
+
+
+def test_every_example_is_tested():
+    written = {path.name for path in (ROOT / "examples").glob("*.py")}
+    assert written == {*PROMISES, "demo.py"}
+
+
+@pytest.mark.slow
+def test_demo():
+    printed = run("demo.py")
+    assert printed.count("| right ") == 3
+    assert "refused: symbolic for __getitem__" in printed
+    assert "reports success;" in printed

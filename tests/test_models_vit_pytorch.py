@@ -1,0 +1,58 @@
+"""vit_pytorch models, tiny, through both exporters with the kit: right in onnxruntime at sizes the export never saw."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("vit_pytorch", reason="the models under test")
+
+from benchmarks.cases.vit_pytorch import CASES
+from benchmarks.measure import EXPORTERS, measure
+
+# Each stands for a cause: flex_attention, Fourier transform, size-made rotary positions, RMS norm, bool identity
+# matrix, masked max, and two that are right without the kit and must stay so.
+QUICK = {
+    "vit_nd_causal": ("trace",),
+    "simple_vit_fft": EXPORTERS,
+    "rvt": ("trace",),
+    "attn_residual_dca": ("trace",),
+    "vit_small_dataset": ("trace",),
+    "vit_detpool_mask": EXPORTERS,
+    "vit": ("trace",),
+    "simple_vit_1d": EXPORTERS,
+}
+# Refused, for a reason that the kit cannot cure; listed with it in benchmarks/results/coverage_vit_pytorch.md.
+REFUSED = {
+    "na_vit": EXPORTERS,
+    "na_vit_nested": EXPORTERS,
+    "na_vit_nested_3d": EXPORTERS,
+    "ats_vit": EXPORTERS,
+    "ats_vit_ids": EXPORTERS,
+}
+ALL = [(case, exporter) for case in CASES for exporter in EXPORTERS if exporter not in REFUSED.get(case, ())]
+FAST = [(case, exporter) for case, exporters in QUICK.items() for exporter in exporters]
+
+
+def outcome(case: str, exporter: str, kit: str = "patched"):
+    torch.manual_seed(0)
+    return measure(CASES[case](), exporter, kit)
+
+
+@pytest.mark.parametrize(("case", "exporter"), FAST)
+def test_right(case, exporter):
+    found = outcome(case, exporter)
+    assert found.verdict == "right", found.reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "exporter"), [pair for pair in ALL if pair not in FAST])
+def test_right_too(case, exporter):
+    found = outcome(case, exporter)
+    assert found.verdict == "right", found.reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "exporter"), [(case, e) for case, exporters in REFUSED.items() for e in exporters])
+def test_no_wrong_file(case, exporter):
+    assert outcome(case, exporter, "export").verdict == "refused"
