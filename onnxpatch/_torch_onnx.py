@@ -1,0 +1,167 @@
+"""Private torch APIs around the ONNX exporters: which, why, and what happens when they move.
+
+- `torch.onnx._internal.exporter._core.export` and `_registration.ONNXRegistry`: the dynamo exporter with a registry
+  that is built once, a second of every small export; where they have moved, torch.onnx.export is called.
+- `torch.onnx._internal.torchscript_exporter.registration` (2.9 or so and later; `torch.onnx._internal.registration`
+  before): which operators the TorchScript exporter knows, from which opset; none are known where it has moved.
+- `torch._C._jit_onnx_log`: the TorchScript exporter writes whole graphs to stdout past Python, and its own switch for
+  that is without effect; where it has moved, it goes on doing so.
+- `ShapeEnv._log_guard`: called wherever torch.export settles a condition on a size, which is how the Python line is
+  found (an ExportedProgram keeps no lines); no lines are known where it has moved.
+- `torch._C._jit_get_all_schemas`, `torch._C._dispatch_has_kernel_for_dispatch_key`: which operators there are, and
+  which torch composes of others; where they have moved the table of operators is shorter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import inspect
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+
+__all__ = [
+    "aten_operators",
+    "decomposed",
+    "dynamo_export",
+    "dynamo_translations",
+    "quiet_exporters",
+    "script_symbolics",
+    "watched_sizes",
+]
+
+
+@functools.cache
+def _dynamo_registry(opset: int) -> Any:
+    """The dynamo exporter's table of translations at an opset, or None where it cannot be had."""
+    try:
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+        return ONNXRegistry.from_torchlib(opset_version=max(opset, 18))
+    except Exception:  # moved, or another signature: the public export builds its own
+        return None
+
+
+def dynamo_export(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, opset: int) -> Any:
+    """`torch.onnx.export(..., dynamo=True)` to an ONNXProgram, with the translations loaded once."""
+    registry = _dynamo_registry(opset)
+    try:
+        from torch.onnx._internal.exporter import _core
+
+        export: Callable[..., Any] = _core.export
+        known = set(inspect.signature(export).parameters)
+    except Exception:
+        known, registry = set(), None
+    if registry is None or not {"registry", "opset_version", "optimize"} <= known:
+        return torch.onnx.export(
+            model, args, kwargs=kwargs or None, dynamo=True, dynamic_shapes=dynamic_shapes, opset_version=opset,
+            verbose=False,
+        )  # fmt: skip
+    return export(
+        model, args, kwargs or None, registry=registry, dynamic_shapes=dynamic_shapes, verbose=False,
+        opset_version=opset,
+    )  # fmt: skip
+
+
+def dynamo_translations(opset: int = 18) -> set[str]:
+    """Qualified names (`aten::add.Tensor`) of the operators that the dynamo exporter translates at an opset."""
+    registry = _dynamo_registry(opset)
+    return {name for name in getattr(registry, "functions", {}) if isinstance(name, str)}
+
+
+def script_symbolics() -> dict[str, int]:
+    """{`aten::add`: lowest opset} of the operators that the TorchScript exporter translates; {} where it has moved."""
+    for home in ("torch.onnx._internal.torchscript_exporter.registration", "torch.onnx._internal.registration"):
+        try:
+            importlib.import_module(home.rpartition(".")[0] + ".utils")  # loads the tables of every opset
+            registry = importlib.import_module(home).registry
+            groups = ((name, registry.get_function_group(name)) for name in registry.all_functions())
+            return {name: int(group.get_min_supported()) for name, group in groups if group is not None}
+        except Exception:
+            continue
+    return {}
+
+
+@contextlib.contextmanager
+def quiet_exporters() -> Iterator[None]:
+    """Inside the block the exporters neither print graphs nor log, in this thread."""
+    thread = threading.get_ident()
+    loggers = ["", *(name for name in logging.root.manager.loggerDict if name.startswith(("torch", "onnxscript")))]
+    handlers = {h for name in loggers for h in logging.getLogger(name).handlers}
+
+    def silent(record: logging.LogRecord) -> bool:
+        return record.thread != thread or not record.name.startswith(("torch", "onnxscript"))
+
+    write: Any = getattr(torch._C, "_jit_onnx_log", None)
+    for handler in handlers:
+        handler.addFilter(silent)
+    if write is not None:
+        torch._C._jit_onnx_log = lambda *_: None
+    try:
+        yield
+    finally:
+        if write is not None:
+            torch._C._jit_onnx_log = write
+        for handler in handlers:
+            handler.removeFilter(silent)
+
+
+@contextlib.contextmanager
+def watched_sizes(seen: Callable[[str, FrameType | None], None]) -> Iterator[None]:
+    """Inside the block, in this thread, `seen(condition, frame)` is called for every condition on a size on which
+    torch.export settles; the frame is torch's own, called from the user's line."""
+    try:
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        original = ShapeEnv._log_guard
+    except (ImportError, AttributeError):
+        yield
+        return
+    thread = threading.get_ident()
+
+    def watching(self: Any, prefix: str, g: Any, *rest: Any, **named: Any) -> Any:
+        if threading.get_ident() == thread:
+            seen(str(g), sys._getframe(1))
+        return original(self, prefix, g, *rest, **named)
+
+    ShapeEnv._log_guard = watching  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        ShapeEnv._log_guard = original  # type: ignore[method-assign]
+
+
+def aten_operators() -> set[str]:
+    """Names (`aten::add`) of all operators of the installed torch; {} where `torch._C._jit_get_all_schemas` moved."""
+    schemas: Callable[[], list[Any]] = getattr(torch._C, "_jit_get_all_schemas", lambda: [])
+    return {schema.name for schema in schemas() if schema.name.startswith("aten::")}
+
+
+@functools.cache
+def _decompositions() -> frozenset[str]:
+    table: Callable[[], Any] = getattr(torch.export, "default_decompositions", dict)
+    return frozenset(str(op.name()).partition(".")[0] for op in table() if hasattr(op, "name"))
+
+
+def decomposed(name: str) -> bool:
+    """Whether torch.export takes an operator apart: by its table, or because torch composes it of others anyway."""
+    if name in _decompositions():
+        return True
+    packet = getattr(torch.ops.aten, name.partition("::")[2], None)
+    overloads: list[Any] = [getattr(packet, one) for one in packet.overloads()] if packet is not None else []
+    return any(_composite(op.name()) for op in overloads)
+
+
+def _composite(overload: str) -> bool:
+    has: Callable[[str, str], bool] | None = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)
+    try:
+        return has is not None and has(overload, "CompositeImplicitAutograd")
+    except RuntimeError:  # TorchScript's own (aten::Bool): the dispatcher does not know it
+        return False

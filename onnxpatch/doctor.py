@@ -1,0 +1,80 @@
+"""`doctor`: why a model does not export, or exports wrong; the smallest part at fault, and what would cure it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from onnxpatch import shapes
+from onnxpatch.descent import Progress, Search
+from onnxpatch.diagnosis import Diagnosis
+from onnxpatch.errors import InputError, UnknownExporterError
+from onnxpatch.inputs import Inputs
+from onnxpatch.probes import Limits
+from onnxpatch.registry import REGISTRY, Registry
+from onnxpatch.settings import EXPORTERS, Exporter
+from onnxpatch.torch_export import example_of
+from onnxpatch.treatment import treat
+from onnxpatch.trial import Subject
+from onnxpatch.verify import subject as ask_eager
+from onnxpatch.versions import versions
+
+
+def doctor(
+    model: torch.nn.Module,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    dynamic_axes: Mapping[str, Any] | None = None,
+    input_names: Sequence[str] | None = None,
+    dynamo: bool = True,
+    exporter: Exporter | None = None,
+    opset_version: int = 18,
+    tolerance: float = 1e-3,
+    max_probes: int = 10,
+    data: Sequence[Any] = (),
+    proposals: bool = True,
+    budget: float = 180.0,
+    registry: Registry = REGISTRY,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Why does this model not export, or export wrong?
+
+    Takes the arguments of torch.onnx.export, and tries the plain export, without any patch. Where it is refused, or
+    wrong at some size or data that the model itself accepts, every submodule is exported alone with the inputs it gets
+    inside the model, from the top down, until the smallest one that fails by itself is found; its line is read off the
+    exporter's error, warnings and settled sizes. What could cure it is tried on it: the registered patches, branches,
+    the other exporter. Where the plain export is right and the patched one is not, the plan is bisected to the patch.
+
+    exporter: "dynamo", "trace" or "script", in place of dynamo=True or False. budget: seconds after which no further
+    export is begun. data: more inputs to compare at, each args or (args, kwargs). proposals=False names the culprit
+    only. progress: called with (what is tried, exports so far, 0).
+
+    Returns a Diagnosis: `.ok`, `.culprits`, `.proposals`. The model is as it was afterwards.
+    Raises InputError where the arguments do not fit or the model itself refuses the example.
+    """
+    chosen: Exporter = exporter or ("dynamo" if dynamo else "trace")
+    if chosen not in EXPORTERS:
+        raise UnknownExporterError(f"exporter={exporter!r} is not known: use one of {', '.join(EXPORTERS)}")
+    if not isinstance(model, torch.nn.Module):
+        raise InputError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+    args, kwargs, _ = example_of(model, args, kwargs, {})
+    inputs = Inputs(model, args, kwargs)
+    specs = shapes.read(inputs, dynamic_shapes, dynamic_axes, input_names, chosen)
+    dims = shapes.dynamic_dims(inputs, specs)
+    found = ask_eager(model, inputs, dims, limits=Limits(probes=max_probes), data=data)
+    root = Subject(model, inputs, specs, found.probes, input_names)
+    diagnosis = Diagnosis(type(model).__name__, chosen, opset_version, versions=versions())
+    diagnosis.dimensions = {dim.name: dim.size for dim in dims}
+    if model.training:
+        diagnosis.notes.append("the model is in training mode: call model.eval() first, unless that is what you export")
+    start = time.perf_counter()
+    search = Search(root, diagnosis, tolerance, start + budget, registry, progress)
+    found_parts = search.run()
+    treat(search, found_parts, proposals)
+    diagnosis.seconds = found.eager.seconds + time.perf_counter() - start
+    return diagnosis
