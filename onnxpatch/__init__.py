@@ -2,6 +2,8 @@
 
 from onnxpatch._torch import exporting
 from onnxpatch.context import Patched, patch_model, patched
+from onnxpatch.diagnosis import Culprit, Diagnosis, Proposal
+from onnxpatch.doctor import doctor
 from onnxpatch.errors import (
     BranchError,
     DuplicatePatchError,
@@ -32,7 +34,9 @@ __version__ = "0.1.0"
 __all__ = [
     "REGISTRY",
     "BranchError",
+    "Culprit",
     "CustomRearrange",
+    "Diagnosis",
     "DuplicatePatchError",
     "ExportError",
     "InputError",
@@ -41,6 +45,7 @@ __all__ = [
     "Patched",
     "Plan",
     "Proof",
+    "Proposal",
     "RefusedError",
     "Registry",
     "Report",
@@ -51,6 +56,7 @@ __all__ = [
     "UnknownExporterError",
     "UnknownPatchError",
     "VerificationError",
+    "doctor",
     "export",
     "exporting",
     "keep",

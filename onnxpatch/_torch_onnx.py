@@ -2,21 +2,16 @@
 
 - `torch.onnx._internal.exporter._core.export` and `_registration.ONNXRegistry`: the dynamo exporter with a registry
   that is built once, a second of every small export; where they have moved, torch.onnx.export is called.
-- `torch.onnx._internal.torchscript_exporter.registration` (2.9 or so and later; `torch.onnx._internal.registration`
-  before): which operators the TorchScript exporter knows, from which opset; none are known where it has moved.
 - `torch._C._jit_onnx_log`: the TorchScript exporter writes whole graphs to stdout past Python, and its own switch for
   that is without effect; where it has moved, it goes on doing so.
 - `ShapeEnv._log_guard`: called wherever torch.export settles a condition on a size, which is how the Python line is
   found (an ExportedProgram keeps no lines); no lines are known where it has moved.
-- `torch._C._jit_get_all_schemas`, `torch._C._dispatch_has_kernel_for_dispatch_key`: which operators there are, and
-  which torch composes of others; where they have moved the table of operators is shorter.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import inspect
 import logging
 import sys
@@ -28,12 +23,8 @@ from typing import Any
 import torch
 
 __all__ = [
-    "aten_operators",
-    "decomposed",
     "dynamo_export",
-    "dynamo_translations",
     "quiet_exporters",
-    "script_symbolics",
     "watched_sizes",
 ]
 
@@ -68,25 +59,6 @@ def dynamo_export(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dyn
         model, args, kwargs or None, registry=registry, dynamic_shapes=dynamic_shapes, verbose=False,
         opset_version=opset,
     )  # fmt: skip
-
-
-def dynamo_translations(opset: int = 18) -> set[str]:
-    """Qualified names (`aten::add.Tensor`) of the operators that the dynamo exporter translates at an opset."""
-    registry = _dynamo_registry(opset)
-    return {name for name in getattr(registry, "functions", {}) if isinstance(name, str)}
-
-
-def script_symbolics() -> dict[str, int]:
-    """{`aten::add`: lowest opset} of the operators that the TorchScript exporter translates; {} where it has moved."""
-    for home in ("torch.onnx._internal.torchscript_exporter.registration", "torch.onnx._internal.registration"):
-        try:
-            importlib.import_module(home.rpartition(".")[0] + ".utils")  # loads the tables of every opset
-            registry = importlib.import_module(home).registry
-            groups = ((name, registry.get_function_group(name)) for name in registry.all_functions())
-            return {name: int(group.get_min_supported()) for name, group in groups if group is not None}
-        except Exception:
-            continue
-    return {}
 
 
 @contextlib.contextmanager
@@ -136,32 +108,3 @@ def watched_sizes(seen: Callable[[str, FrameType | None], None]) -> Iterator[Non
         yield
     finally:
         ShapeEnv._log_guard = original  # type: ignore[method-assign]
-
-
-def aten_operators() -> set[str]:
-    """Names (`aten::add`) of all operators of the installed torch; {} where `torch._C._jit_get_all_schemas` moved."""
-    schemas: Callable[[], list[Any]] = getattr(torch._C, "_jit_get_all_schemas", lambda: [])
-    return {schema.name for schema in schemas() if schema.name.startswith("aten::")}
-
-
-@functools.cache
-def _decompositions() -> frozenset[str]:
-    table: Callable[[], Any] = getattr(torch.export, "default_decompositions", dict)
-    return frozenset(str(op.name()).partition(".")[0] for op in table() if hasattr(op, "name"))
-
-
-def decomposed(name: str) -> bool:
-    """Whether torch.export takes an operator apart: by its table, or because torch composes it of others anyway."""
-    if name in _decompositions():
-        return True
-    packet = getattr(torch.ops.aten, name.partition("::")[2], None)
-    overloads: list[Any] = [getattr(packet, one) for one in packet.overloads()] if packet is not None else []
-    return any(_composite(op.name()) for op in overloads)
-
-
-def _composite(overload: str) -> bool:
-    has: Callable[[str, str], bool] | None = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)
-    try:
-        return has is not None and has(overload, "CompositeImplicitAutograd")
-    except RuntimeError:  # TorchScript's own (aten::Bool): the dispatcher does not know it
-        return False

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch.export import Dim
+
 from onnxpatch.alone import Case, case_of, scriptable
 from onnxpatch.calls import Tree, Unit, call_tree, record
 from onnxpatch.diagnosis import Diagnosis
@@ -31,18 +33,21 @@ class Found:
 
 @dataclass
 class Search:
-    """The plain export of `root` and, where it fails, of its parts. deadline: on time.perf_counter's clock."""
+    """The plain export of `root` and, where it fails, of its parts. budget: seconds."""
 
     root: Subject
     diagnosis: Diagnosis
     tolerance: float
-    deadline: float
+    budget: float
     registry: Registry
     progress: Progress | None = None
     whole: Trial = field(default_factory=Trial)
     _known: dict[Any, tuple[Unit, list[Found]]] = field(default_factory=dict)
     _tree: Tree | None = None
     _late: bool = False
+
+    def __post_init__(self) -> None:
+        self.deadline = time.perf_counter() + self.budget
 
     @property
     def exporter(self) -> Exporter:
@@ -51,6 +56,9 @@ class Search:
     def left(self) -> float:
         """Seconds of the budget."""
         return self.deadline - time.perf_counter()
+
+    def _spent(self) -> float:
+        return 1 - self.left() / max(self.budget, 1e-9)
 
     def attempt(self, subject: Subject, exporter: str, what: str = "") -> Trial:
         """One export, which gets half of the time that is left."""
@@ -127,8 +135,8 @@ class Search:
             return
         calls = record(self.root.model, self.root.inputs, self.root.probes, children)
         for child in children:
-            if found and _plain_layer(child, self._tree):
-                continue  # a layer of torch's own beside a part that fails already
+            if found and (_plain_layer(child, self._tree) or self._spent() > 1 / 3):
+                continue  # one culprit is named already: others may wait for the next call
             seen: set[Any] = set()
             for which in range(min(len(calls[child.key][0]), 24)):
                 case = case_of(child, calls[child.key], self.root.probes, which)
@@ -149,15 +157,21 @@ class Search:
         root = Unit("", self.root.model)
         calls = record(self.root.model, self.root.inputs, self.root.probes, [root])[root.key]
         case = case_of(root, calls, self.root.probes, 0)
-        if case is None or self.exporter == "script":
+        if case is None or self.exporter == "script" or self.left() <= 0:
             return False
-        return self.attempt(_subject(case), self.exporter, "the model, given its arguments only").status == "right"
+        tried = self.attempt(_subject(case, self.whole), self.exporter, "the model, given its arguments only")
+        return tried.status == "right"
 
 
-def _subject(case: Case, parent: Trial | None = None) -> Subject:
-    """Where the parent is wrong, a part that eager itself is unsteady in is what makes it so."""
-    strict = parent.wrong_at() if parent else frozenset()
-    return Subject(case.model, case.inputs, case.specs, case.probes, strict=strict)
+def _subject(case: Case, parent: Trial) -> Subject:
+    """Where the parent is wrong, a part that eager itself is unsteady in is what makes it so.
+
+    A size that is an expression in the parent (height * width) is fixed there without a word; alone it is a size of its
+    own, and only Dim.AUTO lets it be fixed as quietly.
+    """
+    quiet = parent.status == "silent"
+    specs = [{axis: Dim.AUTO if quiet else spec for axis, spec in one.items()} for one in case.specs]
+    return Subject(case.model, case.inputs, specs, case.probes, strict=parent.wrong_at())
 
 
 def _plain_layer(unit: Unit, tree: Tree) -> bool:

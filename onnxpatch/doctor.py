@@ -35,7 +35,7 @@ def doctor(
     exporter: Exporter | None = None,
     opset_version: int = 18,
     tolerance: float = 1e-3,
-    max_probes: int = 10,
+    max_probes: int = 16,
     data: Sequence[Any] = (),
     proposals: bool = True,
     budget: float = 180.0,
@@ -73,7 +73,7 @@ def doctor(
     if model.training:
         diagnosis.notes.append("the model is in training mode: call model.eval() first, unless that is what you export")
     start = time.perf_counter()
-    search = Search(root, diagnosis, tolerance, start + budget, registry, progress)
+    search = Search(root, diagnosis, tolerance, budget, registry, progress)
     found_parts = search.run()
     treat(search, found_parts, proposals)
     diagnosis.seconds = found.eager.seconds + time.perf_counter() - start

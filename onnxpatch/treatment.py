@@ -11,10 +11,10 @@ from onnxpatch.context import make_settings, patch_model
 from onnxpatch.descent import Found, Search
 from onnxpatch.diagnosis import Culprit, Proposal
 from onnxpatch.evidence import Cause, cause_of
-from onnxpatch.operators import describe
 from onnxpatch.plan import Plan, plan
 from onnxpatch.proposals import forked, propose
-from onnxpatch.trial import Trial
+from onnxpatch.support import describe
+from onnxpatch.trial import Trial, as_patched
 
 
 def treat(search: Search, found: list[Found], proposing: bool) -> None:
@@ -35,7 +35,13 @@ def _culprit(search: Search, one: Found, proposing: bool) -> Culprit:
     if proposing:
         attempt = search.attempt
         ways = propose(
-            one.subject, cause, search.exporter, search.diagnosis.opset, attempt, search.registry, search.left
+            as_patched(one.subject, one.trial),
+            cause,
+            search.exporter,
+            search.diagnosis.opset,
+            attempt,
+            search.registry,
+            search.left,
         )
     return Culprit(
         path=one.unit.path if one.unit.method == "forward" else one.unit.name,
@@ -47,7 +53,7 @@ def _culprit(search: Search, one: Found, proposing: bool) -> Culprit:
         code=cause.code,
         operator=cause.operator,
         error=one.trial.error[:1000],
-        support=describe(cause.operator, search.diagnosis.opset) if cause.operator.startswith("aten::") else "",
+        support=describe(cause.operator) if cause.operator.startswith("aten::") else "",
         also=tuple(one.also),
         proposals=tuple(ways),
     )
@@ -79,7 +85,7 @@ def _whole(search: Search, kind: str, name: str) -> Trial:
         else:
             made = patch_model(search.root.model, exporter=search.exporter, opset=opset, registry=search.registry)
             stack.enter_context(made)
-        return search.attempt(search.root, search.exporter, what)
+        return search.attempt(as_patched(search.root, search.whole), search.exporter, what)
 
 
 def _judged(culprit: Culprit, verdicts: dict[str, bool]) -> Culprit:
@@ -95,9 +101,10 @@ def _blame_patches(search: Search) -> None:
     if not made.swaps and not made.functions:
         return
     tried: list[Trial] = []
+    root = as_patched(search.root, search.whole)
 
     def wrong() -> bool:
-        tried.append(search.attempt(search.root, search.exporter, "with patches"))
+        tried.append(search.attempt(root, search.exporter, "with patches"))
         return search.left() > 0 and tried[-1].fails
 
     steps = guilty(made, wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import tempfile
 import time
@@ -92,6 +93,15 @@ class Trial:
 
     def first_wrong(self) -> Checked | None:
         return next((check for check in self.checks if not check.ok), None)
+
+
+def as_patched(subject: Subject, plain: Trial) -> Subject:
+    """The subject for trials under patches: what eager does there excuses nothing, since eager is patched then too.
+
+    Only probes that the unpatched model was unsteady at stay without a verdict.
+    """
+    unsteady = {check.label for check in plain.checks if check.status == "unsteady"}
+    return dataclasses.replace(subject, strict=frozenset(probe.label for probe in subject.probes) - unsteady)
 
 
 def attempt(
