@@ -191,7 +191,7 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(WIDTH, 16), nn.GELU(), nn.Linear(16, WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.part(self.norm(x) + 0.1)
+        x = x + self.part(self.norm(x) + x)
         return x + self.mlp(x)
 
 
