@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from onnxpatch.parity import OutputParity, compare_all
-from onnxpatch.probes import Probe
+from onnxpatch.probe import Probe
 from onnxpatch.reference import Eager
 from onnxpatch.report import Checked
 from onnxpatch.runtime import Graph, RunError

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from onnxpatch.dims import DynamicDim
 from onnxpatch.frozen import frozen_at, frozen_inputs, frozen_nodes, source_of
 from onnxpatch.guards import Guard
-from onnxpatch.probes import Probe
+from onnxpatch.probe import Probe
 from onnxpatch.report import Checked, DroppedGuard, Report
 from onnxpatch.runtime import Graph
-from onnxpatch.shapes import DynamicDim
 
 _MOST = 5
 

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from onnxpatch.probes import Probe
+from onnxpatch.dims import DynamicDim
+from onnxpatch.probe import Probe
 from onnxpatch.report import Frozen
 from onnxpatch.runtime import Graph, shapes_inside
-from onnxpatch.shapes import DynamicDim
 
 # Operators that may take their output's size from a constant, where the model takes it from its input.
 _SIZED = frozenset({"Reshape", "Expand", "Resize", "Tile", "Pad", "CenterCropPad"})

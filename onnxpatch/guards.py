@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxpatch._torch import size_conditions
+from onnxpatch.dims import DynamicDim
 from onnxpatch.inputs import Inputs
-from onnxpatch.probes import Probe, ProbeSearch
-from onnxpatch.shapes import DynamicDim
+from onnxpatch.probe import Probe
+from onnxpatch.probes import ProbeSearch
 
 _WIDTH = {1: 200, 2: 48, 3: 10}  # sizes tried per dimension, by how many dimensions the guard speaks of
 # How torch and sympy spell the operations of a size expression.

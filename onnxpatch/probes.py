@@ -12,50 +12,12 @@ from typing import Any
 
 import torch
 
+from onnxpatch.dims import DynamicDim
 from onnxpatch.hints import SizeHints, size_hints
 from onnxpatch.inputs import Inputs
+from onnxpatch.probe import Limits, Probe, Refusals, shown
 from onnxpatch.probe_data import FILLS, drawn, variants
 from onnxpatch.reference import Answer, Eager
-from onnxpatch.shapes import DynamicDim
-
-
-@dataclass
-class Probe:
-    """One input with eager's answer. kind: example, data, size, branch, given, guard."""
-
-    label: str
-    kind: str
-    sizes: dict[str, int]
-    values: list[Any]
-    expected: tuple[torch.Tensor | None, ...]
-    raw: Any = None
-
-
-@dataclass
-class Limits:
-    """How much may be asked: probes kept, questions to eager, seconds spent in it, bytes of answers held."""
-
-    probes: int = 16
-    questions: int = 72
-    seconds: float = 4.0
-    bytes: int = 512 * 1024 * 1024
-
-
-@dataclass
-class Refusals:
-    """Sizes that eager itself refuses, for the report."""
-
-    count: int = 0
-    first: str = ""
-
-    def add(self, sizes: Mapping[str, int], error: str) -> None:
-        if not self.count:
-            self.first = f"{shown(sizes)}: {error}"
-        self.count += 1
-
-
-def shown(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "the example's sizes"
 
 
 @dataclass
@@ -177,7 +139,7 @@ class ProbeSearch:
     def _too_large(self, sizes: Mapping[str, int]) -> bool:
         total = sum(_numel(self.shape_of(leaf.index, sizes)) for leaf in self.inputs.leaves if leaf.is_tensor)
         now = sum(leaf.value.numel() for leaf in self.inputs.leaves if leaf.is_tensor)
-        return total > max(6 * now, 1 << 18)
+        return total > max(self.limits.growth * now, 1 << 16)
 
     def _kept(self, probe: Probe) -> Probe:
         self._hold(probe)

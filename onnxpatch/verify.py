@@ -12,16 +12,19 @@ import torch
 
 from onnxpatch import provenance, shapes
 from onnxpatch.check import check_graph, excuse_unsteady
+from onnxpatch.dims import DynamicDim, dynamic_dims
 from onnxpatch.errors import InputError
 from onnxpatch.findings import add_findings
 from onnxpatch.guards import breaking_probes, guards_of
 from onnxpatch.inputs import Inputs, Leaf
-from onnxpatch.probes import Limits, Probe, ProbeSearch
+from onnxpatch.probe import Limits, Probe
+from onnxpatch.probes import ProbeSearch
 from onnxpatch.reference import Answer, Eager, Flatten
 from onnxpatch.report import Report
 from onnxpatch.runtime import Graph, RunError
-from onnxpatch.shapes import DynamicDim
 from onnxpatch.versions import versions
+
+_QUICK = 0.02  # seconds: a model that answers faster than this may be asked at much larger sizes
 
 
 @dataclass
@@ -53,7 +56,8 @@ def subject(
     example = eager.ask(inputs.values())
     if example.outputs is None:
         raise InputError(f"the model itself refuses the example: {example.error}")
-    limits.seconds = max(limits.seconds, 12 * example.seconds)
+    limits.seconds = max(limits.seconds, 6 * example.seconds)
+    limits.growth = 6.0 if example.seconds < _QUICK else 2.5
     search = ProbeSearch(eager, inputs, dims, limits)
     probes = search.find(example) + [_given(search, inputs, eager, one, i) for i, one in enumerate(data)]
     return Subject(model, inputs, dims, eager, example, search, probes)
@@ -116,7 +120,7 @@ def verify(
     specs = shapes.read(inputs, dynamic_shapes, dynamic_axes, names if input_names else None, "trace", graph.outputs)
     if dynamic_shapes is None and dynamic_axes is None:
         specs = _declared_by(graph, names, order, inputs)
-    dims = shapes.dynamic_dims(inputs, specs)
+    dims = dynamic_dims(inputs, specs)
     found = subject(model, inputs, dims, limits=Limits(probes=max_probes), flatten=flatten, data=data)
     report.opset = next((o.version for o in graph.proto.opset_import if o.domain in ("", "ai.onnx")), None)
     exported = _captured(model, inputs, specs) if guards and dims else None

@@ -9,9 +9,11 @@ import torch
 from torch import nn
 
 from onnxpatch import shapes
+from onnxpatch.dims import dynamic_dims
 from onnxpatch.hints import size_hints
 from onnxpatch.inputs import Inputs
-from onnxpatch.probes import Limits, Probe, ProbeSearch
+from onnxpatch.probe import Limits, Probe
+from onnxpatch.probes import ProbeSearch
 from onnxpatch.reference import Eager
 from tests.verified import DataBranch, NativeSize, Shrinks
 
@@ -27,7 +29,7 @@ class Call(nn.Module):
 
 def found(model: nn.Module, args: tuple[Any, ...], dynamic: Any, **limits: Any) -> tuple[list[Probe], ProbeSearch]:
     inputs = Inputs(model, args)
-    dims = shapes.dynamic_dims(inputs, shapes.read(inputs, dynamic))
+    dims = dynamic_dims(inputs, shapes.read(inputs, dynamic))
     eager = Eager(model.eval(), inputs)
     search = ProbeSearch(eager, inputs, dims, Limits(**limits))
     return search.find(eager.ask(inputs.values())), search

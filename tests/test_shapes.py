@@ -9,6 +9,7 @@ import torch
 from torch.export import Dim
 
 from onnxpatch import InputError, shapes
+from onnxpatch.dims import dynamic_dims
 from onnxpatch.inputs import Inputs
 from tests.verified import Nested, Right
 
@@ -36,7 +37,7 @@ NAMES = ({0: "b", 2: "h"}, {0: "b"})
 def test_every_form_says_the_same(given: Any) -> None:
     inputs = Inputs(two, (X, Y))
     specs = shapes.read(inputs, given)
-    dims = {d.name: (d.size, [(leaf, axis) for leaf, axis, _ in d.places]) for d in shapes.dynamic_dims(inputs, specs)}
+    dims = {d.name: (d.size, [(leaf, axis) for leaf, axis, _ in d.places]) for d in dynamic_dims(inputs, specs)}
     assert dims == {"b": (2, [(0, 0), (1, 0)]), "h": (8, [(0, 2)])}
     axes = shapes.to_axes(specs, inputs.graph_leaves("trace"), ["x", "y"])
     assert axes == {"x": {0: "b", 2: "h"}, "y": {0: "b"}}
@@ -45,7 +46,7 @@ def test_every_form_says_the_same(given: Any) -> None:
 def test_bounds_and_derived_dims() -> None:
     base = Dim("s", min=2, max=20)
     inputs = Inputs(two, (X, Y))
-    (dim,) = shapes.dynamic_dims(inputs, shapes.read(inputs, ({2: 2 * base}, None)))
+    (dim,) = dynamic_dims(inputs, shapes.read(inputs, ({2: 2 * base}, None)))
     assert (dim.name, dim.size, dim.minimum, dim.maximum) == ("s", 4, 2, 20)
     assert dim.places[0][2](5) == 10
     assert dim.allows(20) and not dim.allows(21) and not dim.allows(1)
@@ -54,7 +55,7 @@ def test_bounds_and_derived_dims() -> None:
 def test_hints_are_unnamed_and_static_ones_stay() -> None:
     inputs = Inputs(two, (X, Y))
     specs = shapes.read(inputs, ({0: Dim.DYNAMIC, 2: Dim.AUTO, 3: Dim.STATIC}, {0: Dim.DYNAMIC}))
-    dims = shapes.dynamic_dims(inputs, specs)
+    dims = dynamic_dims(inputs, specs)
     assert [(d.name, d.named, len(d.places)) for d in dims] == [("x_dim0", False, 2), ("x_dim2", False, 1)]
 
 
@@ -80,7 +81,7 @@ def test_nested_arguments_are_named_and_found() -> None:
     inputs = nested()
     assert [leaf.name for leaf in inputs.graph_leaves("dynamo")] == ["x", "pair_0", "pair_1", "named_k"]
     specs = shapes.read(inputs, {"x": {0: "b"}, "pair": [{0: "b"}, {0: "b"}], "named": {"k": {0: "b"}}, "mask": None})
-    (dim,) = shapes.dynamic_dims(inputs, specs)
+    (dim,) = dynamic_dims(inputs, specs)
     assert len(dim.places) == 4
     tree = shapes.to_shapes(inputs, specs)
     assert tree == {"x": {0: "b"}, "pair": [{0: "b"}, {0: "b"}], "mask": None, "named": {"k": {0: "b"}}}
@@ -120,7 +121,7 @@ def test_variadic_forward() -> None:
 def test_what_cannot_be_is_said(given: Any, says: str) -> None:
     inputs = Inputs(Right(), (X,))
     with pytest.raises(InputError, match=says):
-        shapes.dynamic_dims(inputs, shapes.read(inputs, given))
+        dynamic_dims(inputs, shapes.read(inputs, given))
 
 
 def test_both_conventions_at_once_are_refused() -> None:
