@@ -15,6 +15,13 @@ test: lint types
 test-all: lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
+# Long runs, whose tables are committed under benchmarks/results.
+bench: $(READY)
+	for table in benchmarks/[a-z]*.py; do grep -q '__main__' $$table && $(BIN)/python $$table || exit 1; done
+
+coverage: $(READY)
+	$(BIN)/python -m benchmarks.coverage
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
