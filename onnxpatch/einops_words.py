@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
 
 from onnxpatch import scope
+from onnxpatch.emit import numbers
 
 
 def where(module: torch.nn.Module | None = None) -> str:
@@ -30,13 +30,6 @@ def _caller() -> torch.nn.Module | None:
             return owner
         frame = frame.f_back
     return None
-
-
-def numbers(sizes: Sequence[Any]) -> list[Any]:
-    """Sizes of a trace as the numbers they are in the example; anything else as it comes."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
-        return [int(size) if isinstance(size, torch.Tensor) else size for size in sizes]
 
 
 def refuse(

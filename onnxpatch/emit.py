@@ -7,6 +7,7 @@ is in torch, and which nodes it is in ONNX.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -57,21 +58,32 @@ class Writer(Protocol):
 
 @dataclass(frozen=True)
 class Recipe:
-    """torch: the operation on tensors. write: the same as nodes, given a writer and the inputs as graph values."""
+    """torch: the operation on a tensor and sizes. write: the same as nodes, given a writer, the tensor and the sizes
+    as graph values."""
 
     torch: Callable[..., torch.Tensor]
     write: Callable[..., Value]
 
 
-def run(recipe: Recipe, *tensors: torch.Tensor) -> torch.Tensor:
-    """The recipe's nodes where they can be written, its torch code everywhere else."""
+def run(recipe: Recipe, x: torch.Tensor, *sizes: torch.Tensor) -> torch.Tensor:
+    """The recipe's nodes where they can be written, its torch code everywhere else.
+
+    x: a tensor of any dtype (nodes are written for real ones); sizes: 0-d integer tensors, as a trace has for sizes.
+    """
     how = exporting() if torch.onnx.is_in_onnx_export() else None
-    if any(tensor.is_complex() for tensor in tensors) or how is None:
-        return recipe.torch(*tensors)
+    if x.is_complex() or how is None:
+        return recipe.torch(x, *sizes)
     if how == "trace":
-        return _Recorded.apply(recipe, *tensors)
+        return _Recorded.apply(recipe, tuple(numbers(sizes)), x, *sizes)
     # torch < 2.8 has no way to write a node under dynamo
-    return recipe.write(_Dynamo(), *tensors) if hasattr(torch.onnx, "ops") else recipe.torch(*tensors)
+    return recipe.write(_Dynamo(), x, *sizes) if hasattr(torch.onnx, "ops") else recipe.torch(x, *sizes)
+
+
+def numbers(sizes: Sequence[Any]) -> list[Any]:
+    """Sizes of a trace as the numbers they are in the example; anything else as it comes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
+        return [int(size) if isinstance(size, torch.Tensor) else size for size in sizes]
 
 
 class _Dynamo:
@@ -172,9 +184,10 @@ class _Recorded(torch.autograd.Function):
     """Traced as one node, which the exporter asks for its ONNX form."""
 
     @staticmethod
-    def forward(ctx: Any, recipe: Recipe, *tensors: torch.Tensor) -> torch.Tensor:
-        return recipe.torch(*tensors)
+    def forward(ctx: Any, recipe: Recipe, example: Sequence[int], x: torch.Tensor, *sizes: Any) -> torch.Tensor:
+        # Traced sizes, used in here, would be looked for among the values of the enclosing graph and not be found.
+        return recipe.torch(x, *example)
 
     @staticmethod
-    def symbolic(graph: Any, recipe: Recipe, *values: Value) -> Value:
-        return recipe.write(_Trace(graph), *values)
+    def symbolic(graph: Any, recipe: Recipe, example: Sequence[int], x: Value, *sizes: Value) -> Value:
+        return recipe.write(_Trace(graph), x, *sizes)

@@ -10,8 +10,8 @@ import torch
 
 from onnxpatch.arrange import arrange
 from onnxpatch.axes import AxisPlan, Group
-from onnxpatch.einops_words import numbers, refuse
-from onnxpatch.emit import Recipe, Value, Writer, run
+from onnxpatch.einops_words import refuse
+from onnxpatch.emit import Recipe, Value, Writer, numbers, run
 from onnxpatch.layout import Layout
 from onnxpatch.rearrange import merge, permute, separate, split, start, together
 

@@ -1,0 +1,134 @@
+"""einops.rearrange, reduce and repeat called inside a forward: the plan of the pattern, in the leanest nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch import rearrange as rearranging
+from onnxpatch import reduce as reducing
+from onnxpatch import repeat as repeating
+from onnxpatch.axes import AxisPlan, Operation, UnplannedError, plan_axes
+from onnxpatch.einops_words import refuse, where
+from onnxpatch.emit import numbers
+
+_WHY = "einops in forward: a node for every size it touches (Shape, Gather, Concat), and slow transposes"
+_LINK = "https://github.com/pytorch/pytorch/issues/137629"
+
+
+def planned(
+    tensor: Any, pattern: str, operation: Operation, reduction: str, lengths: Mapping[str, Any]
+) -> tuple[torch.Tensor, AxisPlan, tuple[Any, ...]] | None:
+    """(tensor, plan, lengths) of a call of einops during export, or None where einops itself is to be called."""
+    if isinstance(tensor, list) and tensor and all(isinstance(part, torch.Tensor) for part in tensor):
+        tensor = torch.stack(tensor)
+    if exporting() is None or not isinstance(tensor, torch.Tensor) or not isinstance(pattern, str):
+        return None
+    given = tuple(lengths.values())
+    if not all(_is_size(length) for length in given):
+        return None
+    try:
+        plan = plan_axes(pattern, operation, tuple(lengths), tensor.dim())
+    except UnplannedError:
+        return None
+    if plan.refuses(numbers(tensor.shape), numbers(given)):
+        refuse(tensor.shape, pattern, lengths, reduction)
+    return tensor, plan, given
+
+
+def _is_size(length: Any) -> bool:
+    if isinstance(length, torch.Tensor):  # a size in a trace
+        return length.dim() == 0 and not length.dtype.is_floating_point and length.dtype != torch.bool
+    return isinstance(length, int | torch.SymInt) and not isinstance(length, bool)
+
+
+def explained(call: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """einops' own answer; a refusal gets the path of the module."""
+    from einops import EinopsError
+
+    try:
+        return call()
+    except EinopsError as error:
+        raise EinopsError(f"{error}\n In {where()}.") from None
+
+
+class _Windows(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        from einops import rearrange
+
+        windows = rearrange(x, "b c (x w) (y v) -> (b x y) (w v) c", w=4, v=4).softmax(dim=1)
+        return rearrange(windows, "(b x y) (w v) c -> b c (x w) (y v)", x=x.shape[2] // 4, y=x.shape[3] // 4, w=4, v=4)
+
+
+class _Pooled(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        from einops import reduce
+
+        return reduce(x, "b c (h 2) (w 2) -> b c h w", "max")
+
+
+class _Upsampled(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        from einops import repeat
+
+        return repeat(x, "b c h w -> b c (h 2) (w 2)")
+
+
+def _images() -> list[tuple[torch.Tensor]]:
+    return [(torch.randn(size),) for size in ((2, 3, 8, 12), (3, 3, 16, 4), (1, 3, 4, 20), (0, 3, 8, 8))]
+
+
+_DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
+
+
+@patch(
+    "einops.rearrange",
+    name="einops-rearrange-function",
+    why=_WHY,
+    link=_LINK,
+    requires=("einops>=0.7",),
+    exporters=("dynamo", "trace"),
+    proof=Proof(_Windows, _images, _DYNAMIC, leaner=("dynamo", "trace")),
+)
+def rearrange(original: Any, tensor: Any, pattern: str, **lengths: Any) -> torch.Tensor:
+    found = planned(tensor, pattern, "rearrange", "rearrange", lengths)
+    if found is None:
+        return explained(lambda: original(tensor, pattern, **lengths))
+    return rearranging.rearrange(*found)
+
+
+@patch(
+    "einops.reduce",
+    name="einops-reduce-function",
+    why=_WHY,
+    link=_LINK,
+    requires=("einops>=0.7",),
+    exporters=("dynamo", "trace"),
+    proof=Proof(_Pooled, _images, _DYNAMIC, leaner=("dynamo", "trace")),
+)
+def reduce(original: Any, tensor: Any, pattern: str, reduction: Any, **lengths: Any) -> torch.Tensor:
+    known = isinstance(reduction, str) and reduction in reducing.REDUCTIONS
+    found = planned(tensor, pattern, "reduce", reduction, lengths) if known else None
+    if found is None or (reduction == "mean" and not found[0].is_floating_point()):
+        return explained(lambda: original(tensor, pattern, reduction, **lengths))
+    tensor, plan, given = found
+    return reducing.reduce(tensor, plan, reduction, given)
+
+
+@patch(
+    "einops.repeat",
+    name="einops-repeat-function",
+    why=_WHY,
+    link=_LINK,
+    requires=("einops>=0.7",),
+    exporters=("dynamo", "trace"),
+    proof=Proof(_Upsampled, _images, _DYNAMIC, leaner=("dynamo", "trace")),
+)
+def repeat(original: Any, tensor: Any, pattern: str, **lengths: Any) -> torch.Tensor:
+    found = planned(tensor, pattern, "repeat", "repeat", lengths)
+    if found is None:
+        return explained(lambda: original(tensor, pattern, **lengths))
+    return repeating.repeat(*found)
