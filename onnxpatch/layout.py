@@ -119,13 +119,22 @@ class Layout:
         copied = [place < len(old) and size == old[place] for place, size in enumerate(new)]
         template = [0 if size.factors else size.number for size in new]
         places = [place for place, size in enumerate(new) if size.factors and not copied[place]]
+        inferred = next((place for place in places if len(places) > 1 and _leads(old, new[place])), None)
+        if inferred is not None:
+            template[inferred] = -1
+            places.remove(inferred)
         places.sort(key=lambda place: new[place].factors)  # neighbouring dimensions are read in one go
         values = self.sizes.vector([new[place] for place in places])
-        ints = self.writer.ints
-        # A Concat with one unknown entry would become a -1 in onnxruntime, which an empty batch does not survive.
-        return self.writer.node(
-            "ScatterElements", ints(template), ints(places), values, shape=(len(new),), axis=0
-        )  # fmt: skip
+        return scattered(self.writer, template, places, values)
+
+
+def scattered(writer: Writer, template: Sequence[int], places: Sequence[int], values: Value) -> Value:
+    """A vector of sizes: `values` at these places, the template's numbers elsewhere.
+
+    Not a Concat: one with a single unknown entry becomes a -1 in onnxruntime, which an empty batch does not survive.
+    """
+    constants = writer.ints(template), writer.ints(places)
+    return writer.node("ScatterElements", *constants, values, shape=(len(template),), axis=0)
 
 
 def constant_target(old: Sequence[Size], new: Sequence[Size]) -> list[int] | None:

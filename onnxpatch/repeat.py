@@ -10,7 +10,7 @@ import torch
 from onnxpatch.arrange import arrange
 from onnxpatch.axes import AxisPlan, Group
 from onnxpatch.emit import Recipe, Value, Writer, run
-from onnxpatch.layout import Layout
+from onnxpatch.layout import Layout, scattered
 from onnxpatch.rearrange import merge, permute, separate, split, start, together
 
 _RESIZABLE = (torch.float16, torch.float32, torch.int32, torch.int8, torch.uint8)
@@ -114,5 +114,4 @@ def _expanded(layout: Layout, dims: list[Group], added: list[int]) -> Value:
     if not open_places:
         return writer.ints(target)
     values = layout.sizes.vector([layout.size(dims[place]) for place in open_places])
-    ints = writer.ints
-    return writer.node("ScatterElements", ints(target), ints(open_places), values, shape=(len(dims),), axis=0)
+    return scattered(writer, target, open_places, values)

@@ -55,22 +55,28 @@ def explained(call: Callable[[], torch.Tensor]) -> torch.Tensor:
         raise EinopsError(f"{error}\n In {where()}.") from None
 
 
-class _Windows(torch.nn.Module):
+class _CallsEinops(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        import einops  # noqa: F401  # loaded before the model is patched, as it is where a model's own module imports it
+
+
+class _Patches(_CallsEinops):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         from einops import rearrange
 
-        windows = rearrange(x, "b c (x w) (y v) -> (b x y) (w v) c", w=4, v=4).softmax(dim=1)
-        return rearrange(windows, "(b x y) (w v) c -> b c (x w) (y v)", x=x.shape[2] // 4, y=x.shape[3] // 4, w=4, v=4)
+        patches = rearrange(x, "b c (h p) (w q) -> b h w (p q c)", p=4, q=4)
+        return rearrange(patches.softmax(dim=-1), "b h w (n d) -> b n (h w) d", n=8)
 
 
-class _Pooled(torch.nn.Module):
+class _Pooled(_CallsEinops):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         from einops import reduce
 
         return reduce(x, "b c (h 2) (w 2) -> b c h w", "max")
 
 
-class _Upsampled(torch.nn.Module):
+class _Upsampled(_CallsEinops):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         from einops import repeat
 
@@ -91,7 +97,7 @@ _DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
     link=_LINK,
     requires=("einops>=0.7",),
     exporters=("dynamo", "trace"),
-    proof=Proof(_Windows, _images, _DYNAMIC, leaner=("dynamo", "trace")),
+    proof=Proof(_Patches, _images, _DYNAMIC, leaner=("dynamo", "trace")),
 )
 def rearrange(original: Any, tensor: Any, pattern: str, **lengths: Any) -> torch.Tensor:
     found = planned(tensor, pattern, "rearrange", "rearrange", lengths)
