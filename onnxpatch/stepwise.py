@@ -109,9 +109,11 @@ class Stepwise:
 
     def onnxpatch_reduced(self, x: torch.Tensor, dims: list[int]) -> torch.Tensor:
         """The input reduced over these dimensions, which it loses; products are taken already."""
-        is_bool = x.dtype == torch.bool and self.onnxpatch_reduction < 3
-        if is_bool:
-            x = x.to(torch.int64)  # ONNX cannot compare bools
+        kind = x.dtype
+        narrow = kind == torch.bool or kind == torch.uint8 or kind == torch.int8 or kind == torch.int16
+        narrow = narrow and self.onnxpatch_reduction < 3
+        if narrow:
+            x = x.to(torch.int64)  # runtimes compare no bools, and no narrow integers either
         if self.onnxpatch_reduction == 1:
             x = x.amin(dims)
         elif self.onnxpatch_reduction == 2:
@@ -120,6 +122,6 @@ class Stepwise:
             x = x.sum(dims)
         elif self.onnxpatch_reduction == 4:
             x = x.mean(dims)
-        if is_bool:
-            x = x.to(torch.bool)
+        if narrow:
+            x = x.to(kind)
         return x
