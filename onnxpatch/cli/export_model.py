@@ -17,6 +17,7 @@ from onnxpatch.cli.options import (
     DynamicOpt,
     ExcludeOpt,
     ExporterOpt,
+    HtmlOpt,
     ImageSizeOpt,
     InputOpt,
     JsonOpt,
@@ -53,6 +54,7 @@ def export(
     runtime: RuntimeOpt = None,
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
+    html: HtmlOpt = None,
     debug: DebugOpt = False,
 ) -> None:
     """Export TARGET with its patches, and prove the file against the unpatched model at sizes never traced.
@@ -69,6 +71,11 @@ def export(
         with show.progress("export") as progress:
             report = _run(loaded.model, file, arguments, check, max_probes, runtime, progress)
         hand_over(report, json, markdown)
+        if html:
+            from onnxpatch.html import write
+
+            with show.progress("page") as progress:
+                write(html, loaded.model, report, file if report.ok else None, arguments, progress)
         raise typer.Exit(RIGHT if report.ok else WRONG)
 
 

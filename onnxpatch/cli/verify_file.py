@@ -14,6 +14,7 @@ from onnxpatch.cli.failure import RIGHT, WRONG, told_in_one_line
 from onnxpatch.cli.options import (
     DebugOpt,
     DynamicOpt,
+    HtmlOpt,
     ImageSizeOpt,
     InputOpt,
     JsonOpt,
@@ -40,6 +41,7 @@ def verify(
     runtime: RuntimeOpt = None,
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
+    html: HtmlOpt = None,
     debug: DebugOpt = False,
 ) -> None:
     """Hold FILE against the model that TARGET makes, at other sizes and on other data. Exit code 1: it is wrong.
@@ -64,4 +66,8 @@ def verify(
                 progress=progress,
             )
         hand_over(report, json, markdown)
+        if html:
+            from onnxpatch.html import write_report
+
+            write_report(html, loaded.model, report, file)
         raise typer.Exit(RIGHT if report.ok else WRONG)

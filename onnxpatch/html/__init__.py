@@ -1,0 +1,61 @@
+"""A report as one self-contained HTML page: nothing is fetched, nothing needs a server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onnxpatch.comparison import Comparison, Progress, alone, compare
+from onnxpatch.errors import InputError
+from onnxpatch.report import Report
+
+
+def page(comparison: Comparison) -> str:
+    """The page as text. Raises InputError where jinja2 is not installed."""
+    try:
+        import jinja2
+    except ImportError:
+        raise InputError("an HTML page needs jinja2: pip install 'onnxpatch[cli]'") from None
+    from onnxpatch.html.content import context
+
+    folder = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=folder, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.get_template("page.html.j2").render(**context(comparison), code_style=_code_style())
+
+
+def write(
+    file: str | os.PathLike[str],
+    model: torch.nn.Module,
+    report: Report,
+    exported: str | os.PathLike[str] | None,
+    arguments: Mapping[str, Any],
+    progress: Progress | None = None,
+) -> None:
+    """Write the page of an export, beside the plain export (made here). arguments: those of `onnxpatch.export`."""
+    _save(file, page(compare(model, report, exported, arguments, progress)))
+
+
+def write_report(
+    file: str | os.PathLike[str], model: torch.nn.Module, report: Report, exported: str | os.PathLike[str]
+) -> None:
+    """Write the page of a file that was verified."""
+    _save(file, page(alone(model, report, exported)))
+
+
+def _save(file: str | os.PathLike[str], text: str) -> None:
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{file} cannot be written ({error.strerror}): choose another place") from None
+
+
+def _code_style() -> str:
+    try:
+        from pygments.formatters import HtmlFormatter
+    except ImportError:
+        return ""
+    return str(HtmlFormatter(cssclass="code", style="friendly").get_style_defs(".code"))

@@ -1,0 +1,224 @@
+"""The HTML page: self-contained, well formed, and it says what was swapped, where sizes froze and how far off it is."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+import onnxpatch
+from onnxpatch import graphs, html
+from onnxpatch.comparison import alone, compare
+from onnxpatch.html.code import coloured, pair, source
+from onnxpatch.html.layers import layered, placed
+
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
+)
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+class Net(torch.nn.Module):
+    """Silently wrong by itself: the position table is kept as it is at its native size."""
+
+    def __init__(self):
+        super().__init__()
+        from einops.layers.torch import Rearrange
+
+        self.conv = torch.nn.Conv2d(3, 8, 8, 8)
+        self.tokens = Rearrange("b c h w -> b (h w) c")
+        self.table = torch.nn.Parameter(torch.randn(1, 8, 4, 4))
+
+    def forward(self, x):
+        f, t = self.conv(x), self.table
+        if f.shape[-2:] != t.shape[-2:]:
+            t = torch.nn.functional.interpolate(t, size=f.shape[-2:], mode="bicubic")
+        return self.tokens(f + t)
+
+
+class Page(HTMLParser):
+    """Counts elements, checks that they close, and gathers what the page would fetch."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: set[str] = set()
+        self.fetched: list[str] = []
+        self.counts: dict[str, int] = {}
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.counts[tag] = self.counts.get(tag, 0) + 1
+        self.ids |= {given["id"]} if "id" in given else set()
+        self.fetched += [given[name] for name in ("src", "srcset", "data") if name in given]
+        self.fetched += [given["href"]] if tag == "link" else []
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.counts[tag] = self.counts.get(tag, 0) + 1
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open.pop() == tag, f"</{tag}> closes something else"
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("page")
+    model, args = Net().eval(), (torch.randn(2, 3, 32, 32),)
+    asked = {"args": args, "dynamic_shapes": ({0: "b", 2: "h", 3: "w"},), "dynamo": False, "max_probes": 8}
+    report = onnxpatch.export(model, f=folder / "net.onnx", **asked)
+    made = compare(model, report, folder / "net.onnx", {k: v for k, v in asked.items() if k != "max_probes"})
+    text = html.page(made)
+    (folder / "page.html").write_text(text, encoding="utf-8")
+    return folder, made, text
+
+
+def test_the_page_is_well_formed_and_fetches_nothing(exported):
+    page = Page(exported[2])
+    assert page.open == []
+    assert page.fetched == []
+    assert "@import" not in exported[2] and "url(" not in exported[2]
+    assert {
+        "verdict",
+        "parity",
+        "dimensions",
+        "tree",
+        "patches",
+        "operators",
+        "graphs",
+        "probes",
+        "versions",
+    } <= page.ids
+    assert page.counts.get("script", 0) == 0
+
+
+def test_it_shows_the_plain_export_wrong_and_the_patched_one_right(exported):
+    _, made, text = exported
+    plain, patched = made.sides
+    assert not plain.ok and patched.ok
+    assert 'class="chip bad">wrong' in text
+    assert '<span class="chip bad">frozen</span>' in text
+    assert text.count('class="plain cross"') >= 1  # sizes at which the plain graph does not even run
+    assert text.count('class="patched"') >= 4
+
+
+def test_it_names_what_was_swapped_and_why(exported):
+    _, made, text = exported
+    assert [swap.path for swap in made.plan.swaps] == ["tokens"]
+    assert made.plan.swaps[0].patch.name in text
+    rows = text[text.index('id="tree"') : text.index('id="patches"')]
+    assert '<tr class="swapped"><td style="padding-left: 18px">tokens</td>' in rows
+
+
+def test_the_graph_of_the_swapped_module_is_drawn_on_both_sides(exported):
+    _, made, text = exported
+    drawn = text[text.index('id="graphs"') :]
+    assert "<code>tokens</code> (swapped)" in drawn
+    assert drawn.count('<svg class="graph"') >= 2
+    for side in made.sides:
+        assert graphs.by_module(side.proto)["tokens"], side.title
+
+
+def test_a_refused_export_still_has_a_page(tmp_path):
+    class Refused(torch.nn.Module):
+        def forward(self, x):
+            return torch.searchsorted(x, x) if x.sum() > 0 else x.nonzero()
+
+    model, args = Refused().eval(), (torch.ones(3),)
+    report = onnxpatch.Report("", "Refused", "dynamo", 18)
+    made = compare(model, report, None, {"args": args, "dynamo": True})
+    assert made.sides[0].error
+    text = html.page(made)
+    assert Page(text).open == []
+    assert "refused" in text
+
+
+def test_a_verified_file_has_a_page_of_its_own(exported):
+    folder, made, _ = exported
+    text = html.page(alone(made.model, made.result.report, folder / "net.onnx"))
+    assert Page(text).open == []
+    assert "plain torch.onnx.export" not in text
+
+
+def test_names_are_escaped():
+    class Odd(torch.nn.Module):
+        def forward(self, x):
+            return x
+
+    Odd.__name__ = "<script>alert(1)</script>"
+    text = html.page(alone(Odd(), onnxpatch.Report("<b>", "x"), "<i>.onnx"))
+    assert "<script>" not in text and "<b>" not in text and "<i>" not in text
+
+
+def test_layers_go_down_and_boxes_do_not_overlap():
+    nodes = list("abcdefg")
+    edges = [("a", "c"), ("b", "c"), ("c", "d"), ("a", "e"), ("e", "f"), ("d", "f"), ("g", "f")]
+    layers = layered(nodes, edges)
+    depth = {node: i for i, layer in enumerate(layers) for node in layer}
+    assert sorted(depth) == nodes
+    assert all(depth[a] < depth[b] for a, b in edges)
+    assert depth["g"] == depth["f"] - 1
+    left = placed(layers, dict.fromkeys(nodes, 10.0), 4.0)
+    for layer in layers:
+        places = sorted(left[node] for node in layer)
+        assert all(b - a >= 14 for a, b in itertools.pairwise(places))
+    assert layered([], []) == []
+
+
+def test_modules_are_read_off_both_exporters():
+    from tests import exporting
+
+    model = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()), torch.nn.Linear(3, 2))
+    for exporter in ("trace", "dynamo"):
+        proto = __import__("onnx").load_from_string(exporting.export(model, (torch.ones(1, 3),), exporter))
+        assert set(graphs.by_module(proto)) == {"0.0", "0.1", "1"}, exporter
+
+
+def test_code_of_patches():
+    patch = next(one for one in onnxpatch.REGISTRY if one.kind == "function")
+    shown = pair(patch)
+    assert 'class="k">def' in shown.after
+    assert not source(patch.stand_in).startswith("@")
+    assert "compiled code" in source(torch.relu)
+    assert "&lt;" in coloured("a < b")
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="needs a browser: apt-get install chromium")
+def test_chromium_shows_the_page_as_it_is_meant(exported, tmp_path):
+    """The drawings have a size, nothing hangs over the page's edge, and the console is silent."""
+    folder = exported[0]
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    probe = """<script>
+      const told = {};
+      told.wide = document.documentElement.scrollWidth > document.documentElement.clientWidth;
+      told.graphs = [...document.querySelectorAll('svg.graph')].filter(s => s.closest('details').open)
+        .every(s => s.getBoundingClientRect().height > 30);
+      told.texts = [...document.querySelectorAll('svg.graph g')].every(g => {
+        const box = g.querySelector('rect').getBBox();
+        return [...g.querySelectorAll('text')].every(t => t.getBBox().width <= box.width + 1);
+      });
+      told.plot = document.querySelectorAll('svg.plot circle').length > 4;
+      document.title = JSON.stringify(told);
+    </script>"""
+    (tmp_path / "probe.html").write_text(page.replace("</body>", probe + "</body>"), encoding="utf-8")
+    common = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+              "--window-size=1280,1600"]  # fmt: skip
+    shown = subprocess.run(
+        [*common, "--virtual-time-budget=2000", "--dump-dom", (tmp_path / "probe.html").as_uri()],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    title = shown.stdout.split("<title>")[1].split("</title>")[0]
+    assert title == '{"wide":false,"graphs":true,"texts":true,"plot":true}'
+    subprocess.run(
+        [*common, f"--screenshot={tmp_path / 'page.png'}", (folder / "page.html").as_uri()],
+        capture_output=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert (tmp_path / "page.png").stat().st_size > 20_000
