@@ -86,6 +86,16 @@ class nothing_found(nn.Module):
         return x / x.max()
 
 
+@right(up(2, 4), up(5, 4))
+class never_returns_the_second(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wanted = False
+
+    def forward(self, x):
+        return {"kept": x * 2, "extra": x if self.wanted else None, "name": "fixed"}
+
+
 # ---- if
 
 

@@ -85,7 +85,7 @@ class Template:
         first = next((v for v in values if v is not None and v is not ABSENT), None)
         if isinstance(first, torch.Tensor) or any(isinstance(v, torch.Tensor) for v in values):
             return self._slot(values, where)
-        if all(_same(value, values[0]) for value in values):
+        if not _holds_tensor(first) and all(_same(value, values[0]) for value in values):
             return values[0]
         if isinstance(first, _NUMBERS):
             return self._slot(values, where)
@@ -160,6 +160,10 @@ def assembled(structure: Any, filled: dict[int, Any]) -> Any:
     if isinstance(like, dict):
         return type(like)(parts)
     return type(like)(*parts.values()) if hasattr(like, "_fields") else type(like)(parts.values())
+
+
+def _holds_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or any(_holds_tensor(part) for part in _parts(value).values())
 
 
 def _same(a: Any, b: Any) -> bool:
