@@ -11,7 +11,7 @@ from torch.export import Dim
 
 from onnxpatch.calls import Recorded, Unit, Value, form_key, output_leaves
 from onnxpatch.inputs import Inputs
-from onnxpatch.probes import Probe
+from onnxpatch.probe import Probe
 from onnxpatch.shapes import LeafSpec
 
 

@@ -14,7 +14,7 @@ import torch
 
 from onnxpatch._torch import pytree
 from onnxpatch.inputs import Inputs
-from onnxpatch.probes import Probe
+from onnxpatch.probe import Probe
 from onnxpatch.reference import Eager
 from onnxpatch.walk import modules
 

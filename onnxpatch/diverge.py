@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from onnxpatch.parity import as_array, compare
-from onnxpatch.probes import Probe
+from onnxpatch.probe import Probe
 from onnxpatch.runtime import Graph
 from onnxpatch.trial import Place, Trial
 

@@ -11,9 +11,10 @@ import torch
 from onnxpatch import shapes
 from onnxpatch.descent import Progress, Search
 from onnxpatch.diagnosis import Diagnosis
+from onnxpatch.dims import dynamic_dims
 from onnxpatch.errors import InputError, UnknownExporterError
 from onnxpatch.inputs import Inputs
-from onnxpatch.probes import Limits
+from onnxpatch.probe import Limits
 from onnxpatch.registry import REGISTRY, Registry
 from onnxpatch.settings import EXPORTERS, Exporter
 from onnxpatch.torch_export import example_of
@@ -65,7 +66,7 @@ def doctor(
     args, kwargs, _ = example_of(model, args, kwargs, {})
     inputs = Inputs(model, args, kwargs)
     specs = shapes.read(inputs, dynamic_shapes, dynamic_axes, input_names, chosen)
-    dims = shapes.dynamic_dims(inputs, specs)
+    dims = dynamic_dims(inputs, specs)
     found = ask_eager(model, inputs, dims, limits=Limits(probes=max_probes), data=data)
     root = Subject(model, inputs, specs, found.probes, input_names)
     diagnosis = Diagnosis(type(model).__name__, chosen, opset_version, versions=versions())

@@ -16,7 +16,7 @@ from onnxpatch.calls import Unit
 from onnxpatch.constructs import Construct, at_line, code_at, in_function
 from onnxpatch.diverge import first_divergence
 from onnxpatch.frozen import frozen_nodes
-from onnxpatch.probes import Probe
+from onnxpatch.probe import Probe
 from onnxpatch.trial import Place, Subject, Trial
 
 

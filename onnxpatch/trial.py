@@ -23,7 +23,7 @@ from onnxpatch._torch_onnx import dynamo_export, quiet_exporters, watched_sizes
 from onnxpatch.check import check_graph, excuse_unsteady
 from onnxpatch.errors import InputError
 from onnxpatch.inputs import Inputs
-from onnxpatch.probes import Probe
+from onnxpatch.probe import Probe
 from onnxpatch.reference import Eager, Flatten
 from onnxpatch.report import Checked
 from onnxpatch.runtime import Graph, RunError

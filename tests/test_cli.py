@@ -29,6 +29,13 @@ MODELS = """
         def forward(self, x):
             return x * 2 if x.shape[1] == 3 else x * 3
 
+    class Nested(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.before, self.inner = torch.nn.ReLU(), Frozen()
+        def forward(self, x):
+            return self.inner(self.before(x))
+
     class Ready(torch.onnx.ExportableModule if hasattr(torch.onnx, "ExportableModule") else torch.nn.Module):
         def forward(self, x):
             return x + 1
@@ -71,7 +78,7 @@ def run(*args: str):
 
 def test_export_then_verify_in_another_call(place):
     given = ["models.py:Scale", "--input", "x=float32[B,4]"]
-    done = run("export", *given, "-o", "scale.onnx")
+    done = run("export", *given, "scale.onnx")
     assert done.exit_code == 0, done.output
     assert "right" in done.output.splitlines()[0]
     again = run("verify", "scale.onnx", *given, "--json")
@@ -82,7 +89,7 @@ def test_export_then_verify_in_another_call(place):
 
 
 def test_a_wrong_export_ends_with_1_and_leaves_no_file(place):
-    done = run("export", "models.py:Frozen", "--input", "x=float32[2,S=3]", "-o", "frozen.onnx", "--exporter", "trace")
+    done = run("export", "models.py:Frozen", "--input", "x=float32[2,S=3]", "frozen.onnx", "--exporter", "trace")
     assert done.exit_code == 1, done.output
     assert "WRONG" in done.output
     assert not (place / "frozen.onnx").exists()
@@ -98,7 +105,7 @@ def test_a_wrong_file_is_found_by_verify(place):
 
 @pytest.mark.parametrize("name", ["Ready", "Dummy", "with_args"])
 def test_models_that_bring_their_example_need_no_input(place, name):
-    done = run("export", f"models.py:{name}", "-o", "brought.onnx", "--json")
+    done = run("export", f"models.py:{name}", "brought.onnx", "--json")
     assert done.exit_code == 0, done.output
     if name == "Ready":
         assert json.loads(done.stdout)["dimensions"] == {"batch": 2}
@@ -107,7 +114,7 @@ def test_models_that_bring_their_example_need_no_input(place, name):
 def test_inputs_from_files(place):
     np.savez(place / "in.npz", x=np.ones((2, 4), "float32"), other=np.zeros(4, "float32"))
     by_key = run("export", "models.py:Scale", "-i", "x=in.npz", "-i", "bias=in.npz:other", "--dynamic", "x=[B,_]",
-                 "--json", "-o", "m.onnx")  # fmt: skip
+                 "--json", "m.onnx")  # fmt: skip
     assert by_key.exit_code == 0, by_key.output
     assert json.loads(by_key.stdout)["dimensions"] == {"B": 2}
 
@@ -116,7 +123,7 @@ def test_inputs_from_safetensors(place):
     from safetensors.torch import save_file
 
     save_file({"x": torch.ones(3, 4)}, place / "in.safetensors")
-    done = run("export", "models.py:Scale", "-i", "in.safetensors", "--json", "-o", "m.onnx")
+    done = run("export", "models.py:Scale", "-i", "in.safetensors", "--json", "m.onnx")
     assert done.exit_code == 0, done.output
 
 
@@ -144,7 +151,7 @@ BAD = [
     (["export", "models.py:Scale", "-i", "x=absent.npz"], "no such file"),
     (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--dynamic", "z=[B,_]"], "the call gives no 'z'"),
     (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--dynamic", "x=[B]"], "name 1 axes"),
-    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "-o", "no/such/folder/m.onnx"], "does not exist"),
+    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "no/such/folder/m.onnx"], "does not exist"),
     (["verify", "absent.onnx", "models.py:Scale", "-i", "x=float32[2,4]"], "no such file"),
     (["verify", "models.py", "models.py:Scale", "-i", "x=float32[2,4]"], "no readable ONNX model"),
     (["ops", "no_such_operator"], "torch has no operator like"),
@@ -168,7 +175,7 @@ def test_debug_shows_the_traceback(place):
 
 
 def test_a_file_whose_inputs_do_not_fit(place):
-    run("export", "models.py:Scale", "-i", "x=float32[2,4]", "-i", "bias=float32[4]", "-o", "two.onnx")
+    run("export", "models.py:Scale", "-i", "x=float32[2,4]", "-i", "bias=float32[4]", "two.onnx")
     done = run("verify", "two.onnx", "models.py:Scale", "-i", "x=float32[2,4]")
     assert done.exit_code == 2, done.output
     assert "takes 2 inputs" in done.stderr
@@ -178,6 +185,19 @@ def test_a_corrupt_file(place):
     (place / "cut.onnx").write_bytes(b"\x08\x07\x12\x04torch" * 9)
     done = run("verify", "cut.onnx", "models.py:Scale", "-i", "x=float32[2,4]")
     assert done.exit_code == 2, done.output
+
+
+def test_doctor_names_the_part_at_fault(place):
+    done = run("doctor", "models.py:Nested", "--input", "x=float32[2,S=3]", "--exporter", "trace", "--json")
+    assert done.exit_code == 1, done.output
+    told = json.loads(done.stdout)
+    assert not told["ok"] and told["status"] == "silent"
+    assert told["culprits"][0]["path"] == "inner"
+
+
+def test_doctor_has_nothing_to_say_of_a_right_model(place):
+    done = run("doctor", "models.py:Scale", "--input", "x=float32[B,4]", "--exporter", "trace")
+    assert done.exit_code == 0, done.output
 
 
 def test_list_describes_every_patch():

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from onnxpatch.cli import export_model, list_patches, operator_table, plan_model, verify_file
+from onnxpatch.cli import diagnose, export_model, list_patches, operator_table, plan_model, verify_file
 
 app = typer.Typer(
     help="Export PyTorch models to ONNX right, and prove it.\n\n"
@@ -19,6 +19,7 @@ app.command("list")(list_patches.list_patches)
 app.command("plan")(plan_model.plan)
 app.command("export")(export_model.export)
 app.command("verify")(verify_file.verify)
+app.command("doctor")(diagnose.doctor)
 app.command("ops")(operator_table.ops)
 
 

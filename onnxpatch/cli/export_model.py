@@ -39,7 +39,7 @@ from onnxpatch.settings import EXPORTERS
 
 def export(
     target: TargetArg,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; model.onnx unless named.")] = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The file to write.")] = Path("model.onnx"),
     inputs: InputOpt = [],  # noqa: B006  typer's way of saying: may be given several times
     dynamic: DynamicOpt = [],  # noqa: B006
     exporter: ExporterOpt = None,
@@ -67,7 +67,6 @@ def export(
         loaded = load(target)
         call = example(loaded, inputs, dynamic, pixels)
         arguments = {**vars(call), **which(exporter), "opset_version": opset, "tolerance": tolerance, **options}
-        file = output or Path("model.onnx")
         with show.progress("export") as progress:
             report = _run(loaded.model, file, arguments, check, max_probes, runtime, progress)
         hand_over(report, json, markdown)
