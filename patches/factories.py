@@ -30,7 +30,7 @@ class _Positions(torch.nn.Module):
 )
 def linspace(original: Any, start: Any, end: Any, steps: Any, **kwargs: Any) -> torch.Tensor:
     """With dynamic steps: from both ends towards the middle, as torch does, so that each end is met exactly."""
-    if type(steps) is int or exporting() == "trace":
+    if isinstance(steps, int) or exporting() == "trace":
         return original(start, end, steps, **kwargs)
     made = {key: value for key, value in kwargs.items() if key in ("dtype", "device") and value is not None}
     dtype = made.get("dtype", torch.get_default_dtype())

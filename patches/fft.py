@@ -33,7 +33,7 @@ def count(size: Any, like: torch.Tensor) -> torch.Tensor:
 
 def matrices(rows: Any, columns: Any, points: Any, like: torch.Tensor) -> Matrices:
     """cos and sin of 2 pi j k / points, for j < rows and k < columns."""
-    if all(type(size) is int for size in (rows, columns, points)):
+    if all(isinstance(size, int) for size in (rows, columns, points)):
         found = _table(rows, columns, points)
         return tuple(torch.from_numpy(part).to(like) for part in found)  # type: ignore[return-value]
     total = count(points, like)
@@ -79,7 +79,7 @@ def _fit(x: torch.Tensor, size: Any, dim: int) -> torch.Tensor:
 
 
 def _static(size: Any) -> bool:
-    return type(size) is int
+    return isinstance(size, int)
 
 
 def _padded(x: torch.Tensor, size: Any, dim: int) -> torch.Tensor:

@@ -13,7 +13,7 @@ from onnxpatch.errors import RefusedError
 def rows_of(a: torch.Tensor, name: str) -> int:
     """The number of rows, which must be known at export and at most 3."""
     for n in (1, 2, 3):  # compared, not converted: a dynamic size stays dynamic and is refused
-        if type(a.shape[-1]) is int and a.shape[-1] == n:
+        if isinstance(a.shape[-1], int) and a.shape[-1] == n:
             return n
     if isinstance(a.shape[-1], torch.Tensor):  # the TorchScript exporter hands out sizes as tensors
         found = a.detach().numpy().shape[-1]

@@ -18,7 +18,7 @@ Pair = tuple[int, int]
 
 def is_static(*sizes: Any) -> bool:
     """Whether all sizes are plain numbers, so that a Python branch on them is right for good."""
-    return all(type(size) is int for size in sizes)
+    return all(isinstance(size, int) for size in sizes)
 
 
 def windows_over(size: int, window: int) -> int:
