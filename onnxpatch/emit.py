@@ -190,4 +190,5 @@ class _Recorded(torch.autograd.Function):
 
     @staticmethod
     def symbolic(graph: Any, recipe: Recipe, example: Sequence[int], x: Value, *sizes: Value) -> Value:
-        return recipe.write(_Trace(graph), x, *sizes)
+        made = recipe.write(_Trace(graph), x, *sizes)
+        return graph.op("Identity", x) if made is x else made  # the exporter loses a node that gives back its input

@@ -29,7 +29,10 @@ def repeat(x: torch.Tensor, plan: AxisPlan, given: Sequence[Any] = ()) -> torch.
         x = permute(split(x, plan, sizes), [plan.split.index(axis) for axis in kept])
         for place, axis in enumerate(plan.order):
             x = x.unsqueeze(place) if axis in plan.added else x
-        return merge(x.expand([sizes[axis] if axis in plan.added else -1 for axis in plan.order]), plan, sizes)
+        # torch's own peephole pass stops with an error at an expand that changes nothing.
+        if any(not isinstance(sizes[axis], int) or sizes[axis] != 1 for axis in plan.added):
+            x = x.expand([sizes[axis] if axis in plan.added else -1 for axis in plan.order])
+        return merge(x, plan, sizes)
 
     def in_onnx(writer: Writer, x: Value, *values: Value) -> Value:
         layout = start(writer, x, plan, together(lengths, values))

@@ -1,0 +1,118 @@
+"""einops functions called in a forward: through both exporters at other sizes, dynamic lengths, refusals."""
+
+from __future__ import annotations
+
+import re
+
+import einops
+import pytest
+import torch
+from einops import rearrange, reduce, repeat
+
+import onnxpatch
+from tests import exporting
+
+IMAGES = ((2, 3, 8, 12), (3, 3, 16, 4), (1, 3, 4, 20))
+AXES = {0: "batch", 2: "height", 3: "width"}
+
+
+class Calls(torch.nn.Module):
+    """One einops call; `lengths` maps axes to numbers, or to functions of the input."""
+
+    def __init__(self, function, pattern, *more, **lengths) -> None:
+        super().__init__()
+        self.function, self.pattern, self.more, self.lengths = function, pattern, more, lengths
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        lengths = {axis: length(x) if callable(length) else length for axis, length in self.lengths.items()}
+        return getattr(einops, self.function)(x, self.pattern, *self.more, **lengths)
+
+
+CALLS = [
+    Calls("rearrange", "b c (h p) (w q) -> b (h w) (p q c)", p=4, q=4),
+    Calls("rearrange", "b c (h p) w -> b h (p w) c", h=lambda x: x.shape[2] // 2),
+    Calls("rearrange", "b c (h p) (w q) -> (p q b) c h w", h=lambda x: x.shape[2] // 4, w=lambda x: x.shape[3] // 2),
+    Calls("rearrange", "b c ... -> (b ...) 1 c"),
+    Calls("reduce", "b c (h 2) (w 2) -> b (h w) c", "mean"),
+    Calls("reduce", "b c (2 h) w -> h b", "prod"),
+    Calls("reduce", "b c h w -> b c 1 1", torch.amax),
+    Calls("repeat", "b c h w -> b c (h 2) (w 2)"),
+    Calls("repeat", "b c h w -> (n b) c h w", n=lambda x: x.shape[3] // 2),
+    Calls("repeat", "b c h w -> b n c (h r) (2 w)", n=lambda x: x.shape[2], r=3),
+    Calls("repeat", "b c h w -> b (k c) h 3 w", k=2),
+]
+
+
+def names(call: object) -> str:
+    return f"{call.function} {call.pattern}" if isinstance(call, Calls) else str(call)
+
+
+@pytest.mark.parametrize("exporter", ["trace", "dynamo"])
+@pytest.mark.parametrize("model", CALLS, ids=names)
+def test_calls(model, exporter):
+    xs = [torch.rand(size) + 0.5 for size in IMAGES]
+    wanted = [model(x) for x in xs]
+    with onnxpatch.patched(model, exporter=exporter):
+        for x, want in zip(xs, wanted, strict=True):
+            assert torch.equal(model(x), want)
+        file = exporting.export(model, (xs[0],), exporter, (AXES,))
+    for x, want in zip(xs, wanted, strict=True):
+        assert exporting.wrong(exporting.run(file, (x,)), want, 1e-5) is None, tuple(x.shape)
+
+
+class Named(torch.nn.Module):
+    """Functions imported by name, lists, lambdas, a class token for as many rows as there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = torch.nn.Parameter(torch.randn(1, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (rearrange(part, "b n (h d) -> b h n d", h=2) for part in x.chunk(3, dim=-1))
+        mixed = rearrange(torch.softmax(q @ k.transpose(-1, -2), -1) @ v, "b h n d -> b n (h d)")
+        rows = repeat(self.token, "1 d -> b 1 d", b=x.shape[0])
+        both = rearrange([mixed, reduce([mixed, mixed * 2], "k b n d -> b n d", "max")], "k b n d -> b (k n) d")
+        return torch.cat([rows, both], dim=1)
+
+
+@pytest.mark.parametrize("exporter", ["trace", "dynamo"])
+def test_functions_imported_by_name(exporter):
+    model = Named().eval()
+    xs = [torch.randn(size) for size in ((2, 5, 24), (3, 9, 24), (1, 2, 24))]
+    wanted = [model(x).detach() for x in xs]
+    with onnxpatch.patched(model, exporter=exporter) as active:
+        file = exporting.export(model, (xs[0],), exporter, ({0: "batch", 1: "tokens"},))
+    assert active.scope.hits["einops-rearrange-function"] >= 5
+    assert rearrange is einops.rearrange
+    for x, want in zip(xs, wanted, strict=True):
+        assert exporting.wrong(exporting.run(file, (x,)), want, 1e-5) is None, tuple(x.shape)
+
+
+class Refused(torch.nn.Module):
+    def __init__(self, pattern: str, **lengths: int) -> None:
+        super().__init__()
+        self.pattern, self.lengths = pattern, lengths
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return rearrange(x, self.pattern, **self.lengths)
+
+
+@pytest.mark.parametrize("exporter", ["eager", "trace", "dynamo"])
+@pytest.mark.parametrize(
+    ("pattern", "lengths", "said"),
+    [
+        ("b c (h p) -> b h (p c)", {"p": 4}, "can't divide axis of length 10 in chunks of 4"),
+        ("b c (h p) -> b h (p c)", {"h": 3, "p": 4}, "10 != 12"),
+        ("b c -> c b", {}, "expected 2 dims. Received 3-dim tensor"),
+        ("b c h -> c b", {}, "Identifiers only on one side"),
+        ("b c (h p -> b h", {"p": 2}, "[Ii]mbalanced|not balanced"),
+    ],
+)
+def test_refusals_are_in_einops_words_with_the_module_path(pattern, lengths, said, exporter):
+    model = torch.nn.Sequential(torch.nn.ReLU(), Refused(pattern, **lengths))
+    x = torch.randn(2, 3, 10)
+    with onnxpatch.patched(model), pytest.raises(Exception) as caught:
+        model(x) if exporter == "eager" else exporting.export(model, (x,), exporter)
+    told = f"{caught.value} {caught.value.__cause__}"
+    assert "module '1' (Refused)" in told
+    assert re.search(said, told), told
