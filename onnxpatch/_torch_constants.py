@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch._torch import exporting, tracing_paused
+from onnxpatch._torch import exporting
+from onnxpatch._torch_branches import tracing_paused
 
 
 class _UnknownError(Exception):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, Settings, exporting, patch, scope
-from onnxpatch._torch import tracing_paused
+from onnxpatch._torch_branches import tracing_paused
 from onnxpatch._torch_constants import constant, unrecorded
 from onnxpatch._torch_sizes import traced_from
 from onnxpatch.patches.size_shortcuts import native_here
