@@ -47,17 +47,17 @@ def traced_from(tensor: torch.Tensor, sources: Iterable[torch.Tensor], limit: in
     """Whether torch.jit.trace is running and all data in `tensor` comes from `sources` and constants; sizes aside."""
     if not torch.jit.is_tracing() or _traced_node(tensor) is None:  # type: ignore[attr-defined]
         return False
-    known = {value.debugName() for source in sources if (value := _traced_value(source)) is not None}
+    known = {value.unique() for source in sources if (value := _traced_value(source)) is not None}
     pending: list[Any] = [_traced_value(tensor)]
-    seen: set[str] = set()
+    seen: set[int] = set()
     while pending and limit:
         value, limit = pending.pop(), limit - 1
         kind, inputs = value.node().kind(), list(value.node().inputs())
-        if value.debugName() in known or kind in _SIZE_NODES or value.debugName() in seen:
+        if value.unique() in known or kind in _SIZE_NODES or value.unique() in seen:
             continue
         if not inputs and kind != "prim::ListConstruct":
             return False
-        seen.add(value.debugName())
+        seen.add(value.unique())
         pending += inputs
     return not pending
 
@@ -82,9 +82,20 @@ def split_fraction(value: torch.SymFloat) -> tuple[torch.SymInt, float] | None:
         return None
 
 
-def relation_of(value: Any) -> Literal["equal", "different"] | None:
-    """Which comparison of sizes a SymBool, or a bool tensor under trace, is the answer of: `==`, `!=`, or another."""
+Relation = Literal["equal", "different", "ordered"]
+
+# by the name of the sympy class (dynamo), or the kind of the TorchScript node (trace)
+_RELATIONS: dict[str, Relation] = {
+    **dict.fromkeys(("Equality", "aten::eq"), "equal"),
+    **dict.fromkeys(("Unequality", "aten::ne"), "different"),
+    **dict.fromkeys(("StrictLessThan", "LessThan", "StrictGreaterThan", "GreaterThan"), "ordered"),
+    **dict.fromkeys(("aten::lt", "aten::le", "aten::gt", "aten::ge"), "ordered"),
+}
+
+
+def relation_of(value: Any) -> Relation | None:
+    """Which comparison of sizes a SymBool, or a bool tensor under trace, is the answer of; None if it is none."""
     if isinstance(value, torch.SymBool):
-        return {"Equality": "equal", "Unequality": "different"}.get(type(value.node.expr).__name__)  # type: ignore
+        return _RELATIONS.get(type(value.node.expr).__name__)
     node = _traced_node(value)
-    return {"aten::eq": "equal", "aten::ne": "different"}.get(node.kind() if node is not None else "")  # type: ignore
+    return None if node is None else _RELATIONS.get(node.kind())

@@ -128,9 +128,7 @@ class _Grid:
         # torch copies an axis whose size is unchanged, whatever the scale, except for plain cubic and nearest-exact.
         copies = antialias or (scaled and kernel in ("linear", "nearest"))
         unchanged = self.count_in == self.count_out if copies else None
-        if self.axis.native is None or unchanged is None:
-            return unchanged if self.axis.native is None else self.axis.native
-        return self.axis.native | unchanged
+        return unchanged if unchanged is not None else self.axis.native  # native is unchanged too
 
 
 def _cubic(distance: Tensor, a: float) -> Tensor:

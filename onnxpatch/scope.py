@@ -36,13 +36,15 @@ class Scope:
     """One patched model's scope.
 
     settings: what the user asked for. hits: how often each function patch was called in place of its function.
-    model: the patched model, once it is watched.
+    model: the patched model, once it is watched. tensors: its parameters and buffers by name; an exporter may have
+    put others in their place while it runs.
     """
 
     def __init__(self, settings: Settings, paths: dict[int, str]) -> None:
         self.settings = settings
         self.hits: Counter[str] = Counter()
         self.model: torch.nn.Module | None = None
+        self.tensors: dict[str, torch.Tensor] = {}
         self._paths = paths
         self._stand_ins: dict[Any, Patch] = {}
         self._by_call: list[Patch] = []
@@ -55,6 +57,7 @@ class Scope:
     def watch(self, model: torch.nn.Module, patches: list[tuple[Patch, list[Any]]], classes: set[type]) -> None:
         """Have the function `patches` act while the model runs. `classes` are those of the model's modules."""
         self.model = model
+        self.tensors = dict((*model.named_parameters(), *model.named_buffers()))
         elsewhere: list[tuple[str, Any]] = []
         self._by_call = [patch for patch, _ in patches if patch.calls]
         for patch, _ in patches:
@@ -82,6 +85,17 @@ class Scope:
             if self._stand_ins or self._by_call:
                 stack.enter_context(_Dispatch(self))
             yield self
+
+    @contextlib.contextmanager
+    def unsubstituted(self) -> Iterator[None]:
+        """Modules hold their own functions again inside the block: for a compiler that reads names, not calls."""
+        for substitution in self._substitutions:
+            substitution.remove()
+        try:
+            yield
+        finally:
+            for substitution in self._substitutions:
+                substitution.install()
 
     def stand_in(
         self, function: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

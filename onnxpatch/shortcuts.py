@@ -44,6 +44,11 @@ def shortcut_at(frame: FrameType) -> Shortcut | None:
     return found[-1] if found else None
 
 
+def crops_at(frame: FrameType) -> bool:
+    """Whether `frame` is evaluating the test of `if n < x.shape[i]: x = x[..., :n]`: a crop that may always be done."""
+    return any(first <= frame.f_lineno <= last for first, last in _crops(frame.f_code))
+
+
 def calling_frame(depth: int) -> FrameType | None:
     """The nearest frame, `depth` above the caller's, that is not the machinery which calls stand-ins."""
     frame: FrameType | None = sys._getframe(depth + 1)
@@ -52,16 +57,45 @@ def calling_frame(depth: int) -> FrameType | None:
     return frame
 
 
-@functools.lru_cache(maxsize=4096)
-def _shortcuts(code: CodeType) -> tuple[Shortcut, ...]:
+def _tree(code: CodeType) -> ast.AST | None:
     try:
         lines, first = inspect.getsourcelines(code)
         tree = ast.parse(textwrap.dedent("".join(lines)))
     except (OSError, SyntaxError, ValueError):
-        return ()  # typed in, generated, or a lambda in the middle of a line: nothing to read
-    if not any(_resizes(node) for node in ast.walk(tree)):
+        return None  # typed in, generated, or a lambda in the middle of a line: nothing to read
+    return ast.increment_lineno(tree, first - 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def _crops(code: CodeType) -> tuple[tuple[int, int], ...]:
+    tree = _tree(code)
+    tests = [node.test for node in ast.walk(tree) if isinstance(node, ast.If) and _is_crop(node)] if tree else []
+    return tuple((test.lineno, test.end_lineno or test.lineno) for test in tests)
+
+
+def _is_crop(node: ast.If) -> bool:
+    test, body = node.test, node.body
+    if node.orelse or len(body) != 1 or not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return False
+    smaller, larger = test.left, test.comparators[0]
+    if isinstance(test.ops[0], ast.Gt | ast.GtE):
+        smaller, larger = larger, smaller
+    assigned = body[0]
+    if not (isinstance(assigned, ast.Assign) and isinstance(assigned.value, ast.Subscript)):
+        return False
+    source, bound = ast.unparse(assigned.value.value), ast.unparse(smaller)
+    slices = [part for part in ast.walk(assigned.value.slice) if isinstance(part, ast.Slice)]
+    uppers = [ast.unparse(part.upper) for part in slices if part.upper is not None]
+    same = [ast.unparse(target) for target in assigned.targets] == [source]
+    sized = ast.unparse(larger).startswith((f"{source}.shape[", f"{source}.size("))
+    return same and sized and uppers == [bound] and not any(part.lower or part.step for part in slices)
+
+
+@functools.lru_cache(maxsize=4096)
+def _shortcuts(code: CodeType) -> tuple[Shortcut, ...]:
+    tree = _tree(code)
+    if tree is None or not any(_resizes(node) for node in ast.walk(tree)):
         return ()
-    ast.increment_lineno(tree, first - 1)
     found: list[Shortcut] = []
     for node in ast.walk(tree):
         for field in ("body", "orelse", "finalbody"):

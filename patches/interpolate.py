@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch, scope
+from onnxpatch import Proof, Settings, exporting, patch, scope
+from onnxpatch._torch_branches import tracing_paused
+from onnxpatch._torch_constants import constant, unrecorded
 from onnxpatch._torch_sizes import traced_from
 from onnxpatch.patches.size_shortcuts import native_here
 from onnxpatch.resize import Axis, resize
@@ -67,12 +69,52 @@ def interpolate(
     spatial = input.dim() - 2
     if exporting() is None or not input.is_floating_point() or spatial < 1:
         return original(input, *given)
+    stored = _stored(original, input, given)
+    if stored is not None:
+        return stored
     sizes = None if size is None else _each(size, spatial)
     scales = None if scale_factor is None else _each(scale_factor, spatial)
     if not _ours(input, sizes, scales, mode, antialias):
         return original(input, *given)
     axes = _axes(input, sizes, scales, bool(recompute_scale_factor))
     return resize(input, axes, mode, align_corners=align_corners, antialias=antialias, channels_last=_is_table(input))
+
+
+def _stored(original: Callable[..., Tensor], input: Tensor, given: tuple[Any, ...]) -> Tensor | None:
+    """The table interpolated once, for good: where the image's size is not dynamic, or the user named it."""
+    running = scope.current()
+    if running is None or running.model is None or not _is_constant_size(running.settings, given[:2]):
+        return None
+    if not _is_table(input):
+        return None
+    table = constant(input, running.model, running.tensors)
+    if table is None:
+        return None
+    size, factor = (_numbers(value) for value in given[:2])
+    return unrecorded(lambda: original(table, size, factor, *given[2:]))
+
+
+def _is_constant_size(settings: Settings, asked: tuple[Any, ...]) -> bool:
+    form = settings.options.get("form")
+    if form in ("static", "dynamic"):
+        return bool(form == "static")
+    if settings.image_size is not None:
+        return True
+    # Under trace every size is a tensor, whether it is going to be dynamic or not.
+    leaves = [number for value in asked if value is not None for number in _each(value, 1)]
+    return exporting() == "dynamo" and not any(symbolic(number) for number in leaves)
+
+
+def _numbers(value: Any) -> Any:
+    """Python numbers of a size or scale: the traced ones, which is what was asked for."""
+    if value is None or isinstance(value, int | float):
+        return value
+    if isinstance(value, torch.SymInt | torch.SymFloat):
+        return (int if isinstance(value, torch.SymInt) else float)(value)
+    if isinstance(value, Tensor):
+        with tracing_paused():
+            return value.tolist()
+    return tuple(_numbers(number) for number in value)
 
 
 def _each(value: Any, spatial: int) -> list[Any]:

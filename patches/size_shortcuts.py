@@ -13,7 +13,7 @@ from torch import Tensor
 
 from onnxpatch import Proof, exporting, patch
 from onnxpatch._torch_sizes import relation_of, traced_from_sizes
-from onnxpatch.shortcuts import Shortcut, calling_frame, shortcut_at
+from onnxpatch.shortcuts import Shortcut, calling_frame, crops_at, shortcut_at
 from onnxpatch.symbolic import as_tensor, symbolic
 
 WHY = "native-size trap: exported at the trained size, the graph keeps the position table as it is and fails elsewhere"
@@ -66,10 +66,10 @@ _PROOF = dict(build=_Trained, inputs=_images, dynamic_shapes=({0: "b", 2: "h", 3
 )
 def size_shortcut(original: Callable[[Any], bool], value: Any) -> bool:
     """An `if` on sizes that leaves a resize out is answered so that the resize is done, at every size."""
-    relation = relation_of(value)
-    if exporting() is None or relation is None or not _passed_by():
+    if exporting() is None:
         return original(value)
-    return relation == "different"
+    answer = _answer(value)
+    return original(value) if answer is None else answer
 
 
 @patch(
@@ -84,19 +84,21 @@ def size_shortcut_trace(original: Callable[[Any], bool], value: Tensor) -> bool:
     """The same under trace, where sizes are 0-d tensors."""
     if value.dim() or not traced_from_sizes(value):
         return original(value)
-    relation = relation_of(value)
-    if relation is None or not _passed_by():
-        return original(value)
-    return relation == "different"
+    answer = _answer(value)
+    return original(value) if answer is None else answer
 
 
-def _passed_by() -> bool:
-    frame = calling_frame(2)
-    shortcut = shortcut_at(frame) if frame is not None and not _of_torch(frame) else None
-    if frame is None or shortcut is None:
-        return False
+def _answer(value: Any) -> bool | None:
+    frame, relation = calling_frame(2), relation_of(value)
+    if frame is None or relation is None or _of_torch(frame):
+        return None
+    if relation == "ordered":
+        return True if crops_at(frame) else None
+    shortcut = shortcut_at(frame)
+    if shortcut is None:
+        return None
     _remember(frame, shortcut)
-    return True
+    return relation == "different"
 
 
 def _of_torch(frame: FrameType) -> bool:
