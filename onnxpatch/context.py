@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from onnxpatch import scope as scopes
+from onnxpatch._torch import exporting, pytree
 from onnxpatch.plan import Plan, Swap, plan
 from onnxpatch.registry import REGISTRY, Patch, Registry
 from onnxpatch.scope import Scope
@@ -135,9 +136,16 @@ def _root_mixin(scope: Scope) -> type:
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             with scope.entered():
-                return super().__call__(*args, **kwargs)  # type: ignore[misc]
+                output = super().__call__(*args, **kwargs)  # type: ignore[misc]
+                return _copied(output, self) if exporting() == "trace" else output
 
     return Root
+
+
+def _copied(output: Any, model: Any) -> Any:
+    """`output` with copies of stored tensors: the tracer refuses an output that no operation made."""
+    stored = {id(tensor) for group in (model.buffers(), model.parameters()) for tensor in group}
+    return pytree.tree_map(lambda leaf: leaf.clone() if id(leaf) in stored else leaf, output)
 
 
 def _watched(model: torch.nn.Module) -> set[str]:

@@ -15,6 +15,7 @@ from torch import nn
 import onnxpatch
 from onnxpatch import namespaces, scope
 from onnxpatch.swap import UndoLog
+from tests import exporting
 from tests.fingerprint import fingerprint, surroundings
 from tests.layers import Doubling, Layer, Model, SubLayer
 
@@ -400,3 +401,20 @@ def test_bad_options_leave_the_model_alone(kit, options, error, text):
 )
 def test_only_and_exclude_take_patches_and_paths(kit, options, paths):
     assert {swap.path for swap in onnxpatch.plan(Model(), registry=kit, **options).swaps} == paths
+
+
+def test_an_output_that_is_a_stored_tensor_can_be_traced(registry):
+    class WithLoss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("zero", torch.tensor(0.5), persistent=False)
+
+        def forward(self, x):
+            return x.flip(0), self.zero
+
+    onnxpatch.patch("torch.Tensor.flip", why="w", name="f", registry=registry)(lambda original, x, *a: original(x, *a))
+    model, x = WithLoss().eval(), torch.randn(3, 2)
+    with onnxpatch.patched(model, registry=registry):
+        file = exporting.export(model, (x,), "trace")
+        assert model(x)[1] is model.zero
+    assert exporting.wrong(exporting.run(file, (x,)), model(x), 1e-6) is None

@@ -27,8 +27,6 @@ REFUSED = {
     "na_vit": EXPORTERS,
     "na_vit_nested": EXPORTERS,
     "na_vit_nested_3d": EXPORTERS,
-    "ats_vit": EXPORTERS,
-    "ats_vit_ids": EXPORTERS,
 }
 ALL = [(case, exporter) for case in CASES for exporter in EXPORTERS if exporter not in REFUSED.get(case, ())]
 FAST = [(case, exporter) for case, exporters in QUICK.items() for exporter in exporters]
