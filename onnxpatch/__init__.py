@@ -18,6 +18,7 @@ from onnxpatch.errors import (
     VerificationError,
 )
 from onnxpatch.export import export
+from onnxpatch.loops import each, scan, while_loop
 from onnxpatch.optin import keep, onnx_forward, onnx_standin
 from onnxpatch.optional_output import optional_output
 from onnxpatch.plan import Plan, plan
@@ -57,6 +58,7 @@ __all__ = [
     "UnknownPatchError",
     "VerificationError",
     "doctor",
+    "each",
     "export",
     "exporting",
     "keep",
@@ -67,5 +69,7 @@ __all__ = [
     "patch_model",
     "patched",
     "plan",
+    "scan",
     "verify",
+    "while_loop",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -119,6 +120,205 @@ class long_batches_are_scaled(nn.Module):
         return x * 2
 
 
+@right(up(3, 4), down(2, 4), up(6, 4), reference=lambda o, i: (o[0], *present(o[1], i[0])))
+class second_of_a_tuple(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.inner(x)
+        extra = None
+        if x.max() > 0:
+            extra = torch.sigmoid(y)
+        return y, extra
+
+
+@right(up(5, 3), down(5, 3), up(2, 3), reference=lambda o, i: present(o, torch.zeros(0, 3)))
+class rows_kept_if_any(nn.Module):
+    def forward(self, x):
+        chosen = x[:, 0] > 0.4
+        if not torch.any(chosen):
+            return None
+        return x[chosen]
+
+
+class _Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x):
+        if x.mean() > 0:
+            return self.inner(x)
+        return None
+
+
+@right(up(2, 4), down(2, 4), down(3, 4))
+class missing_inside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = _Gate()
+
+    def forward(self, x):
+        gate = self.gate(x)
+        return x - 1 if gate is None else x * gate
+
+
+@right(up(2, 4), up(2, 4) * 9, down(2, 4), down(2, 4) * 9)
+class four_ways(nn.Module):
+    def forward(self, x):
+        middle = x.mean()
+        if middle > 3:
+            return x - middle
+        elif middle > 0:
+            return x * 2
+        elif middle > -3:
+            return x.abs()
+        return x / 9
+
+
+@right(up(2, 4), down(2, 4))
+class ternary_and_not(nn.Module):
+    def forward(self, x):
+        y = x if not (x < 0).any() else -x
+        return y.sqrt() if y.min() > 0 and y.max() < 9 else y
+
+
+@right(up(4), down(4), dynamic=({0: "n"},))
+class item_compared(nn.Module):
+    def forward(self, x):
+        first = x[0].item()
+        if 0 < first < 2:
+            return x * first
+        return x - first
+
+
+@right((up(2, 4), torch.tensor(True)), (up(3, 4), torch.tensor(False)), dynamic=(ROWS[0], None))
+class flag_as_input(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x, wanted):
+        if wanted:
+            x = self.inner(x)
+        return x + 1
+
+
+@right(up(4, 4), down(4, 4), up(7, 4))
+class other_shapes(nn.Module):
+    def forward(self, x):
+        return (x[1:] if x.sum() > 0 else x) * 3
+
+
+@right(up(2, 4), down(2, 4))
+class other_dtypes(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.mean() > 0 else (x < -0.5).int()
+
+
+@right(up(2, 4), down(2, 4))
+class bool_results(nn.Module):
+    def forward(self, x):
+        return x > 0.5 if x.sum() > 0 else x < -0.5
+
+
+@right(up(2, 4), down(2, 4))
+class updated_in_place(nn.Module):
+    def forward(self, x):
+        y = x * 1
+        if x.mean() < 0:
+            y[:, 1] = 7
+            y.add_(1)
+        return y
+
+
+@right(up(2, 4), up(5, 4))
+class checks_first(nn.Module):
+    def forward(self, x):
+        if torch.isnan(x).any():
+            raise ValueError("not a number")
+        assert x.min() > -100, "too small"
+        return x * 2
+
+
+@right(up(2, 8), up(3, 20), up(2, 11), dynamic=({0: "rows", 1: "columns"},))
+class at_most_ten(nn.Module):
+    def forward(self, x):
+        return x[:, : min(x.shape[1], 10)] + len(x)
+
+
+@right((up(2, 8), torch.tensor([3, 5])), (up(2, 8), torch.tensor([2, 7])), dynamic=(ROWS[0], {0: "rows"}))
+class longest_prefix(nn.Module):
+    def forward(self, x, lengths):
+        return x[:, : lengths.max()] + 1
+
+
+@right((up(6, 4), torch.tensor([2, 4])), (up(6, 4), torch.tensor([5, 1])), dynamic=None)
+class parts_of_given_sizes(nn.Module):
+    def forward(self, x, sizes):
+        first, second = torch.split(x, sizes.tolist())
+        return first.mean(0) + second.mean(0)
+
+
+@right(up(9), up(9) + 2, dynamic=None)
+class list_of_items(nn.Module):
+    def forward(self, x):
+        return torch.Tensor([i for i in x]), torch.tensor([float(x.max()), x[0].item()])
+
+
+@right(torch.eye(3)[:1], torch.eye(3)[1:2], torch.eye(3)[2:])
+class chosen_expert(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(3, 2) for _ in range(3))
+        self.scales = [1.0, 4.0, 9.0]
+
+    def forward(self, x):
+        k = int(x.mean(0).argmax())
+        return self.experts[k](x) * self.scales[k]
+
+
+@right(up(2, 6, 4), up(2, 9, 4), dynamic=({0: "rows", 1: "steps"},))
+class table_built_when_needed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = None
+
+    def forward(self, x):
+        if self.table is None or len(self.table) != x.shape[1]:
+            self.table = torch.arange(x.shape[1]).float()[:, None]
+        return x + self.table
+
+
+@right(up(2, 4), up(3, 4))
+class exception_caught(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 4)
+
+    def forward(self, x):
+        try:
+            return self.inner(x)
+        except RuntimeError:
+            return self.inner(torch.cat([x, x], -1))
+
+
+@right(up(3, 4) * 9, up(3, 4) * 0.1, up(2, 4))
+class stops_when_sure(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+            if x.max() > 1:
+                break
+        return x + 1
+
+
 # ---- refused
 
 
@@ -128,3 +328,63 @@ class halves_until_small(nn.Module):
         while x.max() > 1:
             x = x * 0.5
         return x
+
+
+@refused(up(3, 4), says=("rows_one_by_one", "@onnxpatch.each"))
+class rows_one_by_one(nn.Module):
+    def forward(self, x):
+        return torch.stack([row.sum() for row in x])
+
+
+@refused(up(3, 4), says=("steps_over_a_size", "@onnxpatch.scan"))
+class steps_over_a_size(nn.Module):
+    def forward(self, x):
+        total = torch.zeros(4)
+        for i in range(x.shape[0]):
+            total = total * 0.5 + x[i]
+        return total
+
+
+@refused(up(2, 4), says=("coin", "random number"))
+class coin(nn.Module):
+    def forward(self, x):
+        return x if torch.rand(()) > 0.5 else -x
+
+
+@refused(up(2, 4), says=("too_many", "more than 8 paths", "max_paths"), max_paths=8)
+class too_many(nn.Module):
+    def forward(self, x):
+        for column in range(4):
+            if x[0, column] > 0.5:
+                x = x + column
+        return x
+
+
+@refused(up(2, 4), says=("writes_a_buffer", "buffer", "clone"))
+class writes_a_buffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        if x.mean() > 0:
+            self.count.add_(1)
+        return x * 2
+
+
+@refused(up(2, 4), says=("other_structures", "same structure"))
+class other_structures(nn.Module):
+    def forward(self, x):
+        return (x, x + 1) if x.sum() > 0 else {"only": x}
+
+
+@refused(up(2, 4), says=("other_ranks", "dimensions"))
+class other_ranks(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else x.mean(0)
+
+
+@refused(up(4), says=("leaves_torch", "float"), dynamic=None)
+class leaves_torch(nn.Module):
+    def forward(self, x):
+        return x * math.sqrt(x[0])

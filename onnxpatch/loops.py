@@ -1,0 +1,205 @@
+"""Loops that run as often as the data says, written so that a graph can hold them: `scan`, `each`, `while_loop`.
+
+A decorator takes the body. Outside an export the decorated function is a plain Python loop; under an exporter the body
+is recorded once and becomes an ONNX Scan or Loop. Bodies may use modules and tensors from outside.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from onnxpatch._torch import exporting
+from onnxpatch._torch_branches import compiled_function, tracing_paused
+from onnxpatch.branches.capture import Capture, latest
+from onnxpatch.branches.tape import Entry, Rebinding, names_in, pruned, tensors
+
+Body = Callable[..., Any]
+_numbers = itertools.count()
+_alive: list[Any] = []
+
+
+def scan(body: Body) -> Body:
+    """`body(carry, row) -> (carry, out)` over the rows of a tensor: `scan(body)(init, rows) -> (carry, outs)`.
+
+    init, carry: a tensor, or a tuple of tensors whose shapes and dtypes do not change. rows: [n, ...]. outs: the n
+    results stacked, [n, ...]. n may be dynamic, and at least 1.
+    """
+
+    @functools.wraps(body)
+    def run(init: Any, rows: torch.Tensor) -> Any:
+        if exporting() is None:
+            return _plain_scan(body, init, rows)
+        single = isinstance(init, torch.Tensor)
+        flat = [init] if single else list(init)
+
+        def step(*given: torch.Tensor) -> list[torch.Tensor]:
+            carry, out = body(given[0] if single else tuple(given[:-1]), given[-1])
+            return [carry, out] if single else [*carry, out]
+
+        *carry, outs = _call(lambda *now: _scan(step, list(now[:-1]), now[-1]), [*flat, rows])
+        return (carry[0] if single else tuple(carry)), outs
+
+    return run
+
+
+def each(body: Body) -> Body:
+    """`body(row) -> out` for every row of a tensor, independently: `each(body)(rows) -> outs`, stacked, [n, ...]."""
+
+    @functools.wraps(body)
+    def run(rows: torch.Tensor) -> Any:
+        if exporting() is None:
+            return torch.stack([body(row) for row in rows])
+        return scan(lambda nothing, row: (nothing.clone(), body(row)))(torch.zeros(1), rows)[1]
+
+    return run
+
+
+def while_loop(condition: Callable[..., Any]) -> Callable[[Body], Body]:
+    """`@while_loop(condition)` over `body(*state) -> state`: called with the first state, returns the last.
+
+    condition(*state) -> 0-d bool tensor, asked before every round, so the body may run zero times. state: tensors whose
+    shapes and dtypes do not change; a body with one of them returns it alone.
+    """
+
+    def decorate(body: Body) -> Body:
+        @functools.wraps(body)
+        def run(*state: torch.Tensor) -> Any:
+            if exporting() is None:
+                while bool(condition(*state)):
+                    state = _as_tuple(body(*state))
+            else:
+                go = lambda *now: [torch.as_tensor(condition(*now)).reshape(())]  # noqa: E731
+                state = tuple(_call(lambda *now: _while(go, lambda *s: list(_as_tuple(body(*s))), list(now)), state))
+            return state[0] if len(state) == 1 else state
+
+        return run
+
+    return decorate
+
+
+def _plain_scan(body: Body, carry: Any, rows: torch.Tensor) -> Any:
+    outs = []
+    for row in rows:
+        carry, out = body(carry, row)
+        outs.append(out)
+    return carry, torch.stack(outs)
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else tuple(value) if isinstance(value, list) else (value,)
+
+
+def _call(loop: Callable[..., list[torch.Tensor]], given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Run a loop as one call where branches are forked, so that a branch can hold it."""
+    capture: Capture | None = latest()
+    if capture is None or capture.paused or not capture.frames:
+        return loop(*given)
+    return list(capture.execute(lambda *now: loop(*now), tuple(given), {}))
+
+
+class _Recorder(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: list[Entry] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        self.entries.append(Entry(function, args, kwargs or {}, result, mutates=False))
+        return result
+
+
+class _Recorded:
+    """A function run once: its calls can be done again on other tensors; `outside`: the tensors it took from around."""
+
+    def __init__(self, function: Callable[..., list[torch.Tensor]], example: list[torch.Tensor]) -> None:
+        # Copies: a tensor that is both a state and used from outside must not be taken for one thing.
+        example = [tensor.clone() for tensor in example]
+        recorder = _Recorder()
+        with recorder:
+            self.results = function(*example)
+        self.example = example
+        needed = names_in(self.results)
+        self.entries = pruned(recorder.entries, needed)
+        given = {name for entry in self.entries if not entry.constant for name in entry.gives()}
+        known = {id(t): t for e in recorder.entries for t in tensors((e.args, e.kwargs, e.result))}
+        known.update((id(t), t) for t in self.results)
+        mine = {id(t) for t in example}
+        self.outside = [t for name, t in known.items() if name in needed and name not in given | mine]
+
+    def again(self, given: Sequence[torch.Tensor], outside: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        binding = Rebinding()
+        for old, new in zip([*self.example, *self.outside], [*given, *outside], strict=True):
+            binding.bind(old, new)
+        binding.run(self.entries)
+        return [binding(result).clone() for result in self.results]
+
+
+def _scan(step: Callable[..., list[torch.Tensor]], carry: list[torch.Tensor], rows: torch.Tensor) -> Any:
+    recorded = _Recorded(step, [*carry, rows.select(0, 0)])
+    outside, count = recorded.outside, len(carry)
+    if exporting() == "trace":
+        now = [f"c{i}" for i in range(count)]
+        extra = [f"a{i}" for i in range(len(outside))]
+        lines = ["outs = []", "for i in range(rows.size(0)):"]
+        lines += [f"    r = step({', '.join([*now, 'rows[i]', *extra])})"]
+        lines += [f"    {name} = r[{i}]" for i, name in enumerate(now)] + [f"    outs.append(r[{count}])"]
+        lines += [f"return ({', '.join([*now, 'torch.stack(outs)'])})"]
+        sizes = [*map(_fixed_sizes, carry), (_fixed_sizes(rows) or [])[1:]]
+
+        def body(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            shaped = [_with_sizes(t, s) for t, s in zip(given[: count + 1], sizes, strict=True)]
+            return tuple(recorded.again(shaped, given[count + 1 :]))
+
+        example = {"step": (body, [*carry, rows.select(0, 0), *outside])}
+        return _compiled([*now, "rows", *extra], lines, example)(*carry, rows, *outside)
+
+    def combine(*given: torch.Tensor) -> list[torch.Tensor]:
+        return recorded.again(given[: count + 1], given[count + 1 :])
+
+    return torch.ops.higher_order.scan(combine, carry, [rows], tuple(outside))
+
+
+def _fixed_sizes(tensor: torch.Tensor) -> list[int] | None:
+    """The sizes of a traced tensor, -1 for a dynamic one; None where they are not known."""
+    capture = latest()
+    twin = None if capture is None or capture.twins is None else capture.twins.get(tensor)
+    if not isinstance(twin, torch.Tensor):
+        return None
+    with tracing_paused():
+        return [size if isinstance(size, int) else -1 for size in twin.shape]
+
+
+def _with_sizes(tensor: torch.Tensor, sizes: list[int] | None) -> torch.Tensor:
+    # What a Loop hands to its body has no shape; some operators ask for the fixed sizes when they are written.
+    return tensor.reshape(sizes) if sizes and sizes.count(-1) <= 1 else tensor
+
+
+def _while(go: Callable[..., Any], body: Callable[..., Any], state: list[torch.Tensor]) -> Any:
+    asked, done = _Recorded(go, state), _Recorded(body, state)
+    count, split = len(state), len(state) + len(asked.outside)
+    outside = [*asked.outside, *done.outside]
+    ask = lambda *given: asked.again(given[:count], given[count:split])[0]  # noqa: E731
+    step = lambda *given: tuple(done.again(given[:count], given[split:]))  # noqa: E731
+    if exporting() != "trace":
+        return torch.ops.higher_order.while_loop(ask, step, tuple(state), tuple(outside))
+    now, extra = [f"c{i}" for i in range(count)], [f"a{i}" for i in range(len(outside))]
+    given = ", ".join([*now, *extra])
+    lines = [f"go = bool(ask({given}))", "while go:", f"    r = step({given})"]
+    lines += [f"    {name} = r[{i}]" for i, name in enumerate(now)] + [f"    go = bool(ask({given}))"]
+    lines += [f"return ({', '.join(now)},)"]
+    example = [*state, *outside]
+    return _compiled([*now, *extra], lines, {"ask": (ask, example), "step": (step, example)})(*example)
+
+
+def _compiled(names: list[str], lines: list[str], functions: dict[str, Any]) -> Callable[..., Any]:
+    with tracing_paused():
+        function = compiled_function(f"onnxpatch_loop_{next(_numbers)}", names, lines, functions)
+    capture = latest()
+    (_alive if capture is None else capture.report.compiled).append(function)
+    return function
