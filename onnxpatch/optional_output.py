@@ -49,8 +49,10 @@ def optional_output(
     Costs nothing outside export. Raises ValueError for an unknown argument name or word.
     """
     if flag not in ("present", "ignored") or form not in ("sentinel", "onnx"):
-        raise ValueError(f"optional_output takes flag='present' or 'ignored' and form='sentinel' or 'onnx', not "
-                         f"flag={flag!r}, form={form!r}")
+        raise ValueError(
+            f"optional_output takes flag='present' or 'ignored' and form='sentinel' or 'onnx', not "
+            f"flag={flag!r}, form={form!r}"
+        )
 
     def mark(function: Method) -> Method:
         names = tuple(inspect.signature(function).parameters)[1:]

@@ -47,8 +47,10 @@ class Session:
         flat += [leaf for name, value in kwargs.items() if name not in named for leaf in _leaves(value)]
         free = [name for name in self.inputs if name not in named]
         if len(flat) != len(free):
-            raise InputError(f"the graph takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), "
-                             f"{len(flat) + len(named)} were given")
+            raise InputError(
+                f"the graph takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), "
+                f"{len(flat) + len(named)} were given"
+            )
         feed = {**dict(zip(free, flat, strict=True)), **named}
         values = self.session.run(None, {name: _array(value) for name, value in feed.items()})
         torch_too = any(isinstance(value, torch.Tensor) for value in feed.values())

@@ -31,8 +31,11 @@ def declaring(call: Call, declared: OptionalOutput, args: Any, kwargs: Any) -> A
     if capture is None or not capture.frames:
         return output
     if declared.form == "onnx":
-        raise capture.refusal(None, "form='onnx' asks for ONNX's own optional type, which this exporter cannot write",
-                              remedy="export the scripted model (exporter='script'), or use form='sentinel'")
+        raise capture.refusal(
+            None,
+            "form='onnx' asks for ONNX's own optional type, which this exporter cannot write",
+            remedy="export the scripted model (exporter='script'), or use form='sentinel'",
+        )
     if output is None:
         capture.missing = declared, declared.sentinel_like(args, kwargs)
     else:
@@ -45,8 +48,11 @@ def _never_there(capture: Capture) -> Any:
     assert capture.missing is not None
     declared, like = capture.missing
     if like is None:
-        raise capture.refusal(None, "every path returns None: the shape of the sentinel cannot be known",
-                              remedy="name the argument that has it: @optional_output(like='...')")
+        raise capture.refusal(
+            None,
+            "every path returns None: the shape of the sentinel cannot be known",
+            remedy="name the argument that has it: @optional_output(like='...')",
+        )
     present = declared.flag == "present"
     capture.report.outputs = [OutputSlot((), True, like.dtype, present)]
     capture.report.layout = {"kind": "tensor", "hint": "output", "present": present}

@@ -54,8 +54,12 @@ def varying_dim(slot: Slot) -> int | None:
     symbols: list[Any] = [value.shape for value in slot.present if isinstance(value, torch.Tensor)]
     if not found or _twins() is not None:
         return None
-    varying = [dim for dim in range(len(found[0])) if len({sizes[dim] for sizes in found}) > 1
-               or any(isinstance(shape[dim], torch.SymInt) and not shape[dim].node.has_hint() for shape in symbols)]
+    varying = [
+        dim
+        for dim in range(len(found[0]))
+        if len({sizes[dim] for sizes in found}) > 1
+        or any(isinstance(shape[dim], torch.SymInt) and not shape[dim].node.has_hint() for shape in symbols)
+    ]
     return varying[0] if len(varying) == 1 and varying[0] else None
 
 
