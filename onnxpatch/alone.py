@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch.export import Dim
 
-from onnxpatch.calls import Recorded, Unit, Value, form_key, output_leaves
+from onnxpatch.calls import Recorded, Unit
 from onnxpatch.inputs import Inputs
+from onnxpatch.nested import Value, form_key, output_leaves
 from onnxpatch.probe import Probe
 from onnxpatch.shapes import LeafSpec
 

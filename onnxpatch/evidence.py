@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +15,7 @@ from onnxpatch.constructs import Construct, at_line, code_at, in_function
 from onnxpatch.diverge import first_divergence
 from onnxpatch.frozen import frozen_nodes
 from onnxpatch.probe import Probe
+from onnxpatch.settled import belongs, settled
 from onnxpatch.trial import Place, Subject, Trial
 
 
@@ -67,7 +66,7 @@ def _of_refusal(unit: Unit, subject: Subject, trial: Trial, exporter: str) -> Ca
     if exporter == "script" and not places:
         return _scanned(unit, kinds.NOT_SCRIPTABLE)
     if not places:
-        places = _settled(unit, trial)
+        places = settled(unit, trial)
         found = _at(places, kinds.FIXED_SIZE) if places else _scanned(unit, _kind_of_error(trial, exporter))
         return found
     return _at(places, _kind_of_error(trial, exporter), first=exporter == "script")
@@ -159,9 +158,9 @@ def _of_silence(unit: Unit, subject: Subject, trial: Trial, exporter: str) -> Ca
     if trial.kind == "InputError":
         return Cause(kinds.DEFAULTS)
     if exporter == "dynamo" and probe is not None:
-        settled = _settled(unit, trial, probe if moved else None)
-        if moved and settled:
-            return _at(settled, kinds.FIXED_SIZE)
+        lines = settled(unit, trial, probe) if moved else []
+        if lines:
+            return _at(lines, kinds.FIXED_SIZE)
         found = first_divergence(trial, probe)
         if found is not None:
             return replace(_at(found.places, kinds.WRONG_TRANSLATION), construct=kinds.WRONG_TRANSLATION,
@@ -198,7 +197,7 @@ _MESSAGES = {
 
 def _warned(unit: Unit, trial: Trial, moved: bool) -> Cause | None:
     """The trace's own warning in the unit's code: about sizes where another size is wrong, else about data."""
-    found = [_at([place], _message_kind(text)) for place, text in trial.warned if _belongs(place, unit)]
+    found = [_at([place], _message_kind(text)) for place, text in trial.warned if belongs(place, unit)]
     if not found:
         return None
     about_sizes = {kinds.BRANCH_SIZE, kinds.NUMBER_SIZE, kinds.LOOP_SIZE, kinds.LOOP_ROWS, kinds.BUILT}
@@ -213,24 +212,6 @@ def _message_kind(text: str) -> str:
     return next((kind for part, kind in _MESSAGES.items() if part in text), kinds.UNKNOWN)
 
 
-def _belongs(place: Place, unit: Unit) -> bool:
-    return any(place.file == file for file, _, _ in _spans(unit))
-
-
-def _spans(unit: Unit) -> list[tuple[str, int, int]]:
-    """(file, first line, last line) of the classes that the unit's code comes from."""
-    spans = []
-    for cls in type(unit.module).__mro__:
-        try:
-            lines, first = inspect.getsourcelines(cls)
-            file = inspect.getsourcefile(cls) or ""
-        except (OSError, TypeError):
-            continue
-        if not file.endswith("/torch/nn/modules/module.py"):
-            spans.append((file, first, first + len(lines)))
-    return spans
-
-
 def _frozen(trial: Trial, example: Probe, probe: Probe) -> Cause | None:
     if trial.graph is None:
         return None
@@ -239,40 +220,6 @@ def _frozen(trial: Trial, example: Probe, probe: Probe) -> Cause | None:
         if match and "/torch/" not in match[1]:
             return _at([Place(match[1], int(match[2]))], kinds.FIXED_SIZE)
     return None
-
-
-# ------------------------------------------------------------------ sizes that torch.export settled
-def _settled(unit: Unit, trial: Trial, probe: Probe | None = None) -> list[Place]:
-    """Lines of the unit at which a condition on sizes was fixed, best first: one that the wrong size breaks."""
-    mine = [(c, p) for c, p in trial.settled if p.module is unit.module or _belongs(p, unit)]
-    symbols = _symbols(trial, probe) if probe is not None else {}
-    broken = [p for c, p in mine if symbols and _holds(c, symbols) is False]
-    if broken:
-        return broken[:1]
-    equal = [p for c, p in mine if re.fullmatch(r"Eq\(.+, \d+\)", c)]
-    plain = [p for c, p in mine if not c.startswith("Ne(")]
-    return (equal or plain)[:1] if probe is None or not symbols else []
-
-
-def _symbols(trial: Trial, probe: Probe) -> dict[str, int]:
-    from onnxpatch._torch import size_conditions
-
-    program = getattr(trial.program, "exported_program", None)
-    if program is None:
-        return {}
-    places, _ = size_conditions(program)
-    tensors = [v for v in probe.values if isinstance(v, torch.Tensor)]
-    return {str(s): int(tensors[i].shape[axis]) for (i, axis), s in places.items() if i < len(tensors)}
-
-
-def _holds(condition: str, symbols: dict[str, int]) -> bool | None:
-    from onnxpatch.guards import _FUNCTIONS
-
-    names = {**_FUNCTIONS, "FloatPow": math.pow, "TruncToInt": math.trunc}
-    try:
-        return bool(eval(condition, {"__builtins__": {}, **names}, dict(symbols)))
-    except Exception:
-        return None
 
 
 # ------------------------------------------------------------------ places and lines
