@@ -108,29 +108,29 @@ def suppressed_guards(condition: torch.SymBool) -> contextlib.AbstractContextMan
     return condition.node.shape_env.suppress_guards()
 
 
-def compiled_if(
-    then: Callable[..., Any], otherwise: Callable[..., Any], operands: list[torch.Tensor], name: str
+def compiled_function(
+    name: str, names: list[str], lines: list[str], functions: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]]
 ) -> Callable[..., Any]:
-    """A TorchScript function (predicate, *operands) -> tensors that takes one of two traced branches.
+    """A TorchScript function with arguments `names` and the body `lines`, which may call the `functions`.
 
-    `CompilationUnit.define`, `_jit_pass_inline` and `_create_function_from_graph` are what torch.jit.script itself is
-    made of. If they move, a branch with other shapes is refused under the trace exporter. The caller must keep the
-    function alive: a traced graph refers to it without owning it.
+    functions: by name, (a function, its example inputs); they are traced. `CompilationUnit.define`, `_jit_pass_inline`
+    and `_create_function_from_graph` are what torch.jit.script itself is made of. If they move, loops and branches
+    with other shapes are refused under the trace exporter. The caller must keep the function alive: a traced graph
+    refers to it without owning it.
     """
     state = torch._C._get_tracing_state()
     torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
     try:
-        example = tuple(operand.detach().clone() for operand in operands)
-        known = {"then": _traced(then, example), "otherwise": _traced(otherwise, example)}
+        known = {
+            called: _traced(function, tuple(operand.detach().clone() for operand in example))
+            for called, (function, example) in functions.items()
+        }
     finally:
         torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
-    names = ", ".join(f"x{number}" for number in range(len(operands)))
-    source = (
-        f"def {name}(p, {names}):\n    if bool(p):\n        r = then({names})\n"
-        f"    else:\n        r = otherwise({names})\n    return r\n"
-    )
+    source = f"def {name}({', '.join(names)}):\n" + "".join(f"    {line}\n" for line in lines)
+    found = {**known, "torch": torch}
     unit = torch.jit.CompilationUnit()
-    unit.define(source, rcb=lambda wanted: known.get(wanted, getattr(builtins, wanted, None)))
+    unit.define(source, rcb=lambda wanted: found.get(wanted, getattr(builtins, wanted, None)))
     graph = getattr(unit, name).graph.copy()
     torch._C._jit_pass_inline(graph)
     return torch._C._create_function_from_graph(name, graph)

@@ -59,6 +59,8 @@ class Report:
     notes: list[str] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
     layout: Any = None
+    # Compiled functions that the traced graph refers to without owning them: they live as long as the model is patched.
+    compiled: list[Any] = field(default_factory=list, repr=False)
 
     def __str__(self) -> str:
         lines = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch_branches import compiled_if
+from onnxpatch._torch_branches import compiled_function
 
 Side = Callable[..., tuple[torch.Tensor, ...]]
 _numbers = itertools.count()
@@ -23,7 +23,11 @@ def conditional(
     live until the export is over is added to it.
     """
     if torch.jit.is_tracing():  # type: ignore[attr-defined]
-        function = compiled_if(then, otherwise, operands, f"onnxpatch_if_{next(_numbers)}")
+        names = [f"x{number}" for number in range(len(operands))]
+        given = ", ".join(names)
+        lines = ["if bool(p):", f"    r = then({given})", "else:", f"    r = otherwise({given})", "return r"]
+        functions = {"then": (then, operands), "otherwise": (otherwise, operands)}
+        function = compiled_function(f"onnxpatch_if_{next(_numbers)}", ["p", *names], lines, functions)
         alive.append(function)
         found = function(predicate, *operands)
     else:

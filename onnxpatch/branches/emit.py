@@ -269,7 +269,7 @@ class IfCall:
             return lambda *inner: tuple(self.emitter.branch(child, self.operands, list(inner)))
 
         with capture.pause():
-            return conditional(predicate, side(True), side(False), given, capture.alive)
+            return conditional(predicate, side(True), side(False), given, capture.report.compiled)
 
 
 def where(predicate: torch.Tensor, a: Item, b: Item, slot: Slot, fill: float = 0) -> Item:
