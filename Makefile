@@ -29,6 +29,12 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
+# The pages under site/: docstrings, and a catalogue page for each patch. The browser test needs Debian's chromium
+# (apt-get install chromium); without it, it is skipped.
+docs: $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	PYTHONPATH=. $(BIN)/python -m mkdocs build --strict
+
 clean:
 	rm -rf .venv
 

@@ -1,0 +1,82 @@
+"""Pages that are written from the code: a catalogue page for each registered patch, and the schema of reports."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mkdocs.structure.files import File
+
+from onnxpatch.html.code import original, source
+from onnxpatch.registry import REGISTRY, Patch
+from onnxpatch.schema import report_schema
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Called by mkdocs with the pages it found."""
+    patches = sorted(REGISTRY, key=lambda patch: patch.name)
+    pages = {f"patches/{patch.name}.md": patch_page(patch) for patch in patches}
+    pages["patches/index.md"] = index_page(patches)
+    pages["report.schema.json"] = json.dumps(report_schema(), indent=2)
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def index_page(patches: list[Patch]) -> str:
+    """The table of all patches."""
+    rows = [f"| [{p.name}]({p.name}.md) | {_targets(p)} | {_cell(p.why)} |" for p in patches]
+    head = ["# Patches", "", "| patch | stands in for | the error it cures |", "| --- | --- | --- |"]
+    return "\n".join([*head, *rows])
+
+
+def patch_page(patch: Patch) -> str:
+    """One patch: the error it cures, code before and after, proof, conditions."""
+    link = [f"Discussed at <{patch.link}>.", ""] if patch.link else []
+    parts = [
+        f"# {patch.name}", "", f"!!! failure \"{_cell(patch.why)}\"", "", *link,
+        f"Stands in for {', '.join(f'`{one}`' for one in patch.targets[:12])}"
+        + (f" and {len(patch.targets) - 12} more." if len(patch.targets) > 12 else "."),
+        "", "## Before", "", _block(original(patch)), "", "## After", "", _block(source(patch.stand_in)), "",
+        "## Proof", "", *_proof(patch), "", "## When", "", *_when(patch),
+    ]  # fmt: skip
+    return "\n".join(parts)
+
+
+def _proof(patch: Patch) -> list[str]:
+    proof = patch.proof
+    if proof is None:
+        return ["None yet."]
+    sizes = len(proof.examples())
+    lines = [f"- Refused or wrong without it: {', '.join(proof.fails)}"] if proof.fails else []
+    lines += [f"- Right but fatter without it: {', '.join(proof.leaner)}"] if proof.leaner else []
+    return [
+        *lines,
+        f"- Right with it in {', '.join(proof.served())}, at {sizes} inputs of which one is traced, "
+        f"within {proof.tolerance:g} of the output's largest magnitude, opset {proof.opset}",
+        f"- Run it: `onnxpatch list {patch.name} --prove`",
+        "", _block(source(proof.build)),
+    ]  # fmt: skip
+
+
+def _when(patch: Patch) -> list[str]:
+    conditions = patch.conditions
+    lowest, highest = conditions.opset
+    return [
+        f"- Versions: {', '.join(f'`{one}`' for one in conditions.requires) or 'any'}",
+        f"- Exporters: {', '.join(conditions.exporters)}",
+        f"- Opset: {lowest or 'any'} to {highest or 'any'}",
+    ]
+
+
+def _targets(patch: Patch) -> str:
+    more = len(patch.targets) - 3
+    return ", ".join(f"`{one}`" for one in patch.targets[:3]) + (f" and {more} more" if more > 0 else "")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace('"', "'")
+
+
+def _block(code: str) -> str:
+    return f"```python\n{code}\n```"

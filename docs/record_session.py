@@ -1,0 +1,76 @@
+"""Records docs/session.md: runs the commands for real, in an empty folder, and writes down what they print.
+
+    python docs/record_session.py
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+GIVEN = "position_table.py:model --input image=float32[B,3,H=64,W=64]"
+PLAIN = "torch.onnx.export(model(), (image,), 'plain.onnx', dynamo=True, dynamic_shapes=SIZES)"
+STEPS = [
+    (
+        "Plain export, with batch, height and width declared dynamic. It reports success.",
+        f'python -c "import torch; from position_table import *; image = torch.randn(2, 3, 64, 64); {PLAIN}"',
+    ),
+    ("Is the file right? The model itself is asked, at sizes that the trace never saw.",
+     f"onnxpatch verify plain.onnx {GIVEN}"),
+    ("Why, and what would cure it?", f"onnxpatch doctor {GIVEN}"),
+    ("Export with its patches. Without a verdict of right, no file would be left.",
+     f"onnxpatch export right.onnx {GIVEN} --html report.html"),
+    ("And once more, from the file.", f"onnxpatch verify right.onnx {GIVEN}"),
+]  # fmt: skip
+HEAD = """# A recorded session
+
+`examples/position_table.py` holds a small vision backbone whose position table has a shortcut at its native size, as
+many have. Everything below is printed by the commands themselves (`python docs/record_session.py` records it again).
+"""
+TAIL = """
+The page that `--html` wrote:
+
+![The HTML report: the plain export is wrong, the patched one right](images/report.png)
+"""
+
+
+def run(command: str, folder: Path) -> tuple[str, int]:
+    """What a command prints, stdout and stderr together, and its exit code."""
+    shell = command.replace("onnxpatch ", f"{sys.executable} -m onnxpatch ", 1) if command[0] == "o" else command
+    shell = shell.replace("python -c", f"{sys.executable} -W ignore -c", 1)
+    paths = {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}", "CI": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        ["bash", "-c", shell.replace("--input image=float32[B,3,H=64,W=64]", "--input 'image=float32[B,3,H=64,W=64]'")],
+        cwd=folder, env=os.environ | paths, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    return done.stdout.replace(f"{folder}/", "").replace(f"{ROOT}/", ""), done.returncode
+
+
+def shown(output: str) -> str:
+    """Lines cut to a page's width, warnings of other libraries left out, blank ends trimmed."""
+    lines = [line.rstrip() for line in output.splitlines() if "Warning" not in line and "return cls.__new__" not in line]
+    lines = [re.sub(r"/\S*/(site-packages|lib)/", "…/", line) for line in lines]
+    return "\n".join(line if len(line) <= 118 else line[:117] + "…" for line in lines).strip()
+
+
+def main() -> None:
+    parts = [HEAD]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copy(ROOT / "examples" / "position_table.py", folder)
+        for title, command in STEPS:
+            output, code = run(command, folder)
+            said = shown(output)
+            parts.append(f"{title}\n\n```console\n$ {command}\n{said}\n$ echo $?\n{code}\n```\n")
+        shutil.copy(folder / "report.html", ROOT / "docs" / "report.html")
+    (ROOT / "docs" / "session.md").write_text("\n".join(parts) + TAIL, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
