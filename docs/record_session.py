@@ -1,6 +1,6 @@
 """Records docs/session.md: runs the commands for real, in an empty folder, and writes down what they print.
 
-    python docs/record_session.py
+python docs/record_session.py
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def run(command: str, folder: Path) -> tuple[str, int]:
 
 def shown(output: str) -> str:
     """Lines cut to a page's width, warnings of other libraries left out, blank ends trimmed."""
-    lines = [line.rstrip() for line in output.splitlines() if "Warning" not in line and "return cls.__new__" not in line]
+    lines = [
+        line.rstrip() for line in output.splitlines() if "Warning" not in line and "return cls.__new__" not in line
+    ]
     lines = [re.sub(r"/\S*/(site-packages|lib)/", "…/", line) for line in lines]
     return "\n".join(line if len(line) <= 118 else line[:117] + "…" for line in lines).strip()
 

@@ -23,7 +23,11 @@ def misfits(value, schema, where="report"):
         missing = [f"{where}.{name} is missing" for name in schema.get("required", ()) if name not in value]
         unknown = [f"{where}.{name} is not in the schema" for name in value if known and name not in known]
         inner = {name: known.get(name, schema.get("additionalProperties", {})) for name in value}
-        return missing + unknown + [m for name, held in value.items() for m in misfits(held, inner[name], f"{where}.{name}")]
+        return (
+            missing
+            + unknown
+            + [m for name, held in value.items() for m in misfits(held, inner[name], f"{where}.{name}")]
+        )
     if kinds == ["array"]:
         return [m for i, held in enumerate(value) for m in misfits(held, schema["items"], f"{where}[{i}]")]
     if kinds and not any(isinstance(value, KINDS[kind]) for kind in kinds):
