@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from mkdocs.structure.files import File
@@ -21,6 +22,15 @@ def on_files(files: Any, config: Any) -> Any:
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """The README links to files of the repository, which are no pages: here their names stand as code."""
+    return (
+        re.sub(r"\[`?([^\]`]+)`?\]\((?:examples|benchmarks|tests|patches)/[^)]*\)", r"`\1`", markdown)
+        if page.url == ""
+        else markdown
+    )
 
 
 def index_page(patches: list[Patch]) -> str:

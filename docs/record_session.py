@@ -25,7 +25,7 @@ STEPS = [
      f"onnxpatch verify plain.onnx {GIVEN}"),
     ("Why, and what would cure it?", f"onnxpatch doctor {GIVEN}"),
     ("Export with its patches. Without a verdict of right, no file would be left.",
-     f"onnxpatch export right.onnx {GIVEN} --html report.html"),
+     "onnxpatch export " + GIVEN.replace("model ", "model right.onnx ", 1) + " --html report.html"),
     ("And once more, from the file.", f"onnxpatch verify right.onnx {GIVEN}"),
 ]  # fmt: skip
 HEAD = """# A recorded session
