@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+<<<<<<< HEAD
+=======
+import re
+>>>>>>> tools
 from typing import Any
 
 from mkdocs.structure.files import File
@@ -23,6 +27,18 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+<<<<<<< HEAD
+=======
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """The README links to files of the repository, which are no pages: here their names stand as code."""
+    return (
+        re.sub(r"\[`?([^\]`]+)`?\]\((?:examples|benchmarks|tests|patches)/[^)]*\)", r"`\1`", markdown)
+        if page.url == ""
+        else markdown
+    )
+
+
+>>>>>>> tools
 def index_page(patches: list[Patch]) -> str:
     """The table of all patches."""
     rows = [f"| [{p.name}]({p.name}.md) | {_targets(p)} | {_cell(p.why)} |" for p in patches]

@@ -37,8 +37,14 @@ def _typed(hint: Any) -> dict[str, Any]:
         return _of(hint)
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
+<<<<<<< HEAD
         kinds = [_typed(one)["type"] for one in inside]
         return {"type": sorted({kind for one in kinds for kind in (one if isinstance(one, list) else [one])})}
+=======
+        typed = [_typed(one) for one in inside]
+        kinds = [kind for one in typed for kind in (one["type"] if isinstance(one["type"], list) else [one["type"]])]
+        return {key: value for one in typed for key, value in one.items()} | {"type": sorted(set(kinds))}
+>>>>>>> tools
     if origin in (list, tuple):
         return {"type": "array", "items": _typed(inside[0])}
     if origin is dict or hint is dict:

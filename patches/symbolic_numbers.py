@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch, scope
+from onnxpatch import Proof, exporting, patch
 from onnxpatch.symbolic import as_float, symbolic, truncated
 
 FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
@@ -155,42 +154,3 @@ def _pick(name: str) -> Callable[[Any, Any], Any]:
         return symbolic_pick(a, b)
 
     return pick
-
-
-def _stretched(x: Tensor) -> Tensor:
-    return torch.nn.functional.interpolate(x[None, None], size=(2 * x.shape[0], 2 * x.shape[0]))[0, 0]
-
-
-class _Compiled(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        # A function of its own for each model: torch keeps what it compiled once.
-        made = types.FunctionType(_stretched.__code__, globals(), _stretched.__name__)
-        made.__annotations__ = _stretched.__annotations__
-        self.stretched = torch.jit.script_if_tracing(made)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.stretched(x) * max(x.shape[0], x.shape[1])
-
-
-def _oblongs() -> list[tuple[Tensor]]:
-    return [(torch.ones(*shape),) for shape in ((4, 6), (9, 3))]
-
-
-@patch(
-    "torch.jit.script",
-    name="script-if-tracing",
-    why="torch.jit.script_if_tracing compiles in the middle of an export, where it must find Python's own int and max",
-    link="https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/models/vitdet/modeling_vitdet.py",
-    exporters=("trace",),
-    proof=Proof(
-        _Compiled, lambda: [(torch.ones(*s),) for s in ((4, 6), (9, 3))], ({0: "h", 1: "w"},), fails=("trace",)
-    ),
-)
-def script(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """torch.jit.script, with every substituted name in its place again while it compiles."""
-    running = scope.current()
-    if running is None:
-        return original(*args, **kwargs)
-    with running.unsubstituted():
-        return original(*args, **kwargs)

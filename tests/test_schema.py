@@ -9,7 +9,15 @@ import torch
 import onnxpatch
 from onnxpatch.schema import report_schema
 
-KINDS = {"string": str, "boolean": bool, "integer": int, "number": (int, float), "null": type(None)}
+KINDS = {
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "number": (int, float),
+    "null": type(None),
+    "array": list,
+    "object": dict,
+}
 
 
 def misfits(value, schema, where="report"):
@@ -18,16 +26,20 @@ def misfits(value, schema, where="report"):
         return [f"{where}: {value!r} is not {schema['const']!r}"]
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
-    if kinds == ["object"]:
+    if kinds and not any(isinstance(value, KINDS[kind]) for kind in kinds):
+        return [f"{where}: {value!r} is none of {kinds}"]
+    if isinstance(value, dict):
         known = schema.get("properties", {})
         missing = [f"{where}.{name} is missing" for name in schema.get("required", ()) if name not in value]
         unknown = [f"{where}.{name} is not in the schema" for name in value if known and name not in known]
         inner = {name: known.get(name, schema.get("additionalProperties", {})) for name in value}
-        return missing + unknown + [m for name, held in value.items() for m in misfits(held, inner[name], f"{where}.{name}")]
-    if kinds == ["array"]:
+        return (
+            missing
+            + unknown
+            + [m for name, held in value.items() for m in misfits(held, inner[name], f"{where}.{name}")]
+        )
+    if isinstance(value, list) and "items" in schema:
         return [m for i, held in enumerate(value) for m in misfits(held, schema["items"], f"{where}[{i}]")]
-    if kinds and not any(isinstance(value, KINDS[kind]) for kind in kinds):
-        return [f"{where}: {value!r} is none of {kinds}"]
     return []
 
 

@@ -128,6 +128,7 @@ def test_torch_code(case, sizes):
     agree(model, xs, [model(x) for x in xs])
 
 
+@pytest.mark.xfail(reason="repeating by one beside unit axes trips torch's peephole pass: 'at() was not in the map'")
 @settings(quick, max_examples=100)
 @given(calls(("rearrange", "repeat", "max", "sum")), st.lists(st.integers(2, 4), min_size=5, max_size=5))
 def test_nodes_under_trace(case, sizes):
