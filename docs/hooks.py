@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-<<<<<<< HEAD
-=======
 import re
->>>>>>> tools
 from typing import Any
 
 from mkdocs.structure.files import File
 
 from onnxpatch.html.code import original, source
 from onnxpatch.registry import REGISTRY, Patch
-from onnxpatch.schema import report_schema
+from onnxpatch.reporting.schema import report_schema
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -27,8 +24,6 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-<<<<<<< HEAD
-=======
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """The README links to files of the repository, which are no pages: here their names stand as code."""
     return (
@@ -38,7 +33,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     )
 
 
->>>>>>> tools
 def index_page(patches: list[Patch]) -> str:
     """The table of all patches."""
     rows = [f"| [{p.name}]({p.name}.md) | {_targets(p)} | {_cell(p.why)} |" for p in patches]

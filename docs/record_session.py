@@ -1,10 +1,6 @@
 """Records docs/session.md: runs the commands for real, in an empty folder, and writes down what they print.
 
-<<<<<<< HEAD
-    python docs/record_session.py
-=======
 python docs/record_session.py
->>>>>>> tools
 """
 
 from __future__ import annotations
@@ -29,11 +25,7 @@ STEPS = [
      f"onnxpatch verify plain.onnx {GIVEN}"),
     ("Why, and what would cure it?", f"onnxpatch doctor {GIVEN}"),
     ("Export with its patches. Without a verdict of right, no file would be left.",
-<<<<<<< HEAD
-     f"onnxpatch export right.onnx {GIVEN} --html report.html"),
-=======
      "onnxpatch export " + GIVEN.replace("model ", "model right.onnx ", 1) + " --html report.html"),
->>>>>>> tools
     ("And once more, from the file.", f"onnxpatch verify right.onnx {GIVEN}"),
 ]  # fmt: skip
 HEAD = """# A recorded session
@@ -62,13 +54,9 @@ def run(command: str, folder: Path) -> tuple[str, int]:
 
 def shown(output: str) -> str:
     """Lines cut to a page's width, warnings of other libraries left out, blank ends trimmed."""
-<<<<<<< HEAD
-    lines = [line.rstrip() for line in output.splitlines() if "Warning" not in line and "return cls.__new__" not in line]
-=======
     lines = [
         line.rstrip() for line in output.splitlines() if "Warning" not in line and "return cls.__new__" not in line
     ]
->>>>>>> tools
     lines = [re.sub(r"/\S*/(site-packages|lib)/", "…/", line) for line in lines]
     return "\n".join(line if len(line) <= 118 else line[:117] + "…" for line in lines).strip()
 

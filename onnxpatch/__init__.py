@@ -1,8 +1,9 @@
 """Make PyTorch models export to ONNX right, at every size and on every branch, without editing their source."""
 
 from onnxpatch._torch import exporting
+from onnxpatch.arranging.rearrange import CustomRearrange
 from onnxpatch.context import Patched, patch_model, patched
-from onnxpatch.diagnosis import Culprit, Diagnosis, Proposal
+from onnxpatch.diagnosing.diagnosis import Culprit, Diagnosis, Proposal
 from onnxpatch.doctor import doctor
 from onnxpatch.errors import (
     BranchError,
@@ -20,12 +21,11 @@ from onnxpatch.errors import (
 from onnxpatch.export import export
 from onnxpatch.loops import each, scan, while_loop
 from onnxpatch.optin import keep, onnx_forward, onnx_standin
-from onnxpatch.optional_output import optional_output
+from onnxpatch.outputs.optional_output import optional_output
 from onnxpatch.plan import Plan, plan
 from onnxpatch.proof import Proof
-from onnxpatch.rearrange import CustomRearrange
 from onnxpatch.registry import REGISTRY, Patch, Registry, patch
-from onnxpatch.report import Report
+from onnxpatch.reporting.report import Report
 from onnxpatch.session import Session
 from onnxpatch.settings import Settings
 from onnxpatch.verify import verify

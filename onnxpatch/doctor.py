@@ -8,18 +8,18 @@ from typing import Any
 
 import torch
 
-from onnxpatch import shapes
-from onnxpatch.descent import Progress, Search
-from onnxpatch.diagnosis import Diagnosis
-from onnxpatch.dims import dynamic_dims
+from onnxpatch.arguments import shapes
+from onnxpatch.arguments.dims import dynamic_dims
+from onnxpatch.arguments.inputs import Inputs
+from onnxpatch.checking.probe import Limits
+from onnxpatch.diagnosing.descent import Progress, Search
+from onnxpatch.diagnosing.diagnosis import Diagnosis
+from onnxpatch.diagnosing.treatment import treat
+from onnxpatch.diagnosing.trial import Subject
 from onnxpatch.errors import InputError, UnknownExporterError
-from onnxpatch.inputs import Inputs
-from onnxpatch.probe import Limits
 from onnxpatch.registry import REGISTRY, Registry
 from onnxpatch.settings import EXPORTERS, Exporter
 from onnxpatch.torch_export import example_of
-from onnxpatch.treatment import treat
-from onnxpatch.trial import Subject
 from onnxpatch.verify import subject as ask_eager
 from onnxpatch.versions import versions
 

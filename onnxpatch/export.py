@@ -9,22 +9,22 @@ from typing import Any
 
 import torch
 
-from onnxpatch import shapes
-from onnxpatch.brought import brought_by, given
-from onnxpatch.check import check_patched
+from onnxpatch.arguments import shapes
+from onnxpatch.arguments.brought import brought_by, given
+from onnxpatch.arguments.dims import dynamic_dims
+from onnxpatch.arguments.inputs import Inputs
+from onnxpatch.checking.check import check_patched
+from onnxpatch.checking.probe import Limits
+from onnxpatch.checking.reference import Eager, Flatten
+from onnxpatch.checking.runtime import Graph, RunError
+from onnxpatch.checking.state import Snapshot
 from onnxpatch.context import Patched, patch_model
-from onnxpatch.dims import dynamic_dims
 from onnxpatch.errors import ExportError, InputError, ScriptedModelError, VerificationError
-from onnxpatch.inputs import Inputs
-from onnxpatch.optional import flatten_reference
 from onnxpatch.outfile import OutFile
-from onnxpatch.probe import Limits
-from onnxpatch.provenance import stamp
-from onnxpatch.reference import Eager, Flatten
+from onnxpatch.outputs.optional import flatten_reference
 from onnxpatch.refusal import explained
-from onnxpatch.report import Report
-from onnxpatch.runtime import Graph, RunError
-from onnxpatch.state import Snapshot
+from onnxpatch.reporting.provenance import stamp
+from onnxpatch.reporting.report import Report
 from onnxpatch.torch_export import Call, run_exporter, split_options
 from onnxpatch.verify import Subject, hold_against, match_inputs, subject
 from onnxpatch.versions import versions

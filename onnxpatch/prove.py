@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from onnxpatch.checking.graphs import histogram
 from onnxpatch.errors import ExportError, OnnxpatchError, VerificationError
 from onnxpatch.export import export
-from onnxpatch.graphs import histogram
 from onnxpatch.registry import Patch
 from onnxpatch.settings import Exporter, Settings
 

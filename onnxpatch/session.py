@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from onnxpatch import output_layout as layout
 from onnxpatch.errors import InputError
+from onnxpatch.outputs import layout
 
 
 class Session:

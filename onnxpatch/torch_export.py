@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch.export import Dim
 
-from onnxpatch import shapes
-from onnxpatch.brought import brought_by, given
+from onnxpatch.arguments import shapes
+from onnxpatch.arguments.brought import brought_by, given
+from onnxpatch.arguments.inputs import Inputs
+from onnxpatch.checking.runtime import Graph
 from onnxpatch.errors import InputError
-from onnxpatch.inputs import Inputs
 from onnxpatch.outfile import OutFile
-from onnxpatch.runtime import Graph
 from onnxpatch.trace_call import positional
 
 _TORCH = frozenset(inspect.signature(torch.onnx.export).parameters)

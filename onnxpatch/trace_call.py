@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch.inputs import signature
+from onnxpatch.arguments.inputs import signature
 from onnxpatch.swap import UndoLog
 
 

@@ -10,18 +10,19 @@ from typing import Any
 
 import torch
 
-from onnxpatch import provenance, shapes
-from onnxpatch.check import check_graph, excuse_unsteady
-from onnxpatch.dims import DynamicDim, dynamic_dims
+from onnxpatch.arguments import shapes
+from onnxpatch.arguments.dims import DynamicDim, dynamic_dims
+from onnxpatch.arguments.inputs import Inputs, Leaf
+from onnxpatch.checking.check import check_graph, excuse_unsteady
+from onnxpatch.checking.findings import add_findings
+from onnxpatch.checking.guards import breaking_probes, guards_of
+from onnxpatch.checking.probe import Limits, Probe
+from onnxpatch.checking.probes import ProbeSearch
+from onnxpatch.checking.reference import Answer, Eager, Flatten
+from onnxpatch.checking.runtime import Graph, RunError
 from onnxpatch.errors import InputError
-from onnxpatch.findings import add_findings
-from onnxpatch.guards import breaking_probes, guards_of
-from onnxpatch.inputs import Inputs, Leaf
-from onnxpatch.probe import Limits, Probe
-from onnxpatch.probes import ProbeSearch
-from onnxpatch.reference import Answer, Eager, Flatten
-from onnxpatch.report import Report
-from onnxpatch.runtime import Graph, RunError
+from onnxpatch.reporting import provenance
+from onnxpatch.reporting.report import Report
 from onnxpatch.versions import versions
 
 _QUICK = 0.02  # seconds: a model that answers faster than this may be asked at much larger sizes
@@ -134,7 +135,7 @@ def verify(
 
 def _captured(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any:
     """The model's ExportedProgram, for its guards alone; None where torch.export refuses the model."""
-    from onnxpatch.capture import capture
+    from onnxpatch.checking.capture import capture
 
     try:
         return capture(model, inputs, specs)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from onnxpatch import Proof, RefusedError, Settings, exporting, patch
 from onnxpatch.bodies import fingerprint
-from onnxpatch.resize import Axis, resize
-from onnxpatch.symbolic import as_tensor, symbolic
+from onnxpatch.sizing.resize import Axis, resize
+from onnxpatch.sizing.symbolic import as_tensor, symbolic
 
 LINK = "https://github.com/facebookresearch/dinov2/issues/288"
 

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from onnxpatch import Proof, exporting, patch
-from onnxpatch import rearrange as rearranging
-from onnxpatch import reduce as reducing
-from onnxpatch import repeat as repeating
-from onnxpatch.axes import AxisPlan, Operation, UnplannedError, plan_axes
-from onnxpatch.einops_words import refuse, where
+from onnxpatch.arranging import rearrange as rearranging
+from onnxpatch.arranging import reduce as reducing
+from onnxpatch.arranging import repeat as repeating
+from onnxpatch.arranging.axes import AxisPlan, Operation, UnplannedError, plan_axes
+from onnxpatch.arranging.einops_words import refuse, where
 from onnxpatch.emit import numbers
 
 _WHY = "einops in forward: a node for every size it touches (Shape, Gather, Concat), and slow transposes"

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from onnxpatch import Proof, Settings, patch
-from onnxpatch.axes import UnplannedError
+from onnxpatch.arranging.axes import UnplannedError
+from onnxpatch.arranging.rearrange import rearranged_by
+from onnxpatch.arranging.reduce import reduced_by
+from onnxpatch.arranging.stepwise import REDUCTIONS, Stepwise, stepwise
 from onnxpatch.errors import RefusedError
-from onnxpatch.rearrange import rearranged_by
-from onnxpatch.reduce import reduced_by
-from onnxpatch.stepwise import REDUCTIONS, Stepwise, stepwise
 
 _ISSUE = "https://github.com/arogozhnikov/einops/issues/355"
 _WHY = "symbolic for __getitem__ produced an incorrect number of outputs (expected 2, but got 1)"

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, Settings, exporting, patch, scope
-from onnxpatch._torch_branches import tracing_paused
-from onnxpatch._torch_constants import constant, unrecorded
-from onnxpatch._torch_sizes import traced_from
+from onnxpatch._torch.branches import tracing_paused
+from onnxpatch._torch.constants import constant, unrecorded
+from onnxpatch._torch.sizes import traced_from
 from onnxpatch.patches.size_shortcuts import native_here
-from onnxpatch.resize import Axis, resize
-from onnxpatch.symbolic import as_tensor, scaled, symbolic
+from onnxpatch.sizing.resize import Axis, resize
+from onnxpatch.sizing.symbolic import as_tensor, scaled, symbolic
 
 SMOOTH = ("linear", "bilinear", "bicubic", "trilinear")
 
@@ -64,7 +64,7 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """F.interpolate; by `onnxpatch.resize` for a static table, an antialiased image, or a scale from sizes."""
+    """F.interpolate; by `onnxpatch.sizing.resize` for a static table, an antialiased image, or a scale from sizes."""
     given = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
     spatial = input.dim() - 2
     if exporting() is None or not input.is_floating_point() or spatial < 1:
@@ -159,7 +159,7 @@ def _axes(input: Tensor, sizes: list[Any] | None, scales: list[Any] | None, reco
 
 def _precise(extent: Any, size: Any, scale: Any) -> Any:
     """The scale in double precision where it is a whole number of elements and an offset over the table's."""
-    from onnxpatch._torch_sizes import split_fraction
+    from onnxpatch._torch.sizes import split_fraction
 
     if not isinstance(scale, torch.SymFloat):
         return scale

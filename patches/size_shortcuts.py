@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, exporting, patch
-from onnxpatch._torch_sizes import relation_of, traced_from_sizes
-from onnxpatch.shortcuts import Shortcut, calling_frame, crops_at, shortcut_at
-from onnxpatch.symbolic import as_tensor, symbolic
+from onnxpatch._torch.sizes import relation_of, traced_from_sizes
+from onnxpatch.sizing.shortcuts import Shortcut, calling_frame, crops_at, shortcut_at
+from onnxpatch.sizing.symbolic import as_tensor, symbolic
 
 WHY = "native-size trap: exported at the trained size, the graph keeps the position table as it is and fails elsewhere"
 

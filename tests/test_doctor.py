@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 import onnxpatch
-from onnxpatch import constructs, doctor
+from onnxpatch import doctor
+from onnxpatch.diagnosing import constructs
 from tests.ailing import (
     BATCH,
     CASES,

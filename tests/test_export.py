@@ -14,7 +14,7 @@ from torch import nn
 from torch.export import Dim
 
 import onnxpatch
-from onnxpatch.runtime import Graph
+from onnxpatch.checking.runtime import Graph
 from tests.fingerprint import fingerprint
 from tests.verified import BatchBranch, DataBranch, FrozenScale, NativeSize, Nested, Right, Shrinks
 
@@ -308,7 +308,7 @@ def test_nine_outcomes_of_one_convolution_exported_three_times(tmp_path: Path) -
 
 
 def _outcome(graph: Graph, model: nn.Module, x: torch.Tensor) -> str:
-    from onnxpatch.runtime import RunError
+    from onnxpatch.checking.runtime import RunError
 
     try:
         (found,) = graph.run({graph.inputs[0].name: x})

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch import graphs, html
-from onnxpatch.comparison import alone, compare
+from onnxpatch import html
+from onnxpatch.checking import graphs
 from onnxpatch.html.code import coloured, pair, source
 from onnxpatch.html.layers import layered, placed
+from onnxpatch.reporting.comparison import alone, compare
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""

@@ -13,7 +13,7 @@ from torch import nn
 
 import onnxpatch
 from onnxpatch.branches import report_of
-from onnxpatch.output_names import name_outputs
+from onnxpatch.outputs.names import name_outputs
 from tests.exporting import export, run
 
 EXPORTERS = ("dynamo", "trace")

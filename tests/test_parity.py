@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from onnxpatch.parity import compare, compare_all
-from onnxpatch.report import Checked, Report
+from onnxpatch.checking.parity import compare, compare_all
+from onnxpatch.reporting.report import Checked, Report
 
 
 def test_right_within_tolerance_and_wrong_beyond() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from onnxpatch import shapes
-from onnxpatch.dims import dynamic_dims
-from onnxpatch.hints import size_hints
-from onnxpatch.inputs import Inputs
-from onnxpatch.probe import Limits, Probe
-from onnxpatch.probes import ProbeSearch
-from onnxpatch.reference import Eager
+from onnxpatch.arguments import shapes
+from onnxpatch.arguments.dims import dynamic_dims
+from onnxpatch.arguments.inputs import Inputs
+from onnxpatch.checking.hints import size_hints
+from onnxpatch.checking.probe import Limits, Probe
+from onnxpatch.checking.probes import ProbeSearch
+from onnxpatch.checking.reference import Eager
 from tests.verified import DataBranch, NativeSize, Shrinks
 
 

@@ -6,7 +6,7 @@ import onnx
 import torch
 
 import onnxpatch
-from onnxpatch import provenance
+from onnxpatch.reporting import provenance
 from tests import exporting
 
 

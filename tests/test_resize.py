@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from onnxpatch.resize import Axis, pool_members, resize
+from onnxpatch.sizing.resize import Axis, pool_members, resize
 
 MODES = ["nearest", "nearest-exact", "bilinear", "bicubic", "area"]
 SMOOTH = ["bilinear", "bicubic"]

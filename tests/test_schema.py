@@ -7,7 +7,7 @@ import json
 import torch
 
 import onnxpatch
-from onnxpatch.schema import report_schema
+from onnxpatch.reporting.schema import report_schema
 
 KINDS = {
     "string": str,

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch.export import Dim
 
-from onnxpatch import InputError, shapes
-from onnxpatch.dims import dynamic_dims
-from onnxpatch.inputs import Inputs
+from onnxpatch import InputError
+from onnxpatch.arguments import shapes
+from onnxpatch.arguments.dims import dynamic_dims
+from onnxpatch.arguments.inputs import Inputs
 from tests.verified import Nested, Right
 
 

@@ -17,7 +17,7 @@ from onnxpatch.branches.capture import Capture, Report, latest
 from onnxpatch.branches.containers import CONTAINERS, Choosing
 from onnxpatch.branches.run import declaring, run_module, run_root
 from onnxpatch.branches.shadows import prepared
-from onnxpatch.optional_output import marked
+from onnxpatch.outputs.optional_output import marked
 from onnxpatch.settings import Settings
 from onnxpatch.swap import UndoLog, class_before, mixins_of
 from onnxpatch.walk import modules

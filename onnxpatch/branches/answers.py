@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch_branches import settled, tracing_paused
+from onnxpatch._torch.branches import settled, tracing_paused
 from onnxpatch.branches.capture import Capture
 from onnxpatch.branches.sites import belongs_to_user, here, user_frame
 from onnxpatch.branches.sizes import static_size

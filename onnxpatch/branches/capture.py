@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch_branches import call_survives, tracing_paused
+from onnxpatch._torch.branches import call_survives, tracing_paused
 from onnxpatch.branches import tape
 from onnxpatch.branches.frame import Frame, Node
 from onnxpatch.branches.sites import Site, caught_by_user, here, line_of
 from onnxpatch.branches.tape import Entry, tensors
 from onnxpatch.branches.twins import Twins
 from onnxpatch.errors import BranchError
-from onnxpatch.optional_output import OptionalOutput
+from onnxpatch.outputs.optional_output import OptionalOutput
 
 
 class _Running(threading.local):

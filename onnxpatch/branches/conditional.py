@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch_branches import compiled_function
+from onnxpatch._torch.branches import compiled_function
 
 Side = Callable[..., tuple[torch.Tensor, ...]]
 _numbers = itertools.count()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from onnxpatch._torch_branches import equates, hint_of, module_stack_kept, storage_key, suppressed_guards
+from onnxpatch._torch.branches import equates, hint_of, module_stack_kept, storage_key, suppressed_guards
 from onnxpatch.branches.attributes import Attributes
 from onnxpatch.branches.sites import Site, raised_on_purpose
 from onnxpatch.branches.tape import Entry, leaves, names_in, target_of, tensors

@@ -10,8 +10,8 @@ import torch
 from onnxpatch.branches.capture import Capture
 from onnxpatch.branches.emit import Item
 from onnxpatch.branches.template import Built, Path, Slot, Template
-from onnxpatch.optional import OutputSlot
-from onnxpatch.output_layout import Tree
+from onnxpatch.outputs.layout import Tree
+from onnxpatch.outputs.optional import OutputSlot
 
 
 def finished(capture: Capture, template: Template, items: list[Item]) -> Any:

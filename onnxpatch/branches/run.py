@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch_branches import module_stack_kept
+from onnxpatch._torch.branches import module_stack_kept
 from onnxpatch.branches.attributes import Attributes, Undecided
 from onnxpatch.branches.capture import Capture, Dropped, running, sites
 from onnxpatch.branches.emit import Emitter
@@ -19,8 +19,8 @@ from onnxpatch.branches.sites import line_of
 from onnxpatch.branches.sizes import decisions_on_sizes
 from onnxpatch.branches.tape import tensors
 from onnxpatch.branches.template import CannotMerge, Template, assembled
-from onnxpatch.optional import OutputSlot
-from onnxpatch.optional_output import OptionalOutput
+from onnxpatch.outputs.optional import OutputSlot
+from onnxpatch.outputs.optional_output import OptionalOutput
 
 Call = Callable[[], Any]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch_branches import settled
+from onnxpatch._torch.branches import settled
 from onnxpatch.branches.capture import Capture, running
 from onnxpatch.branches.sites import belongs_to_user, here
 

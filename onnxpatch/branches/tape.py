@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch_branches import free_symbols, storage_key, substitute_symbols
+from onnxpatch._torch.branches import free_symbols, storage_key, substitute_symbols
 
 # Calls that give constants: run once outside, and used as they are inside a branch.
 _CONSTANTS = frozenset({torch.tensor, torch.as_tensor, torch.from_numpy, torch.asarray})

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch_branches import free_symbols
+from onnxpatch._torch.branches import free_symbols
 
 Path = tuple[Any, ...]
 _NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from onnxpatch.brought import Brought
+from onnxpatch.arguments.brought import Brought
+from onnxpatch.arguments.inputs import Inputs, signature
 from onnxpatch.cli.arrays import Array, Sizes, read
 from onnxpatch.cli.target import Target
 from onnxpatch.errors import InputError
-from onnxpatch.inputs import Inputs, signature
 
 _FREE = re.compile(r"(?P<name>[^=\[]+)=?\[(?P<dims>[^\]]*)\]")
 

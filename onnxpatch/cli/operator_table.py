@@ -10,8 +10,8 @@ import typer
 from onnxpatch.cli import show
 from onnxpatch.cli.failure import told_in_one_line
 from onnxpatch.cli.options import DebugOpt, JsonOpt
+from onnxpatch.diagnosing.operators import Operator, operators
 from onnxpatch.errors import InputError, UnknownExporterError
-from onnxpatch.operators import Operator, operators
 from onnxpatch.settings import EXPORTERS
 from onnxpatch.versions import versions
 

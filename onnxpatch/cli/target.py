@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch.brought import Brought, brought_by
+from onnxpatch.arguments.brought import Brought, brought_by
 from onnxpatch.errors import InputError
 
 _FORM = "package.module:factory or script.py:factory, where factory makes a torch.nn.Module"

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from onnxpatch.comparison import Comparison, Progress, alone, compare
 from onnxpatch.errors import InputError
-from onnxpatch.report import Report
+from onnxpatch.reporting.comparison import Comparison, Progress, alone, compare
+from onnxpatch.reporting.report import Report
 
 
 def page(comparison: Comparison) -> str:

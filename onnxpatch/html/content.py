@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from onnxpatch.comparison import Comparison, Side
-from onnxpatch.graphs import by_module
+from onnxpatch.checking.graphs import by_module
 from onnxpatch.html.code import pair
 from onnxpatch.html.drawing import drawing
 from onnxpatch.html.plot import plot
 from onnxpatch.plan import Plan
 from onnxpatch.registry import REGISTRY, Patch
+from onnxpatch.reporting.comparison import Comparison, Side
 from onnxpatch.walk import modules
 
 _DRAWN = 12

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from onnxpatch.graphs import by_module, shapes
+from onnxpatch.checking.graphs import by_module, shapes
 from onnxpatch.html.layers import layered, placed
 
 _MOST = 80

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import onnxpatch
-from onnxpatch.axes import plan_axes
-from onnxpatch.rearrange import rearrange
-from onnxpatch.reduce import reduce
-from onnxpatch.repeat import repeat
+from onnxpatch.arranging.axes import plan_axes
+from onnxpatch.arranging.rearrange import rearrange
+from onnxpatch.arranging.reduce import reduce
+from onnxpatch.arranging.repeat import repeat
 
 quick = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 REDUCTIONS = ("min", "max", "sum", "mean", "prod")

@@ -1,0 +1,92 @@
+"""The value that a tensor has at run time when it is made of parameters alone, found while an exporter runs.
+
+Under trace the values are there: recording is paused. torch.export computes on FakeTensors without data, but has
+written down how each was made: `torch.fx.experimental.proxy_tensor.get_proxy_slot` gives the node, and its operators
+are run again on the parameters. Both are private; where they are gone, no constant is found, and the graph computes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch._torch import exporting
+from onnxpatch._torch.branches import tracing_paused
+
+
+class _UnknownError(Exception):
+    """The value depends on an input of the model."""
+
+
+def constant(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tensor]) -> Tensor | None:
+    """The value of `tensor`, made of `model`'s parameters and buffers (`tensors`, the real ones), or None."""
+    if exporting() == "trace":
+        return tensor
+    try:
+        tracer = _tracer()
+        with _no_modes(), torch.no_grad():
+            return _replayed(tensor, model, tensors, tracer)
+    except (_UnknownError, ImportError, AttributeError, RuntimeError, TypeError):
+        return None
+
+
+def unrecorded(function: Callable[[], Tensor]) -> Tensor:
+    """The result of `function` on real tensors as a constant: neither exporter sees how it was made."""
+    if exporting() != "trace":
+        with _no_modes(), torch.no_grad():
+            return function().detach().clone()
+    with tracing_paused(), torch.no_grad():
+        return function().detach().clone()
+
+
+def _no_modes() -> Any:
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    stack = contextlib.ExitStack()
+    stack.enter_context(torch._C.DisableTorchFunction())
+    stack.enter_context(_disable_current_modes())
+    return stack
+
+
+def _replayed(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tensor], tracer: Any) -> Tensor:
+    nodes: dict[Any, Any] = {}
+    for name, traced in (*model.named_parameters(), *model.named_buffers()):
+        if name in tensors and (node := _node(traced, tracer)) is not None:
+            nodes[node] = tensors[name]
+    found = _node(tensor, tracer)
+    if found is None:
+        raise _UnknownError
+    return _run(found, nodes, tracer)
+
+
+def _tracer() -> Any:
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+    mode = get_proxy_mode()
+    if mode is None:
+        raise _UnknownError
+    return mode.tracer
+
+
+def _node(tensor: Tensor, tracer: Any) -> Any | None:
+    from torch.fx.experimental.proxy_tensor import get_proxy_slot
+
+    slot = get_proxy_slot(tensor, tracer, None)
+    return None if slot is None else slot.proxy.node
+
+
+def _run(node: Any, known: dict[Any, Any], tracer: Any) -> Any:
+    if node in known:
+        return known[node]
+    if node.op == "get_attr":
+        known[node] = getattr(tracer.root, node.target)
+    elif node.op == "call_function":
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: _run(n, known, tracer))
+        known[node] = node.target(*args, **kwargs)
+    else:
+        raise _UnknownError
+    return known[node]

@@ -1,0 +1,1 @@
+"""What a model is called with: named leaves, dynamic shapes, and the dimensions that may change."""

@@ -1,0 +1,1 @@
+"""Holding a graph against eager: probes, parity, frozen sizes, dropped guards."""

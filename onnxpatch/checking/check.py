@@ -1,0 +1,88 @@
+"""Holding a graph, or the patched model, against eager's answers at every probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from onnxpatch.checking.parity import OutputParity, compare_all
+from onnxpatch.checking.probe import Probe
+from onnxpatch.checking.reference import Eager
+from onnxpatch.checking.runtime import Graph, RunError
+from onnxpatch.reporting.report import Checked
+
+_ROUNDING = 1e-6
+
+
+def check_graph(
+    graph: Graph, names: Sequence[str], order: Sequence[int], probes: Iterable[Probe], tolerance: float
+) -> list[Checked]:
+    """Run the graph at every probe. names: the graph's inputs; order: the leaf that feeds each of them."""
+    return [_check_graph(graph, names, order, probe, tolerance) for probe in probes]
+
+
+def _check_graph(graph: Graph, names: Sequence[str], order: Sequence[int], probe: Probe, tolerance: float) -> Checked:
+    head = Checked(graph.runtime, probe.label, probe.kind, probe.sizes)
+    try:
+        found = graph.run({name: probe.values[leaf] for name, leaf in zip(names, order, strict=True)})
+    except RunError as error:
+        return replace(head, error=str(error), status="refused", node=error.node or "")
+    return _judged(head, compare_all(graph.outputs, probe.expected, found, tolerance))
+
+
+def check_patched(eager: Eager, names: Sequence[str], probes: Iterable[Probe], tolerance: float) -> list[Checked]:
+    """Ask the patched model, in eager, at every probe."""
+    checks = []
+    for probe in probes:
+        head = Checked("patched eager", probe.label, probe.kind, probe.sizes)
+        answer = eager.ask(probe.values)
+        if answer.outputs is None:
+            checks.append(replace(head, error=answer.error or "", status="refused"))
+            continue
+        checks.append(_judged(head, compare_all(names, probe.expected, answer.outputs, tolerance)))
+    return checks
+
+
+def _judged(head: Checked, outputs: Sequence[OutputParity]) -> Checked:
+    wrong = any(not output.ok for output in outputs)
+    return replace(head, outputs=tuple(outputs), status="wrong" if wrong else "right")
+
+
+def excuse_unsteady(
+    checks: Sequence[Checked], probes: Sequence[Probe], eager: Eager, tolerance: float
+) -> list[Checked]:
+    """Mark wrong answers that eager itself does not hold to: asked again with inputs moved by one rounding, its own
+    output moves as far. Shapes, dtypes and refusals are never excused."""
+    return [_excused(c, p, eager, tolerance) if c.status == "wrong" else c for c, p in zip(checks, probes, strict=True)]
+
+
+def _excused(check: Checked, probe: Probe, eager: Eager, tolerance: float) -> Checked:
+    wrong = [i for i, output in enumerate(check.outputs) if not output.ok]
+    if any(check.outputs[i].first_index is None or not check.outputs[i].relative for i in wrong):
+        return check  # shapes, dtypes and non-finite values
+    names = [output.name for output in check.outputs]
+    for move in (_nudged(+_ROUNDING), _nudged(-_ROUNDING)):
+        answer = eager.ask([move(v) for v in probe.values])
+        if answer.outputs is None:
+            continue
+        again = compare_all(names, probe.expected, answer.outputs, tolerance)
+        if len(again) == len(names) and all(_as_far(again[i], check.outputs[i]) for i in wrong):
+            return replace(check, status="unsteady")
+    return check
+
+
+def _as_far(again: OutputParity, found: OutputParity) -> bool:
+    return again.first_index is not None and again.relative >= found.relative / 2
+
+
+def _nudged(by: float) -> Callable[[Any], Any]:
+    def move(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        noise = torch.rand(value.shape, generator=torch.Generator().manual_seed(3)).to(value)
+        return value * (1 + by * (noise - 0.25))
+
+    return move

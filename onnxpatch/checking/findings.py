@@ -1,0 +1,48 @@
+"""Why a graph is wrong where it is: sizes that came out fixed, conditions that were dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnxpatch.arguments.dims import DynamicDim
+from onnxpatch.checking.frozen import frozen_at, frozen_inputs, frozen_nodes, source_of
+from onnxpatch.checking.guards import Guard
+from onnxpatch.checking.probe import Probe
+from onnxpatch.checking.runtime import Graph
+from onnxpatch.reporting.report import Checked, DroppedGuard, Report
+
+_MOST = 5
+
+
+def add_findings(
+    report: Report,
+    graph: Graph,
+    dims: Sequence[DynamicDim],
+    names: Sequence[str],
+    order: Sequence[int],
+    probes: Sequence[Probe],
+    broken: Sequence[tuple[Guard, Probe]],
+) -> None:
+    """Fill in `report.frozen` and `report.guards` from the checks, the last of which are those of `probes`."""
+    checks = report.checks[-len(probes) :]
+    report.frozen += frozen_inputs(graph, names, order, dims)
+    bad = [(c, p) for c, p in zip(checks, probes, strict=True) if not c.ok and p.sizes != probes[0].sizes]
+    for check, probe in bad[:_MOST]:
+        found = frozen_at(graph, check.node, _moved(probes[0], probe)) if check.node else None
+        if found and found not in report.frozen:
+            report.frozen.append(found)
+    silent = next((p for c, p in bad if c.status == "wrong"), None)
+    if silent is not None:
+        report.frozen += list(frozen_nodes(graph, names, order, probes[0], silent))[:_MOST]
+    status = {id(probe): check for check, probe in zip(checks, probes, strict=True)}
+    report.guards += [_dropped(guard, probe, status[id(probe)], graph) for guard, probe in broken]
+
+
+def _moved(example: Probe, probe: Probe) -> str:
+    return ", ".join(name for name, size in probe.sizes.items() if example.sizes.get(name) != size)
+
+
+def _dropped(guard: Guard, probe: Probe, check: Checked, graph: Graph) -> DroppedGuard:
+    node = next((n for n in graph.proto.graph.node if check.node and n.name == check.node), None)
+    source = guard.source or (source_of(node) if node is not None else "")
+    return DroppedGuard(guard.expression, probe.sizes, not check.ok, source, check.node)

@@ -1,0 +1,145 @@
+"""Running an ONNX file: onnxruntime where it is installed, onnx.reference where it is not."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from onnxpatch.checking.parity import as_array
+from onnxpatch.errors import InputError
+
+_IN_MEMORY = 1 << 30
+
+
+class RunError(Exception):
+    """The graph cannot be run on this input; `node` is the node that the runtime names, if it names one."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        named = re.search(r"(?:Name|name)[:=]\s?'([^']+)'", message)
+        self.node = named.group(1) if named else None
+
+
+class Graph:
+    """An ONNX file that can be run. runtime: 'onnxruntime', 'reference', or None for the first that is there.
+
+    Raises InputError where the file is missing or no ONNX model, RunError where the runtime refuses to load it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], runtime: str | None = None) -> None:
+        self.path = Path(path)
+        self.runtime = runtime or ("onnxruntime" if have_onnxruntime() else "reference")
+        self.proto = _load(self.path)
+        initializers = {i.name for i in self.proto.graph.initializer}
+        self.inputs = [i for i in self.proto.graph.input if i.name not in initializers]
+        self.outputs = [o.name for o in self.proto.graph.output]
+        self._session = _onnxruntime(self.path) if self.runtime == "onnxruntime" else _reference(self.path)
+
+    def run(self, feed: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
+        """Outputs in order, without those that an ONNX optional leaves out. Tensors on any device may be fed."""
+        wanted = {i.name: i.type.tensor_type.elem_type for i in self.inputs}
+        arrays = {name: _fed(value, wanted[name]) for name, value in feed.items() if name in wanted}
+        try:
+            return [o for o in self._session.run(None, arrays) if o is not None]
+        except Exception as error:
+            raise RunError(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}") from error
+
+    def input_shape(self, name: str) -> list[int | str | None]:
+        """Declared shape of one input: whole numbers, names, None where nothing is said."""
+        value = next(i for i in self.inputs if i.name == name)
+        dims = value.type.tensor_type.shape.dim
+        return [d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in dims]
+
+
+def have_onnxruntime() -> bool:
+    try:
+        import onnxruntime  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _load(path: Path) -> Any:
+    """The model without its external weights: names, shapes, nodes."""
+    import onnx
+
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    try:
+        proto = onnx.load(str(path), load_external_data=False)
+    except Exception as error:
+        raise InputError(f"{path} is no readable ONNX model ({type(error).__name__}): export it again") from None
+    if not proto.graph.output or not proto.opset_import:
+        raise InputError(f"{path} is no readable ONNX model (no graph, or one without outputs): export it again")
+    return proto
+
+
+def _onnxruntime(path: Path) -> Any:
+    if not have_onnxruntime():
+        raise InputError("onnxruntime is not installed: pip install onnxruntime, or runtime='reference'")
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = torch.get_num_threads()
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise RunError(f"onnxruntime cannot load the graph: {' '.join(str(error).split())[:500]}") from error
+
+
+def _reference(path: Path) -> Any:
+    from onnx.reference import ReferenceEvaluator
+
+    try:
+        return ReferenceEvaluator(str(path))
+    except Exception as error:
+        raise RunError(f"onnx.reference cannot load the graph: {' '.join(str(error).split())[:500]}") from error
+
+
+def _fed(value: Any, elem_type: int) -> np.ndarray[Any, Any]:
+    """An array of the dtype that the graph declares for a Python number; tensors keep theirs."""
+    if isinstance(value, torch.Tensor):
+        return np.ascontiguousarray(as_array(value))
+    import onnx
+
+    return np.asarray(value, dtype=onnx.helper.tensor_dtype_to_np_dtype(elem_type))
+
+
+def shapes_inside(graph: Graph, feed: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shape of every value of the main graph on one input. Needs the model in memory: {} above 1 GiB."""
+    import onnx
+
+    if graph.path.stat().st_size > _IN_MEMORY:
+        return {}
+    proto = onnx.load(str(graph.path))
+    names = [name for node in proto.graph.node for name in node.output if name]
+    known = {o.name for o in proto.graph.output}
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    wanted = {i.name: i.type.tensor_type.elem_type for i in graph.inputs}
+    arrays = {name: _fed(value, wanted[name]) for name, value in feed.items() if name in wanted}
+    try:
+        values = _open(graph.runtime, proto).run([*known, *(n for n in names if n not in known)], arrays)
+    except Exception:  # only a hint is lost
+        return {}
+    ordered = [*known, *(n for n in names if n not in known)]
+    inside = {name: tuple(np.shape(value)) for name, value in zip(ordered, values, strict=True)}
+    return inside | {name: tuple(np.shape(value)) for name, value in arrays.items()}
+
+
+def _open(runtime: str, proto: Any) -> Any:
+    if runtime == "reference":
+        from onnx.reference import ReferenceEvaluator
+
+        return ReferenceEvaluator(proto)
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -1,0 +1,239 @@
+"""One plain export of one module, and its verdict: right, silent (exported, but wrong), refused, or too slow."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+import torch
+from torch.jit import TracerWarning  # type: ignore[attr-defined]
+
+from onnxpatch._torch.exporters import dynamo_export, quiet_exporters, watched_sizes
+from onnxpatch.arguments import shapes
+from onnxpatch.arguments.inputs import Inputs
+from onnxpatch.checking.check import check_graph, excuse_unsteady
+from onnxpatch.checking.probe import Probe
+from onnxpatch.checking.reference import Eager, Flatten
+from onnxpatch.checking.runtime import Graph, RunError
+from onnxpatch.checking.state import Snapshot
+from onnxpatch.checking.timelimit import TimeLimit, limited
+from onnxpatch.errors import InputError
+from onnxpatch.reporting.report import Checked
+from onnxpatch.torch_export import Call
+from onnxpatch.verify import match_inputs
+
+Status = Literal["right", "silent", "refused", "slow", "untested"]
+_NOT_USER = ("/torch/", "/onnxscript/", "/onnx_ir/", "/onnx/", "/onnxpatch/", "<frozen", "<string>", "<eval")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of Python, and the module whose code it is where that is known."""
+
+    file: str
+    line: int
+    function: str = ""
+    module: Any = field(default=None, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass
+class Subject:
+    """What is tried: a module (patched or not), its inputs, its dynamic sizes, and eager's answers."""
+
+    model: torch.nn.Module
+    inputs: Inputs
+    specs: list[shapes.LeafSpec]
+    probes: list[Probe]
+    input_names: Sequence[str] | None = None
+    flatten: Flatten | None = None
+    strict: frozenset[str] = frozenset()  # probes at which eager's own unsteadiness is no excuse
+
+
+@dataclass
+class Trial:
+    """What came of it. error: the exporter's or the runtime's text; places: user code lines in the error's traceback,
+    innermost last; warned: (place, text) of warnings about the trace; settled: (condition, place) of what torch.export
+    fixed about sizes; printed: what the exporter wrote."""
+
+    status: Status = "right"
+    error: str = ""
+    kind: str = ""
+    places: list[Place] = field(default_factory=list)
+    warned: list[tuple[Place, str]] = field(default_factory=list)
+    settled: list[tuple[str, Place]] = field(default_factory=list)
+    printed: str = ""
+    checks: list[Checked] = field(default_factory=list)
+    seconds: float = 0.0
+    program: Any = None
+    graph: Graph | None = None
+    names: list[str] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+    folder: Any = None
+
+    @property
+    def fails(self) -> bool:
+        return self.status not in ("right", "untested")
+
+    def wrong_at(self) -> frozenset[str]:
+        """Labels of the probes at which the graph is wrong."""
+        return frozenset(check.label for check in self.checks if not check.ok)
+
+    def first_wrong(self) -> Checked | None:
+        return next((check for check in self.checks if not check.ok), None)
+
+
+def as_patched(subject: Subject, plain: Trial) -> Subject:
+    """The subject for trials under patches: what eager does there excuses nothing, since eager is patched then too.
+
+    Only probes that the unpatched model was unsteady at stay without a verdict.
+    """
+    unsteady = {check.label for check in plain.checks if check.status == "unsteady"}
+    return dataclasses.replace(subject, strict=frozenset(probe.label for probe in subject.probes) - unsteady)
+
+
+def attempt(
+    subject: Subject, exporter: str, opset: int, tolerance: float = 1e-3, seconds: float | None = None
+) -> Trial:
+    """Export `subject` as it stands and hold the graph against its probes. Nothing is raised for a failing export."""
+    trial, start = Trial(), time.perf_counter()
+    trial.folder = tempfile.TemporaryDirectory(prefix="onnxpatch-")
+    state = Snapshot(subject.model)
+    try:
+        with limited(seconds):
+            _export(subject, exporter, opset, trial)
+            state.restore()
+            if trial.status == "right":
+                _hold(subject, exporter, opset, tolerance, trial)
+    except TimeLimit as late:
+        trial.status, trial.error, trial.kind = "slow", f"took more than {late.seconds:.0f} s", "TimeLimit"
+        trial.places = _places(late)
+    finally:
+        state.restore()
+    trial.seconds = time.perf_counter() - start
+    return trial
+
+
+# ------------------------------------------------------------------ exporting
+def _export(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
+    printed = io.StringIO()
+    with warnings.catch_warnings(record=True) as caught, _quiet(printed), torch.no_grad():
+        warnings.simplefilter("always")
+        try:
+            _run(subject, exporter, opset, trial)
+        except Exception as error:
+            _refused(error, trial)
+    trial.warned = [(Place(w.filename, w.lineno), str(w.message)) for w in caught if _about_the_trace(w)]
+    trial.printed = printed.getvalue()[-200_000:]
+
+
+@contextlib.contextmanager
+def _quiet(into: io.StringIO) -> Iterator[None]:
+    """The exporters print whole graphs when they fail."""
+    with contextlib.redirect_stdout(into), contextlib.redirect_stderr(into), quiet_exporters():
+        yield
+
+
+def _about_the_trace(warning: warnings.WarningMessage) -> bool:
+    return issubclass(warning.category, TracerWarning)
+
+
+def _run(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
+    args, kwargs = subject.inputs.rebuild(subject.inputs.values())
+    path = Path(trial.folder.name) / "model.onnx"
+    if exporter == "dynamo":
+        hinted = shapes.to_shapes(subject.inputs, _hinted(subject.specs))
+        with watched_sizes(lambda condition, frame: _settled(condition, frame, trial)):
+            trial.program = dynamo_export(subject.model, args, kwargs, hinted, opset)
+        trial.program.save(str(path))
+        return
+    target: Any = subject.model
+    if exporter == "script" and not isinstance(target, torch.jit.ScriptModule):
+        target = torch.jit.script(target)
+    call = _call(subject, exporter, opset)
+    leaves, names = subject.inputs.graph_leaves("trace"), call.trace_names()
+    axes = shapes.to_axes(subject.specs, leaves, names[: len(leaves)])
+    torch.onnx.export(
+        target, args, str(path), kwargs=kwargs or None, dynamo=False, dynamic_axes=axes or None,
+        input_names=names, opset_version=opset,
+    )  # fmt: skip
+
+
+def _settled(condition: str, frame: FrameType | None, trial: Trial) -> None:
+    while frame is not None and _is_tool(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is not None and len(trial.settled) < 500:
+        trial.settled.append((condition, _place(frame, frame.f_lineno)))
+
+
+def _hinted(specs: Sequence[shapes.LeafSpec]) -> list[shapes.LeafSpec]:
+    return [{axis: torch.export.Dim.DYNAMIC if isinstance(s, str) else s for axis, s in one.items()} for one in specs]
+
+
+def _call(subject: Subject, exporter: str, opset: int) -> Call:
+    return Call(subject.model, subject.inputs, subject.specs, exporter, opset, subject.input_names, None, False, {})
+
+
+def _refused(error: Exception, trial: Trial) -> None:
+    root = chain(error)[-1]
+    trial.status, trial.kind = "refused", type(root).__name__
+    trial.error = " ".join(str(root).split()) or type(root).__name__
+    trial.places = [place for one in chain(error) for place in _places(one)]
+
+
+def chain(error: BaseException) -> list[BaseException]:
+    """The error and what caused it, the root last."""
+    found: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and one not in found:
+        found.append(one)
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+    return found
+
+
+def _places(error: BaseException) -> list[Place]:
+    """Lines of the traceback that are the model's own code, outermost first."""
+    walked = list(traceback.walk_tb(error.__traceback__))
+    return [_place(frame, line) for frame, line in walked if not _is_tool(frame.f_code.co_filename)]
+
+
+def _place(frame: FrameType, line: int) -> Place:
+    owner = frame.f_locals.get("self")
+    return Place(frame.f_code.co_filename, line, frame.f_code.co_name, owner)
+
+
+def _is_tool(file: str) -> bool:
+    return any(part in file for part in _NOT_USER)
+
+
+# ------------------------------------------------------------------ comparing
+def _hold(subject: Subject, exporter: str, opset: int, tolerance: float, trial: Trial) -> None:
+    try:
+        trial.graph = Graph(Path(trial.folder.name) / "model.onnx")
+        names = _call(subject, exporter, opset).names_for(trial.graph)
+        trial.names, trial.order = match_inputs(trial.graph, subject.inputs, names)
+    except (RunError, InputError) as error:
+        trial.status, trial.error, trial.kind = "silent", str(error), type(error).__name__
+        return
+    eager = Eager(subject.model, subject.inputs, subject.flatten)
+    checks = check_graph(trial.graph, trial.names, trial.order, subject.probes, tolerance)
+    excused = excuse_unsteady(checks, subject.probes, eager, tolerance)
+    trial.checks = [was if was.label in subject.strict else now for was, now in zip(checks, excused, strict=True)]
+    wrong = trial.first_wrong()
+    if wrong is not None:
+        trial.status, trial.error, trial.kind = "silent", wrong.sentence(), wrong.status
+
+
+Attempt = Callable[[Subject], Trial]

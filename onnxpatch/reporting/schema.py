@@ -1,0 +1,49 @@
+"""The JSON Schema of a report's `to_json()`, read off its dataclasses, so that the two cannot differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+import typing
+from typing import Any
+
+from onnxpatch.reporting.report import SCHEMA, Report
+
+_PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+_UNWRITTEN = {"program"}  # objects that no file holds
+
+
+def report_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of `Report.to_dict()`: what `--json` of `export` and `verify` writes."""
+    body = _of(Report)
+    body["properties"] |= {"schema": {"const": SCHEMA}, "worst": {"type": ["number", "string", "null"]}}
+    body["required"] += ["schema", "worst"]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "onnxpatch report", **body}
+
+
+def _of(cls: Any) -> dict[str, Any]:
+    hints = typing.get_type_hints(cls)
+    names = [one.name for one in dataclasses.fields(cls) if one.name not in _UNWRITTEN]
+    properties = {name: _typed(hints[name]) for name in names}
+    if hasattr(cls, "ok"):
+        properties["ok"] = {"type": "boolean"}
+    told = inspect.cleandoc(cls.__doc__ or "")
+    return {"type": "object", "description": told, "properties": properties, "required": list(properties)}
+
+
+def _typed(hint: Any) -> dict[str, Any]:
+    if dataclasses.is_dataclass(hint):
+        return _of(hint)
+    origin, inside = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        typed = [_typed(one) for one in inside]
+        kinds = [kind for one in typed for kind in (one["type"] if isinstance(one["type"], list) else [one["type"]])]
+        return {key: value for one in typed for key, value in one.items()} | {"type": sorted(set(kinds))}
+    if origin in (list, tuple):
+        return {"type": "array", "items": _typed(inside[0])}
+    if origin is dict or hint is dict:
+        return {"type": "object", "additionalProperties": _typed(inside[1]) if inside else {}}
+    if hint is float:  # JSON has neither NaN (null) nor infinities (a string)
+        return {"type": ["number", "string", "null"]}
+    return {"type": _PLAIN[hint]} if hint in _PLAIN else {}

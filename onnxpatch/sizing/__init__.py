@@ -1,0 +1,1 @@
+"""Sizes while an exporter runs, and the exact resize that is computed from them."""
