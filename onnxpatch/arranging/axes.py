@@ -75,8 +75,13 @@ class AxisPlan:
 
 
 def product(lengths: Sequence[Any]) -> Any:
-    """The product of sizes of any kind; 1 of none."""
-    return functools.reduce(lambda left, right: left * right, lengths) if lengths else 1
+    """The product of sizes of any kind; 1 of none.
+
+    Lengths of 1 are left out: torch's peephole pass stops with an error at a traced size times 1, within a node that is
+    recorded with its torch code.
+    """
+    factors = [length for length in lengths if not isinstance(length, int) or length != 1]
+    return functools.reduce(lambda left, right: left * right, factors) if factors else 1
 
 
 @functools.lru_cache(4096)

@@ -116,13 +116,15 @@ def _parts(group: Group, reduced: Group) -> list[Group]:
 def _pool(layout: Layout, plan: AxisPlan, reduction: str) -> bool:
     """A pooling node, if it is one: blocks of fixed size in the last dimensions, of float32."""
     kernels = [_kernel(layout, group, plan.reduced) for group in layout.dims]
-    pooled = [place for place, kernel in enumerate(kernels) if kernel != 1]
     if layout.dtype != torch.float32 or reduction in ("prod", "any", "all") or 0 in kernels:
         return False
-    leading = min(pooled[0], 2)
+    kept = [tuple(axis for axis in group if axis not in plan.reduced) for group in layout.dims]
+    if set(kernels) == {1}:
+        layout.reshape(kept)
+        return True
+    leading = min(next(place for place, kernel in enumerate(kernels) if kernel != 1), 2)
     if len(kernels) - leading > 3:
         return False
-    kept = [tuple(axis for axis in group if axis not in plan.reduced) for group in layout.dims]
     units = [()] * (2 - leading)
     _widened(layout, leading, units)
     _apply_pool(layout, reduction, kernels[leading:], [*kept[:leading], *units, *kept[leading:]])

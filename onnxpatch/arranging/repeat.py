@@ -11,6 +11,7 @@ from onnxpatch.arranging.arrange import arrange
 from onnxpatch.arranging.axes import AxisPlan, Group
 from onnxpatch.arranging.layout import Layout, scattered
 from onnxpatch.arranging.rearrange import merge, permute, separate, split, start, together
+from onnxpatch.checking.sizes import ONE
 from onnxpatch.emit import Recipe, Value, Writer, run
 
 _RESIZABLE = (torch.float16, torch.float32, torch.int32, torch.int8, torch.uint8)
@@ -37,7 +38,10 @@ def repeat(x: torch.Tensor, plan: AxisPlan, given: Sequence[Any] = ()) -> torch.
     def in_onnx(writer: Writer, x: Value, *values: Value) -> Value:
         layout = start(writer, x, plan, together(lengths, values))
         bare = [tuple(axis for axis in group if axis not in plan.added) for group in plan.outputs]
-        if not _resize(layout, plan, bare) and not _tile(layout, plan, bare):
+        if layout.size(plan.added) == ONE:
+            arrange(layout, bare)
+            layout.reshape(plan.outputs)
+        elif not _resize(layout, plan, bare) and not _tile(layout, plan, bare):
             _expand(layout, plan)
         return layout.value
 
@@ -64,9 +68,6 @@ def _resize(layout: Layout, plan: AxisPlan, bare: list[Group]) -> bool:
     if factors is None or new or layout.dtype not in _RESIZABLE:
         return False
     arrange(layout, bare)
-    if set(factors) == {1}:
-        layout.reshape(plan.outputs)
-        return True
     scales = layout.writer.floats([float(factor) for factor in factors])
     modes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     layout.apply("Resize", None, scales, dims=plan.outputs, **modes)

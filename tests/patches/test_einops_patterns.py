@@ -6,6 +6,7 @@ import io
 
 import einops
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -128,13 +129,51 @@ def test_torch_code(case, sizes):
     agree(model, xs, [model(x) for x in xs])
 
 
-@pytest.mark.xfail(reason="repeating by one beside unit axes trips torch's peephole pass: 'at() was not in the map'")
 @settings(quick, max_examples=100)
 @given(calls(("rearrange", "repeat", "max", "sum")), st.lists(st.integers(2, 4), min_size=5, max_size=5))
 def test_nodes_under_trace(case, sizes):
     drawn, model = case
     xs = [torch.rand(drawn.shape(other)) + 0.5 for other in (sizes, sizes[::-1], [1, *sizes[1:]], [5] * 5)]
     agree(model, xs, run_onnx(model, xs, drawn.dynamic, dynamo=False))
+
+
+class Written(torch.nn.Module):
+    """A pattern as it is written, through the plan."""
+
+    def __init__(self, operation: str, pattern: str, **lengths: int) -> None:
+        super().__init__()
+        self.operation, self.pattern, self.lengths = operation, pattern, lengths
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kind = "repeat" if self.operation == "repeat" else "reduce"
+        plan, lengths = plan_axes(self.pattern, kind, tuple(self.lengths), x.dim()), tuple(self.lengths.values())
+        return repeat(x, plan, lengths) if kind == "repeat" else reduce(x, plan, self.operation, lengths)
+
+
+@pytest.mark.parametrize(
+    ("model", "nodes"),
+    [
+        (Written("repeat", "1 a b c -> 1 a b (n c)", n=1), ["Identity"]),
+        (Written("repeat", "1 a b c -> 1 a (n b) (m c)", n=1, m=2), ["Tile"]),
+        (Written("max", "1 a b (c n) -> 1 a b c", n=1), ["Identity"]),
+        (Written("mean", "1 a b (c n) -> a (b c)", n=1), ["Flatten"]),
+    ],
+    ids=lambda value: getattr(value, "pattern", ""),
+)
+def test_lengths_of_one_leave_no_node_and_stop_no_pass(model, nodes):
+    x = torch.rand(1, 2, 3, 4)
+    file = io.BytesIO()
+    torch.onnx.export(
+        model, (x,), file, dynamo=False, dynamic_axes={"x": {1: "a", 2: "b", 3: "c"}}, input_names=["x"],
+        opset_version=18,
+    )  # fmt: skip
+    made = [node.op_type for node in onnx.load_from_string(file.getvalue()).graph.node]
+    assert [name for name in made if name != "Constant"] == nodes
+    session = onnxruntime.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
+    for other in (x, torch.rand(1, 5, 2, 3)):
+        more = () if model.operation == "repeat" else (model.operation,)
+        want = getattr(einops, "reduce" if more else "repeat")(other, model.pattern, *more, **model.lengths)
+        np.testing.assert_allclose(session.run(None, {"x": other.numpy()})[0], want.numpy(), rtol=1e-6)
 
 
 @settings(quick, max_examples=8)
