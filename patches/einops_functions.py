@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from onnxpatch.arranging import rearrange as rearranging
 from onnxpatch.arranging import reduce as reducing
 from onnxpatch.arranging import repeat as repeating
 from onnxpatch.arranging.axes import AxisPlan, Operation, UnplannedError, plan_axes
-from onnxpatch.arranging.einops_words import refuse, where
+from onnxpatch.arranging.einops_words import explained, refuse
 from onnxpatch.emit import numbers
 
 _WHY = "einops in forward: a node for every size it touches (Shape, Gather, Concat), and slow transposes"
@@ -43,16 +43,6 @@ def _is_size(length: Any) -> bool:
     if isinstance(length, torch.Tensor):  # a size in a trace
         return length.dim() == 0 and not length.dtype.is_floating_point and length.dtype != torch.bool
     return isinstance(length, int | torch.SymInt) and not isinstance(length, bool)
-
-
-def explained(call: Callable[[], torch.Tensor]) -> torch.Tensor:
-    """einops' own answer; a refusal gets the path of the module."""
-    from einops import EinopsError
-
-    try:
-        return call()
-    except EinopsError as error:
-        raise EinopsError(f"{error}\n In {where()}.") from None
 
 
 class _CallsEinops(torch.nn.Module):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
 
 import torch
 
 from onnxpatch import scope
 from onnxpatch.emit import numbers
+
+Answer = TypeVar("Answer")
 
 
 def where(module: torch.nn.Module | None = None) -> str:
@@ -57,3 +59,15 @@ def refuse(
     except einops.EinopsError as error:
         raise einops.EinopsError(f"{error}\n In {where(module)}.") from None
     raise einops.EinopsError(f"{reduction} {pattern!r} does not fit shape {list(shape)}.\n In {where(module)}.")
+
+
+def explained(call: Callable[[], Answer]) -> Answer:
+    """einops' own answer; a refusal keeps its type and its words, and gets the path of the module."""
+    from einops import EinopsError
+
+    try:
+        return call()
+    except (EinopsError, NotImplementedError, TypeError, ValueError) as error:
+        if type(error) not in (EinopsError, NotImplementedError, TypeError, ValueError):
+            raise
+        raise type(error)(f"{error}\n In {where()}.") from None

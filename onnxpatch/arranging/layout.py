@@ -2,7 +2,7 @@
 
 A size that is only known when the graph runs is copied by a Reshape's 0 where its place is the same, or read and
 computed. A Reshape's -1 is used only where it takes in the leading dimension: onnxruntime cannot work it out beside
-a copied dimension of length 0, and an empty batch is a batch.
+a copied dimension of length 0, and an empty batch is a batch. Where eager refuses empty tensors, anything is inferred.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from onnxpatch.emit import Value, Writer
 
 
 class Layout:
-    """value: the tensor; dims: per dimension the axes it is made of; axes: the size of every axis."""
+    """value: the tensor; dims: per dimension the axes it is made of; axes: the size of every axis.
+
+    filled: whether the tensor has elements at every size that is ever met.
+    """
+
+    filled = False
 
     def __init__(self, writer: Writer, sizes: Sizes, value: Value, dims: Sequence[Group], axes: Sequence[Size]) -> None:
         self.writer = writer
@@ -68,7 +73,7 @@ class Layout:
             self.apply("Reshape", self.sizes.vector(new), dims=dims, allowzero=1)
         elif [size for size in old if size != ONE] == [size for size in new if size != ONE] and self._units(dims):
             return
-        elif (target := constant_target(old, new)) is not None:
+        elif (target := constant_target(old, new, self.filled)) is not None:
             self._reshape(target, dims)
         elif len(new) == 2 and (axis := _flat(old, new)) is not None:
             self.apply("Flatten", dims=dims, axis=axis)
@@ -101,14 +106,14 @@ class Layout:
         """Shift the places by lengths of 1, so that a constant target serves."""
         for units, place in _shifts(len(new) - len(old), len(old)):
             shifted = [*old[:place], *[ONE] * units, *old[place:]]
-            if (target := constant_target(shifted, new)) is not None:
+            if (target := constant_target(shifted, new, self.filled)) is not None:
                 at = list(range(place, place + units))
                 self.unsqueeze(at, (*self.dims[:place], *[()] * units, *self.dims[place:]))
                 self._reshape(target, dims)
                 return True
         for units, place in _shifts(len(old) - len(new), len(new)):
             shifted = [*new[:place], *[ONE] * units, *new[place:]]
-            if (target := constant_target(old, shifted)) is not None:
+            if (target := constant_target(old, shifted, self.filled)) is not None:
                 wide = (*dims[:place], *[()] * units, *dims[place:])
                 self._reshape(target, wide)
                 self.apply("Squeeze", self.writer.ints(range(place, place + units)), dims=dims)
@@ -119,7 +124,8 @@ class Layout:
         copied = [place < len(old) and size == old[place] for place, size in enumerate(new)]
         template = [0 if size.factors else size.number for size in new]
         places = [place for place, size in enumerate(new) if size.factors and not copied[place]]
-        inferred = next((place for place in places if len(places) > 1 and _leads(old, new[place])), None)
+        may_be = [place for place in places if len(places) > 1 and (self.filled or _leads(old, new[place]))]
+        inferred = max(may_be, key=lambda place: len(new[place].factors), default=None)
         if inferred is not None:
             template[inferred] = -1
             places.remove(inferred)
@@ -137,8 +143,11 @@ def scattered(writer: Writer, template: Sequence[int], places: Sequence[int], va
     return writer.node("ScatterElements", *constants, values, shape=(len(template),), axis=0)
 
 
-def constant_target(old: Sequence[Size], new: Sequence[Size]) -> list[int] | None:
-    """A Reshape target of numbers, zeros and at most one -1, or None where sizes have to be computed."""
+def constant_target(old: Sequence[Size], new: Sequence[Size], filled: bool = False) -> list[int] | None:
+    """A Reshape target of numbers, zeros and at most one -1, or None where sizes have to be computed.
+
+    filled: whether the tensor is never empty.
+    """
     target, open_places = [], []
     for place, size in enumerate(new):
         if not size.factors:
@@ -150,7 +159,7 @@ def constant_target(old: Sequence[Size], new: Sequence[Size]) -> list[int] | Non
             open_places.append(place)
     if len(open_places) > 1:
         return None
-    if open_places and 0 in target and not _leads(old, new[open_places[0]]):
+    if open_places and 0 in target and not filled and not _leads(old, new[open_places[0]]):
         return None
     return target
 

@@ -16,8 +16,11 @@ from onnxpatch.checking.sizes import Sizes
 from onnxpatch.emit import Recipe, Value, Writer, numbers, run
 
 
-def rearrange(x: torch.Tensor, plan: AxisPlan, given: Sequence[Any] = ()) -> torch.Tensor:
-    """The tensor rearranged; given: the lengths that the plan's pattern leaves to the caller."""
+def rearrange(x: torch.Tensor, plan: AxisPlan, given: Sequence[Any] = (), filled: bool = False) -> torch.Tensor:
+    """The tensor rearranged.
+
+    given: the lengths that the plan's pattern leaves to the caller; filled: whether eager refuses an empty tensor.
+    """
     if plan.inputs == plan.outputs:
         return x
     lengths, tensors = separate(given)
@@ -30,6 +33,7 @@ def rearrange(x: torch.Tensor, plan: AxisPlan, given: Sequence[Any] = ()) -> tor
 
     def in_onnx(writer: Writer, x: Value, *values: Value) -> Value:
         layout = start(writer, x, plan, together(lengths, values))
+        layout.filled = filled
         arrange(layout, plan.outputs)
         return layout.value
 
