@@ -1,4 +1,4 @@
-"""Numbers made of sizes stay symbolic: int, float, max, min, math.sqrt and transformers' torch_int, torch_float."""
+"""Numbers made of sizes stay symbolic: int, float, len, max, min, math.* and transformers' torch_int, torch_float."""
 
 from __future__ import annotations
 
@@ -71,6 +71,30 @@ def symbolic_float(original: Callable[..., Any], *args: Any, **kwargs: Any) -> A
     return original(*args, **kwargs)
 
 
+class _Tiled(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.arange(x.shape[1]).repeat(len(x), 1)
+
+
+def _batches() -> list[tuple[Tensor]]:
+    return [(torch.ones(*size),) for size in ((3, 4), (1, 2), (5, 7))]
+
+
+@patch(
+    "builtins.len",
+    name="symbolic-len",
+    why="Using len to get tensor shape might cause the trace to be incorrect: the batch of the example stays",
+    link=LINK,
+    exporters=("dynamo", "trace"),
+    proof=Proof(_Tiled, _batches, ({0: "b", 1: "n"},), fails=("dynamo", "trace")),
+)
+def symbolic_len(original: Callable[[Any], int], value: Any) -> Any:
+    """`len(tensor)` that stays a size."""
+    if isinstance(value, Tensor) and value.dim() and exporting() is not None:
+        return value.shape[0]
+    return original(value)
+
+
 class _Root(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x / math.sqrt(x.shape[1])
@@ -89,6 +113,24 @@ def symbolic_sqrt(original: Callable[..., Any], value: Any) -> Any:
     if not _numbers(value):
         return original(value)
     return torch.sqrt(as_float(value)) if isinstance(value, Tensor) else as_float(value) ** 0.5
+
+
+class _Halvings(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x / 2 ** int(math.log2(x.shape[1]))
+
+
+@patch(
+    "math.log2",
+    name="symbolic-log2",
+    why=FROZEN,
+    link=LINK,
+    exporters=("trace",),
+    proof=Proof(_Halvings, lambda: [(torch.ones(2, n),) for n in (8, 3, 64, 65)], ({1: "n"},), fails=("trace",)),
+)
+def symbolic_log2(original: Callable[..., Any], value: Any) -> Any:
+    """`math.log2(size)` that stays a size, under trace."""
+    return torch.log2(as_float(value)) if isinstance(value, Tensor) and _numbers(value) else original(value)
 
 
 class _Rounded(torch.nn.Module):

@@ -1,0 +1,47 @@
+"""Splitting into parts of a dynamic size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch.sizing.symbolic import symbolic
+
+
+class _Stages(torch.nn.Module):
+    """Stages stacked along the batch, and taken apart again."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        stacked = torch.cat([x, x * 2, x.square()])
+        return stacked.split(x.shape[0])
+
+
+@patch(
+    "torch.split",
+    "torch.Tensor.split",
+    name="symbolic-split",
+    why="Cannot split using values in 'split' attribute: x.split(batch) keeps the batch of the example",
+    link="https://github.com/pytorch/pytorch/issues/27551",
+    exporters=("trace",),
+    proof=Proof(
+        _Stages,
+        lambda: [(torch.randn(batch, 3),) for batch in (2, 5, 1)],
+        ({0: "batch"},),
+        fails=("trace",),
+    ),
+)
+def split(original: Any, tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """As many parts as the example has; their size stays a size."""
+    size = split_size_or_sections
+    if exporting() != "trace" or not symbolic(size):
+        return original(tensor, size, dim)
+    parts = len(original(tensor, int(size), dim))
+    return tuple(_part(tensor, size * index, size * (index + 1), dim) for index in range(parts))
+
+
+def _part(tensor: Tensor, start: Any, end: Any, dim: int) -> Tensor:
+    place = (slice(None),) * (dim % tensor.dim())
+    return tensor[(*place, slice(start, end))]
