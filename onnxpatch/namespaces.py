@@ -83,6 +83,19 @@ def substitutions(
     return [Substitution(original, wanted[id(original)], lookup) for _, original in originals if wanted[id(original)]]
 
 
+def memoised(classes: Iterable[type]) -> Iterator[tuple[str, Any]]:
+    """(dotted path, function) of what `functools.lru_cache` was put on in the modules that define `classes`."""
+    kind = type(functools.lru_cache(_owner))  # private in functools
+    for module in _defining_modules(classes):
+        homes = [module, *(value for value in vars(module).values() if inspect.isclass(value))]
+        for home in homes:
+            path = module.__name__ if home is module else f"{home.__module__}.{home.__qualname__}"
+            for name, value in list(vars(home).items()):
+                value = value.__func__ if isinstance(value, staticmethod) else value
+                if isinstance(value, kind):
+                    yield f"{path}.{name}", value
+
+
 def _owner(path: str) -> Any:
     from onnxpatch.registry import resolve
 
@@ -110,6 +123,9 @@ def _wrap(original: Callable[..., Any], lookup: Lookup) -> Callable[..., Any]:
     def substitute(*args: Any, **kwargs: Any) -> Any:
         return (lookup(original) or original)(*args, **kwargs)
 
+    for name in ("cache_clear", "cache_info", "cache_parameters"):  # what lru_cache gives a function
+        if hasattr(original, name):
+            setattr(substitute, name, getattr(original, name))
     return substitute
 
 

@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch import namespaces
-from onnxpatch._torch import torch_function_key
+from onnxpatch._torch import exporting, torch_function_key
 from onnxpatch.registry import Patch
 from onnxpatch.settings import Settings
 
@@ -48,6 +48,7 @@ class Scope:
         self._paths = paths
         self._stand_ins: dict[Any, Patch] = {}
         self._by_call: list[Patch] = []
+        self._cached: set[Any] = set()
         self._substitutions: list[namespaces.Substitution] = []
 
     def path_of(self, module: torch.nn.Module) -> str:
@@ -66,6 +67,10 @@ class Scope:
                 if key is None:
                     elsewhere.append((path, function))
                 self._stand_ins[function if key is None else key] = patch
+        # torch.export would leave its FakeTensors in the caches of the model's functions, and later calls get them.
+        cached = {function: path for path, function in namespaces.memoised(classes)}
+        elsewhere += [(path, function) for function, path in cached.items()]
+        self._cached = set(cached)
         self._substitutions = namespaces.substitutions(model, elsewhere, classes, _lookup) if elsewhere else []
 
     @property
@@ -86,17 +91,6 @@ class Scope:
                 stack.enter_context(_Dispatch(self))
             yield self
 
-    @contextlib.contextmanager
-    def unsubstituted(self) -> Iterator[None]:
-        """Modules hold their own functions again inside the block: for a compiler that reads names, not calls."""
-        for substitution in self._substitutions:
-            substitution.remove()
-        try:
-            yield
-        finally:
-            for substitution in self._substitutions:
-                substitution.install()
-
     def stand_in(
         self, function: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Callable[..., Any] | None:
@@ -104,6 +98,9 @@ class Scope:
 
         args, kwargs: those of the call, for patches that choose by them.
         """
+        if function in self._cached and exporting() is not None:
+            uncached: Callable[..., Any] = function.__wrapped__
+            return uncached
         patch = self._stand_ins.get(function)
         if patch is None:
             patch = next((p for p in self._by_call if p.calls and p.calls(function, args, kwargs or {})), None)

@@ -1,12 +1,56 @@
-"""Normalisations that the TorchScript exporter refuses: RMS norm, and instance norm over dynamic channels."""
+"""Normalisations that the TorchScript exporter refuses: layer norm over a size read off its input, RMS norm, and
+instance norm over dynamic channels."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from onnxpatch import Proof, exporting, patch
+from onnxpatch._torch.branches import tracing_paused
+from onnxpatch.sizing.symbolic import symbolic
+
+
+class _Layer(torch.nn.Module):
+    """The shape to normalise over read off a value whose own shape the exporter does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(6))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        rows = torch.nn.utils.rnn.pad_sequence([x, y], batch_first=True)
+        return torch.nn.functional.layer_norm(rows, rows.shape[-1:], self.weight)
+
+
+@patch(
+    "torch.nn.functional.layer_norm",
+    name="layer-norm",
+    why="Failed to export a node (in list node prim::ListConstruct) because it is not constant",
+    link="https://github.com/pytorch/pytorch/issues/45126",
+    exporters=("trace",),
+    proof=Proof(
+        build=_Layer,
+        inputs=lambda: [(torch.randn(2, 6), torch.randn(4, 6)), (torch.randn(5, 6), torch.randn(3, 6))],
+        dynamic_shapes=({0: "first"}, {0: "second"}),
+        fails=("trace",),
+    ),
+)
+def layer_norm(
+    original: Any,
+    input: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """The shape to normalise over is the weight's; sizes of the input are no constants for the exporter."""
+    if exporting() == "trace" and weight is not None and any(map(symbolic, normalized_shape)):
+        with tracing_paused():
+            normalized_shape = tuple(weight.shape)
+    return original(input, normalized_shape, weight, bias, eps)
 
 
 class _RMS(torch.nn.Module):

@@ -1,5 +1,6 @@
 """Function patches: in force while the patched model runs, in its thread, and nowhere else."""
 
+import functools
 import math
 import types
 
@@ -10,6 +11,7 @@ from torch import nn
 
 import onnxpatch
 from onnxpatch import scope
+from tests.exporting import export
 
 
 class Calling(nn.Module):
@@ -152,3 +154,35 @@ def test_a_patch_may_choose_by_the_call(registry):
 def test_choosing_by_the_call_goes_with_its_target(registry):
     with pytest.raises(TypeError, match="calls= goes with"):
         onnxpatch.patch("torch.add", why="w", calls=lambda *call: True, registry=registry)(lambda original: None)
+
+
+@functools.lru_cache
+def ramp(length, device):
+    return torch.arange(length, device=device).float()
+
+
+class Cached(nn.Module):
+    @staticmethod
+    @functools.lru_cache
+    def halved(length):
+        return torch.arange(length) / 2
+
+    @functools.lru_cache  # noqa: B019
+    def doubled(self, length):
+        return torch.arange(length) * 2.0
+
+    def forward(self, x):
+        return x + ramp(3, x.device) + self.doubled(3) + self.halved(3)
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "trace"])
+def test_an_export_leaves_nothing_in_the_caches_of_functions(exporter):
+    """Plain torch.export leaves its FakeTensors there, and the model is broken afterwards."""
+    ramp.cache_clear()
+    model, x = Cached(), torch.randn(2, 3)
+    with onnxpatch.patched(model):
+        export(model, (x,), exporter, None)
+        assert ramp.cache_info().currsize == 0
+    assert type(model(x)) is torch.Tensor
+    assert ramp.cache_info().currsize == 1
+    assert torch.equal(model(x), x + torch.arange(3) * 3.5)
