@@ -11,7 +11,7 @@ from onnxpatch import Proof, exporting, patch
 from onnxpatch._torch.sizes import traced_from_sizes
 
 FROZEN = (
-    "Converting a tensor to a Python number might cause the trace to be incorrect: .item() of sizes keeps the traced"
+    "Converting a tensor to a Python number might cause the trace to be incorrect: .item() of sizes freezes them"
 )
 LINK = "https://github.com/pytorch/pytorch/issues/21576"
 
