@@ -1,9 +1,10 @@
 """How many models of a family export right: model × exporter × {without, with the kit}.
 
-usage: python -m benchmarks.coverage --family vit_pytorch [--only NAME|NAME] [--exporter dynamo] [--kit plain,patched]
+usage: python -m benchmarks.coverage [--family vit_pytorch] [--only NAME|NAME] [--exporter dynamo] [--kit plain,patched]
 
 Prints a Markdown table and, for a whole family, writes it to benchmarks/results/coverage_<family>.md. The answers are
-kept in a JSONL file beside it (``--answers``); ``--resume`` measures only what that file lacks.
+kept in a JSONL file beside it; ``--resume`` measures only what that file lacks. Without ``--family``: every family, a
+few hours on two cores.
 """
 
 from __future__ import annotations
@@ -47,16 +48,16 @@ def warm_up() -> None:
         torch.onnx.export(torch.nn.Linear(2, 2), (torch.randn(3, 2),), dynamo=True, verbose=False)
 
 
-def gather(options: argparse.Namespace, record: Path) -> list[Answer]:
+def gather(name: str, options: argparse.Namespace, record: Path) -> list[Answer]:
     """Every (case, exporter, kit) asked for, from ``record`` where it has them and ``--resume`` was given."""
-    cases = [c for c in family(options.family).CASES if any(part in c for part in options.only.split("|"))]
+    cases = [c for c in family(name).CASES if any(part in c for part in options.only.split("|"))]
     known = [json.loads(line) for line in record.read_text().splitlines()] if options.resume and record.exists() else []
     have = {(a["case"], a["exporter"], a["kit"]): a for a in known}
     found: list[Answer] = []
     with record.open("a" if options.resume else "w") as out:
         for key in [(c, e, k) for c in cases for e in options.exporter.split(",") for k in options.kit.split(",")]:
             if key not in have:
-                result = forked.run(lambda key=key: answer(options.family, *key), options.limit)
+                result = forked.run(lambda key=key: answer(name, *key), options.limit)
                 have[key] = {"case": key[0], "exporter": key[1], "kit": key[2], **result}
                 out.write(json.dumps(have[key]) + "\n")
                 out.flush()
@@ -114,12 +115,12 @@ def document(name: str, found: list[Answer]) -> str:
 
 def options(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--family", required=True, choices=families())
+    parser.add_argument("--family", choices=families(), help="all families unless given")
     parser.add_argument("--only", default="", help="parts of case names, separated by |")
     parser.add_argument("--exporter", default=",".join(EXPORTERS))
     parser.add_argument("--kit", default="plain,patched", help=f"of {', '.join(KITS)}")
     parser.add_argument("--limit", type=float, default=180, help="seconds for one export")
-    parser.add_argument("--answers", type=Path, help="the JSONL file of single answers")
+    parser.add_argument("--answers", type=Path, help="where the JSONL files of single answers are kept")
     parser.add_argument("--resume", action="store_true")
     return parser.parse_args(argv)
 
@@ -132,11 +133,12 @@ def main(argv: list[str] | None = None) -> None:
     torchvision_ops.declare()
     warm_up()
     RESULTS.mkdir(exist_ok=True)
-    found = gather(asked, asked.answers or RESULTS / f"coverage_{asked.family}.jsonl")
-    text = document(asked.family, found)
-    print(text)
-    if not asked.only:
-        (RESULTS / f"coverage_{asked.family}.md").write_text(text)
+    for name in [asked.family] if asked.family else families():
+        found = gather(name, asked, (asked.answers or RESULTS) / f"coverage_{name}.jsonl")
+        text = document(name, found)
+        print(text)
+        if not asked.only:
+            (RESULTS / f"coverage_{name}.md").write_text(text)
 
 
 if __name__ == "__main__":

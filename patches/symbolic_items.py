@@ -10,9 +10,7 @@ from torch import Tensor
 from onnxpatch import Proof, exporting, patch
 from onnxpatch._torch.sizes import traced_from_sizes
 
-FROZEN = (
-    "Converting a tensor to a Python number might cause the trace to be incorrect: .item() of sizes freezes them"
-)
+FROZEN = "Converting a tensor to a Python number might cause the trace to be incorrect: .item() of sizes freezes them"
 LINK = "https://github.com/pytorch/pytorch/issues/21576"
 
 
