@@ -1,4 +1,4 @@
-"""Reductions of bool tensors: ReduceMax and CumSum have no bool form in onnxruntime."""
+"""Reductions of bool tensors: ReduceMax and CumSum have no bool form in onnxruntime; any and all of numbers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _AS_BOOL = ("max", "min", "amax", "amin", "any", "all")
 
 class _Masks(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        mask = x > 0
-        return mask.max(dim=1).values, mask.amax((0, 2)), torch.cumsum(mask, 1), mask.min(), mask.any(dim=-1).all(0)
+        mask, small = x > 0, x * 0.01
+        reduced = mask.max(dim=1).values, mask.amax((0, 2)), torch.cumsum(mask, 1), mask.min(), mask.any(dim=-1).all(0)
+        return *reduced, small.any(), torch.any(small.relu(), 1), small.relu().all(dim=-1, keepdim=True)
 
 
 @patch(
@@ -31,10 +32,15 @@ class _Masks(torch.nn.Module):
     ),
 )
 def reduce_bool(original: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
-    """On whole numbers instead, and back to bool where the result is one."""
+    """On whole numbers instead, and back to bool where the result is one.
+
+    `any` of floats under trace: the exporter casts them to whole numbers first, so that 0.2 counts as zero.
+    """
     pairwise = bool(args) and isinstance(args[0], torch.Tensor)
     name = original.__name__
     sound = name in ("any", "all") and exporting() != "trace"
+    if name in ("any", "all") and not sound and input.dtype not in (torch.bool, torch.uint8):
+        input = input != 0
     if input.dtype != torch.bool or pairwise or sound:
         return original(input, *args, **kwargs)
     if name in ("any", "all"):
