@@ -11,7 +11,7 @@ import torch
 
 from onnxpatch._torch.branches import settled, tracing_paused
 from onnxpatch.branches.capture import Capture
-from onnxpatch.branches.sites import belongs_to_user, here, user_frame
+from onnxpatch.branches.sites import belongs_to_user, here, instruction, user_frame
 from onnxpatch.branches.sizes import static_size
 
 T = torch.Tensor
@@ -89,14 +89,14 @@ def _unpacked() -> int | None:
     frame = user_frame(sys._getframe(1))
     if frame is None:
         return None
-    code, at = frame.f_code.co_code, frame.f_lasti
+    code, at = frame.f_code.co_code, instruction(frame)
     return code[at + 1] if dis.opname[code[at]] == "UNPACK_SEQUENCE" else None
 
 
 def subscripting() -> bool:
     """Whether the user's line is looking something up in a Python list or tuple."""
     frame = user_frame(sys._getframe(1))
-    return frame is not None and dis.opname[frame.f_code.co_code[frame.f_lasti]] == "BINARY_SUBSCR"
+    return frame is not None and dis.opname[frame.f_code.co_code[instruction(frame)]] == "BINARY_SUBSCR"
 
 
 def _len(capture: Capture, function: Any, tensor: torch.Tensor) -> int:
@@ -106,8 +106,14 @@ def _len(capture: Capture, function: Any, tensor: torch.Tensor) -> int:
 
 def _index(capture: Capture, function: Any, tensor: torch.Tensor) -> int:
     if static_value(capture, tensor) is None and subscripting():
-        return capture.choose(lambda number: decided(capture, tensor == number))
+        return capture.choose(id(tensor), lambda numbers: any_of(capture, tensor, numbers))
     return fixed(capture, tensor, "a tensor used as a Python index, size or range")
+
+
+def any_of(capture: Capture, tensor: torch.Tensor, numbers: list[int]) -> bool:
+    """The decision whether a whole number is one of two."""
+    first, second = numbers
+    return decided(capture, (tensor == first) | (tensor == second))
 
 
 def _float(capture: Capture, function: Any, tensor: torch.Tensor) -> float:

@@ -87,8 +87,9 @@ class Capture:
         self.twins: Twins | None = None
         self.declared: dict[int, tuple[OptionalOutput, torch.Tensor | None]] = {}
         self.missing: tuple[OptionalOutput, torch.Tensor | None] | None = None
-        self.bounds: dict[Site, int] = {}
-        self.asked: tuple[Site, int] | None = None
+        self.lengths: dict[tuple[int, Site], int] = {}
+        self.probed: dict[tuple[int, Site], int] = {}
+        self.probe: tuple[tuple[int, Site], int] | None = None
 
     def begin(self, inputs: list[torch.Tensor]) -> None:
         """Note the tensors that the root is called with."""
@@ -168,25 +169,38 @@ class Capture:
             raise self.refusal(site, "a branch on a random number", remedy="draw it outside and pass it in as an input")
         return self.frames[-1].decide(predicate, site, condition)
 
-    def choose(self, is_number: Callable[[int], bool]) -> int:
+    def choose(self, key: Any, is_any: Callable[[list[int]], bool]) -> int:
         """A number from data that a Python list is indexed with: one path for each entry of the list.
 
-        The list itself says where it ends, by an IndexError; that path is dropped, and no larger number is tried.
+        How long the list is shows by an IndexError only: until then the numbers are tried one after another, in runs
+        that count for nothing. `key`: equal for equal numbers, so that one number is decided once on a path.
+        is_any: the decision whether the number is one of several.
         """
-        site = here()
-        bound = self.bounds.get(site, self.limit)
-        for number in range(bound):
-            self.asked = site, number
-            if is_number(number):
-                return number
-        raise IndexError("list index out of range")
+        frame = self.frames[-1]
+        if key in frame.chosen:
+            return frame.chosen[key]
+        place = id(frame.module), here()
+        if place not in self.lengths:
+            self.probe = place, self.probed.get(place, 0)
+            return self.probe[1]
+        frame.chosen[key] = among(self.lengths[place], is_any)
+        return frame.chosen[key]
 
-    def note_bound(self, error: Exception) -> bool:
-        """Whether an IndexError on a path tells how long the list is that was indexed with a number from data."""
-        site, number = self.asked or (None, 0)
-        if site is None or not isinstance(error, IndexError) or number == 0:
+    def settle_probe(self, error: Exception | None) -> bool:
+        """After a run: whether it was one that asks how long a list is, so that the module must be run again."""
+        if self.probe is None:
             return False
-        self.bounds[site] = min(number, self.bounds.get(site, number))
+        (place, number), self.probe = self.probe, None
+        if isinstance(error, IndexError):
+            self.lengths[place] = number
+        elif number >= self.limit:
+            raise self.refusal(
+                place[1],
+                f"a list indexed with a number from data has more than {self.limit} entries",
+                remedy="keep what it holds in one tensor and index that, or raise max_paths=",
+            )
+        else:
+            self.probed[place] = number + 1
         return True
 
     @property
@@ -229,7 +243,7 @@ class Capture:
         """A path may end in a raise of the user's; it may not fail because of the example."""
         from onnxpatch.branches.frame import is_dropped
 
-        if not frame.decided or self.note_bound(error) or is_dropped(error):
+        if not frame.decided or self.probe is not None or is_dropped(error):
             return
         text = " ".join(str(error).split())[:300]
         raise self.refusal(
@@ -238,6 +252,14 @@ class Capture:
             module=frame.module,
             remedy="export with an example that fits both branches, or write the branch so that it fits every input",
         ) from error
+
+
+def among(length: int, is_any: Callable[[list[int]], bool]) -> int:
+    """Which entry of a list a number from data means, negative ones from the end: one decision for all but the last."""
+    for number in range(length - 1):
+        if is_any([number, number - length]):
+            return number
+    return max(0, length - 1)
 
 
 def sites(node: Node) -> Iterator[Site]:

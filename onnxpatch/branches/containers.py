@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from onnxpatch.branches import answers
-from onnxpatch.branches.capture import running
-from onnxpatch.branches.sizes import bool_of, static_size
+from onnxpatch.branches import answers, sizes
+from onnxpatch.branches.capture import Capture, among, running
+from onnxpatch.branches.sizes import static_size
 
 CONTAINERS = (nn.ModuleList, nn.Sequential, nn.ParameterList)
 
@@ -26,9 +26,13 @@ class Choosing:
         known = answers.static_value(capture, index) if tensor else static_size(index)
         if known is not None:
             return get(known)
-        length = len(self)  # type: ignore[arg-type]
-        for number in range(length - 1):
-            asked: Any = (index == number) | (index == number - length)
-            if answers.decided(capture, asked) if tensor else bool_of(capture, asked):
-                return get(number)
-        return get(length - 1)
+        return get(_entry(capture, index, len(self)))  # type: ignore[arg-type]
+
+
+def _entry(capture: Capture, index: Any, length: int) -> int:
+    tensor, chosen = isinstance(index, torch.Tensor), capture.frames[-1].chosen
+    key = id(index) if tensor else index.node.expr
+    if key not in chosen:
+        decide: Any = answers.any_of if tensor else sizes.any_of
+        chosen[key] = among(length, lambda numbers: decide(capture, index, numbers))
+    return chosen[key]

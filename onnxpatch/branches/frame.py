@@ -86,7 +86,7 @@ class Frame:
         """Every path, as a tree of decisions. A tree without a decision is the plain forward."""
         while True:
             leaf = self._run()
-            if self.restart:
+            if self.capture.settle_probe(leaf.error) or self.restart:
                 self.attributes.restore()
                 self._reset()
                 continue
@@ -120,6 +120,7 @@ class Frame:
         self._born: set[int] = set()
         self._outer_storages: set[int] = set()
         self._scanned = 0
+        self.chosen: dict[Any, int] = {}
         self._pinned: list[Any] = []
 
     def _flip(self, leaf: Leaf) -> bool:
@@ -190,13 +191,13 @@ class Frame:
     def append(self, entry: Entry) -> None:
         """Note a call; an update in place ends the reuse of earlier paths."""
         self.tape.append(entry)
+        if entry.mutates:
+            if self.reuse:
+                self.reuse, self.restart = False, bool(self.cuts or self.paths)
+            if self.outside is None and any(self._is_outer(target) for target in target_of(entry)):
+                self.outside = (entry, self.capture.site())
+            self.chosen.clear()
         self._born.update(id(t) for t in tensors(entry.result))
-        if not entry.mutates:
-            return
-        if self.reuse:
-            self.reuse, self.restart = False, bool(self.cuts or self.paths)
-        if self.outside is None and any(self._is_outer(target) for target in target_of(entry)):
-            self.outside = (entry, self.capture.site())
 
     def _is_outer(self, target: torch.Tensor) -> bool:
         for entry in self.tape[self._scanned :]:

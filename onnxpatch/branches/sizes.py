@@ -76,6 +76,12 @@ def bool_of(capture: Capture, condition: Any) -> bool:
     return bool(condition) if isinstance(condition, bool) else bool(_sym_bool(capture, condition))
 
 
+def any_of(capture: Capture, size: torch.SymInt, numbers: list[int]) -> bool:
+    """The decision whether a whole number from a size or from data is one of two."""
+    first, second = numbers
+    return bool_of(capture, (size == first) | (size == second))
+
+
 def as_predicate(capture: Capture, condition: torch.SymBool) -> torch.Tensor:
     """A condition on sizes as a 0-d bool tensor in the graph."""
     made: torch.Tensor = capture.execute(torch.full, ((), condition), {"dtype": torch.bool})
@@ -88,7 +94,7 @@ def _sym_index(capture: Capture, size: torch.SymInt) -> int | None:
     from onnxpatch.branches.answers import subscripting
 
     if subscripting():
-        return capture.choose(lambda number: bool_of(capture, size == number))
+        return capture.choose(size.node.expr, lambda numbers: any_of(capture, size, numbers))
     raise capture.refusal(
         here(),
         f"a dynamic size ({size}) used as a Python number: a range, a list index or int()",
