@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
 from onnxpatch._torch.branches import compiled_function, tracing_paused
+from onnxpatch.branches.cells import PLAIN
 from onnxpatch.branches.capture import Capture, latest
 from onnxpatch.branches.tape import Entry, Rebinding, names_in, pruned, tensors
 
@@ -109,6 +110,9 @@ class _Recorder(TorchFunctionMode):
         self.entries: list[Entry] = []
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if exporting() == "trace" and function in PLAIN:
+            with self:
+                return PLAIN[function](*args, **(kwargs or {}))
         result = function(*args, **(kwargs or {}))
         self.entries.append(Entry(function, args, kwargs or {}, result, mutates=False))
         return result
@@ -187,7 +191,8 @@ def _while(go: Callable[..., Any], body: Callable[..., Any], state: list[torch.T
     ask = lambda *given: asked.again(given[:count], given[count:split])[0]  # noqa: E731
     step = lambda *given: tuple(done.again(given[:count], given[split:]))  # noqa: E731
     if exporting() != "trace":
-        return torch.ops.higher_order.while_loop(ask, step, tuple(state), tuple(outside))
+        first = tuple(tensor.clone() for tensor in state)  # a state may not be one of the tensors from outside
+        return torch.ops.higher_order.while_loop(ask, step, first, tuple(outside))
     now, extra = [f"c{i}" for i in range(count)], [f"a{i}" for i in range(len(outside))]
     given = ", ".join([*now, *extra])
     lines = [f"go = bool(ask({given}))", "while go:", f"    r = step({given})"]
