@@ -21,6 +21,8 @@ from onnxpatch.checking.state import Snapshot
 from onnxpatch.context import Patched, patch_model
 from onnxpatch.errors import ExportError, InputError, ScriptedModelError, VerificationError
 from onnxpatch.outfile import OutFile
+from onnxpatch.outputs.names import name_outputs
+from onnxpatch.outputs.onnx_optional import write_optionals
 from onnxpatch.outputs.optional import flatten_reference
 from onnxpatch.refusal import explained
 from onnxpatch.reporting.provenance import stamp
@@ -123,6 +125,8 @@ def export(
             state.restore()
         if check:
             _prove(job, out)
+        if branches:
+            write_optionals(out.path)
         out.keep()
     return report
 
@@ -150,16 +154,15 @@ def _export_patched(job: _Job, out: OutFile) -> None:
         _run(job, call.model, out)
     else:
         example = (call.inputs.args, call.inputs.kwargs)
-        patched = patch_model(
-            call.model, exporter=call.exporter, opset=call.opset, example=example, **job.patch_options
-        )
+        options = {**job.patch_options, **({"rewritten": True} if job.patch_options["branches"] else {})}
+        patched = patch_model(call.model, exporter=call.exporter, opset=call.opset, example=example, **options)
         with patched:
             if patched.plan.patches():
                 _check_patched(job, patched)
             _run(job, call.model, out)
             job.report.plan = _plan_rows(patched)
+            _take_merged_outputs(job, out)
             stamp(out.path, call.exporter, job.report.plan, patched.plan.patches(), job.report.versions)
-            _take_merged_outputs(job)
     job.report.seconds["export"] = time.perf_counter() - start
 
 
@@ -170,9 +173,10 @@ def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
     return rows + [{"path": ", ".join(p.targets), "class": "function", "patch": p.name} for p in functions]
 
 
-def _take_merged_outputs(job: _Job) -> None:
-    """With branches, what the model may leave out is a value and a flag in the graph: so is the reference from here."""
-    if not job.patch_options["branches"] or job.found is None or job.flatten is not None:
+def _take_merged_outputs(job: _Job, out: OutFile) -> None:
+    """With branches, what the model may leave out is a value and a flag in the graph: named after the model's own
+    structure, which goes into the file; the reference follows."""
+    if not job.patch_options["branches"]:
         return
     from onnxpatch.branches import report_of
 
@@ -180,8 +184,15 @@ def _take_merged_outputs(job: _Job) -> None:
     if forked is None:
         return
     job.report.notes += [str(note) for note in forked.notes]
+    job.report.notes += [
+        f"dropped from the graph: {path.error} ({path.module}, {path.line})" for path in forked.dropped
+    ]
+    try:
+        name_outputs(out.path, forked, job.call.output_names)
+    except ValueError as error:
+        raise InputError(f"output_names={list(job.call.output_names or ())}: {error}") from None
     slots = forked.outputs
-    if slots is not None:
+    if slots and job.found is not None and job.flatten is None:
         job.found.eager.flatten = lambda output: flatten_reference(output, slots)
         for probe in job.found.probes:
             probe.expected = job.found.eager.flat(probe.raw)

@@ -16,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
 from onnxpatch._torch.branches import compiled_function, tracing_paused
-from onnxpatch.branches.cells import PLAIN
 from onnxpatch.branches.capture import Capture, latest
+from onnxpatch.branches.cells import PLAIN
 from onnxpatch.branches.tape import Entry, Rebinding, names_in, pruned, tensors
 
 Body = Callable[..., Any]

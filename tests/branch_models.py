@@ -268,6 +268,18 @@ class list_of_items(nn.Module):
         return torch.Tensor([i for i in x]), torch.tensor([float(x.max()), x[0].item()])
 
 
+@right(torch.eye(3)[:1], torch.eye(3)[1:2], torch.eye(3)[2:])
+class chosen_expert(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(3, 2) for _ in range(3))
+        self.scales = [1.0, 4.0, 9.0]
+
+    def forward(self, x):
+        k = int(x.mean(0).argmax())
+        return self.experts[k](x) * self.scales[k]
+
+
 @right(up(2, 6, 4), up(2, 9, 4), dynamic=({0: "rows", 1: "steps"},))
 class table_built_when_needed(nn.Module):
     def __init__(self):
@@ -346,6 +358,18 @@ class too_many(nn.Module):
             if x[0, column] > 0.5:
                 x = x + column
         return x
+
+
+@refused(up(2, 4), says=("writes_a_buffer", "buffer", "clone"))
+class writes_a_buffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        if x.mean() > 0:
+            self.count.add_(1)
+        return x * 2
 
 
 @refused(up(2, 4), says=("other_structures", "same structure"))

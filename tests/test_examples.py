@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,9 @@ PROMISES = {
     "optin_decorators.py": ["exported graph: 0.00 to 1.00"],
     "position_table.py": ["plain.onnx: WRONG at", "right.onnx: right (Backbone"],
     "own_patch.py": ["the exported graph: right", "bessel-i0"],
+    "optional_output.py": [
+        f"{exporter} outputs output, has_output: zeros -> None" for exporter in ("dynamo ", "trace  ")
+    ],
 }
 
 
@@ -36,9 +40,14 @@ def test_example(name):
         assert promise in printed
 
 
+def test_a_skipped_branch_costs_a_tenth_at_most():
+    found = re.search(r"skipped \d+ us: (\d\.\d+) of its own time", run("early_exit.py"))
+    assert found and float(found[1]) <= 0.1
+
+
 def test_every_example_is_tested():
     written = {path.name for path in (ROOT / "examples").glob("*.py")}
-    assert written == {*PROMISES, "demo.py"}
+    assert written == {*PROMISES, "demo.py", "early_exit.py"}
 
 
 @pytest.mark.slow

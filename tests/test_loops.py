@@ -56,8 +56,10 @@ class Count(nn.Module):
 
 CASES = [
     (Decay, [(torch.rand(3, 4),), (torch.rand(7, 4),), (torch.rand(1, 4),)], ROWS),
+    (Cell, [(torch.rand(3, 2, 4),), (torch.rand(8, 2, 4),)], ROWS),
     (Rows, [(torch.rand(3, 4),), (torch.rand(5, 4),)], ROWS),
     (Halve, [(torch.rand(3, 4) * 4,), (torch.rand(3, 4) * 0.1,), (torch.rand(5, 4) * 100,)], ROWS),
+    (Count, [(torch.rand(3, 4), torch.tensor(3)), (torch.rand(2, 4), torch.tensor(0))], (*ROWS, None)),
 ]
 
 

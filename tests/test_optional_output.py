@@ -92,6 +92,84 @@ def test_session_returns_what_eager_returns(cls: type[nn.Module], exporter: str,
         assert same(session(x), wanted), (session(x), wanted)
 
 
+EXAMPLES = (torch.ones(2, 3), torch.zeros(4, 3), -torch.ones(5, 3), torch.full((1, 3), 2.0))
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("cls", [Formatting, Ignored, Dataclass, Nested, Named])
+def test_export_writes_the_structure(cls: type[nn.Module], exporter: str, tmp_path: Path) -> None:
+    model = cls().eval()
+    file = tmp_path / "m.onnx"
+    onnxpatch.export(
+        model, (EXAMPLES[0],), file, branches=True, dynamo=exporter == "dynamo", dynamic_shapes=({0: "rows"},)
+    )
+    session = onnxpatch.Session(file)
+    for x in EXAMPLES:
+        assert same(session(x), model(x)), (session(x), model(x))
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_export_takes_names_for_values_or_for_all(exporter: str, tmp_path: Path) -> None:
+    for names, wanted in (
+        (["first", "second"], ["first", "second", "has_second"]),
+        (["first", "has_second", "second"], ["first", "has_second", "second"]),
+        (None, ["output_0", "output_1", "has_output_1"]),
+    ):
+        file = tmp_path / "m.onnx"
+        onnxpatch.export(
+            Pairs().eval(), (EXAMPLES[0],), file, branches=True, dynamo=exporter == "dynamo", output_names=names
+        )
+        session = onnxpatch.Session(file)
+        assert session.outputs == wanted
+        assert session(-EXAMPLES[0])[1] is None
+
+
+class Pairs(nn.Module):
+    def forward(self, mask):
+        return mask * 2, mask + 1 if mask.sum() > 0 else None
+
+
+class InputsName(nn.Module):
+    def forward(self, mask):
+        return {"mask": mask * 2, 3: mask if mask.sum() > 0 else None}
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_a_name_that_the_graph_has_is_not_taken_twice(exporter: str, tmp_path: Path) -> None:
+    model = InputsName().eval()
+    onnxpatch.export(model, (EXAMPLES[0],), tmp_path / "m.onnx", branches=True, dynamo=exporter == "dynamo")
+    session = onnxpatch.Session(tmp_path / "m.onnx")
+    for x in (EXAMPLES[0], -EXAMPLES[0]):
+        assert same(session(x), model(x)), session(x)
+
+
+class OnnxOptional(nn.Module):
+    @onnxpatch.optional_output(form="onnx")
+    def forward(self, x):
+        return x * 2, x.exp() if x.sum() > 0 else None
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_onnx_optional_type(exporter: str, tmp_path: Path) -> None:
+    model, file = OnnxOptional().eval(), tmp_path / "m.onnx"
+    onnxpatch.export(
+        model, (EXAMPLES[0],), file, branches=True, dynamo=exporter == "dynamo", dynamic_shapes=({0: "rows"},)
+    )
+    session = onnxpatch.Session(file)
+    assert session.outputs == ["output_0", "output_1"]
+    for x in EXAMPLES:
+        assert same(session(x), model(x)), (session(x), model(x))
+    onnx.checker.check_model(file)
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_onnx_optional_type_is_refused_where_torch_writes_the_file(exporter: str) -> None:
+    model = OnnxOptional().eval()
+    with pytest.raises(Exception) as caught, onnxpatch.patched(model, branches=True, exporter=exporter):
+        export(model, (EXAMPLES[0],), exporter)
+    assert "onnxpatch.export" in str(caught.value) + str(caught.value.__cause__)
+
+
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_names_and_polarity(exporter: str, tmp_path: Path) -> None:
     session = made(Ignored(), torch.ones(2, 3), exporter, tmp_path / "m.onnx")

@@ -29,13 +29,13 @@ def install(model: torch.nn.Module, settings: Settings, log: UndoLog, example: A
     """Give every module of the user's a forward that forks under an exporter; `log` takes it out again.
 
     settings.options: `max_paths` (64), the most paths one call of one module may have; `branch_form`, one of "auto"
-    (by cost), "if" and "where".
+    (by cost), "if" and "where"; `rewritten`: see `Report`.
     """
     limit = int(settings.options.get("max_paths", 64))
     form = settings.options.get("branch_form", "auto")
     if form not in _FORMS:
         raise ValueError(f"branch_form={form!r}: use one of {', '.join(map(repr, _FORMS))}")
-    report = Report()
+    report = Report(rewritten=bool(settings.options.get("rewritten")))
     if settings.exporter == "script":
         return report
     paths = {id(module): path for path, module in reversed(list(modules(model)))}

@@ -51,7 +51,10 @@ class Dropped:
 
 @dataclass
 class Report:
-    """What forking did: modules that decided, paths run, paths dropped, notes on what the graph does differently."""
+    """What forking did: modules that decided, paths run, paths dropped, notes on what the graph does differently.
+
+    rewritten: the file will be worked over by the kit, so that it may promise what the exporter itself cannot write.
+    """
 
     decided: dict[str, list[str]] = field(default_factory=dict)
     paths: dict[str, int] = field(default_factory=dict)
@@ -59,6 +62,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
     layout: Any = None
+    rewritten: bool = False
     # Compiled functions that the traced graph refers to without owning them: they live as long as the model is patched.
     compiled: list[Any] = field(default_factory=list, repr=False)
 

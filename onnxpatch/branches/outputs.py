@@ -62,6 +62,8 @@ def _container(like: Any, trees: dict[Any, Tree]) -> Tree:
 
 def _tree(kind: str, trees: dict[Any, Tree], name: str | None) -> Tree:
     found: Tree = {"kind": kind, "items": {str(key): tree for key, tree in trees.items()}}
+    if kind == "dict" and not all(isinstance(key, str) for key in trees):
+        found["keys"] = [key if isinstance(key, _PLAIN) else str(key) for key in trees]
     return found if name is None else {**found, "class": name}
 
 
@@ -78,6 +80,8 @@ def _leaf(capture: Capture, slot: Slot, item: Item, where: Path, flat: list[torc
         return tree
     flag = item.flag if isinstance(item.flag, torch.Tensor) else torch.full((), bool(item.flag))
     flat.append(~flag if ignored else flag)
+    if declared is not None and declared.form == "onnx":
+        tree["form"] = "onnx"
     return {**tree, "present": not ignored}
 
 

@@ -30,11 +30,12 @@ def declaring(call: Call, declared: OptionalOutput, args: Any, kwargs: Any) -> A
     output, capture = call(), running()
     if capture is None or not capture.frames:
         return output
-    if declared.form == "onnx":
+    if declared.form == "onnx" and not capture.report.rewritten:
         raise capture.refusal(
             None,
-            "form='onnx' asks for ONNX's own optional type, which this exporter cannot write",
-            remedy="export the scripted model (exporter='script'), or use form='sentinel'",
+            "form='onnx' asks for ONNX's own optional type, which torch.onnx.export alone cannot write",
+            remedy="use onnxpatch.export(..., branches=True), export the scripted model (exporter='script'), or use "
+            "form='sentinel'",
         )
     if output is None:
         capture.missing = declared, declared.sentinel_like(args, kwargs)
@@ -55,7 +56,7 @@ def _never_there(capture: Capture) -> Any:
         )
     present = declared.flag == "present"
     capture.report.outputs = [OutputSlot((), True, like.dtype, present)]
-    capture.report.layout = {"kind": "tensor", "hint": "output", "present": present}
+    capture.report.layout = {"kind": "tensor", "hint": "output", "form": declared.form, "present": present}
     return torch.full_like(like, declared.fill), torch.full((), not present)
 
 

@@ -2,8 +2,8 @@
 
 Metadata key `onnxpatch.outputs`, JSON: a tree whose nodes have a `kind`. "tensor" has `name` (a graph output) and, if
 it may be missing, `flag` (the graph output that says so) and `present` (the flag's value for "there"); "tuple" and
-"list" have `items`; "dict", "dataclass" and "namedtuple" have `items` by name and, but for dicts, `class`; "constant"
-has `value`.
+"list" have `items`; "dict", "dataclass" and "namedtuple" have `items` by name and, but for dicts, `class`; a dict whose
+keys are not all strings has its `keys`; "constant" has `value`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 KEY = "onnxpatch.outputs"
@@ -27,21 +27,25 @@ def leaves(tree: Tree) -> Iterator[Tree]:
         yield from leaves(item)
 
 
-def named(tree: Tree, names: Sequence[str] = ()) -> list[str]:
+def named(tree: Tree, names: Sequence[str] = (), used: Collection[str] = ()) -> list[str]:
     """Give every tensor node its names; returns the names of the graph's outputs, values before their flags.
 
-    names: the user's, for the values in order; the rest are called after their place: `mask`, `aux`, `output_1`.
+    names: the user's, for the values in order, or for values and flags; the rest are called after their place: `mask`,
+    `aux`, `output_1`. used: names that the graph has already, which are avoided.
     """
-    taken: list[str] = []
-    for number, leaf in enumerate(leaves(tree)):
-        name = names[number] if number < len(names) else _unused(leaf.pop("hint"), taken)
-        leaf.pop("hint", None)
-        leaf["name"] = name
-        taken.append(name)
+    nodes = list(leaves(tree))
+    with_flags = len(nodes) < len(names) == len(nodes) + sum("present" in leaf for leaf in nodes)
+    given, taken = iter(names), list(used)
+    start = len(taken)
+    for leaf in nodes:
+        hint = leaf.pop("hint", "output")
+        leaf["name"] = next(given, None) or _unused(hint, taken)
+        taken.append(leaf["name"])
         if "present" in leaf:
-            leaf["flag"] = f"has_{name}" if leaf["present"] else f"{name}_is_ignored"
+            spelled = f"has_{leaf['name']}" if leaf["present"] else f"{leaf['name']}_is_ignored"
+            leaf["flag"] = next(given) if with_flags else _unused(spelled, taken)
             taken.append(leaf["flag"])
-    return taken
+    return taken[start:]
 
 
 def _unused(name: str, taken: Sequence[str]) -> str:
@@ -53,15 +57,29 @@ def _unused(name: str, taken: Sequence[str]) -> str:
 
 def write(proto: Any, tree: Tree, names: Sequence[str] = ()) -> None:
     """Name the outputs of an onnx.ModelProto after the structure and put the structure into its metadata."""
-    wanted = named(tree, names)
     have = [output.name for output in proto.graph.output]
+    wanted = named(tree, names, _names_of(proto.graph) - set(have))
     if len(wanted) != len(have):
         raise ValueError(f"the graph has {len(have)} outputs, its structure {len(wanted)}")
-    rename_outputs(proto.graph, dict(zip(have, wanted, strict=True)))
+    changed = {old: new for old, new in zip(have, wanted, strict=True) if old != new}
+    between = {old: f"onnxpatch.{number}" for number, old in enumerate(changed)}  # names may change places
+    rename_outputs(proto.graph, between)
+    rename_outputs(proto.graph, {between[old]: new for old, new in changed.items()})
+    note(proto, tree)
+
+
+def note(proto: Any, tree: Tree) -> None:
+    """Put the structure into the metadata."""
     props = [entry for entry in proto.metadata_props if entry.key != KEY]
     del proto.metadata_props[:]
     proto.metadata_props.extend(props)
     proto.metadata_props.add(key=KEY, value=json.dumps(tree))
+
+
+def _names_of(graph: Any) -> set[str]:
+    """Every name of a value in a graph."""
+    found = {name for node in graph.node for name in (*node.output, *_inner_inputs(node))}
+    return found | {value.name for value in (*graph.input, *graph.initializer)}
 
 
 def rename_outputs(graph: Any, names: Mapping[str, str]) -> None:
@@ -69,8 +87,7 @@ def rename_outputs(graph: Any, names: Mapping[str, str]) -> None:
     import onnx
 
     made = {name for node in graph.node for name in node.output}
-    used = {name for node in graph.node for name in _inner_inputs(node)} | made | {i.name for i in graph.input}
-    used |= {initializer.name for initializer in graph.initializer}
+    used = _names_of(graph)
     for output in graph.output:
         old, new = output.name, names.get(output.name, output.name)
         if old == new:
@@ -118,7 +135,8 @@ def rebuilt(tree: Tree, values: Mapping[str, Any], classes: Mapping[str, type]) 
     if isinstance(items, list):
         found = [rebuilt(item, values, classes) for item in items]
         return tuple(found) if kind == "tuple" else found
-    parts = {name: rebuilt(item, values, classes) for name, item in (items or {}).items()}
+    keys = tree.get("keys") or list(items or {})
+    parts = {key: rebuilt(item, values, classes) for key, item in zip(keys, (items or {}).values(), strict=True)}
     return parts if kind == "dict" else _class_of(tree, classes)(**parts)
 
 

@@ -44,7 +44,8 @@ def optional_output(
     In the exported graph a missing output is a sentinel and a 0-d bool flag behind it. like: the argument whose shape
     the sentinel has (default: the shape that the value would have had); fill: its elements. flag: "present" is True
     when the output is there and is called `has_<name>`; "ignored" is True when it is missing, `<name>_is_ignored`.
-    form="onnx" leaves the output to ONNX's own optional type, which the script exporter alone writes.
+    form="onnx" makes the output ONNX's own optional type: through onnxpatch.export with any exporter, and in scripted
+    models; torch.onnx.export alone cannot write it and is refused.
 
     Costs nothing outside export. Raises ValueError for an unknown argument name or word.
     """
