@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
-
-from mkdocs.structure.files import File
 
 from onnxpatch.html.code import original, source
 from onnxpatch.registry import REGISTRY, Patch
 from onnxpatch.reporting.schema import report_schema
 
 
+def on_config(config: Any) -> Any:
+    """The menu has a line for each patch."""
+    pages = [{"All": "patches/index.md"}, *({patch.name: f"patches/{patch.name}.md"} for patch in _patches())]
+    config.nav = [{"Patches": pages} if "Patches" in entry else entry for entry in config.nav]
+    return config
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Called by mkdocs with the pages it found."""
-    patches = sorted(REGISTRY, key=lambda patch: patch.name)
+    from mkdocs.structure.files import File  # here: the tests read these pages without mkdocs
+
+    patches = _patches()
     pages = {f"patches/{patch.name}.md": patch_page(patch) for patch in patches}
     pages["patches/index.md"] = index_page(patches)
     pages["report.schema.json"] = json.dumps(report_schema(), indent=2)
@@ -25,12 +33,16 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """The README links to files of the repository, which are no pages: here their names stand as code."""
-    return (
-        re.sub(r"\[`?([^\]`]+)`?\]\((?:examples|benchmarks|tests|patches)/[^)]*\)", r"`\1`", markdown)
-        if page.url == ""
-        else markdown
-    )
+    """The overview is the README, whose links lead to files of the repository: to a page where there is one."""
+    if page.file.src_uri != "index.md":
+        return markdown
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    pages = re.sub(r"\]\(docs/([^)]*)\)", r"](\1)", readme)
+    return re.sub(r"\[`?([^\]`]+)`?\]\((?:examples|benchmarks|tests|patches)[/)][^)]*\)?", r"`\1`", pages)
+
+
+def _patches() -> list[Patch]:
+    return sorted(REGISTRY, key=lambda patch: patch.name)
 
 
 def index_page(patches: list[Patch]) -> str:
