@@ -61,6 +61,17 @@ def shown(output: str) -> str:
     return "\n".join(line if len(line) <= 118 else line[:117] + "…" for line in lines).strip()
 
 
+def picture(page: Path, image: Path) -> None:
+    """The upper part of the page, as headless chromium shows it; where there is none, the image stays as it was."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        return
+    image.parent.mkdir(exist_ok=True)
+    size = ["--window-size=1180,1420", "--hide-scrollbars", f"--screenshot={image}"]
+    command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", *size, page.as_uri()]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+
+
 def main() -> None:
     parts = [HEAD]
     with tempfile.TemporaryDirectory() as name:
@@ -70,7 +81,9 @@ def main() -> None:
             output, code = run(command, folder)
             said = shown(output)
             parts.append(f"{title}\n\n```console\n$ {command}\n{said}\n$ echo $?\n{code}\n```\n")
-        shutil.copy(folder / "report.html", ROOT / "docs" / "report.html")
+        page = (folder / "report.html").read_text(encoding="utf-8").replace(f"{folder}/", "")
+        (ROOT / "docs" / "report.html").write_text(page, encoding="utf-8")
+        picture(ROOT / "docs" / "report.html", ROOT / "docs" / "images" / "report.png")
     (ROOT / "docs" / "session.md").write_text("\n".join(parts) + TAIL, encoding="utf-8")
 
 

@@ -135,7 +135,7 @@ def _root_mixin(scope: Scope) -> type:
         onnxpatch_scope = scope
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            with scope.entered():
+            with scope.entered(self):  # type: ignore[arg-type]
                 output = super().__call__(*args, **kwargs)  # type: ignore[misc]
                 return _copied(output, self) if exporting() == "trace" else output
 

@@ -57,8 +57,7 @@ class Scope:
 
     def watch(self, model: torch.nn.Module, patches: list[tuple[Patch, list[Any]]], classes: set[type]) -> None:
         """Have the function `patches` act while the model runs. `classes` are those of the model's modules."""
-        self.model = model
-        self.tensors = dict((*model.named_parameters(), *model.named_buffers()))
+        self._holds(model)
         elsewhere: list[tuple[str, Any]] = []
         self._by_call = [patch for patch, _ in patches if patch.calls]
         for patch, _ in patches:
@@ -78,10 +77,18 @@ class Scope:
         """Names of the function patches in force."""
         return {patch.name for patch in (*self._stand_ins.values(), *self._by_call)}
 
+    def _holds(self, model: torch.nn.Module) -> None:
+        self.model = model
+        self.tensors = dict((*model.named_parameters(), *model.named_buffers()))
+
     @contextlib.contextmanager
-    def entered(self) -> Iterator[Scope]:
-        """In force inside the block, in this thread."""
+    def entered(self, running: torch.nn.Module | None = None) -> Iterator[Scope]:
+        """In force inside the block, in this thread. running: the model that runs, where it is a copy of the patched
+        one: some exporters copy the model first, and its tables are those of the copy."""
         with contextlib.ExitStack() as stack:
+            if running is not None and self.model is not None and running is not self.model:
+                stack.callback(self._holds, self.model)
+                self._holds(running)
             for substitution in self._substitutions:
                 substitution.install()
                 stack.callback(substitution.remove)

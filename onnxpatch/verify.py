@@ -158,8 +158,7 @@ def hold_against(
     report.dimensions = {dim.name: dim.size for dim in found.dims}
     guards = guards_of(exported, found.inputs, found.dims) if exported is not None else []
     broken = breaking_probes(guards, found.search) if guards else []
-    known = {id(probe) for probe in found.probes}
-    probes = found.probes + [probe for _, probe in broken if id(probe) not in known]
+    probes = list({id(probe): probe for probe in (*found.probes, *(probe for _, probe in broken))}.values())
     for done, probe in enumerate(probes):
         if progress:
             progress(graph.runtime, done, len(probes))

@@ -14,7 +14,10 @@ _SIZE_NODES = ("aten::size", "prim::Constant", "aten::sym_size", "aten::numel", 
 
 def _traced_value(tensor: torch.Tensor) -> Any | None:
     get: Callable[[torch.Tensor], Any] | None = getattr(torch._C, "_get_value_trace", None)
-    return get(tensor) if get is not None else None
+    try:
+        return get(tensor) if get is not None else None
+    except RuntimeError:  # a parameter of another model, which the trace cannot take in as a constant
+        return None
 
 
 def _traced_node(tensor: torch.Tensor) -> Any | None:

@@ -9,7 +9,7 @@ from onnxpatch.checking.frozen import frozen_at, frozen_inputs, frozen_nodes, so
 from onnxpatch.checking.guards import Guard
 from onnxpatch.checking.probe import Probe
 from onnxpatch.checking.runtime import Graph
-from onnxpatch.reporting.report import Checked, DroppedGuard, Report
+from onnxpatch.reporting.report import Checked, DroppedGuard, Frozen, Report
 
 _MOST = 5
 
@@ -27,22 +27,34 @@ def add_findings(
     checks = report.checks[-len(probes) :]
     report.frozen += frozen_inputs(graph, names, order, dims)
     bad = [(c, p) for c, p in zip(checks, probes, strict=True) if not c.ok and p.sizes != probes[0].sizes]
-    for check, probe in bad[:_MOST]:
+    bad.sort(key=lambda pair: _moved(probes[0], pair[1]).count(","))  # H alone tells more than H and W together
+    for check, probe in bad[: 2 * _MOST]:
         found = frozen_at(graph, check.node, _moved(probes[0], probe)) if check.node else None
         if found and found not in report.frozen:
             report.frozen.append(found)
-    silent = next((p for c, p in bad if c.status == "wrong"), None)
+    silent = next((p for c, p in reversed(bad) if c.status == "wrong"), None)
     if silent is not None:
         report.frozen += list(frozen_nodes(graph, names, order, probes[0], silent))[:_MOST]
+    report.frozen = _fewest_moved(report.frozen)
     status = {id(probe): check for check, probe in zip(checks, probes, strict=True)}
-    report.guards += [_dropped(guard, probe, status[id(probe)], graph) for guard, probe in broken]
+    pins = [guard for guard, _ in broken if guard.expression.startswith("Eq(")]
+    for guard, probe in broken:
+        blamed = guard in pins or all(pin.holds(probe.sizes) is not False for pin in pins)
+        report.guards.append(_dropped(guard, probe, status[id(probe)], graph, blamed))
+
+
+def _fewest_moved(found: Sequence[Frozen]) -> list[Frozen]:
+    """A node that fails when H alone moves is not named again for H and W together."""
+    moved = [(set(one.dimension.split(", ")), one) for one in found]
+    return [one for names, one in moved if not any(less < names and other.node == one.node for less, other in moved)]
 
 
 def _moved(example: Probe, probe: Probe) -> str:
     return ", ".join(name for name, size in probe.sizes.items() if example.sizes.get(name) != size)
 
 
-def _dropped(guard: Guard, probe: Probe, check: Checked, graph: Graph) -> DroppedGuard:
+def _dropped(guard: Guard, probe: Probe, check: Checked, graph: Graph, blamed: bool) -> DroppedGuard:
+    """blamed: no other condition that this probe breaks, an equality, explains it better."""
     node = next((n for n in graph.proto.graph.node if check.node and n.name == check.node), None)
     source = guard.source or (source_of(node) if node is not None else "")
-    return DroppedGuard(guard.expression, probe.sizes, not check.ok, source, check.node)
+    return DroppedGuard(guard.expression, probe.sizes, blamed and not check.ok, source, check.node)

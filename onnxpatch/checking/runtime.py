@@ -20,10 +20,9 @@ _IN_MEMORY = 1 << 30
 class RunError(Exception):
     """The graph cannot be run on this input; `node` is the node that the runtime names, if it names one."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, node: str | None = None) -> None:
         super().__init__(message)
-        named = re.search(r"(?:Name|name)[:=]\s?'([^']+)'", message)
-        self.node = named.group(1) if named else None
+        self.node = node
 
 
 class Graph:
@@ -48,13 +47,29 @@ class Graph:
         try:
             return [o for o in self._session.run(None, arrays) if o is not None]
         except Exception as error:
-            raise RunError(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}") from error
+            raise _told(error) from error
 
     def input_shape(self, name: str) -> list[int | str | None]:
         """Declared shape of one input: whole numbers, names, None where nothing is said."""
         value = next(i for i in self.inputs if i.name == name)
         dims = value.type.tensor_type.shape.dim
         return [d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in dims]
+
+
+_BOILERPLATE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_RUNNING = re.compile(r"Non-zero status code returned while running (?P<op>\S+) node\. Name: ?'(?P<name>[^']*)' ")
+_SOURCE = re.compile(r"(?:Status Message: )?(?:/\S+:\d+ .*?\) ?(?:const )?)?(?:[^.]{,120}? was false\. )?")
+
+
+def _told(error: Exception) -> RunError:
+    """The runtime's words without its own source line: `Add 'node_add_5': … broadcast … 4 by 2`."""
+    text = _BOILERPLATE.sub("", " ".join(str(error).split()))
+    running = _RUNNING.search(text)
+    if running is None:
+        named = re.search(r"(?:Name|name)[:=]\s?'([^']+)'", text)
+        return RunError(f"{type(error).__name__}: {text[:500]}", named[1] if named else None)
+    said = _SOURCE.sub("", text[running.end() :], count=1)
+    return RunError(f"{running['op']} {running['name']!r}: {said[:500]}", running["name"] or None)
 
 
 def have_onnxruntime() -> bool:

@@ -149,14 +149,28 @@ def _changed(sides: list[Side]) -> list[str]:
 
 
 def dimensions(comparison: Comparison) -> list[dict[str, Any]]:
-    """Every size that may change, with where it was found frozen on each side."""
+    """Every size that may change: what became of it on each side, and where it was found frozen."""
     names: dict[str, int] = {}
     for side in comparison.sides:
         names |= side.report.dimensions if side.report else {}
     return [
-        {"name": name, "size": size, "sides": [(side, _frozen(side, name)) for side in comparison.sides]}
+        {
+            "name": name,
+            "size": size,
+            "sides": [(_freedom(side, name), _frozen(side, name)) for side in comparison.sides],
+        }
         for name, size in names.items()
     ]
+
+
+def _freedom(side: Side, name: str) -> str:
+    """free: right at a size other than traced; wrong: nowhere right there; unasked: no other size was accepted."""
+    if side.report is None:
+        return ""
+    moved = [c for c in side.report.checks if c.sizes.get(name) not in (None, side.report.dimensions[name])]
+    if not moved:
+        return "unasked"
+    return "free" if any(check.ok for check in moved) else "wrong"
 
 
 def _frozen(side: Side, name: str) -> list[str]:

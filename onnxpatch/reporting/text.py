@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from onnxpatch.reporting.report import Checked, Report
 
@@ -26,7 +26,8 @@ def _headline(report: Report) -> str:
     bad = sum(not check.ok for check in report.checks)
     verdict = "right" if report.ok else f"WRONG at {bad} of {len(report.checks)} checks"
     how = f"{report.exporter or 'given file'}, opset {report.opset}, {report.runtime or 'not run'}"
-    told = f"{report.model}; {how}; largest relative error {report.worst:.1e}"
+    where = " where it runs" if any(check.status == "refused" for check in report.checks) else ""
+    told = f"{report.model}; {how}; largest relative error{where} {report.worst:.1e}"
     return f"{report.file or 'the exported graph'}: {verdict} ({told})"
 
 
@@ -37,8 +38,17 @@ def _tail(report: Report) -> list[str]:
         lines.append(f"dropped guard: {guard.expression}, broken at {sizes}{_at('', guard.node, guard.source)}")
     if report.refused:
         lines.append(f"{report.refused} sizes that eager itself refuses were left out, such as {report.first_refusal}")
-    lines += [f"swapped: {row.get('path') or 'the model itself'} by {row.get('patch')}" for row in report.plan]
-    return lines + report.notes
+    return lines + [_acted(row) for row in report.plan] + report.notes
+
+
+def _acted(row: Mapping[str, str]) -> str:
+    """One line of the plan; the targets of a function patch may be dozens."""
+    path = row.get("path") or "the model itself"
+    if row.get("class") != "function":
+        return f"swapped: {path} by {row.get('patch')}"
+    first, *others = path.split(", ")
+    more = f" and {len(others)} more" if others else ""
+    return f"replaced while exporting: {first}{more} by {row.get('patch')}"
 
 
 def _at(op: str, node: str, source: str) -> str:
