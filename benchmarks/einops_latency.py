@@ -47,9 +47,9 @@ def medians(sessions: list[onnxruntime.InferenceSession], x: np.ndarray, rounds:
     return [statistics.median(each) for each in times]
 
 
-def files(case: Timed) -> list[bytes]:
-    """[plain, with the kit], both dynamo exports."""
-    model, x = case.build().eval(), torch.randn(case.small)
+def files(case: Timed, shape: tuple[int, ...]) -> list[bytes]:
+    """[plain, with the kit], both dynamo exports of an example of this shape."""
+    model, x = case.build().eval(), torch.randn(shape)
     plain = exported(model, x, case.dynamic, "dynamo")
     with onnxpatch.patched(model, exporter="dynamo"):
         return [plain, exported(model, x, case.dynamic, "dynamo")]
@@ -57,10 +57,10 @@ def files(case: Timed) -> list[bytes]:
 
 def row(case: Timed, rounds: int) -> str:
     """One line of the table."""
-    made = files(case)
-    sessions = [session(file) for file in made]
     cells = []
     for shape in (case.small, case.large):
+        made = files(case, shape)
+        sessions = [session(file) for file in made]
         x = torch.randn(shape)
         want = case.build()(x).numpy()
         for run in sessions:

@@ -1,6 +1,6 @@
 """What patching costs on a model of 100,000 modules, in plain `named_modules()` walks of the same model.
 
-python benchmarks/planning.py
+usage: python -m benchmarks.planning
 """
 
 from __future__ import annotations

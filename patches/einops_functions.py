@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch.overrides import is_tensor_like
 
 from onnxpatch import Proof, exporting, patch
 from onnxpatch.arranging import rearrange as rearranging
@@ -23,9 +24,10 @@ def planned(
     tensor: Any, pattern: str, operation: Operation, reduction: str, lengths: Mapping[str, Any]
 ) -> tuple[torch.Tensor, AxisPlan, tuple[Any, ...]] | None:
     """(tensor, plan, lengths) of a call of einops during export, or None where einops itself is to be called."""
-    if isinstance(tensor, list) and tensor and all(isinstance(part, torch.Tensor) for part in tensor):
+    if isinstance(tensor, list) and tensor and all(map(is_tensor_like, tensor)):
         tensor = torch.stack(tensor)
-    if exporting() is None or not isinstance(tensor, torch.Tensor) or not isinstance(pattern, str):
+    # Complex tensors are like tensors: two real ones, which einops itself does not know.
+    if exporting() is None or not is_tensor_like(tensor) or not isinstance(pattern, str):
         return None
     given = tuple(lengths.values())
     if not all(_is_size(length) for length in given):
@@ -108,7 +110,7 @@ def rearrange(original: Any, tensor: Any, pattern: str, **lengths: Any) -> torch
 def reduce(original: Any, tensor: Any, pattern: str, reduction: Any, **lengths: Any) -> torch.Tensor:
     known = isinstance(reduction, str) and reduction in reducing.REDUCTIONS
     found = planned(tensor, pattern, "reduce", reduction, lengths) if known else None
-    if found is None or (reduction == "mean" and not found[0].is_floating_point()):
+    if found is None or (reduction == "mean" and not (found[0].is_floating_point() or found[0].is_complex())):
         return explained(lambda: original(tensor, pattern, reduction, **lengths))
     tensor, plan, given = found
     return reducing.reduce(tensor, plan, reduction, given)

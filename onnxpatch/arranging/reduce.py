@@ -25,8 +25,8 @@ _NODES = {
     "any": "ReduceMax",
     "all": "ReduceMin",
 }
-# The exporters' runtimes reduce these; a bool or a narrow integer goes through int32 or int64.
-_REDUCIBLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64)
+# The exporters' runtimes reduce these; a bool or a narrow integer goes through int32, bfloat16 through float32.
+_REDUCIBLE = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
 
 
 def reduce(x: torch.Tensor, plan: AxisPlan, reduction: str, given: Sequence[Any] = ()) -> torch.Tensor:
@@ -92,7 +92,8 @@ def _reduce(layout: Layout, plan: AxisPlan, reduction: str) -> None:
     layout.reshape(dims)
     if reduction in ("any", "all"):
         layout.cast(torch.bool)
-    layout.cast(result if result in _REDUCIBLE else torch.int32)
+    wide = torch.float32 if result == torch.bfloat16 else torch.int32
+    layout.cast(result if result in _REDUCIBLE else wide)
     places = [place for place, group in enumerate(dims) if group and group[0] in plan.reduced]
     kept = [group for place, group in enumerate(dims) if place not in places]
     if layout.writer.opset >= 18 or reduction == "sum":

@@ -41,11 +41,20 @@ def repeat(x: torch.Tensor, plan: AxisPlan, given: Sequence[Any] = ()) -> torch.
         if layout.size(plan.added) == ONE:
             arrange(layout, bare)
             layout.reshape(plan.outputs)
-        elif not _resize(layout, plan, bare) and not _tile(layout, plan, bare):
-            _expand(layout, plan)
+        else:
+            _repeat(layout, plan, bare)
         return layout.value
 
     return run(Recipe(in_torch, in_onnx), x, *tensors)
+
+
+def _repeat(layout: Layout, plan: AxisPlan, bare: list[Group]) -> None:
+    dtype = layout.dtype
+    if dtype == torch.bfloat16:  # which onnxruntime neither resizes, tiles nor expands
+        layout.cast(torch.float32)
+    if not _resize(layout, plan, bare) and not _tile(layout, plan, bare):
+        _expand(layout, plan)
+    layout.cast(dtype)
 
 
 def _factors(layout: Layout, plan: AxisPlan, last: bool) -> list[int] | None:

@@ -116,3 +116,52 @@ def test_refusals_are_in_einops_words_with_the_module_path(pattern, lengths, sai
     told = f"{caught.value} {caught.value.__cause__}"
     assert "module '1' (Refused)" in told
     assert re.search(said, told), told
+
+
+class Everything(torch.nn.Module):
+    """Every operation that takes the dtype, on a float input that is brought into it."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        x = (x * 3).to(self.dtype)
+        outs = [
+            rearrange(x, "b c (h p) (w q) -> b (h w) (p q c)", p=2, q=2),
+            rearrange([x, x], "k b c h w -> b (k c) h w"),
+            repeat(x, "b c h w -> b c (h 2) (w 3)"),
+            repeat(x, "b c h w -> b (n c) h w", n=2),
+            repeat(x, "... -> ... n", n=2),
+        ]
+        operations = ["max", "min"] if self.dtype != torch.complex64 else ["sum"]
+        operations += ["sum", "prod"] if self.dtype not in (torch.bool, torch.complex64) else []
+        operations += ["mean"] if self.dtype.is_floating_point else []
+        operations += ["any", "all"] if self.dtype == torch.bool else []
+        for operation in operations:
+            outs += [
+                reduce(x, "b c (h 2) (w 2) -> b c h w", operation),
+                reduce([x, x], "k b c (p h) w -> w b h ()", operation, p=2),
+            ]
+        outs = [torch.view_as_real(out) if out.is_complex() else out for out in outs]
+        return [out.float() if out.dtype == torch.bfloat16 else out for out in outs]
+
+
+@pytest.mark.parametrize("exporter", ["trace", pytest.param("dynamo", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+        torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64,
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_dtype(dtype, exporter):
+    model = Everything(dtype)
+    xs = [torch.rand(size) + 0.2 for size in ((2, 3, 4, 6), (3, 3, 6, 2), (1, 3, 2, 4))]
+    wanted = [model(x) for x in xs]
+    with onnxpatch.patched(model, exporter=exporter):
+        file = exporting.export(model, (xs[0],), exporter, (AXES,))
+    tolerance = {torch.float16: 3e-3, torch.bfloat16: 1e-2}.get(dtype, 1e-5)  # a few units of the last place
+    for x, want in zip(xs, wanted, strict=True):
+        assert exporting.wrong(exporting.run(file, (x,)), want, tolerance) is None, tuple(x.shape)
