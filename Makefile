@@ -17,7 +17,10 @@ test-all: lint types
 
 # Long runs, whose tables are committed under benchmarks/results.
 bench: $(READY)
-	for table in benchmarks/[a-z]*.py; do grep -q '__main__' $$table && $(BIN)/python $$table || exit 1; done
+	$(BIN)/python -m benchmarks.planning
+	$(BIN)/python -m benchmarks.einops_nodes
+	$(BIN)/python -m benchmarks.einops_latency
+	$(BIN)/python -m benchmarks.positions --out benchmarks/results/positions.md
 
 coverage: $(READY)
 	$(BIN)/python -m benchmarks.coverage

@@ -35,6 +35,9 @@ def checked(model: torch.nn.Module, inputs: list[tuple], axes: tuple, exporter: 
     return file
 
 
+BOTH = ["trace", pytest.param("dynamo", marks=pytest.mark.slow)]
+
+
 def there_and_back(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
     packed, shapes = pack([x, y, x[:, 0]], "b * d")
     return [torch.as_tensor(packed), *unpack(packed * 2, shapes, "b * d")]
@@ -57,7 +60,7 @@ UNPACKED = [
 ]
 
 
-@pytest.mark.parametrize("exporter", ["trace", "dynamo"])
+@pytest.mark.parametrize("exporter", BOTH)
 @pytest.mark.parametrize(("shapes", "pattern", "sizes"), UNPACKED, ids=lambda value: str(value)[:30])
 def test_unpack(shapes, pattern, sizes, exporter):
     model = OfOne(lambda x: [part * 1.5 for part in unpack(x, shapes, pattern)])
@@ -66,7 +69,7 @@ def test_unpack(shapes, pattern, sizes, exporter):
     checked(model, [(torch.randn(size),) for size in sizes], (axes,), exporter)
 
 
-@pytest.mark.parametrize("exporter", ["trace", "dynamo"])
+@pytest.mark.parametrize("exporter", BOTH)
 def test_packing_is_a_reshape_each(exporter):
     model = OfTwo(lambda x, y: pack((x, y), "b * d")[0])
     inputs = [(torch.randn(b, h, w, 4), torch.randn(b, h, 4)) for b, h, w in ((2, 3, 5), (3, 2, 7), (1, 1, 1))]
@@ -83,7 +86,7 @@ PRODUCTS = [
 ]
 
 
-@pytest.mark.parametrize("exporter", ["trace", "dynamo"])
+@pytest.mark.parametrize("exporter", BOTH)
 @pytest.mark.parametrize(("pattern", "dtype"), PRODUCTS, ids=str)
 def test_einsum(pattern, dtype, exporter):
     model = OfTwo(lambda x, y: einsum(x, y, pattern))
@@ -107,7 +110,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("exporter", ["eager", "trace", "dynamo"])
+@pytest.mark.parametrize("exporter", ["eager", *BOTH])
 @pytest.mark.parametrize(("call", "said"), REFUSED, ids=[said for _, said in REFUSED])
 def test_refusals_are_in_einops_words_with_the_module_path(call, said, exporter):
     model = torch.nn.Sequential(torch.nn.ReLU(), OfOne(call))
