@@ -26,7 +26,7 @@ from onnxpatch.outputs.onnx_optional import write_optionals
 from onnxpatch.outputs.optional import flatten_reference
 from onnxpatch.refusal import explained
 from onnxpatch.reporting.provenance import stamp
-from onnxpatch.reporting.report import Report
+from onnxpatch.reporting.report import Checked, Report
 from onnxpatch.torch_export import Call, run_exporter, split_options
 from onnxpatch.verify import Subject, hold_against, match_inputs, subject
 from onnxpatch.versions import versions
@@ -228,7 +228,8 @@ def _prove(job: _Job, out: OutFile) -> None:
     start = time.perf_counter()
     try:
         graph = Graph(out.path, job.runtime)
-    except (RunError, InputError) as error:
+    except RunError as error:
+        job.report.checks.append(Checked("loading", "the file", "example", {}, error=str(error), status="refused"))
         raise VerificationError(f"the exported graph cannot be loaded: {error}", job.report) from None
     names, order = match_inputs(graph, job.call.inputs, job.call.names_for(graph))
     program = getattr(job.report.program, "exported_program", None)

@@ -270,3 +270,73 @@ def test_without_the_extra_the_command_says_how_to_get_it(monkeypatch, capsys):
         cli.main()
     assert ended.value.code == 2
     assert "pip install 'onnxpatch[cli]'" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ bad input, once more: files and runtimes
+def test_a_file_of_another_shape_than_the_example(place):
+    run("export", "models.py:Scale", "-i", "x=float32[2,4]", "scale.onnx", "--exporter", "trace")
+    done = run("verify", "scale.onnx", "models.py:sized(5)", "-i", "input=float32[2,5]")
+    assert done.exit_code in (1, 2), done.output  # it loads, and refuses every input: wrong, with a verdict
+    assert len(done.stderr.strip().splitlines()) <= 1
+
+
+@pytest.mark.parametrize("command", ["export", "verify"])
+def test_without_onnxruntime(place, monkeypatch, command):
+    from onnxpatch.checking import runtime
+
+    run("export", "models.py:Scale", "-i", "x=float32[2,4]", "scale.onnx", "--exporter", "trace")
+    monkeypatch.setattr(runtime, "have_onnxruntime", lambda: False)
+    given = ["models.py:Scale", "-i", "x=float32[2,4]"]
+    asked = ["verify", "scale.onnx", *given] if command == "verify" else ["export", *given, "m.onnx"]
+    done = run(*asked, "--runtime", "onnxruntime")
+    assert done.exit_code == 2, done.output
+    assert "pip install onnxruntime" in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    assert not (place / "m.onnx").exists()
+    served = run("verify", "scale.onnx", *given, "--max-probes", "2", "--json")  # onnx.reference stands in
+    assert served.exit_code == 0 and json.loads(served.stdout)["runtime"] == "reference"
+
+
+def test_a_graph_that_no_runtime_loads_is_wrong(place, monkeypatch):
+    from onnxpatch.checking import runtime
+
+    def refuse(path):
+        raise runtime.RunError("onnxruntime cannot load the graph: no kernel")
+
+    monkeypatch.setattr(runtime, "_onnxruntime", refuse)
+    done = run("export", "models.py:Scale", "-i", "x=float32[2,4]", "m.onnx", "--exporter", "trace")
+    assert done.exit_code == 1, done.output
+    assert "WRONG" in done.output and "no kernel" in done.output
+    assert not (place / "m.onnx").exists()
+
+
+def test_the_help_gives_the_exit_codes():
+    assert "0 right, 1 wrong or refused, 2 bad input, 3 a fault of onnxpatch itself" in " ".join(
+        run("--help").output.replace("│", " ").split()
+    )
+
+
+# ------------------------------------------------------------------ the shell, and CI
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_completes_commands(shell, monkeypatch):
+    pytest.importorskip("shellingham", reason="typer asks it which shell is running")
+    typed = {"COMP_WORDS": "onnxpatch ver", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "onnxpatch ver",
+             "_TYPER_COMPLETE_FISH_ACTION": "get-args"}  # fmt: skip
+    done = CliRunner().invoke(app, [], prog_name="onnxpatch", env={"_ONNXPATCH_COMPLETE": f"complete_{shell}", **typed})
+    assert "verify" in done.output and "doctor" not in done.output
+
+
+@pytest.mark.parametrize(("terminal", "ci", "drawn"), [(True, "", True), (True, "1", False), (False, "", False)])
+def test_progress_is_drawn_for_people_only(monkeypatch, capsys, terminal, ci, drawn):
+    import sys
+
+    from onnxpatch.cli import show
+
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with show.progress("verify") as told:
+        told("onnxruntime", 3, 8)
+    out, err = capsys.readouterr()
+    assert out == "" and (("verify: onnxruntime" in err and "3/8" in err) is drawn)
+    assert drawn or err == ""
