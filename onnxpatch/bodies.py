@@ -7,10 +7,22 @@ import functools
 import hashlib
 import inspect
 import textwrap
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 Bodies = Mapping[str, Collection[str]]
+
+
+class KnownBody(str):
+    """A fingerprint that knows where its code is found, and the `outline` of it, to show what another copy changed."""
+
+    where: str
+    outline: str
+
+    def __new__(cls, fingerprint: str, where: str, outline: str = "") -> KnownBody:
+        made = super().__new__(cls, fingerprint)
+        made.where, made.outline = where, outline
+        return made
 
 
 @functools.lru_cache(maxsize=4096)
@@ -19,13 +31,27 @@ def fingerprint(function: Any) -> str | None:
 
     None where there is no source to read.
     """
+    code = _code(function)
+    return None if code is None else hashlib.sha256(code.encode()).hexdigest()[:12]
+
+
+def outline(function: Any) -> str:
+    """Four hex digits for each line of what `function` does: enough to tell changed lines without keeping the code."""
+    return "".join(map(_digest, (_code(function) or "").splitlines()))
+
+
+def _digest(line: str) -> str:
+    return hashlib.sha256(line.encode()).hexdigest()[:4]
+
+
+def _code(function: Any) -> str | None:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
     except (OSError, TypeError, SyntaxError):
         return None
     if not tree.body or not isinstance(tree.body[0], ast.FunctionDef):
         return None
-    return hashlib.sha256(ast.unparse(_bare(tree.body[0])).encode()).hexdigest()[:12]
+    return ast.unparse(_bare(tree.body[0]))
 
 
 def _bare(function: ast.FunctionDef) -> ast.FunctionDef:
@@ -48,6 +74,31 @@ def unknown_body(cls: type, bodies: Bodies) -> str | None:
     for name, prints in bodies.items():
         found = fingerprint(getattr(cls, name, None))
         if found not in prints:
-            known_ones = ", ".join(sorted(prints))
-            return f"its {name}() is other code than this patch was written for (fingerprint {found}, not {known_ones})"
+            known_ones = ", ".join(sorted(_named(known_one) for known_one in prints))
+            return (
+                f"its {name}() is other code than this patch was written for (fingerprint {found}, not {known_ones})"
+                + _difference(getattr(cls, name, None), prints)
+            )
     return None
+
+
+def _named(known_one: str) -> str:
+    return f"{known_one} of {known_one.where}" if isinstance(known_one, KnownBody) else known_one
+
+
+def _difference(function: Any, prints: Collection[str]) -> str:
+    """Which lines no known code has, measured against the known code that is nearest."""
+    outlines = [p.outline for p in prints if isinstance(p, KnownBody) and p.outline]
+    lines = (_code(function) or "").splitlines()
+    if not outlines or not lines:
+        return ""
+    known_lines = [[text[i : i + 4] for i in range(0, len(text), 4)] for text in outlines]
+    nearest = min(known_lines, key=lambda known: len(_without(map(_digest, lines), known)))
+    changed = _without(map(_digest, lines), nearest)
+    shown = "; ".join(f"`{line.strip()}`" for line in lines if _digest(line) in changed)
+    gone = len(_without(nearest, map(_digest, lines)))
+    return f"; lines that it alone has: {shown or 'none'}; {gone} of the known ones are missing"
+
+
+def _without(digests: Iterable[str], others: Iterable[str]) -> set[str]:
+    return set(digests) - set(others)

@@ -14,6 +14,7 @@ from onnxpatch.plan import Plan, Swap, plan
 from onnxpatch.registry import REGISTRY, Patch, Registry
 from onnxpatch.scope import Scope
 from onnxpatch.settings import Exporter, Settings
+from onnxpatch.sizing.forms import check_example
 from onnxpatch.swap import UndoLog, mixins_of
 
 
@@ -99,6 +100,7 @@ def patch_model(
     only, exclude: names of patches or paths of modules (`*` allowed); a path stands for all under it.
     exporter: "dynamo", "trace" or "script", if known; opset: the opset to come, if known.
     image_size: (height, width) in pixels; position tables become constants for that size.
+    form: "dynamic" or "static", for all position tables, or a mapping from names of patches to either.
     branches: fork Python branches on tensor values; example: (args, kwargs) to find them with.
 
     Returns a `Patched`: `.plan`, `.restore()`. No weight is copied. If any swap fails, none is left.
@@ -135,6 +137,7 @@ def _root_mixin(scope: Scope) -> type:
         onnxpatch_scope = scope
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            check_example(scope.settings, (args, kwargs))
             with scope.entered(self):  # type: ignore[arg-type]
                 output = super().__call__(*args, **kwargs)  # type: ignore[misc]
                 return _copied(output, self) if exporting() == "trace" else output

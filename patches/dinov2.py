@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, RefusedError, Settings, exporting, patch
-from onnxpatch.bodies import fingerprint
+from onnxpatch.bodies import KnownBody, fingerprint
+from onnxpatch.sizing.forms import form_of
 from onnxpatch.sizing.resize import Axis, resize
 from onnxpatch.sizing.symbolic import as_tensor, symbolic
 
@@ -49,8 +50,19 @@ class DinoVisionTransformer(torch.nn.Module):
         return tokens + self.interpolate_pos_encoding(tokens, image.shape[2], image.shape[3])
 
 
-# facebookresearch/dinov2 at b8931f7 (2025), DepthAnything/Depth-Anything-V2 at a561b84 (2026), and the proof's.
-KNOWN = ("0a6332d22c86", "a8afa8082ac5", fingerprint(DinoVisionTransformer.interpolate_pos_encoding) or "")
+KNOWN = (
+    KnownBody(
+        "0a6332d22c86",
+        "facebookresearch/dinov2 (2025, b8931f7)",
+        "934fa3b6021c64352281d6d605e001da17900c553c394ed0a7c3188c5988e67cb7431a11d4ededbb2a53745ca4c683c7450f",
+    ),
+    KnownBody(
+        "a8afa8082ac5",
+        "DepthAnything/Depth-Anything-V2 (2026, a561b84)",
+        "934fa3b6021c64352281d6d605e001da17900c553c394ed0d41e16c56d892368ee299ce683c7450f",
+    ),
+    fingerprint(DinoVisionTransformer.interpolate_pos_encoding) or "",
+)
 
 
 def _images() -> list[tuple[Tensor]]:
@@ -88,7 +100,7 @@ class DinoPositions:
         side = math.isqrt(count)
         if side * side != count:
             raise RefusedError(f"its table has {count} positions, which make no square: eager refuses other sizes too")
-        if settings.image_size is not None or settings.options.get("form") == "static":
+        if "static" in (form_of(settings, "dinov2-positions"), form_of(settings, "interpolate")):
             raise RefusedError("the table becomes a constant for one image size, by the patch `interpolate`")
         return {"onnxpatch_side": side}
 

@@ -13,6 +13,7 @@ from onnxpatch._torch.branches import tracing_paused
 from onnxpatch._torch.constants import constant, unrecorded
 from onnxpatch._torch.sizes import traced_from
 from onnxpatch.patches.size_shortcuts import native_here
+from onnxpatch.sizing.forms import form_of
 from onnxpatch.sizing.resize import Axis, resize
 from onnxpatch.sizing.symbolic import as_tensor, scaled, symbolic
 
@@ -95,11 +96,9 @@ def _stored(original: Callable[..., Tensor], input: Tensor, given: tuple[Any, ..
 
 
 def _is_constant_size(settings: Settings, asked: tuple[Any, ...]) -> bool:
-    form = settings.options.get("form")
-    if form in ("static", "dynamic"):
-        return bool(form == "static")
-    if settings.image_size is not None:
-        return True
+    form = form_of(settings, "interpolate")
+    if form is not None:
+        return form == "static"
     # Under trace every size is a tensor, whether it is going to be dynamic or not.
     leaves = [number for value in asked if value is not None for number in _each(value, 1)]
     return exporting() == "dynamo" and not any(symbolic(number) for number in leaves)
@@ -130,8 +129,13 @@ def _ours(input: Tensor, sizes: list[Any] | None, scales: list[Any] | None, mode
         return True
     if any(isinstance(scale, torch.SymFloat | Tensor) for scale in scales or ()):
         return True
-    dynamic = any(symbolic(number) for number in asked)
+    dynamic = any(symbolic(number) for number in asked) or _asked_to_compute()
     return dynamic and mode in SMOOTH and _is_table(input)
+
+
+def _asked_to_compute() -> bool:
+    running = scope.current()
+    return running is not None and form_of(running.settings, "interpolate") == "dynamic"
 
 
 def _is_table(input: Tensor) -> bool:

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import onnxpatch
-from onnxpatch.bodies import fingerprint
+from onnxpatch.bodies import KnownBody, fingerprint, outline
 
 
 class Known(nn.Module):
@@ -39,3 +39,30 @@ def test_a_copy_is_a_target_and_a_changed_class_of_that_name_is_a_near_miss(regi
     plan = onnxpatch.plan(nn.Sequential(Known(), Copied(), Changed(), nn.ReLU()), registry=registry)
     assert [swap.path for swap in plan.swaps] == ["0", "1"]
     assert "its forward() is other code than this patch was written for" in plan.near_misses[0].reason
+
+
+class Longer(nn.Module):
+    def forward(self, x):
+        y = x * 2
+        return y
+
+
+class LongerChanged(nn.Module):
+    def forward(self, x):
+        y = x * 5  # was 2
+        return y
+
+
+def test_a_changed_copy_is_reported_with_its_lines_and_where_the_known_code_is_found(registry):
+    known = KnownBody(fingerprint(Longer.forward), "some/repository (2025, abc1234)", outline(Longer.forward))
+    assert known == fingerprint(Longer.forward)
+    onnxpatch.patch("*.LongerChanged", why="w", name="p", bodies={"forward": [known]}, registry=registry)(Doubling)
+    reason = onnxpatch.plan(LongerChanged(), registry=registry).near_misses[0].reason
+    assert f"{known} of some/repository (2025, abc1234)" in reason
+    assert "lines that it alone has: `y = x * 5`; 1 of the known ones are missing" in reason
+
+
+def test_the_outline_tells_lines_and_keeps_no_code():
+    assert len(outline(Longer.forward)) == 3 * 4
+    assert outline(Longer.forward)[:4] == outline(LongerChanged.forward)[:4]
+    assert outline(len) == ""

@@ -16,6 +16,7 @@ PROMISES = {
     "vit_any_size.py": ["vit.onnx: right (ViTND", "(3, 3, 24, 80): largest difference"],
     "optin_decorators.py": ["exported graph: 0.00 to 1.00"],
     "position_table.py": ["plain.onnx: WRONG at", "right.onnx: right (Backbone"],
+    "depth_anything_v2.py": ["exported once at 140 x 182", "518 x 518  relative error"],
     "own_patch.py": ["the exported graph: right", "bessel-i0"],
     "optional_output.py": [
         f"{exporter} outputs output, has_output: zeros -> None" for exporter in ("dynamo ", "trace  ")
@@ -26,6 +27,8 @@ PROMISES = {
 def run(name: str) -> str:
     if name == "vit_any_size.py":
         pytest.importorskip("vit_pytorch", reason="the example exports a vit_pytorch model")
+    if name == "depth_anything_v2.py":
+        pytest.importorskip("transformers", reason="the example exports a model of transformers")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "ignore", str(ROOT / "examples" / name)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500)
