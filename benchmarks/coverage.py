@@ -99,8 +99,7 @@ def details(found: list[Answer]) -> list[str]:
 def reasons(found: list[Answer]) -> list[str]:
     """Why what the kit was asked for is still not right."""
     left = [a for a in found if a["kit"] != "plain" and a["verdict"] != "right"]
-    clean = lambda text: text.replace("|", "\\|").replace("\n", " ")  # noqa: E731
-    return [f"- {a['case']}, {a['exporter']}: {a['verdict']}: {clean(a['reason'])}" for a in left]
+    return [f"- {a['case']}, {a['exporter']}: {a['verdict']}: {a['reason'][:140]}" for a in left]
 
 
 def document(name: str, found: list[Answer]) -> str:
