@@ -15,7 +15,7 @@ import torch
 
 from onnxpatch import Proof, patch
 from onnxpatch.errors import RefusedError
-from onnxpatch.patches.complex_numbers import Pair
+from onnxpatch.patches.complex_pairs import Pair
 
 Matrices = tuple[torch.Tensor, torch.Tensor]
 

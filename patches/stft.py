@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from onnxpatch import Proof, patch
 from onnxpatch.errors import RefusedError
-from onnxpatch.patches.complex_numbers import Pair
+from onnxpatch.patches.complex_pairs import Pair
 
 
 @functools.lru_cache(maxsize=16)
