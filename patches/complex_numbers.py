@@ -14,9 +14,9 @@ from onnxpatch import Proof, patch
 from onnxpatch.errors import RefusedError
 from onnxpatch.patches.complex_pairs import (
     Pair,
-    complex_dtype,
     add,
     angle,
+    complex_dtype,
     conj,
     div,
     einsum,
