@@ -31,6 +31,9 @@ from onnxpatch.torch_export import Call, run_exporter, split_options
 from onnxpatch.verify import Subject, hold_against, match_inputs, subject
 from onnxpatch.versions import versions
 
+_PATCHED_PROBES = 4  # enough to stop a wrong patch before a long export; the graph is held against all of them
+_SLOW = 0.2  # seconds of one answer, from which on one probe has to do
+
 
 @dataclass
 class _Job:
@@ -205,7 +208,8 @@ def _check_patched(job: _Job, patched: Patched) -> None:
     start = time.perf_counter()
     eager = Eager(job.call.model, job.call.inputs, job.flatten)
     names = [f"output {i}" for i in range(len(job.found.example.outputs or ()))]
-    for probe in job.found.probes:
+    quick = job.found.example.seconds < _SLOW
+    for probe in job.found.probes[: _PATCHED_PROBES if quick else 1]:
         job.report.checks += check_patched(eager, names, [probe], job.report.tolerance)
         if not patched.plan.swaps and not patched.scope.hits:
             break  # nothing acts: the patched model is the model
@@ -233,7 +237,11 @@ def _prove(job: _Job, out: OutFile) -> None:
         raise VerificationError(f"the exported graph cannot be loaded: {error}", job.report) from None
     names, order = match_inputs(graph, job.call.inputs, job.call.names_for(graph))
     program = getattr(job.report.program, "exported_program", None)
-    hold_against(job.report, graph, job.found, names, order, exported=program, progress=job.progress)
+    spent = job.report.seconds
+    within = max(1.0, spent["export"] - job.found.eager.seconds - 2 * spent.get("patched eager", 0.0))
+    hold_against(
+        job.report, graph, job.found, names, order, exported=program, progress=job.progress, within=within
+    )  # fmt: skip
     job.report.seconds["verify"] = time.perf_counter() - start + job.found.eager.seconds
     what = "the exported graph does not compute what the model computes"
     _raise_if_wrong(job.report, what, job.patch_options["branches"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,9 @@ from onnxpatch.reporting import provenance
 from onnxpatch.reporting.report import Report
 from onnxpatch.versions import versions
 
+_LEAST = 6  # probes that are run whatever they cost: they come in the order of how much they tell
 _QUICK = 0.02  # seconds: a model that answers faster than this may be asked at much larger sizes
+_SLOW = 0.2  # seconds: a model that takes longer is not asked anything twice
 
 
 @dataclass
@@ -52,12 +55,13 @@ def subject(
 ) -> Subject:
     """Ask the unpatched model at the example and find the probes. Raises InputError where eager refuses the example."""
     eager = Eager(model, inputs, flatten)
-    eager.ask(inputs.values())  # the first call of a model warms caches: it is no measure of time
-    eager.seconds = 0.0
     example = eager.ask(inputs.values())
+    if example.seconds < _SLOW:  # the first call of a model warms caches: it is no measure of time
+        eager.seconds = 0.0
+        example = eager.ask(inputs.values())
     if example.outputs is None:
         raise InputError(f"the model itself refuses the example: {example.error}")
-    limits.seconds = max(limits.seconds, 6 * example.seconds)
+    limits.seconds = max(limits.seconds, 4 * example.seconds)
     limits.growth = 6.0 if example.seconds < _QUICK else 2.5
     search = ProbeSearch(eager, inputs, dims, limits)
     probes = search.find(example) + [_given(search, inputs, eager, one, i) for i, one in enumerate(data)]
@@ -152,14 +156,25 @@ def hold_against(
     *,
     exported: Any = None,
     progress: Callable[[str, int, int], None] | None = None,
+    within: float | None = None,
 ) -> None:
-    """Run the graph at every probe, and at sizes that break a dropped guard; write what was found into the report."""
+    """Run the graph at every probe, and at sizes that break a dropped guard; write what was found into the report.
+
+    within: seconds after which no more than the most telling probes are run.
+    """
+    end = math.inf if within is None else time.perf_counter() + within
     report.runtime = graph.runtime
     report.dimensions = {dim.name: dim.size for dim in found.dims}
     guards = guards_of(exported, found.inputs, found.dims) if exported is not None else []
-    broken = breaking_probes(guards, found.search) if guards else []
-    probes = list({id(probe): probe for probe in (*found.probes, *(probe for _, probe in broken))}.values())
+    broken = breaking_probes(guards, found.search, seconds=min(2.0, within or 2.0)) if guards else []
+    first, rest = found.probes[:_LEAST], found.probes[_LEAST:]
+    probes = list({id(probe): probe for probe in (*first, *(probe for _, probe in broken), *rest)}.values())
+    least = _LEAST + len(broken)
     for done, probe in enumerate(probes):
+        if done >= least and time.perf_counter() > end:
+            report.notes.append(f"{len(probes) - done} more inputs were left out, to take no longer than the export")
+            del probes[done:]
+            break
         if progress:
             progress(graph.runtime, done, len(probes))
         checks = check_graph(graph, names, order, [probe], report.tolerance)

@@ -25,12 +25,14 @@ class Probe:
 class Limits:
     """How much may be asked: probes kept, questions to eager, seconds spent in it, bytes of answers held.
 
-    growth: the most that all inputs together may grow to, as a multiple of the example's.
+    least: sizes asked for whatever they take. growth: the most that all inputs together may grow to, as a multiple of
+    the example's.
     """
 
     probes: int = 16
     questions: int = 72
-    seconds: float = 2.0
+    least: int = 4
+    seconds: float = 1.2
     bytes: int = 512 * 1024 * 1024
     growth: float = 6.0
 

@@ -6,6 +6,7 @@ model which wants multiples of 14, square images or two sizes that move together
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,7 +101,7 @@ class ProbeSearch:
     def _ask(self, sizes: dict[str, int], kind: str) -> Probe | None:
         error = ""
         for fill in FILLS if self._structured() else FILLS[:1]:
-            if self._spent():
+            if self._spent(self.limits.least):
                 return None
             values = self._filled(sizes, fill)
             self._asked += 1
@@ -152,28 +153,42 @@ class ProbeSearch:
         ]
         self._held += sum(t.numel() * t.element_size() for t in tensors)
 
-    def _spent(self) -> bool:
+    def _spent(self, least: int = 0) -> bool:
         limits = self.limits
-        return self._asked >= limits.questions or self.eager.seconds > limits.seconds or self._held > limits.bytes
+        late = self.eager.seconds > limits.seconds and self._asked >= least
+        return self._asked >= limits.questions or late or self._held > limits.bytes
 
     # -------------------------------------------------------------- the search
     def _sizes(self) -> list[Probe]:
-        found = {dim.name: self._alone(dim) for dim in self.dims}
+        found = self._each_alone()
         together = list(self._coupled([dim for dim in self.dims if not found[dim.name]]))
         joint = list(self._joint(found))
         singles = _interleaved(list(found.values()))
         return _unique([*joint[:2], *together, *_merged(singles, joint[2:])])
 
-    def _alone(self, dim: DynamicDim) -> list[Probe]:
-        """Accepted sizes of one dimension, the others as in the example."""
-        up = next(filter(None, (self.at({dim.name: n}) for n in self._upwards(dim))), None)
-        step = up.sizes[dim.name] - dim.size if up else 1
-        wanted = self._wanted(dim, step)
-        rest = [self.at({dim.name: n}) for n in dict.fromkeys(wanted) if n > 0 and n != dim.size]
-        accepted = [probe for probe in (up, *rest) if probe]
-        if all(probe.sizes[dim.name] == 1 for probe in accepted):
-            return []  # broadcasting takes 1 by accident: this size moves only together with another
-        return accepted
+    def _each_alone(self) -> dict[str, list[Probe]]:
+        """Accepted sizes of each dimension, the others as in the example; in turns: time may run out."""
+        found: dict[str, list[Probe]] = {dim.name: [] for dim in self.dims}
+        for turn in itertools.zip_longest(*(self._alone(dim) for dim in self.dims)):
+            for dim, probe in zip(self.dims, turn, strict=True):
+                if probe and all(probe is not known for known in found[dim.name]):
+                    found[dim.name].append(probe)
+        for name, accepted in found.items():
+            if all(probe.sizes[name] == 1 for probe in accepted):
+                found[name] = []  # broadcasting takes 1 by accident: this size moves only together with another
+        return found
+
+    def _alone(self, dim: DynamicDim) -> Iterator[Probe | None]:
+        """What eager says to other sizes of one dimension, the step found first."""
+        step = 1
+        for n in self._upwards(dim):
+            up = self.at({dim.name: n})
+            yield up
+            if up:
+                step = n - dim.size
+                break
+        wanted = dict.fromkeys(self._wanted(dim, step))
+        yield from (self.at({dim.name: n}) for n in wanted if n > 0 and n != dim.size)
 
     def _upwards(self, dim: DynamicDim) -> Iterator[int]:
         n = dim.size

@@ -155,7 +155,7 @@ def _jit_lines(subject: Subject, name: str) -> list[Place]:
 def _of_silence(unit: Unit, subject: Subject, trial: Trial, exporter: str) -> Cause:
     probe = _wrong_probe(subject, trial)
     moved = probe is not None and _sizes(probe) != _sizes(subject.probes[0])
-    if trial.kind == "InputError":
+    if trial.kind == "InputError" and "without outputs" not in trial.error:
         return Cause(kinds.DEFAULTS)
     if exporter == "dynamo" and probe is not None:
         lines = settled(unit, trial, probe) if moved else []
