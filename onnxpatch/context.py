@@ -16,6 +16,7 @@ from onnxpatch.scope import Scope
 from onnxpatch.settings import Exporter, Settings
 from onnxpatch.sizing.forms import check_example
 from onnxpatch.swap import UndoLog, mixins_of
+from onnxpatch.trace_call import defaults_kept
 
 
 def make_settings(
@@ -82,6 +83,8 @@ class Patched:
         functions = [(patch, found) for patch, found in self.plan.functions if patch.name not in watched]
         if not functions and not self.plan.swaps and not self.plan.settings.branches:
             return
+        if self.plan.settings.exporter == "trace" and (defaults := defaults_kept(self.model)) is not None:
+            self._log.specialise(self.model, defaults)
         self.scope.watch(self.model, functions, self.plan.classes)
         self._log.specialise(self.model, _root_mixin(self.scope))
 

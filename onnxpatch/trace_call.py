@@ -64,3 +64,42 @@ def _mixin(count: int, names: tuple[str, ...]) -> type:
             return super().forward(*values[:count], **dict(zip(names, values[count:], strict=True)))  # type: ignore[misc]
 
     return Positional
+
+
+def defaults_kept(model: Any) -> type | None:
+    """A mixin for the root under which torch.onnx.export(dynamo=False) itself leaves omitted numbers alone, or None.
+
+    In the signature that the exporter reads, such a default is None, which it passes on without making an input of
+    it; forward puts the number back. A parameter that may be None by itself is left as it is.
+    """
+    sig = signature(model)
+    parameters = list(sig.parameters.values()) if sig else []
+    numbers = {p.name: p.default for p in parameters if _is_number(p) and "None" not in _annotated(p)}
+    if not numbers or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+        return None
+    names = [p.name for p in parameters]
+
+    class Defaults:
+        def forward(self, *values: Any, **named: Any) -> Any:
+            given = {**dict(zip(names, values, strict=False)), **named}
+            kept = {name: numbers[name] for name, value in given.items() if value is None and name in numbers}
+            first = [kept.get(name, value) for name, value in zip(names, values, strict=False)]
+            rest = {name: kept.get(name, value) for name, value in named.items()}
+            return super().forward(*first, *values[len(names) :], **rest)  # type: ignore[misc]
+
+    shown = [p.replace(default=None) if p.name in numbers else p for p in parameters]
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if shown[0].kind is inspect.Parameter.POSITIONAL_ONLY:
+        itself = itself.replace(kind=inspect.Parameter.POSITIONAL_ONLY)
+    Defaults.forward.__signature__ = inspect.Signature([itself, *shown])  # type: ignore[attr-defined]
+    return Defaults
+
+
+def _is_number(parameter: inspect.Parameter) -> bool:
+    return isinstance(parameter.default, bool | int | float) and parameter.kind is not inspect.Parameter.KEYWORD_ONLY
+
+
+def _annotated(parameter: inspect.Parameter) -> str:
+    """The annotation as text; "None" where it allows None."""
+    text = str(parameter.annotation)
+    return "None" if "Optional" in text else text
