@@ -148,6 +148,18 @@ def test_a_patch_that_makes_it_wrong_is_found_by_bisection() -> None:
     assert found.culprits[0].status == "patch" and found.proposals[0].kind == "exclude"
 
 
+def test_a_patch_is_not_blamed_for_what_took_too_long() -> None:
+    class Waits:
+        def forward(self, x: Tensor) -> Tensor:
+            while torch.jit.is_tracing():
+                x = x + 0
+            return self.proj(x)
+
+    registry = _registry(target="tests.ailing.Sound", stand_in=Waits, name="waits")
+    found = doctor(Flat(Sound).eval(), _tokens(), dynamic_shapes=LENGTH, exporter="trace", registry=registry, budget=8)
+    assert found.status == "right" and not found.culprits
+
+
 # ------------------------------------------------------------------ the report
 def test_the_diagnosis_reads_as_text_json_and_markdown() -> None:
     found = doctor(Net(RootOfLength).eval(), _tokens(), dynamic_shapes=LENGTH, exporter="trace", proposals=False)

@@ -94,6 +94,9 @@ def _judged(culprit: Culprit, verdicts: dict[str, bool]) -> Culprit:
 
 
 # ------------------------------------------------------------------ a patch at fault
+_AT_FAULT = ("silent", "refused")  # an export that was cut off proves nothing against a patch
+
+
 def _blame_patches(search: Search) -> None:
     """The plain export is right: see whether the patches keep it so, and find the one that does not."""
     settings = make_settings(exporter=search.exporter, opset=search.diagnosis.opset)
@@ -105,11 +108,14 @@ def _blame_patches(search: Search) -> None:
 
     def wrong() -> bool:
         tried.append(search.attempt(root, search.exporter, "with patches"))
-        return search.left() > 0 and tried[-1].fails
+        return search.left() > 0 and tried[-1].status in _AT_FAULT
 
     steps = guilty(made, wrong)
-    failed = [trial for trial in tried if trial.fails]
-    if steps and failed:
+    failed = [trial for trial in tried if trial.status in _AT_FAULT]
+    if failed and search.left() <= 0:
+        told = f"with its patches it is {failed[0].status}; the budget was spent before the one at fault was found"
+        search.diagnosis.notes.append(f"{told}: give a larger budget=")
+    elif steps and failed:
         search.diagnosis.culprits = [_patch_culprit(search, made, step, failed[-1]) for step in steps]
 
 
