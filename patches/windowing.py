@@ -56,9 +56,9 @@ def larger_than(window: int, size: Pair) -> Tensor:
     return high & wide
 
 
-def roll(x: Tensor, shift: Tensor) -> Tensor:
-    """(B, H, W, C) rolled by a number of cells, () of int64, along height and width; `torch.roll` takes no tensor."""
-    for dim in (1, 2):
+def roll(x: Tensor, shifts: tuple[Tensor, Tensor]) -> Tensor:
+    """(B, H, W, C) rolled along height and width by numbers of cells, () of int64; `torch.roll` takes no tensor."""
+    for dim, shift in zip((1, 2), shifts, strict=True):
         size = x.shape[dim]
         source = torch.arange(size, device=x.device) - shift
         # Not `% size`: aten.remainder with a symbolic size has no ONNX form under torch.export.
@@ -67,16 +67,20 @@ def roll(x: Tensor, shift: Tensor) -> Tensor:
     return x
 
 
-def shift_mask(window: Pair, shift: Pair, grid: Pair, like: Tensor, active: Tensor | None = None) -> Tensor:
+def shift_mask(
+    window: Pair, shift: Pair, grid: Pair, like: Tensor, active: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
     """(rows * columns, wh * ww, wh * ww): -100 between cells that only the cyclic shift brought together, else 0.
 
     Only the last row and the last column of windows hold such cells, so each window's mask is one of four constant
-    ones. `active`, () of bool: where False, all is 0. dtype and device are those of `like`.
+    ones. `active`, two of () of bool: where one is False, nothing was shifted along that axis. dtype and device are
+    those of `like`.
     """
     tables = _edge_masks(window, shift).to(like)
     at_end = [(torch.arange(count, device=like.device) == count - 1).long() for count in grid]
-    kind = (2 * at_end[0][:, None] + at_end[1][None, :]).reshape(grid[0] * grid[1])
-    return tables[kind if active is None else kind * active]
+    if active is not None:
+        at_end = [end * shifted for end, shifted in zip(at_end, active, strict=True)]
+    return tables[(2 * at_end[0][:, None] + at_end[1][None, :]).reshape(grid[0] * grid[1])]
 
 
 @functools.lru_cache(maxsize=64)

@@ -123,7 +123,7 @@ class _Clamping(_Padding):
         shifted = self._shifted()
         if shifted is None:
             return torch.roll(hidden_states, (shift, shift), (1, 2))
-        return windowing.roll(hidden_states, shift * shifted)
+        return windowing.roll(hidden_states, (shift * shifted, shift * shifted))
 
     def get_attn_mask(self, height: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor | None:
         """(windows, window cells, window cells) for a padded map, or None without a shift."""
@@ -131,7 +131,9 @@ class _Clamping(_Padding):
             return None
         like = torch.empty(0, dtype=dtype, device=device)
         window, shift = (self.window_size, self.window_size), (self.shift_size, self.shift_size)
-        return shift_mask(window, shift, (height // window[0], width // window[1]), like, self._shifted())
+        shifted = self._shifted()
+        active = None if shifted is None else (shifted, shifted)
+        return shift_mask(window, shift, (height // window[0], width // window[1]), like, active)
 
 
 @patch(
