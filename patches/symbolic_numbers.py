@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ from onnxpatch.sizing.symbolic import as_float, symbolic, truncated
 
 FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
 LINK = "https://github.com/huggingface/transformers/issues/26790"
+_GRID = ({0: "b", 1: "h", 2: "w"},)
 
 
 class _SquareGrid(torch.nn.Module):
@@ -113,6 +116,30 @@ def symbolic_sqrt(original: Callable[..., Any], value: Any) -> Any:
     if not _numbers(value):
         return original(value)
     return torch.sqrt(as_float(value)) if isinstance(value, Tensor) else as_float(value) ** 0.5
+
+
+class _Flat(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        import numpy
+
+        return x.reshape(x.shape[0], numpy.prod(x.shape[1:3]), -1).cumsum(1)
+
+
+@patch(
+    "numpy.prod",
+    "math.prod",
+    name="symbolic-product",
+    why=FROZEN,
+    link=LINK,
+    exporters=("trace",),
+    proof=Proof(_Flat, lambda: [(torch.ones(2, *n, 3),) for n in ((4, 5), (7, 2))], _GRID, fails=("trace",)),
+)
+def symbolic_product(original: Callable[..., Any], values: Any, *args: Any, **kwargs: Any) -> Any:
+    """`numpy.prod(x.shape[1:3])` that stays a size, under trace; math.prod of symbolic sizes multiplies by itself."""
+    numbers = list(values) if isinstance(values, tuple | list) else []
+    if args or kwargs or not any(isinstance(number, Tensor) and _numbers(number) for number in numbers):
+        return original(values, *args, **kwargs)
+    return functools.reduce(operator.mul, numbers)
 
 
 class _Halvings(torch.nn.Module):
