@@ -140,7 +140,8 @@ def main() -> None:
             known, verdict = alone(subject, exporter)
             found[exporter, known, verdict] += 1
             if known != verdict:
-                told.append(f"- {subject[0]} ({exporter}): {known} at the held-out inputs, verify says {verdict}")
+                sick = ": the doctor's tests know it as silently wrong" if subject[0].startswith("ailing") else ""
+                told.append(f"- {subject[0]} ({exporter}): {known} at the held-out inputs, verify says {verdict}{sick}")
                 print(told[-1], flush=True)
     lines = [f"torch {torch.__version__}", "", "| exporter | at the held-out inputs | verify says | models |"]
     lines += ["|---|---|---|---|", *(f"| {a} | {b} | {c} | {n} |" for (a, b, c), n in sorted(found.items())), ""]
