@@ -22,6 +22,7 @@ Place = tuple[Any, str]  # a module or class, and the name under which it holds 
 _lock = threading.Lock()
 _standing: dict[Place, tuple[int, Any]] = {}  # how many scopes hold a place, and what was there before
 _MISSING = object()
+_MAY_BE_BASE = 1 << 10  # Py_TPFLAGS_BASETYPE
 
 
 class Substitution:
@@ -152,4 +153,5 @@ def _substitute_type(original: type, lookup: Lookup) -> type:
         def __hash__(cls) -> int:
             return hash(original)
 
-    return Substitute(original.__name__, (original,), {"__module__": original.__module__})
+    bases = (original,) if original.__flags__ & _MAY_BE_BASE else ()  # range may not
+    return Substitute(original.__name__, bases, {"__module__": original.__module__})

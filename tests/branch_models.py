@@ -319,10 +319,10 @@ class stops_when_sure(nn.Module):
         return x + 1
 
 
-# ---- refused
+# ---- loops that run as often as the input says
 
 
-@refused(up(3, 4) * 9, says=("halves_until_small", "loop", "while_loop"))
+@right(up(3, 4) * 9, up(2, 4) * 0.1, up(5, 4) * 100)
 class halves_until_small(nn.Module):
     def forward(self, x):
         while x.max() > 1:
@@ -330,19 +330,97 @@ class halves_until_small(nn.Module):
         return x
 
 
-@refused(up(3, 4), says=("rows_one_by_one", "@onnxpatch.each"))
+@right(up(3, 4), up(7, 4), up(1, 4))
 class rows_one_by_one(nn.Module):
     def forward(self, x):
         return torch.stack([row.sum() for row in x])
 
 
-@refused(up(3, 4), says=("steps_over_a_size", "@onnxpatch.scan"))
+@right(up(3, 4), up(7, 4), up(1, 4))
 class steps_over_a_size(nn.Module):
     def forward(self, x):
         total = torch.zeros(4)
         for i in range(x.shape[0]):
             total = total * 0.5 + x[i]
         return total
+
+
+@right((up(3, 4), torch.tensor([1, 4, 2])), (up(5, 4), torch.tensor([4, 4, 1, 2, 3])), dynamic=(ROWS[0], ROWS[0]))
+class last_of_each_row(nn.Module):
+    def forward(self, x, lengths):
+        return torch.stack([x[i, n - 1] for i, n in enumerate(lengths)])
+
+
+@right(up(2, 3, 4), up(2, 7, 4), dynamic=({0: "rows", 1: "steps"},))
+class cell_over_steps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(4, 6)
+
+    def forward(self, x):
+        h, outs = torch.zeros(x.size(0), 6), []
+        for t in range(x.size(1)):
+            h = self.cell(x[:, t], h)
+            outs.append(h)
+        return torch.stack(outs, dim=1), h
+
+
+# ---- refused
+
+
+@refused(up(3, 4) * 9, says=("halvings_counted", "the Python number n changes", "@onnxpatch.while_loop"))
+class halvings_counted(nn.Module):
+    def forward(self, x):
+        n = 0
+        while x.max() > 1:
+            x = x * 0.5
+            n += 1
+        return x * n
+
+
+@refused(up(3, 4), says=("rows_until_ten", "the Python number n changes", "@onnxpatch.scan"))
+class rows_until_ten(nn.Module):
+    def forward(self, x):
+        total, n = torch.zeros(4), 0
+        for row in x:
+            total = total + row
+            n += 1  # noqa: SIM113
+            if n == 10:
+                break
+        return total
+
+
+@refused(up(3, 4), says=("rows_counted_by_a_list", "depends on the number of rounds", "@onnxpatch.each"))
+class rows_counted_by_a_list(nn.Module):
+    def forward(self, x):
+        outs = [row * 2 for row in x]
+        return torch.stack(outs) * (1.0 / len(outs))
+
+
+@refused(up(3, 4), says=("decides_inside_a_loop", "decides inside it", "@onnxpatch.scan"))
+class decides_inside_a_loop(nn.Module):
+    def forward(self, x):
+        total = torch.zeros(4)
+        for row in x:
+            if row.sum() > 1:
+                total = total + row
+        return total
+
+
+@refused(up(3, 4), says=("writes_rows", "a loop", "@onnxpatch.each"))
+class writes_rows(nn.Module):
+    def forward(self, x):
+        out = torch.zeros_like(x)
+        for i in range(x.shape[0]):
+            out[i] = x[i].softmax(0)
+        return out
+
+
+@refused(up(3, 4), says=("first_row_again", "a single round", "@onnxpatch.each"))
+class first_row_again(nn.Module):
+    def forward(self, x):
+        outs = [row * 2 for row in x]
+        return outs[0]
 
 
 @refused(up(2, 4), says=("coin", "random number"))

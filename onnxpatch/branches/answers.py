@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from onnxpatch._torch.branches import settled, tracing_paused
 from onnxpatch.branches.capture import Capture
+from onnxpatch.branches.rounds import over_rows
 from onnxpatch.branches.sites import belongs_to_user, here, instruction, user_frame
 from onnxpatch.branches.sizes import static_size
 
 T = torch.Tensor
 Answer = Callable[..., Any]
+ITERATING = "iterating over a tensor's rows"
 
 
 def decided(capture: Capture, tensor: torch.Tensor) -> bool:
@@ -68,13 +70,15 @@ def _unbind(capture: Capture, function: Any, tensor: torch.Tensor, dim: int = 0)
     caller = sys._getframe(2)
     iterating = caller.f_code.co_name == "__iter__" and not belongs_to_user(caller)
     if iterating:
-        return rows(capture, tensor, "iterating over a tensor's rows")
+        return rows(capture, tensor, ITERATING)
     return capture.execute(function, (tensor, dim), {})
 
 
-def rows(capture: Capture, tensor: torch.Tensor, what: str) -> Sequence[torch.Tensor]:
-    """The rows of a tensor whose number of rows is fixed; refused where it depends on the inputs."""
+def rows(capture: Capture, tensor: torch.Tensor, what: str) -> Any:
+    """The rows of a tensor: all of them where their number is fixed, stand-ins for a loop where it is not."""
     if fixed_size(capture, tensor, 0) is None and _unpacked() is None:
+        if what == ITERATING:
+            return Rows(capture, tensor)
         raise capture.refusal(
             here(),
             f"{what}, as many as the input has",
@@ -82,6 +86,16 @@ def rows(capture: Capture, tensor: torch.Tensor, what: str) -> Sequence[torch.Te
             "depend on the ones before) or @onnxpatch.each (rows that do not)",
         )
     return list(capture.execute(T.unbind, (tensor, 0), {}))
+
+
+class Rows:
+    """The rows of a tensor, or the numbers of a range, as many as the input says: to be looped over."""
+
+    def __init__(self, capture: Capture, rows: torch.Tensor) -> None:
+        self._capture, self._rows = capture, rows
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return over_rows(self._capture, self._rows)
 
 
 def _unpacked() -> int | None:
@@ -220,7 +234,31 @@ def _indexed(capture: Capture, function: Any, tensor: torch.Tensor, index: Any, 
     """Indexing: under dynamo the ends of slices must be symbolic numbers, not tensors."""
     if capture.exporter == "dynamo":
         index = tuple(_slice(capture, i) for i in index) if isinstance(index, tuple) else _slice(capture, index)
+        if not value and (picked := _picked(capture, index)) is not None:
+            found = capture.execute(function, (tensor, picked[0]), {})
+            return capture.execute(torch.select, (found, picked[1], 0), {})
     return capture.execute(function, (tensor, index, *value), {})
+
+
+def _picked(capture: Capture, index: Any) -> tuple[Any, int] | None:
+    """An index by 0-d whole numbers, which torch would turn into Python's, as one by rows of one; and the axis of that.
+
+    None for any other index.
+    """
+    parts = list(index) if isinstance(index, tuple) else [index]
+    numbers = [at for at, part in enumerate(parts) if isinstance(part, torch.Tensor)]
+    plain = all(isinstance(part, torch.Tensor | slice | int | torch.SymInt) or part is None for part in parts)
+    if not numbers or not plain or not all(_is_number(parts[at]) for at in numbers):
+        return None
+    kept = [part for part in parts if not isinstance(part, int | torch.SymInt) or isinstance(part, bool)]
+    places = [at for at, part in enumerate(kept) if isinstance(part, torch.Tensor)]
+    axis = places[0] if places[-1] - places[0] == len(places) - 1 else 0
+    rows = [capture.execute(T.reshape, (p, (1,)), {}) if isinstance(p, torch.Tensor) else p for p in parts]
+    return tuple(rows), axis
+
+
+def _is_number(tensor: torch.Tensor) -> bool:
+    return tensor.dim() == 0 and not tensor.is_floating_point() and tensor.dtype is not torch.bool
 
 
 def _slice(capture: Capture, index: Any) -> Any:

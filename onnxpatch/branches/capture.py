@@ -14,6 +14,7 @@ from onnxpatch._torch import exporting
 from onnxpatch._torch.branches import call_survives, tracing_paused
 from onnxpatch.branches import tape
 from onnxpatch.branches.frame import Frame, Node
+from onnxpatch.branches.rounds import _Stacked, joined
 from onnxpatch.branches.sites import Site, caught_by_user, here, line_of
 from onnxpatch.branches.tape import Entry, tensors
 from onnxpatch.branches.twins import Twins
@@ -123,6 +124,10 @@ class Capture:
 
     def execute(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call, or take the answer from the path before; and note it in every frame that runs."""
+        args, kwargs = self.settled(function, args, kwargs)
+        if args and isinstance(args[0], _Stacked):
+            with self.pause():
+                return joined(function, *args, **kwargs)
         entry, above = None, len(self.frames)
         while entry is None and above:
             above -= 1
@@ -133,8 +138,16 @@ class Capture:
             frame.append(entry)
         return list(entry.result) if type(entry.result) is list else entry.result
 
+    def settled(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments of a call, with the final state of the loops on data before it."""
+        for frame in reversed(self.frames):
+            if frame.loops:
+                args, kwargs = frame.settled_call(function, args, kwargs)
+        return args, kwargs
+
     def _call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
-        if self.exporter == "trace" and caught_by_user() and not tape.is_mutation(function, kwargs):
+        ours = getattr(function, "__name__", "") in ("If", "Loop")
+        if self.exporter == "trace" and not ours and caught_by_user() and not tape.is_mutation(function, kwargs):
             with tracing_paused():  # torch.jit.trace does not survive a call that raises: rehearse it
                 function(*args, **kwargs)
         with call_survives(), self.pause():

@@ -10,8 +10,10 @@ import torch
 
 from onnxpatch._torch.branches import equates, hint_of, module_stack_kept, storage_key, suppressed_guards
 from onnxpatch.branches.attributes import Attributes
+from onnxpatch.branches.rounds import Loop, refused
 from onnxpatch.branches.sites import Site, raised_on_purpose
-from onnxpatch.branches.tape import Entry, leaves, names_in, target_of, tensors
+from onnxpatch.branches.tape import Entry, leaves, names_in, plain_values, target_of, tensors
+from onnxpatch.branches.template import Template, assembled
 from onnxpatch.errors import OnnxpatchError
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ class Leaf:
     value: Any = None
     error: Exception | None = None
     changed: dict[tuple[int, str], Any] = field(default_factory=dict)
+    loops: list[Loop] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -72,6 +75,9 @@ class Frame:
         self.attributes = Attributes(module)
         self.reuse = True
         self.restart = False
+        self.rounds = 3
+        self.whiles: set[Site] = set()
+        self._seen: list[Any] | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -80,6 +86,7 @@ class Frame:
         self.paths = 0
         self.restart = False
         self.outside: tuple[Entry, Site | None] | None = None
+        self.looped: Site | None = None
         self._shared: list[Entry] = []
 
     def explore(self) -> Node:
@@ -93,24 +100,41 @@ class Frame:
             self._end.leaf = leaf
             self.paths += 1
             if not self._flip(leaf):
-                return self.root
+                if self._looks_the_same():
+                    return self.root
+                self._reset()
             self.attributes.restore()
+
+    def _looks_the_same(self) -> bool:
+        """Whether a forward with loops does the same after another number of rounds; asks for that run first."""
+        if not self.looped:
+            return True
+        seen = [told(leaf) for leaf in self.root.leaves()]
+        if self._seen is None:
+            self._seen, self.rounds = seen, self.rounds + 1
+            return False
+        if seen != self._seen:
+            raise refused(self.capture, self.looped, "a Python value after it depends on the number of rounds")
+        return True
 
     def _run(self) -> Leaf:
         self._begin()
         leaf = Leaf(self.tape, self.cuts)
         try:
             with module_stack_kept():
-                leaf.value = self._call()
+                leaf.value = self._settled(self._call())
         except OnnxpatchError:
             raise
         except Exception as error:
             leaf.error = error
+            if self.loops and not self.loops[-1].done and not is_dropped(error):
+                text = " ".join(str(error).split())[:200]
+                raise self.loops[-1].refusal(f"{type(error).__name__} inside it: {text}") from error
             self.capture.check_error(self, error)
         finally:
             while self._pinned:
                 self._pinned.pop().__exit__(None, None, None)
-        leaf.changed = self.attributes.changes()
+        leaf.changed, leaf.loops = self.attributes.changes(), self.loops
         return leaf
 
     def _begin(self) -> None:
@@ -122,6 +146,7 @@ class Frame:
         self._scanned = 0
         self.chosen: dict[Any, int] = {}
         self._pinned: list[Any] = []
+        self.loops: list[Loop] = []
 
     def _flip(self, leaf: Leaf) -> bool:
         while self.answers and not self.answers[-1]:
@@ -138,6 +163,10 @@ class Frame:
 
     def decide(self, predicate: torch.Tensor, site: Site, condition: torch.SymBool | None = None) -> bool:
         """The answer on this path to a bool that depends on data."""
+        if site in self.whiles and condition is None:
+            return self._another_round(predicate, site)
+        if self.loops and not self.loops[-1].done:
+            raise self.loops[-1].refusal(f"line {site.line} decides inside it")
         depth, node = len(self.cuts), self._end
         if node.predicate is None:
             node.predicate, node.site = predicate, site
@@ -168,13 +197,55 @@ class Frame:
             asked += node.site == site
             node = node.children[answer]
         if asked >= _LOOP:
-            raise self.capture.refusal(
-                site,
-                f"a loop runs as often as the data says: this line was asked {asked} times",
-                module=self.module,
-                remedy="put the body of the loop into a function marked @onnxpatch.while_loop (or @onnxpatch.scan for "
-                "rows), or bound the number of rounds",
-            )
+            self.whiles.add(site)  # the path is left as soon as possible, to start over
+            self.restart = True
+
+    # ---- loops on data
+
+    def open_loop(self, loop: Loop) -> None:
+        """A loop that runs as often as the data says begins."""
+        if self.loops and not self.loops[-1].done:
+            raise loop.refusal("it stands inside another one, or runs beside it")
+        self.loops.append(loop)
+        self.looped = loop.site
+
+    def close_loop(self, loop: Loop) -> None:
+        """The last round is over."""
+        if self.loops[-1] is not loop:
+            raise loop.refusal("it runs beside another one")
+        loop.finish()
+
+    def _another_round(self, predicate: torch.Tensor, site: Site) -> bool:
+        if not self.loops or self.loops[-1].done:
+            self.open_loop(Loop(self.capture, None))
+        loop = self.loops[-1]
+        if loop.rows is not None or loop.site != site:
+            raise loop.refusal(f"line {site.line} decides inside it")
+        loop.end()
+        loop.answers.append(predicate)
+        if len(loop.answers) <= self.rounds:
+            loop.begin()
+            return True
+        self.close_loop(loop)
+        return False
+
+    def settled_call(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments of a call, with the final state of the loops before it."""
+        for loop in self.loops:
+            if loop.done:
+                args, kwargs = loop.settled(function, args, kwargs)
+        return args, kwargs
+
+    def _settled(self, value: Any) -> Any:
+        if not self.loops:
+            return value
+        if not self.loops[-1].done:
+            raise self.loops[-1].refusal("it is left before its end")
+        template = Template([value], liberal=True)
+        made = {id(slot): slot.values[0] for slot in template.slots}
+        for loop in self.loops:
+            made = {name: loop.final(leaf) for name, leaf in made.items()}
+        return assembled(template.structure, made)
 
     def replay(self, function: Any, args: Any, kwargs: Any) -> Entry | None:
         """The entry of the path before, when this call is one that both share."""
@@ -182,7 +253,8 @@ class Frame:
         if at >= len(self._shared) or not self.reuse:
             return None
         entry = self._shared[at]
-        alike = entry.function == function or type(entry.function).__name__ == type(function).__name__ == "IfCall"
+        kinds = type(entry.function).__name__, type(function).__name__
+        alike = entry.function == function or kinds in (("IfCall", "IfCall"), ("LoopCall", "LoopCall"))
         if alike and entry.needs() == names_in((args, kwargs)):
             return entry
         self.reuse, self.restart = False, True  # something between the calls was not seen: run every path in full
@@ -210,6 +282,16 @@ class Frame:
     @property
     def decided(self) -> bool:
         return self.root.predicate is not None
+
+
+def told(leaf: Leaf) -> Any:
+    """What a path did outside its loops, as far as Python values go: equal for paths that do the same."""
+    inner = {id(entry) for loop in leaf.loops for entries in loop.rounds for entry in entries}
+    rows = {id(row) for loop in leaf.loops for row in loop.given}
+    calls = [e for e in leaf.tape if id(e) not in inner and not any(id(t) in rows for t in tensors(e.result))]
+    return [(getattr(e.function, "__name__", ""), plain_values((e.args, e.kwargs))) for e in calls] + [
+        ("return", plain_values(leaf.value))
+    ]
 
 
 def is_dropped(error: Exception) -> bool:

@@ -15,10 +15,11 @@ from onnxpatch.branches.frame import Frame
 from onnxpatch.branches.mode import Forking
 from onnxpatch.branches.outputs import finished, plain
 from onnxpatch.branches.shadows import shadowed
-from onnxpatch.branches.sites import line_of
+from onnxpatch.branches.sites import line_of, raised_on_purpose
 from onnxpatch.branches.sizes import decisions_on_sizes
 from onnxpatch.branches.tape import tensors
 from onnxpatch.branches.template import CannotMerge, Template, assembled
+from onnxpatch.errors import OnnxpatchError
 from onnxpatch.outputs.optional import OutputSlot
 from onnxpatch.outputs.optional_output import OptionalOutput
 
@@ -178,6 +179,19 @@ def run_root(capture: Capture, module: torch.nn.Module, call: Call, args: Any, s
     try:
         with capture.entered(), shadowed(substitutions), decisions_on_sizes(), Forking(capture), module_stack_kept():
             value = run_module(capture, module, call)
+    except OnnxpatchError:
+        raise
+    except Exception as error:
+        if raised_on_purpose(error):
+            raise
+        text = " ".join(str(error).split())[:300]
+        raise capture.refusal(
+            line_of(error),
+            f"{type(error).__name__}: {text}",
+            module=module,
+            remedy="numbers from data and dynamic sizes are tensors or symbols while the model is exported: keep them "
+            "out of dict keys, sets and Python's own functions, or try the model without branches=True",
+        ) from error
     finally:
         attributes.restore()
     if capture.refused is not None:

@@ -126,6 +126,26 @@ def _min(capture: Capture, *values: Any, **kwargs: Any) -> Any:
     return NotImplemented if kwargs else _extreme(capture, "min", values)
 
 
+def _range(capture: Capture, *bounds: Any) -> Any:
+    if not any(isinstance(b, torch.Tensor | torch.SymInt) and _fixed(capture, b) is None for b in bounds):
+        return NotImplemented
+    if answers.subscripting():
+        return NotImplemented
+    made = capture.execute(torch.arange, bounds, {"dtype": torch.int64})
+    return answers.Rows(capture, made)
+
+
+def _fixed(capture: Capture, value: Any) -> Any:
+    return answers.static_value(capture, value)
+
+
+def _enumerate(capture: Capture, values: Any, start: int = 0) -> Any:
+    if not isinstance(values, torch.Tensor) or answers.fixed_size(capture, values, 0) is not None:
+        return NotImplemented
+    numbers = capture.execute(torch.arange, (values.shape[0],), {"dtype": torch.int64})
+    return ((number + start, values[number]) for number in answers.Rows(capture, numbers))
+
+
 _STAND_INS: dict[Any, Callable[..., Any]] = {
     builtins.int: _int,
     builtins.float: _float,
@@ -133,4 +153,6 @@ _STAND_INS: dict[Any, Callable[..., Any]] = {
     builtins.round: _round,
     builtins.max: _max,
     builtins.min: _min,
+    builtins.range: _range,
+    builtins.enumerate: _enumerate,
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dis
+import functools
+import itertools
 import sys
 from dataclasses import dataclass
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
@@ -17,7 +19,7 @@ class Site:
     file: str
     line: int
     function: str
-    at: int = 0
+    at: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}"
@@ -37,8 +39,14 @@ def user_frame(start: FrameType | None) -> FrameType | None:
 
 
 def instruction(frame: FrameType) -> int:
-    """Where in its code a frame stands. Python's own figure moves into the inline cache once a line has warmed up."""
-    code, at = frame.f_code.co_code, frame.f_lasti
+    """Where in its code a frame stands. Python's own figure moves into the inline cache once a line has warmed up,
+    and from one half of a call to the other (3.11)."""
+    code, at = frame.f_code.co_code, _without_cache(frame.f_code.co_code, frame.f_lasti)
+    before = _without_cache(code, at - 2) if at > 1 and dis.opname[code[at]] == "CALL" else at
+    return before if dis.opname[code[before]] == "PRECALL" else at
+
+
+def _without_cache(code: bytes, at: int) -> int:
     while at > 0 and dis.opname[code[at]] == "CACHE":
         at -= 2
     return at
@@ -49,7 +57,18 @@ def here() -> Site:
     frame = user_frame(sys._getframe(1))
     if frame is None:
         return Site("<unknown>", 0, "<unknown>")
-    return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, instruction(frame))
+    return Site(
+        frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, _column(frame.f_code, instruction(frame))
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _column(code: CodeType, at: int) -> tuple[int, int]:
+    """Columns in the source: a `while` has its condition twice in the code, once in the source. (Python 3.11)"""
+    if not hasattr(code, "co_positions"):
+        return at, at
+    _, _, first, last = next(itertools.islice(code.co_positions(), at // 2, None), (None,) * 4)
+    return (at, at) if first is None or last is None else (first, last)
 
 
 def caught_by_user() -> bool:

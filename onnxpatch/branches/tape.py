@@ -77,6 +77,19 @@ def tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
+def plain_values(value: Any) -> Any:
+    """The Python values in arguments or results, tensors and symbolic numbers left out; comparable."""
+    if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
+        return "*"
+    if isinstance(value, tuple | list):
+        return [plain_values(inner) for inner in value]
+    if isinstance(value, dict):
+        return {str(key): plain_values(inner) for key, inner in value.items()}
+    if isinstance(value, slice):
+        return plain_values((value.start, value.stop, value.step))
+    return value if isinstance(value, bool | int | float | str | None) else type(value).__name__
+
+
 def names_in(value: Any) -> set[Any]:
     """What a value depends on: ids of tensors, and symbols of symbolic numbers."""
     found: set[Any] = set()
