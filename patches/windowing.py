@@ -77,10 +77,13 @@ def shift_mask(
     those of `like`.
     """
     tables = _edge_masks(window, shift).to(like)
-    at_end = [(torch.arange(count, device=like.device) == count - 1).long() for count in grid]
+    # Counted through, not broadcast from rows and columns: torch.export takes a count that is 1 at the example for 1.
+    place = torch.arange(grid[0] * grid[1], device=like.device)
+    row = place // grid[1]
+    at_end = ((row == grid[0] - 1).long(), (place - row * grid[1] == grid[1] - 1).long())
     if active is not None:
-        at_end = [end * shifted for end, shifted in zip(at_end, active, strict=True)]
-    return tables[(2 * at_end[0][:, None] + at_end[1][None, :]).reshape(grid[0] * grid[1])]
+        at_end = (at_end[0] * active[0], at_end[1] * active[1])
+    return tables[2 * at_end[0] + at_end[1]]
 
 
 @functools.lru_cache(maxsize=64)
