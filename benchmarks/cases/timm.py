@@ -58,6 +58,5 @@ CASES: dict[str, Callable[[], Case]] = {
     "focalnet": case("focalnet_tiny_srf", LARGE, num_classes=5),
     "mvitv2": case("mvitv2_tiny", LARGE, num_classes=5),
     "nextvit": case("nextvit_small", LARGE, num_classes=5),
-    "efficientformerv2": case("efficientformerv2_s0", LARGE, num_classes=5),
     "coatnet": case("coatnet_nano_rw_224", LARGE, img_size=64, num_classes=5),
 }  # fmt: skip
