@@ -32,6 +32,10 @@ class Depth(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        sys.path.insert(0, str(Path(__file__).parents[1]))
+        from benchmarks import torchvision_ops
+
+        torchvision_ops.declare()  # transformers imports torchvision, whose wheel may not fit a CPU-only torch
         import transformers
 
         backbone = transformers.Dinov2Config(

@@ -199,11 +199,11 @@ class ProbeSearch:
         return self.hints.steps if self.hints else ()
 
     def _wanted(self, dim: DynamicDim, step: int) -> Iterator[int]:
-        """In order of how much they tell: the trained size, one less, 1, 2, past every constant, much larger."""
+        """In order of how much they tell: the trained size, much larger, one less, 1, 2, past every constant."""
         hints, n = self.hints or SizeHints((), (), ()), dim.size
         near = [v for v in hints.native if n // 8 <= v <= 4 * n]
-        yield from near[:2]
-        yield from (n - step, 1, 3 * n + step if step == 1 else n + 2 * step, 2)
+        yield from (*near[:1], 3 * n + step if step == 1 else n + 2 * step, *near[1:2])
+        yield from (n - step, 1, 2)
         compared = [v for v in hints.thresholds if v <= 4 * n + 8]
         yield from (c + k for c in compared[:3] for k in (1, 0))
         yield from (n // 2, 3, 2 * n, *near[2:4], n + 3 * step)
