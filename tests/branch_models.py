@@ -378,6 +378,21 @@ class halvings_counted(nn.Module):
         return x * n
 
 
+@refused(
+    up(3, 4),
+    torch.tensor(3),
+    says=("rounds_counted", "as often as the input says", "@onnxpatch.while_loop"),
+    dynamic=({0: "rows"}, None),
+)
+class rounds_counted(nn.Module):
+    def forward(self, x, n):
+        i = 0
+        while i < int(n):
+            x = torch.tanh(x)
+            i += 1
+        return x
+
+
 @refused(up(3, 4), says=("rows_until_ten", "the Python number n changes", "@onnxpatch.scan"))
 class rows_until_ten(nn.Module):
     def forward(self, x):

@@ -178,7 +178,7 @@ class Frame:
                 remedy="make it depend on its inputs alone: no counters, no Python random numbers",
             )
         if depth == len(self.answers):
-            self._check_loop(site)
+            self._check_loop(site, on_sizes=condition is not None)
             self.answers.append(True)
         answer = self.answers[depth]
         self.cuts.append(len(self.tape))
@@ -191,12 +191,14 @@ class Frame:
         self._end = node.children.setdefault(answer, Node())
         return answer
 
-    def _check_loop(self, site: Site) -> None:
+    def _check_loop(self, site: Site, on_sizes: bool) -> None:
         node, asked = self.root, 0
         for answer in self.answers:
             asked += node.site == site
             node = node.children[answer]
-        if asked >= _LOOP:
+        if on_sizes and asked >= self.capture.limit:  # each of them is a path of its own
+            raise refused(self.capture, site, "a Python number is compared with one from the input in every round")
+        if not on_sizes and asked >= _LOOP:
             self.whiles.add(site)  # the path is left as soon as possible, to start over
             self.restart = True
 
