@@ -15,7 +15,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch.branches import compiled_function, tracing_paused
+from onnxpatch._torch.branches import compiled_function
+from onnxpatch._torch.tracing import tracing_paused
 from onnxpatch.branches.capture import Capture, latest
 from onnxpatch.branches.cells import PLAIN
 from onnxpatch.branches.tape import Entry, Rebinding, names_in, pruned, tensors

@@ -98,6 +98,10 @@ class Scope:
                 stack.enter_context(_Dispatch(self))
             yield self
 
+    def uncached(self, function: Any) -> Callable[..., Any] | None:
+        """What `functools.lru_cache` was put on, while an exporter runs; None for other functions and in eager."""
+        return function.__wrapped__ if function in self._cached and exporting() is not None else None
+
     def stand_in(
         self, function: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Callable[..., Any] | None:
@@ -105,9 +109,6 @@ class Scope:
 
         args, kwargs: those of the call, for patches that choose by them.
         """
-        if function in self._cached and exporting() is not None:
-            uncached: Callable[..., Any] = function.__wrapped__
-            return uncached
         patch = self._stand_ins.get(function)
         if patch is None:
             patch = next((p for p in self._by_call if p.calls and p.calls(function, args, kwargs or {})), None)
@@ -147,7 +148,7 @@ def suspended() -> Iterator[None]:
 
 def _lookup(function: Any) -> Callable[..., Any] | None:
     for scope in reversed(_active.scopes):
-        call = scope.stand_in(function)
+        call = scope.uncached(function) or scope.stand_in(function)
         if call is not None:
             return call
     return None

@@ -95,11 +95,6 @@ class UndoLog:
         self._undo.append((self._unspecialise, (module,)))
         module.__class__ = made
 
-    def set_class(self, module: torch.nn.Module, cls: type) -> None:
-        """Give `module` the class `cls`, a subclass of its own."""
-        self._undo.append((_set_class, (module, type(module))))
-        module.__class__ = cls
-
     def set_attr(self, owner: object, name: str, value: object) -> None:
         """Set an instance attribute past any `__setattr__` of the owner's."""
         self.set_item(vars(owner), name, value)
@@ -141,10 +136,6 @@ class UndoLog:
     def _unspecialise_under(self, cls: type) -> None:
         # A parametrization registered meanwhile has put a class of its own in front of the generated one.
         cls.__bases__ = tuple(without(base, self) for base in cls.__bases__)
-
-
-def _set_class(module: torch.nn.Module, cls: type) -> None:
-    module.__class__ = cls
 
 
 def _put_item(mapping: MutableMapping[Any, Any], key: Any, before: object) -> None:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, Settings, exporting, patch, scope
-from onnxpatch._torch.branches import tracing_paused
 from onnxpatch._torch.constants import constant, unrecorded
 from onnxpatch._torch.sizes import traced_from
+from onnxpatch._torch.tracing import tracing_paused
 from onnxpatch.patches.size_shortcuts import native_here
 from onnxpatch.sizing.forms import form_of
 from onnxpatch.sizing.resize import Axis, resize

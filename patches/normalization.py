@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from onnxpatch import Proof, exporting, patch
-from onnxpatch._torch.branches import tracing_paused
+from onnxpatch._torch.tracing import tracing_paused
 from onnxpatch.sizing.symbolic import symbolic
 
 

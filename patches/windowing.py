@@ -52,8 +52,12 @@ def merge(windows: Tensor, window: Pair, grid: Pair) -> Tensor:
 
 def larger_than(window: int, size: Pair) -> Tensor:
     """() of bool: whether both sides of a map have more cells than the window."""
-    high, wide = ((torch.arange(side) >= window).any() for side in size)
-    return high & wide
+    return more_than(window, size[0]) & more_than(window, size[1])
+
+
+def more_than(count: int, size: Any) -> Tensor:
+    """() of bool: whether a size is above a number. Not `size > count`: that is a Python bool of the example's size."""
+    return (torch.arange(size) >= count).any()
 
 
 def roll(x: Tensor, shifts: tuple[Tensor, Tensor]) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onnxpatch import Proof, exporting, patch
-from onnxpatch.patches.windowing import is_static, merge, pad_to, partition, roll, shift_mask, windows_over
+from onnxpatch.patches.windowing import is_static, merge, more_than, pad_to, partition, roll, shift_mask, windows_over
 
 
 class _Blocks(nn.Module):
@@ -67,7 +67,7 @@ def shifted_window_attention(
         )
     window, shift = (window_size[0], window_size[1]), (shift_size[0], shift_size[1])
     grid = (windows_over(height, window[0]), windows_over(width, window[1]))
-    moved = [(torch.arange(count, device=input.device) > 0).any() for count in grid]
+    moved = [more_than(1, count) for count in grid]
     forth, back = ((sign * shift[0] * moved[0], sign * shift[1] * moved[1]) for sign in (-1, 1))
     x = pad_to(input, window)
     windows = partition(roll(x, forth) if any(shift) else x, window, grid[1])

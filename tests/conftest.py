@@ -8,25 +8,11 @@ import pytest
 import torch
 
 import onnxpatch
+from benchmarks import torchvision_ops
 
 torch.set_num_threads(1)
 logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-
-
-def _declare_missing_torchvision_ops() -> None:
-    # torchvision's wheel has compiled operators for the CUDA build only; beside a CPU torch its import fails on two.
-    for name, signature in (
-        ("nms", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"),
-        ("qnms", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"),
-    ):
-        if not hasattr(torch.ops.torchvision, name):
-            library = torch.library.Library("torchvision", "FRAGMENT")
-            library.define(name + signature)
-            _KEPT.append(library)
-
-
-_KEPT: list[torch.library.Library] = []
-_declare_missing_torchvision_ops()
+torchvision_ops.declare()
 
 
 @pytest.fixture

@@ -13,21 +13,7 @@ from typing import Any
 
 import torch
 
-
-@contextlib.contextmanager
-def tracing_paused() -> Iterator[None]:
-    """Nothing is recorded by torch.jit.trace, or seen by torch function modes, inside the block.
-
-    `torch._C._get_tracing_state` and its setter carry the state of the running trace. If they move, forking under
-    the trace exporter fails with AttributeError at its first decision; nothing else uses them.
-    """
-    state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
-    try:
-        with torch._C.DisableTorchFunction():
-            yield
-    finally:
-        torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
+from onnxpatch._torch.tracing import untraced
 
 
 def free_symbols(number: Any) -> set[Any]:
@@ -118,15 +104,11 @@ def compiled_function(
     with other shapes are refused under the trace exporter. The caller must keep the function alive: a traced graph
     refers to it without owning it.
     """
-    state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
-    try:
+    with untraced():
         known = {
             called: _traced(function, tuple(operand.detach().clone() for operand in example))
             for called, (function, example) in functions.items()
         }
-    finally:
-        torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
     source = f"def {name}({', '.join(names)}):\n" + "".join(f"    {line}\n" for line in lines)
     found = {**known, "torch": torch}
     unit = torch.jit.CompilationUnit()

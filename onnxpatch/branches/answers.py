@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.branches import settled, tracing_paused
+from onnxpatch._torch.branches import settled
+from onnxpatch._torch.tracing import tracing_paused
 from onnxpatch.branches.capture import Capture
 from onnxpatch.branches.rounds import over_rows
 from onnxpatch.branches.sites import belongs_to_user, here, instruction, user_frame

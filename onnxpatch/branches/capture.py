@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch.branches import call_survives, tracing_paused
+from onnxpatch._torch.branches import call_survives
+from onnxpatch._torch.tracing import tracing_paused
 from onnxpatch.branches import tape
 from onnxpatch.branches.frame import Frame, Node
 from onnxpatch.branches.rounds import _Stacked, joined

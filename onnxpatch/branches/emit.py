@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.branches import free_symbols, tracing_paused
+from onnxpatch._torch.branches import free_symbols
+from onnxpatch._torch.tracing import tracing_paused
 from onnxpatch.branches.capture import Capture
 from onnxpatch.branches.conditional import conditional
 from onnxpatch.branches.frame import Leaf, Node

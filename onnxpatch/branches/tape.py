@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch.branches import free_symbols, storage_key, substitute_symbols
+from onnxpatch._torch.branches import free_symbols, substitute_symbols
 
 # Calls that give constants: run once outside, and used as they are inside a branch.
 _CONSTANTS = frozenset({torch.tensor, torch.as_tensor, torch.from_numpy, torch.asarray})
@@ -192,11 +192,6 @@ def target_of(entry: Entry) -> list[torch.Tensor]:
     """The tensors that a mutating entry writes into."""
     out = entry.kwargs.get("out")
     return tensors(out) if out is not None else tensors(entry.args[:1])
-
-
-def shares_memory(tensor: torch.Tensor, others: Iterable[Any]) -> bool:
-    """Whether a tensor is a view into one of the storages, given by key."""
-    return storage_key(tensor) in set(others)
 
 
 def work(entries: Iterable[Entry]) -> int:

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.branches import FakeWorld, traced_dynamic_dims, tracing_paused
+from onnxpatch._torch.branches import FakeWorld, traced_dynamic_dims
+from onnxpatch._torch.tracing import tracing_paused
 from onnxpatch.branches.tape import Entry, rebuilt, tensors
 
 # Sizes are numbers here while the trace has them as tensors: what a tensor method means for a number.

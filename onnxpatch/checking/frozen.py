@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from onnxpatch.arguments.dims import DynamicDim
+from onnxpatch.checking.graphs import all_nodes
 from onnxpatch.checking.probe import Probe
 from onnxpatch.checking.runtime import Graph, shapes_inside
 from onnxpatch.reporting.report import Frozen
@@ -32,7 +33,7 @@ def frozen_inputs(graph: Graph, names: Sequence[str], order: Sequence[int], dims
 
 def frozen_at(graph: Graph, node_name: str, dimension: str) -> Frozen | None:
     """The node that a runtime named when it refused another size."""
-    for node in _nodes(graph.proto.graph):
+    for node in all_nodes(graph.proto.graph):
         if node.name == node_name:
             return Frozen(dimension, "stops the graph at another size", node.name, node.op_type, source_of(node))
     return None
@@ -58,14 +59,6 @@ def frozen_nodes(
 def _shapes(graph: Graph, names: Sequence[str], order: Sequence[int], probe: Probe) -> Mapping[str, tuple[int, ...]]:
     feed = {name: probe.values[leaf] for name, leaf in zip(names, order, strict=True)}
     return shapes_inside(graph, feed)
-
-
-def _nodes(graph: Any) -> Iterator[Any]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _nodes(attribute.g)
 
 
 def source_of(node: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ def drawn(example: torch.Tensor, shape: Sequence[int], generator: torch.Generato
     if example.numel() == 0:
         return torch.zeros(tuple(shape), dtype=example.dtype, device=example.device)
     flat = example.detach().reshape(-1).cpu()
-    count = _numel(shape)
+    count = math.prod(shape)
     values = flat[torch.randint(0, flat.numel(), (count,), generator=generator)]
     if flat.is_floating_point():
         values = _varied(flat, values, generator)
@@ -51,13 +52,6 @@ def fitted(example: torch.Tensor, shape: Sequence[int], generator: torch.Generat
 
 
 FILLS: tuple[Fill, ...] = (drawn, tiled, fitted)
-
-
-def _numel(shape: Sequence[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 # ------------------------------------------------------------------ data that may flip a branch

@@ -7,6 +7,7 @@ model which wants multiples of 14, square images or two sizes that move together
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -138,7 +139,7 @@ class ProbeSearch:
         return answer.accepted and (answer.finite or not self._finite)
 
     def _too_large(self, sizes: Mapping[str, int]) -> bool:
-        total = sum(_numel(self.shape_of(leaf.index, sizes)) for leaf in self.inputs.leaves if leaf.is_tensor)
+        total = sum(math.prod(self.shape_of(leaf.index, sizes)) for leaf in self.inputs.leaves if leaf.is_tensor)
         now = sum(leaf.value.numel() for leaf in self.inputs.leaves if leaf.is_tensor)
         return total > max(self.limits.growth * now, 1 << 16)
 
@@ -164,7 +165,7 @@ class ProbeSearch:
         together = list(self._coupled([dim for dim in self.dims if not found[dim.name]]))
         joint = list(self._joint(found))
         singles = _interleaved(list(found.values()))
-        return _unique([*joint[:2], *together, *_merged(singles, joint[2:])])
+        return _unique([*joint[:2], *together, *_interleaved([singles, joint[2:]])])
 
     def _each_alone(self) -> dict[str, list[Probe]]:
         """Accepted sizes of each dimension, the others as in the example; in turns: time may run out."""
@@ -266,20 +267,9 @@ def _equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
     return all(torch.equal(x, y) for x, y in zip(a, b, strict=True) if isinstance(x, torch.Tensor))
 
 
-def _numel(shape: Iterable[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
-
-
 def _interleaved(lists: Sequence[Sequence[Probe]]) -> list[Probe]:
     longest = max((len(one) for one in lists), default=0)
     return [one[i] for i in range(longest) for one in lists if i < len(one)]
-
-
-def _merged(a: Sequence[Probe], b: Sequence[Probe]) -> list[Probe]:
-    return _interleaved([a, b])
 
 
 def _unique(probes: Iterable[Probe]) -> list[Probe]:

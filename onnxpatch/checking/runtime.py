@@ -38,16 +38,19 @@ class Graph:
         initializers = {i.name for i in self.proto.graph.initializer}
         self.inputs = [i for i in self.proto.graph.input if i.name not in initializers]
         self.outputs = [o.name for o in self.proto.graph.output]
-        self._session = _onnxruntime(self.path) if self.runtime == "onnxruntime" else _reference(self.path)
+        self._session = _opened(str(self.path), self.runtime)
 
     def run(self, feed: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
         """Outputs in order, without those that an ONNX optional leaves out. Tensors on any device may be fed."""
-        wanted = {i.name: i.type.tensor_type.elem_type for i in self.inputs}
-        arrays = {name: _fed(value, wanted[name]) for name, value in feed.items() if name in wanted}
         try:
-            return [o for o in self._session.run(None, arrays) if o is not None]
+            return [o for o in self._session.run(None, self.arrays(feed)) if o is not None]
         except Exception as error:
             raise _told(error) from error
+
+    def arrays(self, feed: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Those of the values fed that are inputs of the graph, as it takes them."""
+        wanted = {i.name: i.type.tensor_type.elem_type for i in self.inputs}
+        return {name: _fed(value, wanted[name]) for name, value in feed.items() if name in wanted}
 
     def input_shape(self, name: str) -> list[int | str | None]:
         """Declared shape of one input: whole numbers, names, None where nothing is said."""
@@ -95,7 +98,18 @@ def _load(path: Path) -> Any:
     return proto
 
 
-def _onnxruntime(path: Path) -> Any:
+def _opened(model: str | bytes, runtime: str) -> Any:
+    """A session of a file, or of a model in memory. Raises RunError where the runtime refuses it."""
+    try:
+        return _onnxruntime(model) if runtime == "onnxruntime" else _reference(model)
+    except InputError:
+        raise
+    except Exception as error:
+        name = "onnxruntime" if runtime == "onnxruntime" else "onnx.reference"
+        raise RunError(f"{name} cannot load the graph: {' '.join(str(error).split())[:500]}") from error
+
+
+def _onnxruntime(model: str | bytes) -> Any:
     if not have_onnxruntime():
         raise InputError("onnxruntime is not installed: pip install onnxruntime, or runtime='reference'")
     import onnxruntime
@@ -103,19 +117,13 @@ def _onnxruntime(path: Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = torch.get_num_threads()
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise RunError(f"onnxruntime cannot load the graph: {' '.join(str(error).split())[:500]}") from error
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def _reference(path: Path) -> Any:
+def _reference(model: str | bytes) -> Any:
     from onnx.reference import ReferenceEvaluator
 
-    try:
-        return ReferenceEvaluator(str(path))
-    except Exception as error:
-        raise RunError(f"onnx.reference cannot load the graph: {' '.join(str(error).split())[:500]}") from error
+    return ReferenceEvaluator(model)
 
 
 def _fed(value: Any, elem_type: int) -> np.ndarray[Any, Any]:
@@ -137,24 +145,11 @@ def shapes_inside(graph: Graph, feed: Mapping[str, Any]) -> dict[str, tuple[int,
     names = [name for node in proto.graph.node for name in node.output if name]
     known = {o.name for o in proto.graph.output}
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
-    wanted = {i.name: i.type.tensor_type.elem_type for i in graph.inputs}
-    arrays = {name: _fed(value, wanted[name]) for name, value in feed.items() if name in wanted}
+    ordered = [*known, *(n for n in names if n not in known)]
+    arrays = graph.arrays(feed)
     try:
-        values = _open(graph.runtime, proto).run([*known, *(n for n in names if n not in known)], arrays)
+        values = _opened(proto.SerializeToString(), graph.runtime).run(ordered, arrays)
     except Exception:  # only a hint is lost
         return {}
-    ordered = [*known, *(n for n in names if n not in known)]
     inside = {name: tuple(np.shape(value)) for name, value in zip(ordered, values, strict=True)}
     return inside | {name: tuple(np.shape(value)) for name, value in arrays.items()}
-
-
-def _open(runtime: str, proto: Any) -> Any:
-    if runtime == "reference":
-        from onnx.reference import ReferenceEvaluator
-
-        return ReferenceEvaluator(proto)
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -13,7 +13,6 @@ from typing import Any, Literal
 from onnxpatch import _torch
 
 Dynamo = Literal["translated", "decomposed", "none"]
-_FLOOR = 18  # torchlib writes every operator for this opset; later ones convert upwards from it
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -234,6 +234,3 @@ def _hold(subject: Subject, exporter: str, opset: int, tolerance: float, trial: 
     wrong = trial.first_wrong()
     if wrong is not None:
         trial.status, trial.error, trial.kind = "silent", wrong.sentence(), wrong.status
-
-
-Attempt = Callable[[Subject], Trial]

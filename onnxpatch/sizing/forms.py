@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch import exporting, pytree
-from onnxpatch._torch.branches import tracing_paused
+from onnxpatch._torch.tracing import tracing_paused
 from onnxpatch.errors import InputError
 from onnxpatch.settings import Settings
 

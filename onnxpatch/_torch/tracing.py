@@ -1,0 +1,31 @@
+"""Private torch APIs that pause a running torch.jit.trace: which, why, and what happens when they move.
+
+`torch._C._get_tracing_state` and its setter carry the state of the running trace. If they move, stored constants, layer
+norm over a size read off its input, and branches fail with AttributeError under the trace exporter; nothing else uses
+them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """Nothing is recorded by torch.jit.trace inside the block; traces of its own may be made there."""
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def tracing_paused() -> Iterator[None]:
+    """As `untraced`, and torch function modes see nothing either."""
+    with untraced(), torch._C.DisableTorchFunction():
+        yield
