@@ -12,6 +12,7 @@ from onnxpatch.arguments import shapes
 from onnxpatch.arguments.dims import dynamic_dims
 from onnxpatch.arguments.inputs import Inputs
 from onnxpatch.checking.probe import Limits
+from onnxpatch.checking.subject import subject as ask_eager
 from onnxpatch.diagnosing.descent import Progress, Search
 from onnxpatch.diagnosing.diagnosis import Diagnosis
 from onnxpatch.diagnosing.treatment import treat
@@ -20,7 +21,6 @@ from onnxpatch.errors import InputError, UnknownExporterError
 from onnxpatch.registry import REGISTRY, Registry
 from onnxpatch.settings import EXPORTERS, Exporter
 from onnxpatch.torch_export import example_of
-from onnxpatch.verify import subject as ask_eager
 from onnxpatch.versions import versions
 
 

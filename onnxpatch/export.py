@@ -16,23 +16,25 @@ from onnxpatch.arguments.inputs import Inputs
 from onnxpatch.checking.check import check_patched
 from onnxpatch.checking.probe import Limits
 from onnxpatch.checking.reference import Eager, Flatten
-from onnxpatch.checking.runtime import Graph, RunError
+from onnxpatch.checking.runtime import Graph, RunError, have_onnxruntime
 from onnxpatch.checking.state import Snapshot
+from onnxpatch.checking.stopwatch import Stopwatch
+from onnxpatch.checking.subject import Subject, subject
 from onnxpatch.context import Patched, patch_model
 from onnxpatch.errors import ExportError, InputError, ScriptedModelError, VerificationError
 from onnxpatch.outfile import OutFile
 from onnxpatch.outputs.names import name_outputs
-from onnxpatch.outputs.onnx_optional import write_optionals
+from onnxpatch.outputs.onnx_optional import wants_optionals, write_optionals
 from onnxpatch.outputs.optional import flatten_reference
 from onnxpatch.refusal import explained
 from onnxpatch.reporting.provenance import stamp
 from onnxpatch.reporting.report import Checked, Report
 from onnxpatch.torch_export import Call, run_exporter, split_options
-from onnxpatch.verify import Subject, hold_against, match_inputs, subject
+from onnxpatch.verify import hold_against, match_inputs
 from onnxpatch.versions import versions
 
-_PATCHED_PROBES = 4  # enough to stop a wrong patch before a long export; the graph is held against all of them
-_SLOW = 0.2  # seconds of one answer, from which on one probe has to do
+_SHARE = 0.8  # of the export's own time may be spent on proving it, beyond what every proof needs
+_LEAST = 0.5  # seconds that may be spent on it in any case
 
 
 @dataclass
@@ -47,6 +49,9 @@ class _Job:
     found: Subject | None = None
     flatten: Flatten | None = None
     progress: Callable[[str, int, int], None] | None = None
+    checked: float = 0.0  # seconds of the patched model's check
+    exported: float = 0.0  # seconds of all the rest
+    optionals: bool = False  # whether an output becomes ONNX's own optional at the end
 
 
 def export(
@@ -122,13 +127,13 @@ def export(
             if check:
                 limits = Limits(probes=max_probes)
                 dims = dynamic_dims(inputs, specs)
-                job.found = subject(model, inputs, dims, limits=limits, flatten=job.flatten, data=data)
+                job.found = subject(model, inputs, dims, limits=limits, flatten=job.flatten, data=data, later=True)
             _export_patched(job, out)
         finally:
             state.restore()
         if check:
             _prove(job, out)
-        if branches:
+        if job.optionals:
             write_optionals(out.path)
         out.keep()
     return report
@@ -151,7 +156,7 @@ def _refuse_what_cannot_be(model: Any, exporter: str, script: bool, check: bool,
 
 
 def _export_patched(job: _Job, out: OutFile) -> None:
-    call, start = job.call, time.perf_counter()
+    call, start, watch = job.call, time.perf_counter(), Stopwatch()
     if isinstance(call.model, torch.jit.ScriptModule):
         job.report.notes.append("the model was scripted already: nothing in it could be swapped")
         _run(job, call.model, out)
@@ -167,6 +172,7 @@ def _export_patched(job: _Job, out: OutFile) -> None:
             _take_merged_outputs(job, out)
             stamp(out.path, call.exporter, job.report.plan, patched.plan.patches(), job.report.versions)
     job.report.seconds["export"] = time.perf_counter() - start
+    job.exported = watch.seconds - job.checked
 
 
 def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
@@ -194,26 +200,24 @@ def _take_merged_outputs(job: _Job, out: OutFile) -> None:
         name_outputs(out.path, forked, job.call.output_names)
     except ValueError as error:
         raise InputError(f"output_names={list(job.call.output_names or ())}: {error}") from None
+    job.optionals = forked.layout is not None and wants_optionals(forked.layout)
     slots = forked.outputs
     if slots and job.found is not None and job.flatten is None:
-        job.found.eager.flatten = lambda output: flatten_reference(output, slots)
-        for probe in job.found.probes:
-            probe.expected = job.found.eager.flat(probe.raw)
+        job.found.flatten(lambda output: flatten_reference(output, slots))
 
 
 def _check_patched(job: _Job, patched: Patched) -> None:
     """The patched model against the unpatched one, in eager: a wrong patch is caught before the export."""
     if job.found is None:
         return
-    start = time.perf_counter()
+    start, watch = time.perf_counter(), Stopwatch()
     eager = Eager(job.call.model, job.call.inputs, job.flatten)
     names = [f"output {i}" for i in range(len(job.found.example.outputs or ()))]
-    quick = job.found.example.seconds < _SLOW
-    for probe in job.found.probes[: _PATCHED_PROBES if quick else 1]:
+    for probe in job.found.probes:
         job.report.checks += check_patched(eager, names, [probe], job.report.tolerance)
         if not patched.plan.swaps and not patched.scope.hits:
             break  # nothing acts: the patched model is the model
-    job.report.seconds["patched eager"] = time.perf_counter() - start
+    job.report.seconds["patched eager"], job.checked = time.perf_counter() - start, watch.seconds
     _raise_if_wrong(job.report, "the patched model differs from the original before any export", True)
 
 
@@ -229,7 +233,8 @@ def _run(job: _Job, model: Any, out: OutFile) -> None:
 
 def _prove(job: _Job, out: OutFile) -> None:
     assert job.found is not None
-    start = time.perf_counter()
+    have_onnxruntime()  # its import is no work on this model
+    start, watch = time.perf_counter(), Stopwatch()
     try:
         graph = Graph(out.path, job.runtime)
     except RunError as error:
@@ -237,12 +242,12 @@ def _prove(job: _Job, out: OutFile) -> None:
         raise VerificationError(f"the exported graph cannot be loaded: {error}", job.report) from None
     names, order = match_inputs(graph, job.call.inputs, job.call.names_for(graph))
     program = getattr(job.report.program, "exported_program", None)
-    spent = job.report.seconds
-    within = max(1.0, spent["export"] - job.found.eager.seconds - 2 * spent.get("patched eager", 0.0))
-    hold_against(
-        job.report, graph, job.found, names, order, exported=program, progress=job.progress, within=within
-    )  # fmt: skip
-    job.report.seconds["verify"] = time.perf_counter() - start + job.found.eager.seconds
+    asked = job.found.eager.seconds
+    left = max(_LEAST, _SHARE * job.exported) - job.checked - asked - watch.seconds
+    job.found.find(seconds=(left - job.found.example.seconds) / 2)  # the other half is for the graph
+    left -= job.found.eager.seconds - asked
+    hold_against(job.report, graph, job.found, names, order, exported=program, progress=job.progress, within=left)
+    job.report.seconds["verify"] = time.perf_counter() - start + asked
     what = "the exported graph does not compute what the model computes"
     _raise_if_wrong(job.report, what, job.patch_options["branches"])
 

@@ -2,85 +2,31 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from onnxpatch.arguments import shapes
-from onnxpatch.arguments.dims import DynamicDim, dynamic_dims
+from onnxpatch.arguments.dims import dynamic_dims
 from onnxpatch.arguments.inputs import Inputs, Leaf
 from onnxpatch.checking.check import check_graph, excuse_unsteady
 from onnxpatch.checking.findings import add_findings
-from onnxpatch.checking.guards import breaking_probes, guards_of
+from onnxpatch.checking.guards import Guard, breaking_probes, guards_of
 from onnxpatch.checking.probe import Limits, Probe
 from onnxpatch.checking.probes import ProbeSearch
-from onnxpatch.checking.reference import Answer, Eager, Flatten
+from onnxpatch.checking.reference import Flatten
 from onnxpatch.checking.runtime import Graph, RunError
+from onnxpatch.checking.stopwatch import Stopwatch
+from onnxpatch.checking.subject import Subject, subject
 from onnxpatch.errors import InputError
 from onnxpatch.reporting import provenance
 from onnxpatch.reporting.report import Report
 from onnxpatch.versions import versions
 
 _LEAST = 6  # probes that are run whatever they cost: they come in the order of how much they tell
-_QUICK = 0.02  # seconds: a model that answers faster than this may be asked at much larger sizes
-_SLOW = 0.2  # seconds: a model that takes longer is not asked anything twice
-
-
-@dataclass
-class Subject:
-    """A model with its example call, the sizes that may change, and what eager has answered so far."""
-
-    model: Any
-    inputs: Inputs
-    dims: list[DynamicDim]
-    eager: Eager
-    example: Answer
-    search: ProbeSearch
-    probes: list[Probe]
-
-
-def subject(
-    model: Any,
-    inputs: Inputs,
-    dims: list[DynamicDim],
-    *,
-    limits: Limits,
-    flatten: Flatten | None = None,
-    data: Sequence[Any] = (),
-) -> Subject:
-    """Ask the unpatched model at the example and find the probes. Raises InputError where eager refuses the example."""
-    eager = Eager(model, inputs, flatten)
-    example = eager.ask(inputs.values())
-    if example.seconds < _SLOW:  # the first call of a model warms caches: it is no measure of time
-        eager.seconds = 0.0
-        example = eager.ask(inputs.values())
-    if example.outputs is None:
-        raise InputError(f"the model itself refuses the example: {example.error}")
-    limits.seconds = max(limits.seconds, 4 * example.seconds)
-    limits.growth = 6.0 if example.seconds < _QUICK else 2.5
-    search = ProbeSearch(eager, inputs, dims, limits)
-    probes = search.find(example) + [_given(search, inputs, eager, one, i) for i, one in enumerate(data)]
-    return Subject(model, inputs, dims, eager, example, search, probes)
-
-
-def _given(search: ProbeSearch, inputs: Inputs, eager: Eager, one: Any, index: int) -> Probe:
-    """A probe that the caller hands in: (args, kwargs), or args alone."""
-    pair = isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], tuple) and isinstance(one[1], dict)
-    args, kwargs = one if pair else (one, {})
-    other = Inputs(eager.model, args, kwargs)
-    if len(other.leaves) != len(inputs.leaves):
-        raise InputError(f"data[{index}] has {len(other.leaves)} values, the example {len(inputs.leaves)}")
-    values = other.values()
-    answer = eager.ask(values)
-    if answer.outputs is None:
-        raise InputError(f"data[{index}]: the model itself refuses it: {answer.error}")
-    sizes = {dim.name: int(values[dim.places[0][0]].shape[dim.places[0][1]]) for dim in search.dims}
-    return Probe(f"data[{index}]", "given", sizes, values, answer.outputs, answer.raw)
 
 
 def verify(
@@ -160,27 +106,35 @@ def hold_against(
 ) -> None:
     """Run the graph at every probe, and at sizes that break a dropped guard; write what was found into the report.
 
-    within: seconds after which no more than the most telling probes are run.
+    within: seconds after which no more than the most telling probes are run; those left out are told of.
     """
-    end = math.inf if within is None else time.perf_counter() + within
+    watch = Stopwatch()
     report.runtime = graph.runtime
     report.dimensions = {dim.name: dim.size for dim in found.dims}
     guards = guards_of(exported, found.inputs, found.dims) if exported is not None else []
-    broken = breaking_probes(guards, found.search, seconds=min(2.0, within or 2.0)) if guards else []
+    broken = _broken(guards, found.search, 2.0 if within is None else min(2.0, max(0.2, within))) if guards else []
     first, rest = found.probes[:_LEAST], found.probes[_LEAST:]
-    probes = list({id(probe): probe for probe in (*first, *(probe for _, probe in broken), *rest)}.values())
+    everything = {id(probe): probe for probe in (*first, *(probe for _, probe in broken), *rest)}
+    probes = list(everything.values())
     least = _LEAST + len(broken)
     for done, probe in enumerate(probes):
-        if done >= least and time.perf_counter() > end:
-            report.notes.append(f"{len(probes) - done} more inputs were left out, to take no longer than the export")
+        if done >= least and within is not None and watch.seconds > within:
             del probes[done:]
             break
         if progress:
             progress(graph.runtime, done, len(probes))
         checks = check_graph(graph, names, order, [probe], report.tolerance)
         report.checks += excuse_unsteady(checks, [probe], found.eager, report.tolerance)
+    left_out = len(found.search.asking.left_out) + len(everything) - len(probes)
+    if within is not None and left_out:
+        report.notes.append(f"{left_out} more inputs were left out, to take no longer than the export")
     report.refused, report.first_refusal = found.search.refusals.count, found.search.refusals.first
     add_findings(report, graph, found.dims, names, order, probes, broken)
+
+
+def _broken(guards: Sequence[Guard], search: ProbeSearch, seconds: float) -> list[tuple[Guard, Probe]]:
+    search.limits.seconds = max(search.limits.seconds, search.eager.seconds + seconds)
+    return breaking_probes(guards, search, seconds=seconds)
 
 
 # ------------------------------------------------------------------ which leaf feeds which input

@@ -25,13 +25,13 @@ class Probe:
 class Limits:
     """How much may be asked: probes kept, questions to eager, seconds spent in it, bytes of answers held.
 
-    least: sizes asked for whatever they take. growth: the most that all inputs together may grow to, as a multiple of
-    the example's.
+    least: sizes per dimension that may be asked for when time is up, until eager accepts one. growth: the most that all
+    inputs together may grow to, as a multiple of the example's.
     """
 
     probes: int = 16
     questions: int = 72
-    least: int = 4
+    least: int = 6
     seconds: float = 1.2
     bytes: int = 512 * 1024 * 1024
     growth: float = 6.0

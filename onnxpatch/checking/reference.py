@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from onnxpatch._torch import pytree
 from onnxpatch.arguments.inputs import Inputs
 from onnxpatch.checking.state import Snapshot
+from onnxpatch.checking.stopwatch import Stopwatch
 from onnxpatch.diagnosing.decisions import Decisions
 
 Flatten = Callable[[Any], Sequence[torch.Tensor | None]]
@@ -72,10 +72,10 @@ class Eager:
 
     def ask(self, values: Sequence[Any]) -> Answer:
         """values: one for each leaf of the inputs; they are cloned, a forward may write into what it is given."""
-        start = time.perf_counter()
+        watch = Stopwatch()
         raw, error = self._run(values)
         outputs = None if error is not None else self.flat(raw)
-        spent = time.perf_counter() - start
+        spent = watch.seconds
         self.seconds += spent
         return Answer(outputs, error, spent, raw)
 
@@ -91,10 +91,10 @@ class Eager:
         watch = Decisions()
         if isinstance(self.model, torch.jit.ScriptModule):
             return watch
-        start = time.perf_counter()
+        timed = Stopwatch()
         with watch:
             _, error = self._run(values)
-        self.seconds += time.perf_counter() - start
+        self.seconds += timed.seconds
         return watch if error is None else None
 
     def _run(self, values: Sequence[Any]) -> tuple[Any, str | None]:

@@ -8,6 +8,11 @@ from typing import Any
 from onnxpatch.outputs import layout
 
 
+def wants_optionals(tree: layout.Tree) -> bool:
+    """Whether a structure has outputs marked so: files without are not read for it."""
+    return any(leaf.get("form") == "onnx" for leaf in layout.leaves(tree))
+
+
 def write_optionals(file: str | os.PathLike[str]) -> bool:
     """Turn the outputs marked so in a file's structure into `optional(tensor)`; whether there were any.
 
