@@ -1,154 +1,138 @@
-"""Does `verify` ever call a wrong graph right, or a right one wrong? Held against inputs that it does not know of.
+"""Do `verify` and `export` ever call a wrong graph right, or a right one wrong?
 
-python -m benchmarks.verdicts [trace] [dynamo] [TEXT IN NAMES]
+python -m benchmarks.verdicts trace|dynamo [--families vit_pytorch=8 timm=4] [--judges verify export branches]
+                              [--only TEXT]
 
-Each model is exported plainly; onnxruntime is compared with eager at the case's own inputs (every branch, other sizes),
-of which `verify` is given the first alone. Every judgement is made in a process of its own: torch.jit.trace crashes on
-an exception that a model catches.
+A model's graph is run by onnxruntime at held-out inputs (every branch, other sizes) and compared with eager: that is
+the truth. `verify` judges the graph of a plain export, of which it is given the example alone; `export` judges its own
+graph, with its patches, without and with branches=True. Every judgement is made in a process of its own.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
 import itertools
 import logging
-import os
-import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import onnxpatch
-from onnxpatch.arguments import shapes
-from onnxpatch.arguments.dims import dynamic_dims
+from benchmarks import forked, torchvision_ops
+from benchmarks.verdict_subjects import Subject, of_family, small
 from onnxpatch.arguments.inputs import Inputs
 from onnxpatch.checking.parity import compare_all
-from onnxpatch.checking.probe import Limits
-from onnxpatch.checking.probes import ProbeSearch
-from onnxpatch.checking.reference import Eager
+from onnxpatch.checking.reference import Eager, flatten_output
 from onnxpatch.checking.runtime import Graph, RunError
 from onnxpatch.verify import match_inputs
 
 RESULTS = Path(__file__).parent / "results"
-Subject = tuple[str, torch.nn.Module, Sequence[tuple[Any, ...]], Any]
+LIMIT = 240.0  # seconds for one judgement
 
 
-def subjects() -> Iterator[Subject]:
-    """(name, model, inputs with the example first, dynamic_shapes)."""
-    from tests import ailing, branch_models, verified
-
-    for case in branch_models.RIGHT:
-        yield f"branches: {case.name}", case.model(), case.inputs, case.dynamic
-    for sick in ailing.CASES:
-        if sick.exporter == "trace" and sick.status == "silent":
-            yield f"ailing: {sick.name}", sick.build().eval(), held_out(sick.build().eval(), sick), sick.dynamic_shapes
-    image = ({2: "h", 3: "w"},)
-    for model in (verified.NativeSize(), verified.FrozenScale(), verified.Right()):
-        sizes = [(torch.randn(2, 3, n, m),) for n, m in ((32, 32), (40, 40), (64, 24), (24, 64))]
-        yield f"sizes: {type(model).__name__}", model.eval(), sizes, image
-
-
-def held_out(model: torch.nn.Module, sick: Any) -> list[tuple[Any, ...]]:
-    """The example, then normal numbers of either sign at multiples of its sizes, wherever eager accepts them."""
-    args = sick.args()
-    inputs = Inputs(model, args)
-    dims = dynamic_dims(inputs, shapes.read(inputs, sick.dynamic_shapes, None, None, "trace"))
-    made = [args, *(one[0] if len(one) == 2 and isinstance(one[0], tuple) else one for one in sick.data)]
-    for factors in itertools.product((0.5, 1, 1.5, 2, 3), repeat=len(dims)):
-        sizes = {dim.name: max(1, int(dim.size * factor)) for dim, factor in zip(dims, factors, strict=True)}
-        search = ProbeSearch(Eager(model, inputs), inputs, dims, Limits())
-        for sign in (1, -1):
-            values = [
-                sign * torch.randn(search.shape_of(leaf.index, sizes)) if leaf.value.is_floating_point() else leaf.value
-                for leaf in inputs.leaves
-                if leaf.is_tensor
-            ]
-            if len(values) == len(args) and search.eager.ask(values).outputs is not None:
-                made.append(tuple(values))
-    return made
-
-
-def truth(file: Path, model: torch.nn.Module, inputs: Sequence[tuple[Any, ...]]) -> str:
+def truth(file: Path, subject: Subject, branches: bool) -> str:
     """right, or wrong: what onnxruntime says at every input, beside eager."""
-    graph, first = Graph(file), Inputs(model, inputs[0])
+    graph, first = Graph(file), Inputs(subject.model, subject.inputs[0])
     names, order = match_inputs(graph, first)
-    for args in inputs:
-        values = Inputs(model, args).values()
-        expected = Eager(model, first).ask(values).outputs
-        assert expected is not None
+    for args in subject.inputs:
+        values = Inputs(subject.model, args).values()
+        answer = Eager(subject.model, first).ask(values)
+        assert answer.outputs is not None, answer.error
+        told = subject.reference if branches else None
+        expected = flatten_output(told(answer.raw, args)) if told else list(answer.outputs)
         try:
             found = graph.run({name: values[leaf] for name, leaf in zip(names, order, strict=True)})
-        except RunError:
-            return "wrong"
-        if len(found) != len(expected) or not all(o.ok for o in compare_all(graph.outputs, expected, found, 1e-3)):
-            return "wrong"
+        except RunError as error:
+            return f"wrong: {error}"
+        bad = [o for o in compare_all(graph.outputs, expected, found, 1e-3) if not o.ok]
+        if len(found) != len(expected) or bad:
+            shapes = [tuple(v.shape) for v in values if isinstance(v, torch.Tensor)]
+            return f"wrong: {bad[0].reason if bad else 'outputs'} at {shapes}"
     return "right"
 
 
-def judged(subject: Subject, exporter: str, folder: Path) -> tuple[str, str]:
-    """(the truth, the verdict); 'refused' where there is no file to judge."""
-    _, model, inputs, dynamic = subject
-    file = folder / "m.onnx"
-    call = {"dynamic_shapes": dynamic, "only": (), "check": False, "dynamo": exporter == "dynamo"}
+def judged(subject: Subject, exporter: str, judge: str, folder: Path) -> tuple[str, str]:
+    """(the truth, the verdict), each with its reason; 'refused' where there is no file to judge."""
+    file, example = folder / "m.onnx", subject.inputs[0]
+    call: dict[str, Any] = {"dynamic_shapes": subject.dynamic, "dynamo": exporter == "dynamo"}
+    call |= {"only": ()} if judge == "verify" else {"branches": judge == "branches"}
     try:
-        onnxpatch.export(copy.deepcopy(model), copy.deepcopy(inputs[0]), file, **call)
+        onnxpatch.export(copy.deepcopy(subject.model), copy.deepcopy(example), file, check=False, **call)
         if not Graph(file).outputs:
             return "refused", "refused"
-    except Exception:
-        return "refused", "refused"
+    except Exception as error:
+        return f"refused: {error}"[:300], "refused"
     try:
-        known = truth(file, copy.deepcopy(model), inputs)
-    except onnxpatch.InputError:
-        return "refused", "refused"
-    report = onnxpatch.verify(file, model, copy.deepcopy(inputs[0]), dynamic_shapes=dynamic)
-    return known, "right" if report.ok else "wrong"
+        known = truth(file, copy.deepcopy(subject), judge == "branches")
+    except onnxpatch.InputError as error:
+        return f"refused: {error}"[:300], "refused"
+    if judge == "verify":
+        report = onnxpatch.verify(file, subject.model, copy.deepcopy(example), dynamic_shapes=subject.dynamic)
+        first = report.first_wrong()
+        return known, "right" if report.ok else f"wrong: {first.sentence() if first else 'unsteady'}"
+    try:
+        onnxpatch.export(subject.model, copy.deepcopy(example), **call)
+    except onnxpatch.VerificationError as error:
+        return known, f"wrong: {error}"[:400]
+    return known, "right"
 
 
-def alone(subject: Subject, exporter: str) -> tuple[str, str]:
-    """`judged` in a process of its own; ('crashed', 'crashed') where torch takes it down."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        with tempfile.TemporaryDirectory() as folder:
-            os.write(write, ",".join(judged(subject, exporter, Path(folder))).encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as answer:
-        known, _, verdict = answer.read().partition(",")
-    os.waitpid(child, 0)
-    return (known, verdict) if verdict else ("crashed", "crashed")
+def _job(subject: Subject, exporter: str, judge: str) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        known, verdict = judged(subject, exporter, judge, Path(folder))
+    return {"known": known, "verdict": verdict}
+
+
+def rows(subjects: Iterator[Subject], exporter: str, judges: list[str]) -> Iterator[tuple[str, str, str, str]]:
+    """(name, judge, truth, verdict) of every subject."""
+    for subject in subjects:
+        for judge in judges:
+            if judge == "branches" and not subject.reference:
+                continue
+            answer = forked.run(lambda s=subject, j=judge: _job(s, exporter, j), LIMIT)  # type: ignore[misc]
+            known, verdict = (str(answer.get(key, f"refused: {answer.get('reason')}")) for key in ("known", "verdict"))
+            yield subject.name, judge, known, verdict
+
+
+def table(found: list[tuple[str, str, str, str]], exporter: str) -> str:
+    counts = Counter((judge, known.split(":")[0], verdict.split(":")[0]) for _, judge, known, verdict in found)
+    misses = sum(n for (_, known, verdict), n in counts.items() if known == "wrong" and verdict == "right")
+    alarms = sum(n for (_, known, verdict), n in counts.items() if known == "right" and verdict == "wrong")
+    lines = [f"torch {torch.__version__}, {exporter}: {misses} misses, {alarms} false alarms", ""]
+    lines += ["| asked | at the held-out inputs | says | models |", "|---|---|---|---|"]
+    lines += [f"| {a} | {b} | {c} | {n} |" for (a, b, c), n in sorted(counts.items())]
+    odd = [f"- {n} ({j}): {k}; says {v}" for n, j, k, v in found if k.split(":")[0] != v.split(":")[0]]
+    return "\n".join([*lines, *([""] if odd else []), *odd]) + "\n"
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("exporter", choices=["trace", "dynamo"])
+    parser.add_argument("--families", nargs="*", default=["vit_pytorch=8", "timm=5"])
+    parser.add_argument("--judges", nargs="*", default=["verify", "export", "branches"])
+    parser.add_argument("--only", default="")
+    asked = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)
     torch.set_num_threads(1)
+    torchvision_ops.declare()
     onnxpatch.export(torch.nn.Linear(2, 2).eval(), (torch.randn(3, 2),), None)  # children find the exporter loaded
-    found: Counter[tuple[str, str, str]] = Counter()
-    told: list[str] = []
-    wanted = [a for a in sys.argv[1:] if a not in ("trace", "dynamo")]
-    exporters = [a for a in sys.argv[1:] if a in ("trace", "dynamo")] or ["trace", "dynamo"]
-    for subject in subjects():
-        if wanted and not any(text in subject[0] for text in wanted):
-            continue
-        for exporter in exporters:
-            known, verdict = alone(subject, exporter)
-            found[exporter, known, verdict] += 1
-            if known != verdict:
-                sick = ": the doctor's tests know it as silently wrong" if subject[0].startswith("ailing") else ""
-                told.append(f"- {subject[0]} ({exporter}): {known} at the held-out inputs, verify says {verdict}{sick}")
-                print(told[-1], flush=True)
-    lines = [f"torch {torch.__version__}", "", "| exporter | at the held-out inputs | verify says | models |"]
-    lines += ["|---|---|---|---|", *(f"| {a} | {b} | {c} | {n} |" for (a, b, c), n in sorted(found.items())), ""]
-    text = "\n".join([*lines, *told]).rstrip() + "\n"
+    pairs = (one.partition("=") for one in asked.families)
+    everything = itertools.chain(small(), *(of_family(name, int(every or 1)) for name, _, every in pairs))
+    found = []
+    for row in rows((s for s in everything if asked.only in s.name), asked.exporter, asked.judges):
+        found.append(row)
+        print(" | ".join(" ".join(cell.split())[:160] for cell in row), flush=True)
+    text = table(found, asked.exporter)
     print(text)
-    if not wanted:
-        (RESULTS / "verdicts.md").write_text(text)
+    if not asked.only:
+        (RESULTS / f"verdicts_{asked.exporter}.md").write_text(text)
 
 
 if __name__ == "__main__":

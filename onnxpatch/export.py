@@ -33,6 +33,10 @@ from onnxpatch.torch_export import Call, run_exporter, split_options
 from onnxpatch.verify import hold_against, match_inputs
 from onnxpatch.versions import versions
 
+_NOTHING = (
+    "the model returns no tensor on the example, so there is nothing to export: give an example on which it does, "
+    "or branches=True, which exports both"
+)
 _SHARE = 0.8  # of the export's own time may be spent on proving it, beyond what every proof needs
 _LEAST = 0.5  # seconds that may be spent on it in any case
 
@@ -128,6 +132,8 @@ def export(
                 limits = Limits(probes=max_probes)
                 dims = dynamic_dims(inputs, specs)
                 job.found = subject(model, inputs, dims, limits=limits, flatten=job.flatten, data=data, later=True)
+                if not job.found.example.outputs and not branches:
+                    raise InputError(_NOTHING)
             _export_patched(job, out)
         finally:
             state.restore()

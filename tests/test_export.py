@@ -236,6 +236,18 @@ def test_example_that_eager_refuses(tmp_path: Path) -> None:
         onnxpatch.export(Right().eval(), (torch.randn(2, 5, 8, 8),), tmp_path / "m.onnx")
 
 
+@BOTH
+def test_example_on_which_the_model_returns_nothing(dynamo: bool, tmp_path: Path) -> None:
+    class Found(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor | None:
+            return x * 2 if x.any() else None
+
+    with pytest.raises(onnxpatch.InputError, match=r"returns no tensor on the example.*or branches=True"):
+        onnxpatch.export(Found().eval(), (torch.zeros(2, 3),), tmp_path / "m.onnx", dynamo=dynamo)
+    both = onnxpatch.export(Found().eval(), (torch.zeros(2, 3),), tmp_path / "m.onnx", dynamo=dynamo, branches=True)
+    assert both.ok
+
+
 def test_unwritable_paths(tmp_path: Path) -> None:
     for path, says in (
         (tmp_path / "no" / "m.onnx", "does not exist"),

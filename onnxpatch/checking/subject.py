@@ -38,7 +38,7 @@ class Subject:
     def find(self, seconds: float = math.inf) -> None:
         """Search for probes; no longer than `seconds` after the least of them are found."""
         limits = self.search.limits
-        limits.seconds = min(max(limits.seconds, 4 * self.example.seconds), self.eager.seconds + seconds)
+        limits.seconds = self.eager.seconds + min(max(limits.seconds, 4 * self.example.seconds), seconds)
         self.probes = self.search.find(self.example, self.watched) + self.given
 
     def flatten(self, how: Flatten) -> None:

@@ -1,0 +1,112 @@
+"""Models for `benchmarks.verdicts`, each with inputs that nothing of the kit has chosen: sizes, data, branches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from benchmarks import case as families
+from onnxpatch.arguments import shapes
+from onnxpatch.arguments.dims import DynamicDim, dynamic_dims
+from onnxpatch.arguments.inputs import Inputs
+
+Args = tuple[Any, ...]
+IMAGE = ({0: "b", 2: "h", 3: "w"},)
+
+
+@dataclass
+class Subject:
+    """inputs: the example first, then the held-out ones. reference: (eager's output, args) -> what the graph gives
+    with branches=True."""
+
+    name: str
+    model: torch.nn.Module
+    inputs: Sequence[Args]
+    dynamic: Any
+    reference: Callable[[Any, Args], Any] | None = None
+
+
+def small() -> Iterator[Subject]:
+    """The tests' own: branches, one ailing part among sound ones, sizes that freeze."""
+    from tests import ailing, branch_models, verified
+
+    for case in branch_models.RIGHT:
+        yield Subject(f"branches: {case.name}", case.model(), case.inputs, case.dynamic, case.reference)
+    for sick in ailing.CASES:
+        if sick.status != "silent":
+            continue
+        model = sick.build().eval()
+        given = [one[0] if len(one) == 2 and isinstance(one[0], tuple) else one for one in sick.data]
+        made = [sick.args(), *given, *held_out(model, sick.args(), sick.dynamic_shapes)]
+        yield Subject(f"ailing: {sick.name}", model, made, sick.dynamic_shapes)
+    for model in (verified.NativeSize(), verified.FrozenScale(), verified.Right(), verified.DataBranch()):
+        args = (torch.rand(2, 3, 32, 32),)
+        yield Subject(
+            f"sizes: {type(model).__name__}", model.eval(), [args, *held_out(model.eval(), args, IMAGE, 8)], IMAGE
+        )
+
+
+def of_family(name: str, every: int) -> Iterator[Subject]:
+    """One case in `every` of a coverage family, at the family's own inputs and at multiples of the example's sizes."""
+    for label, build in list(families.family(name).CASES.items())[::every]:
+        torch.manual_seed(0)
+        case = build()
+        more = held_out(case.model, case.inputs[0], case.dynamic_shapes, 8)
+        yield Subject(f"{name}: {label}", case.model, [*case.inputs, *more], case.dynamic_shapes)
+
+
+def held_out(model: torch.nn.Module, args: Args, dynamic: Any, step: int = 1) -> list[Args]:
+    """Numbers of either sign and of several magnitudes, at a grid of sizes and at each size alone, where eager takes
+    them. step: of the sizes tried alone."""
+    inputs = Inputs(model, args)
+    dims = dynamic_dims(inputs, shapes.read(inputs, dynamic, None, None, "trace"))
+    generator = torch.Generator().manual_seed(7)
+    made = []
+    for sizes, draw in itertools.chain(
+        (({}, draw) for draw in _DRAWS),
+        ((sizes, draw) for sizes in _sizes(dims, step) for draw in _DRAWS[:2]),
+    ):
+        values = [_drawn(v, _shape(inputs, i, dims, sizes), draw, generator) for i, v in enumerate(inputs.values())]
+        rebuilt, kwargs = inputs.rebuild(values)
+        if not kwargs and families.accepts(model, rebuilt):
+            made.append(rebuilt)
+    return made
+
+
+_DRAWS: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    lambda x: x, lambda x: -x, torch.abs, lambda x: -x.abs(), lambda x: 3 * x + 3, lambda x: 3 * x - 3, lambda x: 30 * x
+]  # fmt: skip
+
+
+def _sizes(dims: Sequence[DynamicDim], step: int) -> Iterator[dict[str, int]]:
+    factors = (0.5, 1.5, 2) if len(dims) > 1 else (3,)
+    for chosen in itertools.product((1, *factors), repeat=len(dims)):
+        yield {dim.name: max(1, int(dim.size * factor)) for dim, factor in zip(dims, chosen, strict=True)}
+    for dim in dims:
+        yield from ({dim.name: n} for n in range(step, 2 * dim.size + 3, min(step, dim.size)) if n != dim.size)
+
+
+def _shape(inputs: Inputs, index: int, dims: Sequence[DynamicDim], sizes: dict[str, int]) -> list[int]:
+    value = inputs.leaves[index].value
+    shape = list(value.shape) if isinstance(value, torch.Tensor) else []
+    for dim in dims:
+        for leaf, axis, function in dim.places:
+            if leaf == index:
+                shape[axis] = int(function(sizes.get(dim.name, dim.size)))
+    return shape
+
+
+def _drawn(
+    value: Any, shape: list[int], draw: Callable[[torch.Tensor], torch.Tensor], generator: torch.Generator
+) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.is_floating_point():
+        return draw(torch.randn(shape, generator=generator)).to(value.dtype)
+    for axis, size in enumerate(shape):  # whole numbers and flags: the example's own, cut or repeated
+        value = value.index_select(axis, torch.arange(size) % max(1, value.shape[axis]))
+    return value
