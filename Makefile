@@ -21,6 +21,10 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.einops_nodes
 	$(BIN)/python -m benchmarks.einops_latency
 	$(BIN)/python -m benchmarks.positions --out benchmarks/results/positions.md
+	$(BIN)/python -m benchmarks.verification
+	$(BIN)/python -m benchmarks.overhead
+	$(BIN)/python -m benchmarks.verdicts trace
+	$(BIN)/python -m benchmarks.verdicts dynamo
 
 coverage: $(READY)
 	$(BIN)/python -m benchmarks.coverage

@@ -107,6 +107,8 @@ def _drawn(
         return value
     if value.is_floating_point():
         return draw(torch.randn(shape, generator=generator)).to(value.dtype)
-    for axis, size in enumerate(shape):  # whole numbers and flags: the example's own, cut or repeated
+    if value.dtype == torch.bool:
+        return draw(torch.randn(shape, generator=generator)) > 0
+    for axis, size in enumerate(shape):  # whole numbers: the example's own, cut or repeated
         value = value.index_select(axis, torch.arange(size) % max(1, value.shape[axis]))
     return value

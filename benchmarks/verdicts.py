@@ -44,12 +44,16 @@ def truth(file: Path, subject: Subject, branches: bool) -> str:
         values = Inputs(subject.model, args).values()
         answer = Eager(subject.model, first).ask(values)
         assert answer.outputs is not None, answer.error
+        if args is not subject.inputs[0] and not answer.finite:
+            continue  # a mean of nothing, say: eager takes the size, but has no answer there
         told = subject.reference if branches else None
         expected = flatten_output(told(answer.raw, args)) if told else list(answer.outputs)
         try:
             found = graph.run({name: values[leaf] for name, leaf in zip(names, order, strict=True)})
         except RunError as error:
             return f"wrong: {error}"
+        if branches and len(found) == len(expected):  # sides of two dtypes have their common one in the graph
+            expected = [torch.as_tensor(e.numpy().astype(f.dtype)) for e, f in zip(expected, found, strict=True)]
         bad = [o for o in compare_all(graph.outputs, expected, found, 1e-3) if not o.ok]
         if len(found) != len(expected) or bad:
             shapes = [tuple(v.shape) for v in values if isinstance(v, torch.Tensor)]
