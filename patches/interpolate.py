@@ -10,9 +10,10 @@ from torch import Tensor
 
 from onnxpatch import Proof, Settings, exporting, patch, scope
 from onnxpatch._torch.constants import constant, unrecorded
-from onnxpatch._torch.sizes import traced_from
+from onnxpatch._torch.sizes import example_of, traced_from
 from onnxpatch._torch.tracing import tracing_paused
 from onnxpatch.patches.size_shortcuts import native_here
+from onnxpatch.sizing import nearest
 from onnxpatch.sizing.forms import form_of
 from onnxpatch.sizing.resize import Axis, resize
 from onnxpatch.sizing.symbolic import as_tensor, scaled, symbolic
@@ -75,6 +76,8 @@ def interpolate(
         return stored
     sizes = None if size is None else _each(size, spatial)
     scales = None if scale_factor is None else _each(scale_factor, spatial)
+    if sizes is not None and _misplaced(input, sizes, mode):
+        return nearest.sampled(input, sizes, mode)
     if not _ours(input, sizes, scales, mode, antialias):
         return original(input, *given)
     axes = _axes(input, sizes, scales, bool(recompute_scale_factor))
@@ -131,6 +134,19 @@ def _ours(input: Tensor, sizes: list[Any] | None, scales: list[Any] | None, mode
         return True
     dynamic = any(symbolic(number) for number in asked) or _asked_to_compute()
     return dynamic and mode in SMOOTH and _is_table(input)
+
+
+def _misplaced(input: Tensor, sizes: list[Any], mode: str) -> bool:
+    """Whether onnxruntime's Resize picks, or at other sizes may pick, another neighbour than torch."""
+    if mode == "nearest-exact":
+        return exporting() == "trace"  # which knows no operator for it; dynamo gathers already
+    if mode != "nearest":
+        return False
+    pairs = list(zip(input.shape[2:], sizes, strict=True))
+    free = any(symbolic(number) for pair in pairs for number in pair)
+    found = [(example_of(extent), example_of(size)) for extent, size in pairs]
+    fits = nearest.grows_wholly if free else nearest.runtime_agrees
+    return not all(a is not None and b is not None and fits(a, b) for a, b in found)
 
 
 def _asked_to_compute() -> bool:

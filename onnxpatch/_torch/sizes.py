@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import torch
 
+from onnxpatch._torch.tracing import tracing_paused
+
 # What a value traced by torch.jit.trace was computed from is read from the TorchScript graph under construction
 # (`torch._C._get_value_trace`). Where that is gone, every tensor counts as data: patches that ask are inactive then.
 _SIZE_NODES = ("aten::size", "prim::Constant", "aten::sym_size", "aten::numel", "aten::len", "aten::dim")
@@ -83,6 +85,20 @@ def split_fraction(value: torch.SymFloat) -> tuple[torch.SymInt, float] | None:
         return value.node.shape_env.create_symintnode(symbols, hint=hint), max(0.0, float(fraction))
     except (ImportError, AttributeError, TypeError):
         return None
+
+
+# A SymInt's `.node.hint` is its value in the example; where it is gone, nothing is known of sizes but that they move.
+def example_of(size: Any) -> int | None:
+    """What a size is in the example call, without fixing it there; None where it depends on data."""
+    if isinstance(size, torch.SymInt):
+        try:
+            return int(size.node.hint)
+        except (AttributeError, TypeError, RuntimeError):
+            return None
+    if isinstance(size, torch.Tensor):
+        with tracing_paused():
+            return int(size)
+    return int(size)
 
 
 Relation = Literal["equal", "different", "ordered"]
