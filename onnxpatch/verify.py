@@ -21,11 +21,13 @@ from onnxpatch.checking.reference import Flatten
 from onnxpatch.checking.runtime import Graph, RunError
 from onnxpatch.checking.stopwatch import Stopwatch
 from onnxpatch.checking.subject import Subject, subject
+from onnxpatch.checking.timelimit import TimeLimit, limited
 from onnxpatch.errors import InputError
 from onnxpatch.reporting import provenance
 from onnxpatch.reporting.report import Report
 from onnxpatch.versions import versions
 
+_CAPTURE = 60.0  # seconds for torch.export, which serves for its conditions alone here
 _LEAST = 6  # probes that are run whatever they cost: they come in the order of how much they tell
 
 
@@ -74,7 +76,7 @@ def verify(
     dims = dynamic_dims(inputs, specs)
     found = subject(model, inputs, dims, limits=Limits(probes=max_probes), flatten=flatten, data=data)
     report.opset = next((o.version for o in graph.proto.opset_import if o.domain in ("", "ai.onnx")), None)
-    exported = _captured(model, inputs, specs) if guards and dims else None
+    exported = _captured(model, inputs, specs, report) if guards and dims else None
     made = provenance.read(graph.proto)
     if made is not None:
         report.notes.append(made.sentence())
@@ -83,14 +85,18 @@ def verify(
     return report
 
 
-def _captured(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any:
-    """The model's ExportedProgram, for its guards alone; None where torch.export refuses the model."""
+def _captured(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec], report: Report) -> Any:
+    """The model's ExportedProgram, for its guards alone; None where torch.export refuses the model, or ponders."""
     from onnxpatch.checking.capture import capture
 
     try:
-        return capture(model, inputs, specs)
+        with limited(_CAPTURE):
+            return capture(model, inputs, specs)
+    except TimeLimit:
+        report.notes.append(f"torch.export took longer than {_CAPTURE:g} s: its conditions on sizes were not read")
     except Exception:
-        return None
+        pass
+    return None
 
 
 def hold_against(

@@ -169,3 +169,18 @@ def test_ill_conditioned_answers_are_no_verdict(tmp_path: Path) -> None:
     file = traced(model, (x,), tmp_path / "m.onnx")
     report = onnxpatch.verify(file, model, (x,), data=[(x * 2 + 1.6,)])
     assert report.ok and report.checks[-1].status in ("unsteady", "right")
+
+
+def test_conditions_are_not_waited_for_endlessly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ponders(BatchBranch):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if torch.compiler.is_exporting():
+                while True:
+                    x = x + 0
+            return super().forward(x)
+
+    model, x = Ponders(), torch.randn(6, 3)
+    file = traced(BatchBranch(), (x,), tmp_path / "m.onnx", {"in0": {0: "b"}})
+    monkeypatch.setattr(sys.modules["onnxpatch.verify"], "_CAPTURE", 0.5)
+    report = onnxpatch.verify(file, model, (x,), dynamic_shapes=({0: "b"},))
+    assert not report.ok and any("longer than 0.5 s" in note for note in report.notes)

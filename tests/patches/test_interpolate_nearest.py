@@ -1,4 +1,4 @@
-"""Nearest resizing to a size: the Resize of onnxruntime picks other neighbours for some; the kit picks those of torch."""
+"""Nearest resizing to a size: onnxruntime picks other neighbours for some; the kit picks those of torch."""
 
 from __future__ import annotations
 
