@@ -4,8 +4,9 @@ python -m benchmarks.verdicts trace|dynamo [--families vit_pytorch=8 timm=4] [--
                               [--only TEXT]
 
 A model's graph is run by onnxruntime at held-out inputs (every branch, other sizes) and compared with eager: that is
-the truth, but where eager's own answer moves as far with one rounding of its inputs. `verify` judges the graph of a plain export, of which it is given the example alone; `export` judges its own
-graph, with its patches, without and with branches=True. Every judgement is made in a process of its own.
+the truth, but where eager's own answer moves as far with one rounding of its inputs. `verify` judges the graph of a
+plain export, of which it is given the example alone; `export` judges its own graph, with its patches, without and with
+branches=True. Every judgement is made in a process of its own.
 """
 
 from __future__ import annotations
