@@ -41,6 +41,7 @@ class Alone(torch.nn.Module):
         self.module = unit.module
         # The flag alone: eval() would reach into the module, whose children may have modes of their own.
         self.training = unit.module.training
+        self.direct = False  # call the method itself, past the module's __call__ and its hooks
         self._method, self._inputs, self._roles, self._kept = unit.method, inputs, tuple(roles), tuple(kept)
 
     def forward(self, *carried: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -48,7 +49,8 @@ class Alone(torch.nn.Module):
         for role, constant in zip(self._roles, self._inputs.leaves, strict=True):
             leaves.append(constant if role == "constant" else _taken(role, next(given)))
         args, kwargs = self._inputs.rebuild(leaves)
-        call = self.module if self._method == "forward" else getattr(self.module, self._method)
+        called = self._method == "forward" and not self.direct
+        call = self.module if called else getattr(self.module, self._method)
         return as_tensors(output_leaves(call(*args, **kwargs)), self._kept)
 
 
@@ -70,7 +72,7 @@ def as_tensors(outputs: Sequence[Any], kept: Sequence[str]) -> tuple[torch.Tenso
 def case_of(unit: Unit, calls: Sequence[Sequence[Recorded]], probes: Sequence[Probe], which: int) -> Case | None:
     """The case of a unit's call number `which`; None where there is nothing to export (no tensor in or out)."""
     pairs = [(one[which], probe) for one, probe in zip(calls, probes, strict=True) if len(one) > which]
-    if not pairs or pairs[0][1] is not probes[0]:
+    if not pairs or pairs[0][1] is not probes[0] or not _plain(pairs[0][0]):
         return None
     first = pairs[0][0]
     pairs = [(call, probe) for call, probe in pairs if _alike(first, call)]
@@ -84,6 +86,12 @@ def case_of(unit: Unit, calls: Sequence[Sequence[Recorded]], probes: Sequence[Pr
     model = Alone(unit, first.inputs, roles, kept)
     inputs = Inputs(model, tuple(recorded[0].values))
     return Case(unit, model, inputs, _specs(recorded), recorded)
+
+
+def _plain(call: Recorded) -> bool:
+    """A nested or otherwise special tensor can be no graph's input: what fails alone then fails of that."""
+    tensors = [v for v in (*call.inputs.leaves, *call.outputs) if isinstance(v, torch.Tensor)]
+    return all(type(v) in (torch.Tensor, torch.nn.Parameter) and not v.is_nested for v in tensors)
 
 
 def _alike(first: Recorded, other: Recorded) -> bool:

@@ -15,6 +15,7 @@ from onnxpatch.arguments.inputs import Inputs
 from onnxpatch.arguments.nested import Value, opened, output_leaves
 from onnxpatch.checking.probe import Probe
 from onnxpatch.checking.reference import Eager
+from onnxpatch.diagnosing.places import is_tool
 from onnxpatch.walk import modules
 
 _TORCH_OWN = ("__call__", "_call_impl", "_wrapped_call_impl", "_slow_forward", "__getattr__", "__init__", "extra_repr")
@@ -140,7 +141,7 @@ class _MethodWatch:
         if name in _TORCH_OWN or name.startswith("<") or self._stack[-1].module is module:
             return False
         own = getattr(type(module), name, None)
-        if getattr(own, "__code__", None) is not frame.f_code or "/torch/" in frame.f_code.co_filename:
+        if getattr(own, "__code__", None) is not frame.f_code or is_tool(frame.f_code.co_filename):
             return False
         caller = frame.f_back
         return caller is not None and caller.f_code.co_name not in _TORCH_OWN

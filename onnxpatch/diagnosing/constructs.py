@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from onnxpatch.diagnosing.statements import tree_of
 
 BRANCH_TENSOR = "branch on a tensor's value"
 BRANCH_SIZE = "branch on a size"
@@ -27,6 +27,7 @@ COMPLEX = "complex numbers"
 NOT_SCRIPTABLE = "Python that TorchScript cannot compile"
 DEFAULTS = "default arguments become graph inputs"
 STATE = "state kept between calls"
+CAUGHT = "exception caught in the forward"
 UNKNOWN = "not identified"
 
 _SIZES = {"shape", "size", "numel", "nelement"}
@@ -47,14 +48,6 @@ class Construct:
     file: str
     line: int
     code: str
-
-
-@functools.lru_cache(maxsize=64)
-def _tree(file: str) -> ast.Module | None:
-    try:
-        return ast.parse(Path(file).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return None
 
 
 def code_at(file: str, line: int) -> str:
@@ -90,7 +83,7 @@ def _rank(construct: Construct) -> int:
 
 
 def _function_at(file: str, line: int, exact: bool = False) -> ast.FunctionDef | None:
-    tree = _tree(file)
+    tree = tree_of(file)
     best: ast.FunctionDef | None = None
     for node in ast.walk(tree) if tree else ():
         if not isinstance(node, ast.FunctionDef):

@@ -11,12 +11,18 @@ from torch.export import Dim
 
 from onnxpatch.diagnosing.alone import Case, case_of, scriptable
 from onnxpatch.diagnosing.calls import Tree, Unit, call_tree, record
+from onnxpatch.diagnosing.caught import refusal, where_caught
 from onnxpatch.diagnosing.diagnosis import Diagnosis
+from onnxpatch.diagnosing.operator_lines import operator_in
+from onnxpatch.diagnosing.places import Place
+from onnxpatch.diagnosing.pointed import pointed
+from onnxpatch.diagnosing.shorter import breaking_line
 from onnxpatch.diagnosing.trial import Subject, Trial, attempt
 from onnxpatch.registry import Registry
 from onnxpatch.settings import Exporter
 
 Progress = Callable[[str, int, int], None]
+_POINTED = 2  # parts that are tried first because the failure points at them
 _CALLS = 3  # calls of one module with other shapes that are looked at
 
 
@@ -45,6 +51,7 @@ class Search:
     _known: dict[Any, tuple[Unit, list[Found]]] = field(default_factory=dict)
     _tree: Tree | None = None
     _late: bool = False
+    _catches: bool = False
 
     def __post_init__(self) -> None:
         self.deadline = time.perf_counter() + self.budget
@@ -64,17 +71,22 @@ class Search:
         """One export, which gets half of the time that is left."""
         if self.progress:
             self.progress(what, self.diagnosis.exports, 0)
+        if self._catches and exporter == "trace":
+            places = where_caught(subject)
+            if places:
+                return refusal(places)
         self.diagnosis.exports += 1
         return attempt(subject, exporter, self.diagnosis.opset, self.tolerance, max(self.left() / 2, 5.0))
 
     def run(self) -> list[Found]:
         """The parts at fault, the likeliest first; [] where the plain export is right."""
+        self._catches = bool(where_caught(self.root))
         self.whole = self.attempt(self.root, self.exporter, "the whole model")
         self.diagnosis.status, self.diagnosis.error = self.whole.status, self.whole.error[:2000]
         if not self.whole.fails:
             return []
         self._tree = call_tree(self.root.model, self.root.inputs)
-        found = self._descend(self._tree.root, self.root, self.whole)
+        found = self._from_pointed() or self._descend(self._tree.root, self.root, self.whole)
         for one in found:
             if one.subject is self.root and self.exporter != "dynamo":
                 one.wrapped_is_right = self._right_when_wrapped()
@@ -82,21 +94,40 @@ class Search:
             self.diagnosis.notes.append("the budget was spent before every part was tried: give a larger budget=")
         return sorted(found, key=self._order)
 
-    def _order(self, one: Found) -> tuple[bool, bool]:
+    def _order(self, one: Found) -> tuple[bool, bool, bool]:
         """First what fails as the whole model fails, then what the error points at."""
         pointed = any(place.module is one.unit.module for place in self.whole.places)
-        return one.trial.status != self.whole.status, not pointed
+        another = self.whole.status == "refused" and self._another(one.trial, self.whole)
+        return one.trial.status != self.whole.status, another, not pointed
+
+    def _from_pointed(self) -> list[Found]:
+        """What is wrong inside the parts that the failure points at; [] where they are fine by themselves."""
+        assert self._tree is not None
+        for unit in pointed(self._tree, self.whole, self.root.probes)[:_POINTED]:
+            calls = record(self.root.model, self.root.inputs, self.root.probes, [unit])
+            case = case_of(unit, calls[unit.key], self.root.probes, 0)
+            case = scriptable(case) if case is not None and self.exporter == "script" else case
+            if case is None or self.left() <= 0:
+                continue
+            subject = _subject(case, self.whole)
+            tried = self.attempt(subject, self.exporter, unit.name)
+            self._known[case.key] = unit, []
+            if tried.status == self.whole.status and not self._another(tried, self.whole):
+                self._known[case.key] = unit, self._descend(unit, subject, tried)
+                return self._known[case.key][1]
+        return []
 
     # -------------------------------------------------------------- one level
     def _descend(self, unit: Unit, subject: Subject, trial: Trial, blame: bool = True) -> list[Found]:
         found: list[Found] = []
+        elsewhere: list[Found] = []
         doubtful: list[tuple[Unit, Case]] = []
         for child, case in self._cases(unit, trial, found):
             if self.left() <= 0:
                 self._late = True
                 break
             if case.key in self._known:
-                found += self._same(child, case)
+                elsewhere += self._same(child, case)
                 continue
             subject_of = _subject(case, trial)
             tried = self.attempt(subject_of, self.exporter, child.name)
@@ -108,15 +139,20 @@ class Search:
                 found += self._known[case.key][1]
         for child, case in doubtful if not found else ():
             found += self._descend(child, _subject(case, trial), trial, blame=False)
-        if blame and not self._explained(trial, found):
+        if blame and not self._explained(trial, found + elsewhere):
             found.append(Found(unit, subject, trial))
         return found
 
     def _explained(self, trial: Trial, found: list[Found]) -> bool:
         """A refusal is explained by a part that is refused; a wrong graph by any part that fails."""
-        if trial.status == "refused":
-            return any(one.trial.status in ("refused", "slow") for one in found)
-        return bool(found)
+        if trial.status != "refused":
+            return bool(found)
+        return any(one.trial.status in ("refused", "slow") and not self._another(one.trial, trial) for one in found)
+
+    def _another(self, trial: Trial, parent: Trial) -> bool:
+        """Whether a part is refused for an operator of which its parent's refusal says nothing."""
+        operator = operator_in(trial)
+        return bool(operator) and operator.partition(".")[0] not in (operator_in(parent).partition(".")[0], "")
 
     def _same(self, child: Unit, case: Case) -> list[Found]:
         """A part of the same class, configuration and shapes was tried already: it shares the verdict."""
@@ -125,7 +161,7 @@ class Search:
             name = child.name + one.unit.name[len(first.name) :]
             if one.unit.name.startswith(first.name) and name not in (one.unit.name, *one.also):
                 one.also.append(name)
-        return []
+        return found
 
     def _cases(self, unit: Unit, trial: Trial, found: list[Found]) -> Iterator[tuple[Unit, Case]]:
         """The parts that a unit calls, with what they are called with: those that the error points at first."""
@@ -154,13 +190,25 @@ class Search:
 
     def _right_when_wrapped(self) -> bool:
         """Whether the model exports right when it is given its arguments and nothing else."""
+        alone = self.wrapped() if self.exporter != "script" and self.left() > 0 else None
+        if alone is None:
+            return False
+        return self.attempt(alone, self.exporter, "the model, given its arguments only").status == "right"
+
+    def wrapped(self) -> Subject | None:
+        """The whole model as a part of itself; None where it takes or gives no tensor."""
         root = Unit("", self.root.model)
         calls = record(self.root.model, self.root.inputs, self.root.probes, [root])[root.key]
         case = case_of(root, calls, self.root.probes, 0)
-        if case is None or self.exporter == "script" or self.left() <= 0:
-            return False
-        tried = self.attempt(_subject(case, self.whole), self.exporter, "the model, given its arguments only")
-        return tried.status == "right"
+        return _subject(case, self.whole) if case is not None else None
+
+    def breaking_line(self, one: Found) -> list[Place]:
+        """The line with which a part is refused, by exports of its first lines."""
+        subject = self.wrapped() if one.subject is self.root else one.subject
+        if subject is None or self.left() <= 0:
+            return []
+        what = f"the first lines of {one.unit.name}"
+        return breaking_line(one.unit, subject, one.trial, lambda s: self.attempt(s, self.exporter, what), self.left)
 
 
 def _subject(case: Case, parent: Trial) -> Subject:

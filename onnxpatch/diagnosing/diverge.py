@@ -13,7 +13,8 @@ import torch
 from onnxpatch.checking.parity import as_array, compare
 from onnxpatch.checking.probe import Probe
 from onnxpatch.checking.runtime import Graph
-from onnxpatch.diagnosing.trial import Place, Trial
+from onnxpatch.diagnosing.places import Place, is_tool
+from onnxpatch.diagnosing.trial import Trial
 
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
@@ -105,5 +106,5 @@ def _name(node: torch.fx.Node) -> str:
 
 def _lines(node: torch.fx.Node) -> list[Place]:
     frames = [Place(file, int(line)) for file, line in _LINE.findall(node.meta.get("stack_trace") or "")]
-    users = [place for place in frames if "/torch/" not in place.file]
+    users = [place for place in frames if not is_tool(place.file)]
     return list(reversed(users or frames))

@@ -9,8 +9,8 @@ from typing import Any
 from onnxpatch.context import make_settings, patch_model
 from onnxpatch.diagnosing import constructs as kinds
 from onnxpatch.diagnosing.bisect import Step, applied, steps_of
+from onnxpatch.diagnosing.cause import Cause
 from onnxpatch.diagnosing.diagnosis import Proposal
-from onnxpatch.diagnosing.evidence import Cause
 from onnxpatch.diagnosing.trial import Subject, Trial
 from onnxpatch.plan import Plan, plan
 from onnxpatch.registry import Registry
@@ -36,6 +36,7 @@ _ADVICE = {
     kinds.WRONG_TRANSLATION: "write the operator out in elementary ones, in a method marked onnx_forward",
     kinds.NOT_SCRIPTABLE: "export by tracing (script=False), or mark the Python-only part with torch.jit.ignore",
     kinds.DEFAULTS: "give every argument of forward, or use onnxpatch.export, which keeps defaults out of the graph",
+    kinds.CAUGHT: "ask beforehand (shapes, isinstance, an `if`) what the `try` finds out by an exception",
     kinds.STATE: "build the table from the input's size in every call instead of keeping it",
 }
 

@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import re
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
 from onnxpatch.checking.probe import Probe
 from onnxpatch.diagnosing.calls import Unit
-from onnxpatch.diagnosing.trial import Place, Trial
+from onnxpatch.diagnosing.places import Place, is_tool
+from onnxpatch.diagnosing.trial import Stack, Trial
 
 
-def settled(unit: Unit, trial: Trial, probe: Probe | None = None) -> list[Place]:
-    """Lines of the unit at which a condition on sizes was fixed, best first: one that the wrong size breaks."""
-    mine = [(c, p) for c, p in trial.settled if p.module is unit.module or belongs(p, unit)]
-    symbols = _symbols(trial, probe) if probe is not None else {}
-    broken = [p for c, p in mine if symbols and _holds(c, symbols) is False]
-    if broken:
-        return broken[:1]
-    equal = [p for c, p in mine if re.fullmatch(r"Eq\(.+, \d+\)", c)]
-    plain = [p for c, p in mine if not c.startswith("Ne(")]
-    return (equal or plain)[:1] if probe is None or not symbols else []
+def settled(unit: Unit, trial: Trial) -> list[Place]:
+    """The line of the unit at which a size was fixed, the likeliest alone."""
+    mine = [(condition, own_place(stack, unit)) for condition, stack in trial.settled]
+    equal = [p for c, p in mine if p and re.fullmatch(r"Eq\(.+, \d+\)", c)]
+    plain = [p for c, p in mine if p and not c.startswith("Ne(")]
+    return (equal or plain)[:1]
+
+
+def turned_by_size(unit: Unit, trial: Trial, probes: Sequence[Probe]) -> Iterator[tuple[Place, set[int]]]:
+    """Lines of the unit with a condition that does not hold at some probes, and the numbers of these probes."""
+    symbols = [_symbols(trial, probe) for probe in probes]
+    for condition, stack in trial.settled:
+        place = own_place(stack, unit)
+        if place is None:
+            continue
+        broken = {i for i, values in enumerate(symbols) if values and _holds(condition, values) is False}
+        if broken:
+            yield place, broken
+
+
+def broken_conditions(trial: Trial, probes: Sequence[Probe]) -> list[Stack]:
+    """Where conditions were settled that fail at a probe at which the graph is wrong, and hold where it is right.
+
+    The one that most wrong probes break comes first.
+    """
+    verdicts = list(zip(trial.checks, (_symbols(trial, probe) for probe in probes), strict=False))
+    found: list[tuple[int, Stack]] = []
+    for condition, stack in trial.settled:
+        broken = [check.ok for check, values in verdicts if values and _holds(condition, values) is False]
+        if broken and not any(broken):
+            found.append((-len(broken), stack))
+    return [stack for _, stack in sorted(found, key=lambda one: one[0])]
 
 
 def _symbols(trial: Trial, probe: Probe) -> dict[str, int]:
@@ -46,20 +72,30 @@ def _holds(condition: str, symbols: dict[str, int]) -> bool | None:
         return None
 
 
-def belongs(place: Place, unit: Unit) -> bool:
-    """Whether a line stands in a file that the unit's code comes from."""
-    return any(place.file == file for file, _, _ in _spans(unit))
+def own_place(stack: Stack, unit: Unit) -> Place | None:
+    """The unit's own line on a stack: of its methods, or of a function in its files that helps them.
+
+    Where no frame is the unit's, a line in its files stands for it: code of a part that could not be tried alone.
+    """
+    files = _files(type(unit.module))  # type: ignore[arg-type]
+    for i, place in enumerate(stack):
+        if place.module is unit.module:
+            helping = [p for p in stack[:i] if not isinstance(p.module, torch.nn.Module) and p.file in files]
+            return helping[0] if helping and not _through_another(stack[:i]) else place
+    return next((place for place in stack if place.file in files), None)
 
 
-def _spans(unit: Unit) -> list[tuple[str, int, int]]:
-    """(file, first line, last line) of the classes that the unit's code comes from."""
-    spans = []
-    for cls in type(unit.module).__mro__:
+def _through_another(stack: Stack) -> bool:
+    return any(isinstance(place.module, torch.nn.Module) for place in stack)
+
+
+@functools.cache
+def _files(cls: Any) -> frozenset[str]:
+    """The source files of a class and of those it inherits from, torch's own left out."""
+    found = set()
+    for one in inspect.getmro(cls):
         try:
-            lines, first = inspect.getsourcelines(cls)
-            file = inspect.getsourcefile(cls) or ""
+            found.add(inspect.getsourcefile(one) or "")
         except (OSError, TypeError):
             continue
-        if not file.endswith("/torch/nn/modules/module.py"):
-            spans.append((file, first, first + len(lines)))
-    return spans
+    return frozenset(file for file in found if file and not is_tool(file))

@@ -8,9 +8,10 @@ import dataclasses
 from onnxpatch.context import make_settings, patch_model
 from onnxpatch.diagnosing import constructs as kinds
 from onnxpatch.diagnosing.bisect import Step, guilty
+from onnxpatch.diagnosing.cause import Cause
 from onnxpatch.diagnosing.descent import Found, Search
 from onnxpatch.diagnosing.diagnosis import Culprit, Proposal
-from onnxpatch.diagnosing.evidence import Cause, cause_of
+from onnxpatch.diagnosing.evidence import cause_of
 from onnxpatch.diagnosing.proposals import forked, propose
 from onnxpatch.diagnosing.support import describe
 from onnxpatch.diagnosing.trial import Trial, as_patched
@@ -28,7 +29,7 @@ def treat(search: Search, found: list[Found], proposing: bool) -> None:
 
 
 def _culprit(search: Search, one: Found, proposing: bool) -> Culprit:
-    cause = cause_of(one.unit, one.subject, one.trial, search.exporter)
+    cause = cause_of(one.unit, one.subject, one.trial, search.exporter, lambda: search.breaking_line(one))
     if one.wrapped_is_right:
         cause = Cause(kinds.DEFAULTS, cause.file, cause.line, cause.code)
     ways: list[Proposal] = []

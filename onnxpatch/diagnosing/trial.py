@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
+import sys
 import tempfile
 import time
 import traceback
@@ -27,26 +29,15 @@ from onnxpatch.checking.reference import Eager, Flatten
 from onnxpatch.checking.runtime import Graph, RunError
 from onnxpatch.checking.state import Snapshot
 from onnxpatch.checking.timelimit import TimeLimit, limited
+from onnxpatch.diagnosing.places import Place, of_error, of_stack
 from onnxpatch.errors import InputError
 from onnxpatch.reporting.report import Checked
 from onnxpatch.torch_export import Call
 from onnxpatch.verify import match_inputs
 
 Status = Literal["right", "silent", "refused", "slow", "untested"]
-_NOT_USER = ("/torch/", "/onnxscript/", "/onnx_ir/", "/onnx/", "/onnxpatch/", "<frozen", "<string>", "<eval")
-
-
-@dataclass(frozen=True)
-class Place:
-    """A line of Python, and the module whose code it is where that is known."""
-
-    file: str
-    line: int
-    function: str = ""
-    module: Any = field(default=None, compare=False, repr=False)
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+Stack = tuple[Place, ...]
+_MOST = 500  # warnings and conditions that are kept of one export
 
 
 @dataclass
@@ -65,19 +56,20 @@ class Subject:
 @dataclass
 class Trial:
     """What came of it. error: the exporter's or the runtime's text; places: user code lines in the error's traceback,
-    innermost last; warned: (place, text) of warnings about the trace; settled: (condition, place) of what torch.export
-    fixed about sizes; printed: what the exporter wrote."""
+    innermost last; warned: (stack, text) of warnings about the trace; settled: (condition, stack) of what torch.export
+    fixed about sizes; a stack holds lines of user code, innermost first; printed: what the exporter wrote."""
 
     status: Status = "right"
     error: str = ""
     kind: str = ""
     places: list[Place] = field(default_factory=list)
-    warned: list[tuple[Place, str]] = field(default_factory=list)
-    settled: list[tuple[str, Place]] = field(default_factory=list)
+    warned: list[tuple[Stack, str]] = field(default_factory=list)
+    settled: list[tuple[str, Stack]] = field(default_factory=list)
     printed: str = ""
     checks: list[Checked] = field(default_factory=list)
     seconds: float = 0.0
     program: Any = None
+    captured: Any = None  # the ExportedProgram that a refused translation began with
     graph: Graph | None = None
     names: list[str] = field(default_factory=list)
     order: list[int] = field(default_factory=list)
@@ -119,7 +111,7 @@ def attempt(
                 _hold(subject, exporter, opset, tolerance, trial)
     except TimeLimit as late:
         trial.status, trial.error, trial.kind = "slow", f"took more than {late.seconds:.0f} s", "TimeLimit"
-        trial.places = _places(late)
+        trial.places = of_error(late)
     finally:
         state.restore()
     trial.seconds = time.perf_counter() - start
@@ -129,13 +121,13 @@ def attempt(
 # ------------------------------------------------------------------ exporting
 def _export(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
     printed = io.StringIO()
-    with warnings.catch_warnings(record=True) as caught, _quiet(printed), torch.no_grad():
+    with warnings.catch_warnings(), _quiet(printed), torch.no_grad():
         warnings.simplefilter("always")
+        warnings.showwarning = functools.partial(_heard, trial)
         try:
             _run(subject, exporter, opset, trial)
         except Exception as error:
             _refused(error, trial)
-    trial.warned = [(Place(w.filename, w.lineno), str(w.message)) for w in caught if _about_the_trace(w)]
     trial.printed = printed.getvalue()[-200_000:]
 
 
@@ -146,8 +138,10 @@ def _quiet(into: io.StringIO) -> Iterator[None]:
         yield
 
 
-def _about_the_trace(warning: warnings.WarningMessage) -> bool:
-    return issubclass(warning.category, TracerWarning)
+def _heard(trial: Trial, message: Any, category: type[Warning], *_where: Any) -> None:
+    """Called while the code that is warned about still runs: its stack tells whose line it is."""
+    if issubclass(category, TracerWarning) and len(trial.warned) < _MOST:
+        trial.warned.append((of_stack(sys._getframe()), str(message)))
 
 
 def _run(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
@@ -172,10 +166,8 @@ def _run(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
 
 
 def _settled(condition: str, frame: FrameType | None, trial: Trial) -> None:
-    while frame is not None and _is_tool(frame.f_code.co_filename):
-        frame = frame.f_back
-    if frame is not None and len(trial.settled) < 500:
-        trial.settled.append((condition, _place(frame, frame.f_lineno)))
+    if len(trial.settled) < _MOST:
+        trial.settled.append((condition, of_stack(frame)))
 
 
 def _hinted(specs: Sequence[shapes.LeafSpec]) -> list[shapes.LeafSpec]:
@@ -190,7 +182,14 @@ def _refused(error: Exception, trial: Trial) -> None:
     root = chain(error)[-1]
     trial.status, trial.kind = "refused", type(root).__name__
     trial.error = " ".join(str(root).split()) or type(root).__name__
-    trial.places = [place for one in chain(error) for place in _places(one)]
+    trial.places = [place for one in chain(error) for place in of_error(one)]
+    trial.captured = next((found for one in chain(error) for found in _programs(one)), None)
+
+
+def _programs(error: BaseException) -> Iterator[Any]:
+    """What an exporter held in hand when it gave up."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        yield from (v for v in frame.f_locals.values() if isinstance(v, torch.export.ExportedProgram))
 
 
 def chain(error: BaseException) -> list[BaseException]:
@@ -201,21 +200,6 @@ def chain(error: BaseException) -> list[BaseException]:
         found.append(one)
         one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
     return found
-
-
-def _places(error: BaseException) -> list[Place]:
-    """Lines of the traceback that are the model's own code, outermost first."""
-    walked = list(traceback.walk_tb(error.__traceback__))
-    return [_place(frame, line) for frame, line in walked if not _is_tool(frame.f_code.co_filename)]
-
-
-def _place(frame: FrameType, line: int) -> Place:
-    owner = frame.f_locals.get("self")
-    return Place(frame.f_code.co_filename, line, frame.f_code.co_name, owner)
-
-
-def _is_tool(file: str) -> bool:
-    return any(part in file for part in _NOT_USER)
 
 
 # ------------------------------------------------------------------ comparing

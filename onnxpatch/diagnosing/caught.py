@@ -1,0 +1,51 @@
+"""Exceptions that leave a module's call and are caught by the model: exporters do not stand them.
+
+torch.jit.trace loses count of the modules that it is inside of, and the process dies of it; torch.export refuses with
+words about something else. So the eager model is asked before either.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+
+from onnxpatch.checking.reference import Eager
+from onnxpatch.diagnosing.places import Place, of_stack
+from onnxpatch.diagnosing.trial import Subject, Trial
+
+KIND = "CaughtError"
+_CALLS = {
+    getattr(getattr(torch.nn.Module, name, None), "__code__", None) for name in ("_wrapped_call_impl", "_call_impl")
+} - {None}
+
+
+def where_caught(subject: Subject) -> Sequence[Place]:
+    """The line whose call of a module raises, where the model catches that and goes on; [] where nothing is caught."""
+    seen: list[Sequence[Place]] = []
+
+    def follow(frame: FrameType, event: str, arg: Any) -> Any:
+        if event == "exception":
+            seen.append(of_stack(frame.f_back)[:1])
+        return follow
+
+    def enter(frame: FrameType, event: str, arg: Any) -> Any:
+        return follow if event == "call" and frame.f_code in _CALLS else None
+
+    eager = Eager(subject.model, subject.inputs, subject.flatten)
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        answer = eager.ask(subject.probes[0].values)
+    finally:
+        sys.settrace(before)
+    return seen[-1] if seen and answer.accepted else []
+
+
+def refusal(places: Sequence[Place]) -> Trial:
+    """The verdict on a model that catches one: it is not exported at all."""
+    text = "an exception leaves the call of a module and is caught: torch.jit.trace ends the process there"
+    return Trial("refused", text, KIND, list(places))

@@ -1,0 +1,53 @@
+"""The parts that a failure points at by itself, to be tried before the tree is searched from the top."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from onnxpatch.checking.probe import Probe
+from onnxpatch.diagnosing.calls import Tree, Unit
+from onnxpatch.diagnosing.operator_lines import operator_in, operator_nodes
+from onnxpatch.diagnosing.places import Place
+from onnxpatch.diagnosing.settled import broken_conditions
+from onnxpatch.diagnosing.trial import Trial
+
+
+def pointed(tree: Tree, trial: Trial, probes: Sequence[Probe]) -> list[Unit]:
+    """Units below the root, the likeliest first: where the error was raised, where the operator that it names stands,
+    where a condition on sizes was settled that does not hold at a probe at which the graph is wrong."""
+    known = {unit.key: unit for units in tree.below.values() for unit in units}
+    found = (unit for unit in _named(tree, known, trial, probes) if unit.key != tree.root.key)
+    return list(dict.fromkeys(found))
+
+
+def _named(tree: Tree, known: dict[tuple[int, str], Unit], trial: Trial, probes: Sequence[Probe]) -> Iterator[Unit]:
+    if trial.status == "refused":
+        paths = {unit.path: unit for unit in known.values() if unit.method == "forward"}
+        for path in _operator_paths(trial):
+            if path in paths:
+                yield paths[path]
+        yield from _units(reversed(trial.places), known)
+    elif trial.status == "silent":
+        for stack in broken_conditions(trial, probes):
+            yield from list(_units(iter(stack), known))[:1]
+
+
+def _units(places: Iterator[Place], known: dict[tuple[int, str], Unit]) -> Iterator[Unit]:
+    """The innermost unit among the lines of a stack, innermost first."""
+    for place in places:
+        if isinstance(place.module, torch.nn.Module):
+            unit = known.get((id(place.module), place.function)) or known.get((id(place.module), "forward"))
+            if unit is not None:
+                yield unit
+            return
+
+
+def _operator_paths(trial: Trial) -> Iterator[str]:
+    operator = operator_in(trial)
+    for node in operator_nodes(trial.captured, operator) if operator and trial.captured is not None else ():
+        held: dict[str, Any] = node.meta.get("nn_module_stack") or {}
+        if held:
+            yield str(list(held.values())[-1][0])

@@ -1,0 +1,133 @@
+"""Lines that a graph may have frozen, held against every probe: what turns where the graph is wrong, and only there.
+
+A line is suspected because the trace warned about it, because torch.export settled a condition on it, or because eager
+takes another way at it. One that turns at a probe at which the graph is right does no harm.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from onnxpatch.checking.reference import Eager
+from onnxpatch.diagnosing import constructs as kinds
+from onnxpatch.diagnosing.calls import Unit
+from onnxpatch.diagnosing.cause import Cause, at
+from onnxpatch.diagnosing.flow import Way, other_numbers, partings, way_of
+from onnxpatch.diagnosing.places import Place
+from onnxpatch.diagnosing.settled import own_place, turned_by_size
+from onnxpatch.diagnosing.statements import Statement, statement_at
+from onnxpatch.diagnosing.trial import Subject, Trial
+
+_FOLLOWED = 6  # probes of each verdict that eager is followed at
+_SECONDS = 20.0
+
+_MESSAGES = {
+    "Python boolean": kinds.BRANCH_TENSOR,
+    "Iterating over": kinds.LOOP_ROWS,
+    "Using len": kinds.NUMBER_SIZE,
+    "Python integer": kinds.NUMBER_TENSOR,
+    "Python float": kinds.NUMBER_TENSOR,
+    "Python number": kinds.NUMBER_TENSOR,
+    "Python index": kinds.NUMBER_TENSOR,
+    "Python list": kinds.NUMBER_TENSOR,
+    "NumPy": kinds.NUMBER_TENSOR,
+    "registered as constants": kinds.BUILT,
+}
+
+
+@dataclass
+class Suspect:
+    """One line. told: the exporter itself spoke of it; known: it is known at which probes it turns: `turned`."""
+
+    cause: Cause
+    statement: Statement
+    told: bool = False
+    known: bool = False
+    turned: set[int] = field(default_factory=set)
+    order: int = 0
+
+    def rank(self, wrong: set[int], right: set[int]) -> tuple[bool, bool, bool, int, int]:
+        """The least is the likeliest."""
+        turned = self.turned if self.known else wrong
+        return bool(turned & right), not self.told, not self.known, -len(turned & wrong), self.order
+
+
+def likeliest(unit: Unit, subject: Subject, trial: Trial, moved: bool) -> Cause | None:
+    """The line to blame for a graph that is wrong at some probes; None where nothing points at one."""
+    wrong = {i for i, check in enumerate(trial.checks) if not check.ok} or set(range(1, len(subject.probes)))
+    right = {i for i, check in enumerate(trial.checks) if check.status == "right"} - {0}
+    found = [*_told(unit, trial, moved), *_conditions(unit, subject, trial)]
+    _follow(unit, subject, found, sorted(wrong)[:_FOLLOWED], sorted(right)[:_FOLLOWED], moved)
+    found = [one for one in found if not _checks_only(one.cause) and (one.turned & wrong or not one.known)]
+    return min(found, key=lambda one: one.rank(wrong, right)).cause if found else None
+
+
+def _checks_only(cause: Cause) -> bool:
+    return cause.code.startswith(("assert", "torch._check", "raise"))
+
+
+# ------------------------------------------------------------------ what the exporter says
+def _told(unit: Unit, trial: Trial, moved: bool) -> list[Suspect]:
+    """Lines that a trace warned about."""
+    found: dict[Statement, Suspect] = {}
+    for stack, text in trial.warned:
+        place = own_place(stack, unit)
+        statement = statement_at(place.file, place.line) if place else None
+        if place and statement and statement not in found:
+            kind = next((kind for part, kind in _MESSAGES.items() if part in text), kinds.UNKNOWN)
+            kind = kinds.BRANCH_SIZE if moved and kind == kinds.BRANCH_TENSOR else kind
+            found[statement] = Suspect(at([place], kind), statement, told=True, order=len(found))
+    return list(found.values())
+
+
+def _conditions(unit: Unit, subject: Subject, trial: Trial) -> list[Suspect]:
+    """Lines at which torch.export settled a condition on sizes that does not hold at every probe."""
+    found: dict[Statement, Suspect] = {}
+    for place, turned in turned_by_size(unit, trial, subject.probes):
+        statement = statement_at(place.file, place.line) or Statement(place.file, place.line, place.line)
+        one = found.setdefault(statement, Suspect(at([place], kinds.FIXED_SIZE), statement, True, True))
+        one.turned |= turned
+        one.order = one.order or len(found)
+    return list(found.values())
+
+
+# ------------------------------------------------------------------ what eager does
+def _follow(
+    unit: Unit, subject: Subject, found: list[Suspect], wrong: Sequence[int], right: Sequence[int], moved: bool
+) -> None:
+    """Fill in at which probes each suspect turns, and add the lines at which eager's way parts from the example's."""
+    watched = [one.statement for one in found if not one.known]
+    eager = Eager(subject.model, subject.inputs, subject.flatten)
+    example = way_of(unit, eager, subject.probes[0].values, watched)
+    if example is None:
+        return
+    start = time.perf_counter()
+    by_statement = {one.statement: one for one in found}
+    for index in (*wrong, *right):
+        way = way_of(unit, eager, subject.probes[index].values, watched)
+        if way is None or time.perf_counter() - start > _SECONDS:
+            return
+        for order, statement in enumerate(_turns(example, way)):
+            fresh = Suspect(_parting(statement, moved), statement, order=order)
+            one = by_statement.setdefault(statement, fresh)
+            one.turned.add(index)
+            one.known = True
+    for one in found:  # followed to the end: a branch that has not turned is taken the same way everywhere
+        one.known = one.known or one.statement.turns or (one.statement.file, one.statement.start) in example.numbers
+    found[:] = by_statement.values()
+
+
+def _turns(example: Way, way: Way) -> Iterator[Statement]:
+    numbers = other_numbers(example, way)
+    places = [*partings(example, way), *(Place(file, line) for file, line in sorted(numbers))]
+    for place in places:
+        statement = statement_at(place.file, place.line)
+        if statement is not None:
+            yield statement
+
+
+def _parting(statement: Statement, moved: bool) -> Cause:
+    place = Place(statement.file, statement.start)
+    return at([place], kinds.BRANCH_SIZE if moved else kinds.BRANCH_TENSOR)
