@@ -7,7 +7,7 @@ turns off is where the graph goes wrong; a branch that is taken the same way at 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
@@ -26,12 +26,12 @@ Key = tuple[str, int]
 
 
 @dataclass
-class _Steps:
-    """One frame of the part's own code: (instruction, line) for each step."""
+class _Step:
+    """One instruction of the part's own code, on its line: the instructions that came after it, run by run."""
 
-    code: CodeType
-    function: str
-    steps: list[tuple[int, int]] = field(default_factory=list)
+    file: str
+    line: int
+    after: list[int] = field(default_factory=list)
 
 
 class Way:
@@ -41,7 +41,7 @@ class Way:
     """
 
     def __init__(self, unit: Unit, watched: Sequence[Statement] = ()) -> None:
-        self.frames: list[_Steps] = []
+        self.steps: dict[tuple[CodeType, int], _Step] = {}
         self.numbers: dict[Key, list[str]] = {}
         self.complete = True
         self._unit, self._count = unit, 0
@@ -52,20 +52,27 @@ class Way:
         if event != "call" or not self.complete or not self._own(frame):
             return None
         frame.f_trace_opcodes = True
-        held, last = _Steps(frame.f_code, frame.f_code.co_name), [frame.f_lineno]
-        self.frames.append(held)
+        before, line = _Step("", 0), frame.f_lineno
 
         def follow(frame: FrameType, event: str, arg: Any) -> Any:
+            nonlocal before, line
             if event == "opcode":
-                held.steps.append((frame.f_lasti, frame.f_lineno))
-                self._count += 1
-                self.complete = self._count < _MOST
+                before.after.append(frame.f_lasti)
+                before = self._step(frame)
             else:
-                self._note(frame, last[0])
-                last[0] = frame.f_lineno
+                self._note(frame, line)
+                line = frame.f_lineno
             return follow if self.complete else None
 
         return follow
+
+    def _step(self, frame: FrameType) -> _Step:
+        self._count += 1
+        self.complete = self._count < _MOST
+        key = frame.f_code, frame.f_lasti
+        if key not in self.steps:
+            self.steps[key] = _Step(frame.f_code.co_filename, frame.f_lineno)
+        return self.steps[key]
 
     def _own(self, frame: FrameType) -> bool:
         """Whether a frame is a method of the module, or helps one: no other module's method stands between."""
@@ -108,18 +115,12 @@ def way_of(unit: Unit, eager: Eager, values: Sequence[Any], watched: Sequence[St
 
 
 def partings(one: Way, other: Way) -> list[Place]:
-    """Where two ways part, in the order of the first; one for each frame until the callers themselves differ."""
-    return list(_parted(one, other))
+    """Lines from which the two ways go on differently, in the order of the first.
 
-
-def _parted(one: Way, other: Way) -> Iterator[Place]:
-    for a, b in zip(one.frames, other.frames, strict=False):
-        if a.code is not b.code:
-            return
-        if a.steps != b.steps:
-            pairs = zip(a.steps, b.steps, strict=False)
-            same = next((i for i, (x, y) in enumerate(pairs) if x != y), min(len(a.steps), len(b.steps)))
-            yield Place(a.code.co_filename, a.steps[max(same - 1, 0)][1], a.function)
+    What is run more often without going elsewhere, the body of a loop say, does not part.
+    """
+    pairs = ((step, other.steps[key]) for key, step in one.steps.items() if key in other.steps)
+    return [Place(a.file, a.line) for a, b in pairs if any(x != y for x, y in zip(a.after, b.after, strict=False))]
 
 
 def other_numbers(one: Way, other: Way) -> set[Key]:

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import itertools
 import traceback
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,7 @@ def _roots() -> tuple[str, ...]:
 def is_tool(file: str) -> bool:
     """Whether a file is torch's, an exporter's or the kit's: no line in it is at fault in a model."""
     made_up = file.startswith("<") and not file.startswith("<ipython")
-    return made_up or file.startswith(_roots())
+    return made_up or file.startswith(_roots()) or file == warnings.__file__
 
 
 def is_ours(file: str) -> bool:

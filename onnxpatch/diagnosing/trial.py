@@ -141,7 +141,7 @@ def _quiet(into: io.StringIO) -> Iterator[None]:
 def _heard(trial: Trial, message: Any, category: type[Warning], *_where: Any) -> None:
     """Called while the code that is warned about still runs: its stack tells whose line it is."""
     if issubclass(category, TracerWarning) and len(trial.warned) < _MOST:
-        trial.warned.append((of_stack(sys._getframe()), str(message)))
+        trial.warned.append((of_stack(sys._getframe(1)), str(message)))
 
 
 def _run(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
