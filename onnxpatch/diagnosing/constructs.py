@@ -42,12 +42,13 @@ _STATIC = {"training", "is_scripting", "is_tracing", "is_exporting", "isinstance
 
 @dataclass(frozen=True)
 class Construct:
-    """One suspicious place in a source file."""
+    """One suspicious place in a source file: an expression, or the head of a statement, down to line `end`."""
 
     kind: str
     file: str
     line: int
     code: str
+    end: int = 0
 
 
 def code_at(file: str, line: int) -> str:
@@ -60,7 +61,7 @@ def at_line(file: str, line: int) -> Construct | None:
     if function is None:
         return None
     on_line = [c for c in _constructs(function, file) if c.line == line]
-    covering = [c for c in _constructs(function, file) if c.line < line <= c.line + 3]
+    covering = [c for c in _constructs(function, file) if c.line < line <= c.end]
     return min(on_line or covering, key=_rank, default=None)
 
 
@@ -101,7 +102,8 @@ def _constructs(function: ast.FunctionDef, file: str) -> Iterator[Construct]:
         kind = _kind(node, sizes)
         if kind:
             line: int = getattr(node, "lineno", function.lineno)
-            yield Construct(kind, file, line, code_at(file, line))
+            head = getattr(node, "test", getattr(node, "iter", node))
+            yield Construct(kind, file, line, code_at(file, line), getattr(head, "end_lineno", None) or line)
 
 
 def _kind(node: ast.AST, sizes: set[str]) -> str | None:

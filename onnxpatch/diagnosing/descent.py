@@ -23,6 +23,7 @@ from onnxpatch.settings import Exporter
 
 Progress = Callable[[str, int, int], None]
 _POINTED = 2  # parts that are tried first because the failure points at them
+_LEAST = 10.0  # seconds that every export gets: a sound part of a model takes two or three
 _CALLS = 3  # calls of one module with other shapes that are looked at
 
 
@@ -76,7 +77,7 @@ class Search:
             if places:
                 return refusal(places)
         self.diagnosis.exports += 1
-        return attempt(subject, exporter, self.diagnosis.opset, self.tolerance, max(self.left() / 2, 5.0))
+        return attempt(subject, exporter, self.diagnosis.opset, self.tolerance, max(self.left() / 2, _LEAST))
 
     def run(self) -> list[Found]:
         """The parts at fault, the likeliest first; [] where the plain export is right."""
@@ -134,6 +135,8 @@ class Search:
             self._known[case.key] = child, []
             if tried.status == "refused" and trial.status == "silent":
                 doubtful.append((child, case))  # the parent exports with it inside: alone, something is missing
+            elif tried.status == "slow" and trial.status != "slow":
+                self._late = True  # nothing is known of it: that it takes long is not what ails its parent
             elif tried.fails:
                 self._known[case.key] = child, self._descend(child, subject_of, tried)
                 found += self._known[case.key][1]
@@ -144,10 +147,10 @@ class Search:
         return found
 
     def _explained(self, trial: Trial, found: list[Found]) -> bool:
-        """A refusal is explained by a part that is refused; a wrong graph by any part that fails."""
+        """A refusal is explained by a part that is refused in such words; a wrong graph by any part that fails."""
         if trial.status != "refused":
             return bool(found)
-        return any(one.trial.status in ("refused", "slow") and not self._another(one.trial, trial) for one in found)
+        return any(one.trial.status == "refused" and not self._another(one.trial, trial) for one in found)
 
     def _another(self, trial: Trial, parent: Trial) -> bool:
         """Whether a part is refused for an operator of which its parent's refusal says nothing."""

@@ -12,7 +12,7 @@ from onnxpatch.diagnosing.calls import Unit
 from onnxpatch.diagnosing.cause import Cause, at, own, scanned
 from onnxpatch.diagnosing.operator_lines import in_text, operator_in, operator_lines
 from onnxpatch.diagnosing.places import Place
-from onnxpatch.diagnosing.settled import settled
+from onnxpatch.diagnosing.settled import own_place, settled
 from onnxpatch.diagnosing.silence import of_silence
 from onnxpatch.diagnosing.trial import Subject, Trial
 
@@ -25,7 +25,8 @@ def cause_of(unit: Unit, subject: Subject, trial: Trial, exporter: str, shortene
     shortened: finds the line by further exports, where the exporter's words name none.
     """
     if trial.status == "slow":
-        return at(own(trial.places, unit), kinds.UNKNOWN)
+        place = own_place(tuple(reversed(trial.places)), unit)
+        return at([place] if place else [], kinds.UNKNOWN)
     if trial.status == "refused":
         return _of_refusal(unit, subject, trial, exporter, shortened)
     return of_silence(unit, subject, trial, exporter)

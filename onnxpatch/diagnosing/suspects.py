@@ -6,6 +6,7 @@ takes another way at it. One that turns at a probe at which the graph is right d
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,8 +21,11 @@ from onnxpatch.diagnosing.settled import own_place, turned_by_size
 from onnxpatch.diagnosing.statements import Statement, statement_at
 from onnxpatch.diagnosing.trial import Subject, Trial
 
+_LAST = 1 << 30
 _FOLLOWED = 6  # probes of each verdict that eager is followed at
 _SECONDS = 20.0
+_UNKNOWN, _TOLD = 0.35, 0.05  # likeness of what cannot be followed; what being spoken of adds
+_NUMBERS = (kinds.NUMBER_SIZE, kinds.NUMBER_TENSOR, kinds.LOOP_SIZE, kinds.LOOP_ROWS, kinds.LOOP_TENSOR)
 
 _MESSAGES = {
     "Python boolean": kinds.BRANCH_TENSOR,
@@ -46,22 +50,30 @@ class Suspect:
     told: bool = False
     known: bool = False
     turned: set[int] = field(default_factory=set)
-    order: int = 0
+    order: int = _LAST
 
-    def rank(self, wrong: set[int], right: set[int]) -> tuple[bool, bool, bool, int, int]:
-        """The least is the likeliest."""
-        turned = self.turned if self.known else wrong
-        return bool(turned & right), not self.told, not self.known, -len(turned & wrong), self.order
+    def rank(self, wrong: set[int], right: set[int]) -> tuple[float, bool, int]:
+        """The least is the likeliest: it turns wherever the graph is wrong, and nowhere else."""
+        turned = self.turned & wrong, self.turned & right
+        likeness = len(turned[0]) / math.sqrt(len(wrong) * max(1, len(turned[0]) + len(turned[1])))
+        likeness = (likeness if self.known else _UNKNOWN) + (_TOLD if self.told else 0)
+        return -round(likeness, 6), not self.decides, self.order
+
+    @property
+    def decides(self) -> bool:
+        """A branch or a number is a cause; what is computed with it comes after."""
+        return self.statement.turns or self.cause.construct in _NUMBERS
 
 
 def likeliest(unit: Unit, subject: Subject, trial: Trial, moved: bool) -> Cause | None:
     """The line to blame for a graph that is wrong at some probes; None where nothing points at one."""
-    wrong = {i for i, check in enumerate(trial.checks) if not check.ok} or set(range(1, len(subject.probes)))
-    right = {i for i, check in enumerate(trial.checks) if check.status == "right"} - {0}
+    bad = [i for i, check in enumerate(trial.checks) if not check.ok] or [*range(1, len(subject.probes))]
+    good = [i for i, check in enumerate(trial.checks) if check.status == "right" and i]
+    wrong, right = bad[:_FOLLOWED], good[:_FOLLOWED]
     found = [*_told(unit, trial, moved), *_conditions(unit, subject, trial)]
-    _follow(unit, subject, found, sorted(wrong)[:_FOLLOWED], sorted(right)[:_FOLLOWED], moved)
-    found = [one for one in found if not _checks_only(one.cause) and (one.turned & wrong or not one.known)]
-    return min(found, key=lambda one: one.rank(wrong, right)).cause if found else None
+    _follow(unit, subject, found, wrong, right, moved)
+    found = [one for one in found if not _checks_only(one.cause) and (one.turned & set(wrong) or not one.known)]
+    return min(found, key=lambda one: one.rank(set(wrong), set(right))).cause if found else None
 
 
 def _checks_only(cause: Cause) -> bool:
@@ -78,7 +90,7 @@ def _told(unit: Unit, trial: Trial, moved: bool) -> list[Suspect]:
         if place and statement and statement not in found:
             kind = next((kind for part, kind in _MESSAGES.items() if part in text), kinds.UNKNOWN)
             kind = kinds.BRANCH_SIZE if moved and kind == kinds.BRANCH_TENSOR else kind
-            found[statement] = Suspect(at([place], kind), statement, told=True, order=len(found))
+            found[statement] = Suspect(at([place], kind), statement, told=True)
     return list(found.values())
 
 
@@ -89,7 +101,6 @@ def _conditions(unit: Unit, subject: Subject, trial: Trial) -> list[Suspect]:
         statement = statement_at(place.file, place.line) or Statement(place.file, place.line, place.line)
         one = found.setdefault(statement, Suspect(at([place], kinds.FIXED_SIZE), statement, True, True))
         one.turned |= turned
-        one.order = one.order or len(found)
     return list(found.values())
 
 
@@ -109,14 +120,17 @@ def _follow(
         way = way_of(unit, eager, subject.probes[index].values, watched)
         if way is None or time.perf_counter() - start > _SECONDS:
             return
-        for order, statement in enumerate(_turns(example, way)):
-            fresh = Suspect(_parting(statement, moved), statement, order=order)
-            one = by_statement.setdefault(statement, fresh)
+        for statement in _turns(example, way):
+            one = by_statement.setdefault(statement, Suspect(_parting(statement, moved), statement))
             one.turned.add(index)
             one.known = True
     for one in found:  # followed to the end: a branch that has not turned is taken the same way everywhere
         one.known = one.known or one.statement.turns or (one.statement.file, one.statement.start) in example.numbers
     found[:] = by_statement.values()
+    runs = {(step.file, step.line): at for at, step in reversed(list(enumerate(example.steps.values())))}
+    for one in found:
+        lines = range(one.statement.start, one.statement.end + 1)
+        one.order = min((runs.get((one.statement.file, line), _LAST) for line in lines), default=_LAST)
 
 
 def _turns(example: Way, way: Way) -> Iterator[Statement]:
