@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ class Search:
         self._tree = call_tree(self.root.model, self.root.inputs)
         found = self._from_pointed() or self._descend(self._tree.root, self.root, self.whole)
         for one in found:
-            if one.subject is self.root and self.exporter != "dynamo":
+            if one.subject is self.root and self.exporter != "dynamo" and self._leaves_defaults():
                 one.wrapped_is_right = self._right_when_wrapped()
         if self._late:
             self.diagnosis.notes.append("the budget was spent before every part was tried: give a larger budget=")
@@ -153,9 +154,8 @@ class Search:
         return any(one.trial.status == "refused" and not self._another(one.trial, trial) for one in found)
 
     def _another(self, trial: Trial, parent: Trial) -> bool:
-        """Whether a part is refused for an operator of which its parent's refusal says nothing."""
-        operator = operator_in(trial)
-        return bool(operator) and operator.partition(".")[0] not in (operator_in(parent).partition(".")[0], "")
+        """Whether two refusals are about different operators, or only one of them about an operator."""
+        return operator_in(trial).partition(".")[0] != operator_in(parent).partition(".")[0]
 
     def _same(self, child: Unit, case: Case) -> list[Found]:
         """A part of the same class, configuration and shapes was tried already: it shares the verdict."""
@@ -190,6 +190,11 @@ class Search:
         under = {id(module) for module in child.module.modules()}
         pointed = any(id(place.module) in under for place in trial.places)
         return not pointed, _plain_layer(child, self._tree)
+
+    def _leaves_defaults(self) -> bool:
+        """Whether arguments are left at their defaults: the TorchScript exporter makes inputs of them."""
+        given = self.root.inputs.graph_leaves(self.exporter)
+        return len(given) < len(inspect.signature(self.root.model.forward).parameters)
 
     def _right_when_wrapped(self) -> bool:
         """Whether the model exports right when it is given its arguments and nothing else."""

@@ -10,7 +10,7 @@ from onnxpatch.diagnosing import caught
 from onnxpatch.diagnosing import constructs as kinds
 from onnxpatch.diagnosing.calls import Unit
 from onnxpatch.diagnosing.cause import Cause, at, own, scanned
-from onnxpatch.diagnosing.operator_lines import in_text, operator_in, operator_lines
+from onnxpatch.diagnosing.operator_lines import in_text, onnx_operator_in, operator_in, operator_lines
 from onnxpatch.diagnosing.places import Place
 from onnxpatch.diagnosing.settled import own_place, settled
 from onnxpatch.diagnosing.silence import of_silence
@@ -29,7 +29,15 @@ def cause_of(unit: Unit, subject: Subject, trial: Trial, exporter: str, shortene
         return at([place] if place else [], kinds.UNKNOWN)
     if trial.status == "refused":
         return _of_refusal(unit, subject, trial, exporter, shortened)
+    if trial.graph is None and trial.kind == "RunError":
+        return _of_loading(trial, shortened)
     return of_silence(unit, subject, trial, exporter)
+
+
+def _of_loading(trial: Trial, shortened: Lines | None) -> Cause:
+    """The runtime does not take the graph: its words name an ONNX operator, of the line nothing is kept."""
+    cause = at(shortened() if shortened else [], kinds.NO_TRANSLATION, first=True)
+    return replace(cause, construct=kinds.NOT_LOADED, operator=onnx_operator_in(trial.error))
 
 
 def _of_refusal(unit: Unit, subject: Subject, trial: Trial, exporter: str, shortened: Lines | None) -> Cause:

@@ -17,9 +17,13 @@ _OPERATORS = (
     r"ONNX export of (?:operator )?(?P<op>\w+)",
     r"torch\.ops\.(?P<ns>\w+)\.(?P<op>\w+)\.",
     r"[Oo]ccurred when translating (?P<op>\w+)",
+    r"[Cc]onversion of (?P<op>\w+) not implemented",
 )
 _NAMED = ("UnsupportedOperatorError", "DispatchError", "GraphConstructionError", "SymbolicValueError")
-_TOLD = re.compile(r"No ONNX function|Error when translating|Unsupported: ONNX export|ccurred when translating")
+_TOLD = re.compile(
+    r"No ONNX function|Error when translating|Unsupported: ONNX export|ccurred when translating"
+    r"|onversion of \w+ not implemented"
+)
 _TRACED_LINE = re.compile(r"(?P<file>[^\s()]+\.py)\((?P<line>\d+)\): (?P<function>\S+)")
 _PYTHON_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
@@ -36,6 +40,12 @@ def operator_in(trial: Trial) -> str:
             name = f"{parts.get('ns') or 'aten'}::{parts['op']}"
             return name if overload in ("", "default") else f"{name}.{overload}"
     return ""
+
+
+def onnx_operator_in(error: str) -> str:
+    """The ONNX operator for which a runtime would not load a graph; "" where its words name none."""
+    found = re.search(r"of operator \((\w+)\)|implementation for (\w+)\(|Node \([^)]*\) Op \((\w+)\)", error)
+    return f"onnx::{next(name for name in found.groups() if name)}" if found else ""
 
 
 def in_text(error: str) -> list[Place]:

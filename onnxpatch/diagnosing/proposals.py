@@ -33,6 +33,7 @@ _ADVICE = {
     kinds.DATA_SIZE: "masks instead of selections: keep all rows and weight them, or a fixed maximum with padding",
     kinds.COMPLEX: "hold real and imaginary parts as two real tensors (cos and sin for rotations)",
     kinds.NO_TRANSLATION: "write it with operators that have a translation, in a method marked onnx_forward",
+    kinds.NOT_LOADED: "write the operator out in others, in a method marked onnx_forward, or cast what it is given",
     kinds.WRONG_TRANSLATION: "write the operator out in elementary ones, in a method marked onnx_forward",
     kinds.NOT_SCRIPTABLE: "export by tracing (script=False), or mark the Python-only part with torch.jit.ignore",
     kinds.DEFAULTS: "give every argument of forward, or use onnxpatch.export, which keeps defaults out of the graph",

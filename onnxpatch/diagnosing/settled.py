@@ -25,16 +25,22 @@ def settled(unit: Unit, trial: Trial) -> list[Place]:
     return (equal or plain)[:1]
 
 
-def turned_by_size(unit: Unit, trial: Trial, probes: Sequence[Probe]) -> Iterator[tuple[Place, set[int]]]:
-    """Lines of the unit with a condition that does not hold at some probes, and the numbers of these probes."""
+def turned_by_size(unit: Unit, trial: Trial, probes: Sequence[Probe]) -> Iterator[tuple[Place, set[int] | None]]:
+    """Lines of the unit with a condition that does not hold at some probes, and the numbers of these probes.
+
+    None: an equation that cannot be told at any, in symbols of which another equation has made one.
+    """
     symbols = [_symbols(trial, probe) for probe in probes]
     for condition, stack in trial.settled:
         place = own_place(stack, unit)
         if place is None:
             continue
-        broken = {i for i, values in enumerate(symbols) if values and _holds(condition, values) is False}
+        verdicts = [_holds(condition, values) if values else None for values in symbols]
+        broken = {i for i, holds in enumerate(verdicts) if holds is False}
         if broken:
             yield place, broken
+        elif condition.startswith("Eq(") and all(holds is None for holds in verdicts):
+            yield place, None
 
 
 def broken_conditions(trial: Trial, probes: Sequence[Probe]) -> list[Stack]:

@@ -1,4 +1,5 @@
-"""A refusal that names no line: the same part, stopped before line after line, until the export goes through."""
+"""A refusal that names no line, by the exporter or by the runtime that loads the graph: the same part, stopped before
+line after line, until it goes through."""
 
 from __future__ import annotations
 
@@ -109,7 +110,7 @@ def _shortened(subject: Subject, code: CodeType, stop: int) -> Subject:
 
 def _same(tried: Trial, whole: Trial) -> bool:
     """Refused for the same reason, as far as words tell: numbers and names of values differ."""
-    return tried.status == "refused" and tried.kind == whole.kind and _words(tried.error) == _words(whole.error)
+    return (tried.status, tried.kind, _words(tried.error)) == (whole.status, whole.kind, _words(whole.error))
 
 
 def _words(error: str) -> str:

@@ -43,12 +43,16 @@ _MESSAGES = {
 
 @dataclass
 class Suspect:
-    """One line. told: the exporter itself spoke of it; known: it is known at which probes it turns: `turned`."""
+    """One line. told: the exporter itself spoke of it; known: it is known at which probes it turns: `turned`.
+
+    compares: what was frozen is a comparison inside an expression (max, min, any), of which nothing can be followed.
+    """
 
     cause: Cause
     statement: Statement
     told: bool = False
     known: bool = False
+    compares: bool = False
     turned: set[int] = field(default_factory=set)
     order: int = _LAST
 
@@ -90,7 +94,8 @@ def _told(unit: Unit, trial: Trial, moved: bool) -> list[Suspect]:
         if place and statement and statement not in found:
             kind = next((kind for part, kind in _MESSAGES.items() if part in text), kinds.UNKNOWN)
             kind = kinds.BRANCH_SIZE if moved and kind == kinds.BRANCH_TENSOR else kind
-            found[statement] = Suspect(at([place], kind), statement, told=True)
+            compares = "Python boolean" in text and not statement.turns
+            found[statement] = Suspect(at([place], kind), statement, told=True, compares=compares)
     return list(found.values())
 
 
@@ -99,8 +104,10 @@ def _conditions(unit: Unit, subject: Subject, trial: Trial) -> list[Suspect]:
     found: dict[Statement, Suspect] = {}
     for place, turned in turned_by_size(unit, trial, subject.probes):
         statement = statement_at(place.file, place.line) or Statement(place.file, place.line, place.line)
-        one = found.setdefault(statement, Suspect(at([place], kinds.FIXED_SIZE), statement, True, True))
-        one.turned |= turned
+        one = found.setdefault(statement, Suspect(at([place], kinds.FIXED_SIZE), statement, told=True))
+        if turned is not None:
+            one.turned |= turned
+            one.known = True
     return list(found.values())
 
 
@@ -109,7 +116,7 @@ def _follow(
     unit: Unit, subject: Subject, found: list[Suspect], wrong: Sequence[int], right: Sequence[int], moved: bool
 ) -> None:
     """Fill in at which probes each suspect turns, and add the lines at which eager's way parts from the example's."""
-    watched = [one.statement for one in found if not one.known]
+    watched = [one.statement for one in found if not one.known and not one.compares]
     eager = Eager(subject.model, subject.inputs, subject.flatten)
     example = way_of(unit, eager, subject.probes[0].values, watched)
     if example is None:
