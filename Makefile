@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all lint types bench coverage docs clean
+.PHONY: demo test test-all lint types bench diagnosis coverage docs clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -25,6 +25,10 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.verdicts trace
 	$(BIN)/python -m benchmarks.verdicts dynamo
+
+# Models whose culprit is known, of this project and of libraries: some ten minutes.
+diagnosis: $(READY)
+	$(BIN)/python -m benchmarks.diagnosis
 
 coverage: $(READY)
 	$(BIN)/python -m benchmarks.coverage
