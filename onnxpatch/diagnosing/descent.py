@@ -139,8 +139,10 @@ class Search:
             elif tried.status == "slow" and trial.status != "slow":
                 self._late = True  # nothing is known of it: that it takes long is not what ails its parent
             elif tried.fails:
-                self._known[case.key] = child, self._descend(child, subject_of, tried)
-                found += self._known[case.key][1]
+                inside = self._descend(child, subject_of, tried)
+                self._known[case.key] = child, inside
+                found += inside
+                elsewhere += [] if inside else [Found(child, subject_of, tried)]  # by a part named already
         for child, case in doubtful if not found else ():
             found += self._descend(child, _subject(case, trial), trial, blame=False)
         if blame and not self._explained(trial, found + elsewhere):
