@@ -50,9 +50,11 @@ def small() -> Iterator[Subject]:
         )
 
 
-def of_family(name: str, every: int) -> Iterator[Subject]:
+def of_family(name: str, every: int, only: str = "") -> Iterator[Subject]:
     """One case in `every` of a coverage family, at the family's own inputs and at multiples of the example's sizes."""
     for label, build in list(families.family(name).CASES.items())[::every]:
+        if only not in f"{name}: {label}":
+            continue
         torch.manual_seed(0)
         case = build()
         more = held_out(case.model, case.inputs[0], case.dynamic_shapes, 8)

@@ -149,7 +149,7 @@ def main() -> None:
     torchvision_ops.declare()
     onnxpatch.export(torch.nn.Linear(2, 2).eval(), (torch.randn(3, 2),), None)  # children find the exporter loaded
     pairs = (one.partition("=") for one in asked.families)
-    everything = itertools.chain(small(), *(of_family(name, int(every or 1)) for name, _, every in pairs))
+    everything = itertools.chain(small(), *(of_family(name, int(every or 1), asked.only) for name, _, every in pairs))
     found = []
     for row in rows((s for s in everything if asked.only in s.name), asked.exporter, asked.judges):
         found.append(row)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,49 +12,28 @@ from onnxpatch.arguments import shapes
 from onnxpatch.arguments.brought import brought_by, given
 from onnxpatch.arguments.dims import dynamic_dims
 from onnxpatch.arguments.inputs import Inputs
-from onnxpatch.checking.check import check_patched
+from onnxpatch.checking.exported import Job, check_before, prove
 from onnxpatch.checking.probe import Limits
-from onnxpatch.checking.reference import Eager, Flatten
-from onnxpatch.checking.runtime import Graph, RunError, have_onnxruntime
+from onnxpatch.checking.reference import Flatten
 from onnxpatch.checking.state import Snapshot
 from onnxpatch.checking.stopwatch import Stopwatch
-from onnxpatch.checking.subject import Subject, subject
+from onnxpatch.checking.subject import subject
 from onnxpatch.context import Patched, patch_model
-from onnxpatch.errors import ExportError, InputError, ScriptedModelError, VerificationError
+from onnxpatch.errors import ExportError, InputError, ScriptedModelError
 from onnxpatch.outfile import OutFile
 from onnxpatch.outputs.names import name_outputs
 from onnxpatch.outputs.onnx_optional import wants_optionals, write_optionals
 from onnxpatch.outputs.optional import flatten_reference
 from onnxpatch.refusal import explained
 from onnxpatch.reporting.provenance import stamp
-from onnxpatch.reporting.report import Checked, Report
+from onnxpatch.reporting.report import Report
 from onnxpatch.torch_export import Call, run_exporter, split_options
-from onnxpatch.verify import hold_against, match_inputs
 from onnxpatch.versions import versions
 
 _NOTHING = (
     "the model returns no tensor on the example, so there is nothing to export: give an example on which it does, "
     "or branches=True, which exports both"
 )
-_SHARE = 0.8  # of the export's own time may be spent on proving it, beyond what every proof needs
-_LEAST = 0.5  # seconds that may be spent on it in any case
-
-
-@dataclass
-class _Job:
-    """One export on its way: what was asked, and what is known so far."""
-
-    call: Call
-    report: Report
-    patch_options: dict[str, Any]
-    check: bool
-    runtime: str | None = None
-    found: Subject | None = None
-    flatten: Flatten | None = None
-    progress: Callable[[str, int, int], None] | None = None
-    checked: float = 0.0  # seconds of the patched model's check
-    exported: float = 0.0  # seconds of all the rest
-    optionals: bool = False  # whether an output becomes ONNX's own optional at the end
 
 
 def export(
@@ -123,7 +101,7 @@ def export(
     )
     report = Report("", type(model).__name__, exporter, call.opset, tolerance=tolerance, versions=versions())
     patching = {"only": only, "exclude": exclude, "image_size": image_size, "branches": branches, **patch_options}
-    job = _Job(call, report, patching, check, runtime, flatten=flatten, progress=progress)
+    job = Job(call, report, patching, check, runtime, flatten=flatten, progress=progress)
     with OutFile(f) as out:
         report.file = out.name
         state = Snapshot(model)
@@ -138,7 +116,7 @@ def export(
         finally:
             state.restore()
         if check:
-            _prove(job, out)
+            prove(job, out)
         if job.optionals:
             write_optionals(out.path)
         out.keep()
@@ -161,7 +139,7 @@ def _refuse_what_cannot_be(model: Any, exporter: str, script: bool, check: bool,
         )
 
 
-def _export_patched(job: _Job, out: OutFile) -> None:
+def _export_patched(job: Job, out: OutFile) -> None:
     call, start, watch = job.call, time.perf_counter(), Stopwatch()
     if isinstance(call.model, torch.jit.ScriptModule):
         job.report.notes.append("the model was scripted already: nothing in it could be swapped")
@@ -172,7 +150,7 @@ def _export_patched(job: _Job, out: OutFile) -> None:
         patched = patch_model(call.model, exporter=call.exporter, opset=call.opset, example=example, **options)
         with patched:
             if patched.plan.patches():
-                _check_patched(job, patched)
+                check_before(job, patched)
             _run(job, call.model, out)
             job.report.plan = _plan_rows(patched)
             _take_merged_outputs(job, out)
@@ -188,7 +166,7 @@ def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
     return rows + [{"path": ", ".join(p.targets), "class": "function", "patch": p.name} for p in functions]
 
 
-def _take_merged_outputs(job: _Job, out: OutFile) -> None:
+def _take_merged_outputs(job: Job, out: OutFile) -> None:
     """With branches, what the model may leave out is a value and a flag in the graph: named after the model's own
     structure, which goes into the file; the reference follows."""
     if not job.patch_options["branches"]:
@@ -212,22 +190,7 @@ def _take_merged_outputs(job: _Job, out: OutFile) -> None:
         job.found.flatten(lambda output: flatten_reference(output, slots))
 
 
-def _check_patched(job: _Job, patched: Patched) -> None:
-    """The patched model against the unpatched one, in eager: a wrong patch is caught before the export."""
-    if job.found is None:
-        return
-    start, watch = time.perf_counter(), Stopwatch()
-    eager = Eager(job.call.model, job.call.inputs, job.flatten)
-    names = [f"output {i}" for i in range(len(job.found.example.outputs or ()))]
-    for probe in job.found.probes:
-        job.report.checks += check_patched(eager, names, [probe], job.report.tolerance)
-        if not patched.plan.swaps and not patched.scope.hits:
-            break  # nothing acts: the patched model is the model
-    job.report.seconds["patched eager"], job.checked = time.perf_counter() - start, watch.seconds
-    _raise_if_wrong(job.report, "the patched model differs from the original before any export", True)
-
-
-def _run(job: _Job, model: Any, out: OutFile) -> None:
+def _run(job: Job, model: Any, out: OutFile) -> None:
     state = Snapshot(model)
     try:
         job.report.program = run_exporter(job.call, model, out)
@@ -235,34 +198,3 @@ def _run(job: _Job, model: Any, out: OutFile) -> None:
         raise ExportError(explained(error, job.call.model, job.call.exporter)) from error
     finally:
         state.restore()
-
-
-def _prove(job: _Job, out: OutFile) -> None:
-    assert job.found is not None
-    have_onnxruntime()  # its import is no work on this model
-    start, watch = time.perf_counter(), Stopwatch()
-    try:
-        graph = Graph(out.path, job.runtime)
-    except RunError as error:
-        job.report.checks.append(Checked("loading", "the file", "example", {}, error=str(error), status="refused"))
-        raise VerificationError(f"the exported graph cannot be loaded: {error}", job.report) from None
-    names, order = match_inputs(graph, job.call.inputs, job.call.names_for(graph))
-    program = getattr(job.report.program, "exported_program", None)
-    asked = job.found.eager.seconds
-    left = max(_LEAST, _SHARE * job.exported) - job.checked - asked - watch.seconds
-    job.found.find(seconds=(left - job.found.example.seconds) / 2)  # the other half is for the graph
-    left -= job.found.eager.seconds - asked
-    hold_against(job.report, graph, job.found, names, order, exported=program, progress=job.progress, within=left)
-    job.report.seconds["verify"] = time.perf_counter() - start + asked
-    what = "the exported graph does not compute what the model computes"
-    _raise_if_wrong(job.report, what, job.patch_options["branches"])
-
-
-def _raise_if_wrong(report: Report, what: str, branches: bool) -> None:
-    if report.ok:
-        return
-    first = report.first_wrong()
-    told = first.sentence() if first else "eager gives other outputs each time it is asked: nothing can be proven"
-    if first and first.kind == "branch" and not branches:
-        told += "\n  (data decides a Python branch of the model: branches=True exports all of them)"
-    raise VerificationError(f"{what}: {told}\n{report}", report)

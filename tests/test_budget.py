@@ -88,7 +88,7 @@ def test_what_lack_of_time_left_out_may_be_asked_for_later() -> None:
 
 
 def test_export_without_any_time_for_its_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["onnxpatch.export"]
+    module = sys.modules["onnxpatch.checking.exported"]
     monkeypatch.setattr(module, "_SHARE", 0.0)
     monkeypatch.setattr(module, "_LEAST", 0.0)
     report = onnxpatch.export(Right().eval(), (torch.randn(2, 3, 16, 24),), dynamic_shapes=IMAGE, dynamo=False)
