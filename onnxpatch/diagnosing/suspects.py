@@ -45,6 +45,7 @@ _MESSAGES = {
 class Suspect:
     """One line. told: the exporter itself spoke of it; known: it is known at which probes it turns: `turned`.
 
+    branches: what was frozen is which way to go; not so a number inside the head of a loop.
     compares: what was frozen is a comparison inside an expression (max, min, any), of which nothing can be followed.
     """
 
@@ -52,6 +53,7 @@ class Suspect:
     statement: Statement
     told: bool = False
     known: bool = False
+    branches: bool = True
     compares: bool = False
     turned: set[int] = field(default_factory=set)
     order: int = _LAST
@@ -94,8 +96,10 @@ def _told(unit: Unit, trial: Trial, moved: bool) -> list[Suspect]:
         if place and statement and statement not in found:
             kind = next((kind for part, kind in _MESSAGES.items() if part in text), kinds.UNKNOWN)
             kind = kinds.BRANCH_SIZE if moved and kind == kinds.BRANCH_TENSOR else kind
-            compares = "Python boolean" in text and not statement.turns
-            found[statement] = Suspect(at([place], kind), statement, told=True, compares=compares)
+            asks = "Python boolean" in text
+            found[statement] = Suspect(
+                at([place], kind), statement, told=True, branches=asks, compares=asks and not statement.turns
+            )
     return list(found.values())
 
 
@@ -132,7 +136,8 @@ def _follow(
             one.turned.add(index)
             one.known = True
     for one in found:  # followed to the end: a branch that has not turned is taken the same way everywhere
-        one.known = one.known or one.statement.turns or (one.statement.file, one.statement.start) in example.numbers
+        counted = (one.statement.file, one.statement.start) in example.numbers
+        one.known = one.known or (one.statement.turns and one.branches) or counted
     found[:] = by_statement.values()
     runs = {(step.file, step.line): at for at, step in reversed(list(enumerate(example.steps.values())))}
     for one in found:

@@ -17,6 +17,7 @@ from tests.ailing.hidden import (
     Ragged,
     RefusedTwice,
     SharePicked,
+    Stacked,
     Ternary,
     Unfolded,
 )
@@ -131,6 +132,7 @@ CASES = [
     Ailing("ragged", _flat(Ragged), _tokens, LENGTH, "trace", TOP, "refused", "nested_tensor("),
     Ailing("folded", _flat(Folded), _tokens, LENGTH, "trace", TOP, "refused", "F.fold", "col2im"),
     Ailing("unfolded", _flat(Unfolded), _tokens, LENGTH, "trace", TOP, "refused", "padded.unfold", "nfold"),
+    Ailing("stacked", _flat(Stacked), _tokens, LENGTH, "trace", TOP, "silent", "both.split(x.shape[0])"),
     Ailing("twice", _flat(RefusedTwice), _tokens, LENGTH, "trace", TOP, "refused", "svdvals", "svd"),
     # torch.export: refused, or silent where a size was settled
     Ailing("branch", _net(Branch), _tokens, LENGTH, "dynamo", DEEP, "refused", "if x.sum() > 0"),
