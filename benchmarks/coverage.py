@@ -26,7 +26,12 @@ from benchmarks.case import families, family
 from benchmarks.measure import EXPORTERS, KITS, measure
 
 RESULTS = Path(__file__).parent / "results"
-LABEL = {"plain": "without", "patched": "with the kit", "export": "onnxpatch.export"}
+LABEL = {
+    "plain": "without",
+    "patched": "with the kit",
+    "static": "with the kit, static size",
+    "export": "onnxpatch.export",
+}
 ALWAYS = ("torch", "onnx", "onnxscript", "onnxruntime", "einops")
 SIGN = {"right": "right", "wrong": "**silently wrong**", "refused": "refused", "broken": "eager fails"}
 

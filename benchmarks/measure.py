@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import re
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from torch.utils import _pytree as pytree
 from benchmarks.case import Case
 
 EXPORTERS = ("dynamo", "trace")
-KITS = ("plain", "patched", "export")  # torch alone, inside onnxpatch.patched, through onnxpatch.export
+# torch alone, inside onnxpatch.patched, the same with only the batch dynamic, through onnxpatch.export
+KITS = ("plain", "patched", "static", "export")
 OPSET = 18
 
 
-@dataclass
+@dataclasses.dataclass
 class Outcome:
     """right; wrong: the export reported success and the graph differs or fails; refused: the export raised."""
 
@@ -35,7 +36,7 @@ class Outcome:
     seconds: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return dataclasses.asdict(self)
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
@@ -146,8 +147,18 @@ def brief(error: BaseException, length: int = 300) -> str:
     return text.strip()[:length]
 
 
+def static(case: Case) -> Case:
+    """The case with no dynamic dimension but the first, and the inputs that fit the example then."""
+    shapes = [[t.shape[1:] for t in tensors(args)] for args in case.inputs]
+    inputs = [args for args, own in zip(case.inputs, shapes, strict=True) if own == shapes[0]]
+    first = tuple({dim: name for dim, name in (one or {}).items() if dim == 0} for one in case.dynamic_shapes or ())
+    return dataclasses.replace(case, inputs=inputs, dynamic_shapes=first)
+
+
 def measure(case: Case, exporter: str, kit: str) -> Outcome:
     """Export ``case`` and judge the file. ``kit``: one of KITS."""
+    if kit == "static":
+        case = static(case)
     case.model.eval()
     with torch.no_grad():
         reference = copy.deepcopy(case.model)

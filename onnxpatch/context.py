@@ -10,6 +10,7 @@ import torch
 
 from onnxpatch import scope as scopes
 from onnxpatch._torch import exporting, pytree
+from onnxpatch._torch.conditions import leave_out_unsolvable
 from onnxpatch.plan import Plan, Swap, plan
 from onnxpatch.registry import REGISTRY, Patch, Registry
 from onnxpatch.scope import Scope
@@ -143,6 +144,8 @@ def _root_mixin(scope: Scope) -> type:
             check_example(scope.settings, (args, kwargs))
             with scope.entered(self):  # type: ignore[arg-type]
                 output = super().__call__(*args, **kwargs)  # type: ignore[misc]
+                if exporting() == "dynamo":
+                    leave_out_unsolvable()
                 return _copied(output, self) if exporting() == "trace" else output
 
     return Root

@@ -23,23 +23,30 @@ class _Stages(torch.nn.Module):
     "torch.split",
     "torch.Tensor.split",
     name="symbolic-split",
-    why="Cannot split using values in 'split' attribute: x.split(batch) keeps the batch of the example",
+    why="Cannot split using values in 'split' attribute: x.split(batch) keeps the batch of the example; "
+    "Error during constant folding for node (::SplitToSequence)",
     link="https://github.com/pytorch/pytorch/issues/27551",
-    exporters=("trace",),
+    exporters=("dynamo", "trace"),
     proof=Proof(
         _Stages,
         lambda: [(torch.randn(batch, 3),) for batch in (2, 5, 1)],
         ({0: "batch"},),
-        fails=("trace",),
+        fails=("dynamo", "trace"),
     ),
 )
 def split(original: Any, tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """As many parts as the example has; their size stays a size."""
     size = split_size_or_sections
-    if exporting() != "trace" or not symbolic(size):
+    if exporting() is None or not symbolic(size):
         return original(tensor, size, dim)
-    parts = len(original(tensor, int(size), dim))
+    parts = _count(original, tensor, size, dim)
     return tuple(_part(tensor, size * index, size * (index + 1), dim) for index in range(parts))
+
+
+def _count(original: Any, tensor: Tensor, size: Any, dim: int) -> int:
+    if exporting() == "trace":
+        return len(original(tensor, int(size), dim))
+    return int((tensor.shape[dim] + size - 1) // size)  # torch.export keeps what it relies on here as a guard
 
 
 def _part(tensor: Tensor, start: Any, end: Any, dim: int) -> Tensor:

@@ -36,11 +36,13 @@ def constant(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tenso
 
 def unrecorded(function: Callable[[], Tensor]) -> Tensor:
     """The result of `function` on real tensors as a constant: neither exporter sees how it was made."""
-    if exporting() != "trace":
-        with _no_modes(), torch.no_grad():
-            return function().detach().clone()
-    with tracing_paused(), torch.no_grad():
-        return function().detach().clone()
+    return unseen(lambda: function().detach().clone())
+
+
+def unseen(function: Callable[[], Any]) -> Any:
+    """The result of `function` on real tensors, unseen by either exporter."""
+    with _no_modes() if exporting() != "trace" else tracing_paused(), torch.no_grad():
+        return function()
 
 
 def _no_modes() -> Any:
@@ -79,12 +81,17 @@ def _node(tensor: Tensor, tracer: Any) -> Any | None:
     return None if slot is None else slot.proxy.node
 
 
+def _writes(target: Any) -> bool:
+    """Whether an operator changes its inputs: here these are the model's own tensors."""
+    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+
+
 def _run(node: Any, known: dict[Any, Any], tracer: Any) -> Any:
     if node in known:
         return known[node]
     if node.op == "get_attr":
         known[node] = getattr(tracer.root, node.target)
-    elif node.op == "call_function":
+    elif node.op == "call_function" and not _writes(node.target):
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: _run(n, known, tracer))
         known[node] = node.target(*args, **kwargs)
     else:

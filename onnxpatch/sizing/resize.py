@@ -207,6 +207,9 @@ def _apply(work: Tensor, weights: Sequence[Tensor]) -> Tensor:
 def _apply_channels_last(work: Tensor, weights: Sequence[Tensor]) -> Tensor:
     tall, wide = weights
     work = work.permute(0, 2, 3, 1)
-    channels, width = work.shape[3], work.shape[2]
-    rows = torch.matmul(tall, work.flatten(2)).unflatten(2, (width, channels))
-    return torch.matmul(wide, rows).permute(0, 3, 1, 2)
+    count, width, channels = work.shape[0], work.shape[2], work.shape[3]
+    # A single table as a matrix [height, width * channels]: runtimes pack a constant matrix once, when they load it.
+    single = isinstance(count, int) and count == 1
+    rows = torch.matmul(tall, work.flatten(2).squeeze(0) if single else work.flatten(2))
+    resized = torch.matmul(wide, rows.unflatten(-1, (width, channels)))
+    return (resized.unsqueeze(0) if single else resized).permute(0, 3, 1, 2)

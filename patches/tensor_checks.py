@@ -1,0 +1,36 @@
+"""Checks of a model on its own tensors: ONNX has no assertion, and eager keeps its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, exporting, patch
+
+
+class _Checked(torch.nn.Module):
+    """Lengths that have to add up to the number of rows, checked where they are used."""
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        torch._check_tensor_all_with(ValueError, lengths.sum() == x.shape[0])
+        return x.cumsum(0) / lengths.max()
+
+
+def _parts() -> list[tuple[Tensor, Tensor]]:
+    return [(torch.randn(n, 3), torch.tensor([n - 2, 2])) for n in (5, 3, 8)]
+
+
+@patch(
+    "torch._check_tensor_all_with",
+    name="tensor-checks",
+    why="No ONNX function found for <OpOverload(op='aten._is_all_true', overload='default')>",
+    link="https://github.com/huggingface/transformers/issues/44265",
+    exporters=("dynamo",),
+    proof=Proof(_Checked, _parts, ({0: "n"}, None), fails=("dynamo",)),
+)
+def tensor_checks(original: Any, error_type: Any, cond: Tensor, message: Any = None) -> None:
+    """Nothing while torch.export runs; torch.onnx drops assertions that it has a form for, too."""
+    if exporting() != "dynamo":
+        original(error_type, cond, message)
