@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from onnxpatch import namespaces
 from onnxpatch._torch import exporting, torch_function_key
+from onnxpatch._torch.conditions import passed_by
 from onnxpatch.registry import Patch
 from onnxpatch.settings import Settings
 
@@ -92,11 +94,20 @@ class Scope:
             for substitution in self._substitutions:
                 substitution.install()
                 stack.callback(substitution.remove)
+            if exporting() == "dynamo":
+                stack.enter_context(passed_by(self._files()))
             _active.scopes.append(self)
             stack.callback(_active.scopes.remove, self)
             if self._stand_ins or self._by_call:
                 stack.enter_context(_Dispatch(self))
             yield self
+
+    def _files(self) -> Iterator[str]:
+        """The kit's files between a model's line and torch."""
+        yield from (__file__, namespaces.__file__)
+        for patch in (*self._stand_ins.values(), *self._by_call):
+            if inspect.isfunction(patch.stand_in):
+                yield patch.stand_in.__code__.co_filename
 
     def uncached(self, function: Any) -> Callable[..., Any] | None:
         """What `functools.lru_cache` was put on, while an exporter runs; None for other functions and in eager."""

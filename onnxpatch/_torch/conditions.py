@@ -1,19 +1,20 @@
-"""Conditions on sizes that torch.export wrote down and cannot work out: which, why, and what happens when they move.
+"""Conditions on sizes that torch.export wrote down and cannot solve: which, why, and what happens when they move.
 
-- `ShapeEnv.guards`, `ShapeGuard.sloc`: conditions with the line that asked. Where an operator asked (two sizes that an
-  addition needs equal, say), eager asks as well and nothing is lost without it; but where sympy cannot solve it for the
-  size, torch.export fails with NotImplementedError instead of leaving it (as it does with an inequality).
-- `ShapeEnv.deferred_runtime_asserts`: checks that torch.export writes into its graph. It does so with sympy functions,
-  and the one for a true division of whole numbers fails there: "symbolically traced variables cannot be used as inputs
-  to control flow". torch.onnx leaves such checks out in any case.
+`ShapeEnv.guards` (torch.export), `ShapeEnv.deferred_runtime_asserts` (torch.onnx): conditions with the line that asked
+(`ShapeGuard.sloc`, `RuntimeAssert.stack`). Where an operator asked (two sizes that an addition needs equal, say), eager
+asks as well and nothing is lost without it; but where sympy cannot solve it for the size, torch.export fails with
+NotImplementedError instead of leaving it, as it does with an inequality. Where they have moved, nothing is left out,
+and such models are refused as torch.export refuses them.
 
-Where they have moved, nothing is left out, and such models are refused as torch.export refuses them.
+`uninteresting_files`: the files that torch passes by when it looks for that line. The kit's own are among them while a
+patched model runs, or it would take the kit for the one who asked; where it has moved, it does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -22,8 +23,26 @@ import torch
 _OPERATORS = tuple(os.path.join(os.path.dirname(torch.__file__), part) for part in ("_subclasses", "_meta", "_refs"))
 
 
+@contextlib.contextmanager
+def passed_by(files: Iterable[str]) -> Iterator[None]:
+    """Inside the block, torch names no line of `files` as the one that asked for a condition on a size."""
+    try:
+        from torch.fx.experimental.symbolic_shapes import uninteresting_files
+
+        known = uninteresting_files()
+        added = set(files) - known
+        known.update(added)
+    except (ImportError, AttributeError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        known.difference_update(added)
+
+
 def leave_out_unsolvable() -> None:
-    """Drop what torch.export could neither solve nor write down; for the end of a forward under torch.export."""
+    """Drop what torch.export may fail to solve; for the end of a forward under torch.export."""
     with contextlib.suppress(ImportError, AttributeError):
         from torch._guards import detect_fake_mode
 
@@ -31,26 +50,24 @@ def leave_out_unsolvable() -> None:
         if mode is None or mode.shape_env is None:
             return
         env = mode.shape_env
-        env.guards[:] = [guard for guard in env.guards if not (_by_operator(guard) and _agreement(guard.expr))]
-        for symbol, checks in env.deferred_runtime_asserts.items():
-            env.deferred_runtime_asserts[symbol] = [check for check in checks if not _unwritable(check.expr)]
+        for conditions in (env.guards, env.deferred_runtime_asserts.get(None, [])):
+            conditions[:] = [one for one in conditions if not (_agreement(one.expr) and _by_operator(one))]
 
 
-def _by_operator(guard: Any) -> bool:
+def _by_operator(condition: Any) -> bool:
     """Whether an operator asked, not an `if` of the model."""
-    place = guard.sloc.framework_loc
-    return str(getattr(place, "filename", place)).startswith(_OPERATORS)
+    from torch.fx.experimental.symbolic_shapes import uninteresting_files
+
+    if hasattr(condition, "sloc"):
+        place = condition.sloc.framework_loc
+        return str(getattr(place, "filename", place)).startswith(_OPERATORS)
+    files = (frame.filename for frame in reversed(condition.stack.summary()))
+    return next((file for file in files if file not in uninteresting_files()), "").startswith(_OPERATORS)
 
 
-def _agreement(condition: Any) -> bool:
+def _agreement(expression: Any) -> bool:
     """Whether it says that two lengths computed from one size agree."""
     import sympy
 
-    sides = (condition.lhs, condition.rhs) if isinstance(condition, sympy.Eq) else ()
+    sides = (expression.lhs, expression.rhs) if isinstance(expression, sympy.Eq) else ()
     return len(sides) == 2 and len(sides[0].free_symbols) == 1 and sides[0].free_symbols == sides[1].free_symbols
-
-
-def _unwritable(condition: Any) -> bool:
-    from torch.utils._sympy.functions import IntTrueDiv
-
-    return bool(condition.atoms(IntTrueDiv))

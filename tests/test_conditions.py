@@ -1,0 +1,49 @@
+"""Conditions that torch.export cannot solve: left out where an operator asks for them as eager does, else refused."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import onnxpatch
+from tests.exporting import export, run, wrong
+
+
+class Pyramid(nn.Module):
+    """Two levels of features added, as in a feature pyramid, on patches of four rows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = F.max_pool2d(x, (3, 1), stride=(4, 1), padding=(1, 0)) + x.unflatten(2, (-1, 4)).mean(3)
+        fine = F.max_pool2d(F.max_pool2d(rows, (2, 1)), (2, 1))
+        coarse = F.interpolate(F.max_pool2d(fine, (2, 1)), scale_factor=(2.0, 1.0))
+        return self.merge(fine, coarse)
+
+    def merge(self, fine: Tensor, coarse: Tensor) -> Tensor:
+        return fine + coarse
+
+
+class Choosing(Pyramid):
+    """The model itself asks whether the levels fit, and goes on either way."""
+
+    def merge(self, fine: Tensor, coarse: Tensor) -> Tensor:
+        return torch.cat([fine, coarse], 1) if fine.shape[2] == coarse.shape[2] else fine
+
+
+EXAMPLE, SHAPES = (torch.randn(2, 3, 64, 6),), ({0: "batch", 2: "height"},)
+
+
+def test_levels_that_an_addition_needs_equal():
+    model = Pyramid().eval()
+    with pytest.raises(Exception, match="export"):
+        export(model, EXAMPLE, "dynamo", SHAPES)
+    with onnxpatch.patched(model):
+        file = export(model, EXAMPLE, "dynamo", SHAPES)
+    for height in (32, 64, 160):
+        args = (torch.randn(3, 3, height, 6),)
+        assert wrong(run(file, args), model(*args), 1e-6) is None
+
+
+def test_an_if_of_the_model_is_not_left_out():
+    model = Choosing().eval()
+    with onnxpatch.patched(model), pytest.raises(Exception, match="export"):
+        export(model, EXAMPLE, "dynamo", SHAPES)
