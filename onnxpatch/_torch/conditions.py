@@ -50,7 +50,8 @@ def leave_out_unsolvable() -> None:
         if mode is None or mode.shape_env is None:
             return
         env = mode.shape_env
-        for conditions in (env.guards, env.deferred_runtime_asserts.get(None, [])):
+        kept: tuple[list[Any], list[Any]] = (env.guards, env.deferred_runtime_asserts.get(None, []))
+        for conditions in kept:
             conditions[:] = [one for one in conditions if not (_agreement(one.expr) and _by_operator(one))]
 
 
