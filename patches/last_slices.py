@@ -12,21 +12,30 @@ from onnxpatch.sizing.symbolic import symbolic
 
 
 class _Sine(torch.nn.Module):
-    """Rows halved as Swin merges them, then counted and divided by the last count, as in DETR's sine embedding."""
+    """Rows and columns of a map that was halved three times, over the last of them: DETR's sine embedding."""
 
     def forward(self, x: Tensor) -> Tensor:
         for _ in range(3):
-            x = torch.nn.functional.pad(x, (0, 0, 0, x.shape[2] % 2))[:, :, ::2]
-        rows = x.square().cumsum(2)
-        return rows / (rows[..., -1:, :] + 1e-6)
+            x = x[:, :, ::2, ::2]
+        batch, _, height, width = x.shape
+        rows = torch.arange(1, height + 1, dtype=x.dtype)[None, :, None].expand(batch, height, width)
+        columns = torch.arange(1, width + 1, dtype=x.dtype)[None, None, :].expand(batch, height, width)
+        rows = rows / (rows[:, -1:, :] + 1e-6)
+        columns = columns / (columns[:, :, -1:] + 1e-6)
+        return x * (rows + columns)[:, None]
 
 
 def _images() -> list[tuple[Tensor]]:
-    return [(torch.randn(2, 3, *size),) for size in ((32, 8), (9, 12), (8, 4))]
+    return [(torch.randn(2, 3, *size),) for size in ((192, 256), (33, 52), (160, 64))]
+
+
+def _takes_last(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return function is Tensor.__getitem__ and any(_is_last(item) for item in _items(args[1]))
 
 
 @patch(
-    "torch.Tensor.__getitem__",
+    "torch.*",
+    calls=_takes_last,  # not for every index: those into complex tensors are for the patch of complex numbers
     name="last-slice",
     why="The size of tensor a must match the size of tensor b (Min(1, Max(0, ...))); The following inconsistencies "
     "were found: Eq(A, Max(0, A - Max(0, A - 1)))",
@@ -36,8 +45,8 @@ def _images() -> list[tuple[Tensor]]:
 )
 def last_slice(original: Any, tensor: Tensor, index: Any) -> Tensor:
     """`tensor[..., -1:, ...]` has one element there, whatever formula the axis' size has; an empty axis is refused."""
-    items = index if type(index) is tuple else (index,)
-    if exporting() != "dynamo" or not any(_is_last(item) for item in items):
+    items = _items(index)
+    if exporting() != "dynamo":
         return original(tensor, index)
     rest, axis, kept = sum(_axes(item) for item in items), 0, []
     for item in items:
@@ -46,6 +55,10 @@ def last_slice(original: Any, tensor: Tensor, index: Any) -> Tensor:
         kept.append(item)
         axis += tensor.dim() - rest if item is Ellipsis else _axes(item)
     return original(tensor, tuple(kept))
+
+
+def _items(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)
 
 
 def _is_last(item: Any) -> bool:
