@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ class Scope:
         self.model: torch.nn.Module | None = None
         self.tensors: dict[str, torch.Tensor] = {}
         self._paths = paths
-        self._stand_ins: dict[Any, Patch] = {}
+        self._stand_ins: dict[Any, list[Patch]] = {}
         self._by_call: list[Patch] = []
         self._cached: set[Any] = set()
         self._substitutions: list[namespaces.Substitution] = []
@@ -67,7 +68,7 @@ class Scope:
                 key = None if patch.by_name else torch_function_key(function)
                 if key is None:
                     elsewhere.append((path, function))
-                self._stand_ins[function if key is None else key] = patch
+                self._stand_ins.setdefault(function if key is None else key, []).append(patch)
         # torch.export would leave its FakeTensors in the caches of the model's functions, and later calls get them.
         cached = {function: path for path, function in namespaces.memoised(classes)}
         elsewhere += [(path, function) for function, path in cached.items()]
@@ -77,7 +78,10 @@ class Scope:
     @property
     def watched(self) -> set[str]:
         """Names of the function patches in force."""
-        return {patch.name for patch in (*self._stand_ins.values(), *self._by_call)}
+        return {patch.name for patch in self._patches()}
+
+    def _patches(self) -> Iterator[Patch]:
+        yield from itertools.chain(*self._stand_ins.values(), self._by_call)
 
     def _holds(self, model: torch.nn.Module) -> None:
         self.model = model
@@ -105,7 +109,7 @@ class Scope:
     def _files(self) -> Iterator[str]:
         """The kit's files between a model's line and torch."""
         yield from (__file__, namespaces.__file__)
-        for patch in (*self._stand_ins.values(), *self._by_call):
+        for patch in self._patches():
             if inspect.isfunction(patch.stand_in):
                 yield patch.stand_in.__code__.co_filename
 
@@ -120,7 +124,7 @@ class Scope:
 
         args, kwargs: those of the call, for patches that choose by them.
         """
-        patch = self._stand_ins.get(function)
+        patch = _serving(self._stand_ins.get(function, ()))
         if patch is None:
             patch = next((p for p in self._by_call if p.calls and p.calls(function, args, kwargs or {})), None)
         if patch is None or function in _active.running:
@@ -135,6 +139,14 @@ class Scope:
                 _active.running.pop()
 
         return call
+
+
+def _serving(patches: Sequence[Patch]) -> Patch | None:
+    """The patch of a function; of several, the last that serves the exporter which runs."""
+    if len(patches) < 2:
+        return patches[0] if patches else None
+    now = exporting()
+    return next((patch for patch in reversed(patches) if now is None or now in patch.conditions.exporters), None)
 
 
 def patch_functions(patch: Patch) -> Iterator[tuple[str, Any]]:

@@ -136,6 +136,21 @@ def test_function_patches_act_under_both_exporters(registry, tmp_path):
         assert session.run(None, {"x": torch.full((3,), 2.0).numpy()})[0].tolist() == [102.0] * 3
 
 
+def test_patches_of_one_function_for_different_exporters(registry):
+    import onnxruntime
+
+    def plus_thousand(original, x):
+        return original(x) + 1000
+
+    for name, exporter, stand_in in (("a", "trace", plus_hundred), ("b", "dynamo", plus_thousand)):
+        onnxpatch.patch("torch.relu", why="w", name=name, exporters=(exporter,), registry=registry)(stand_in)
+    model, x = Calling(torch.relu), torch.ones(3)
+    for exporter, added in (("trace", 100), ("dynamo", 1000)):
+        with onnxpatch.patched(model, registry=registry):
+            file = export(model, (x,), exporter)
+        assert onnxruntime.InferenceSession(file).run(None, {"in0": x.numpy()})[0].tolist() == [1.0 + added] * 3
+
+
 def test_a_patch_may_choose_by_the_call(registry):
     def on_whole_numbers(function, args, kwargs):
         return getattr(function, "__name__", "") in ("add", "__add__") and not args[0].is_floating_point()
