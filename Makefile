@@ -21,6 +21,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.einops_nodes
 	$(BIN)/python -m benchmarks.einops_latency
 	$(BIN)/python -m benchmarks.positions --out benchmarks/results/positions.md
+	$(BIN)/python -m benchmarks.export_times
 	$(BIN)/python -m benchmarks.verification
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.verdicts trace

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import onnxpatch
+from benchmarks import torchvision_ops
 
 GRIDS = ((16, 16), (37, 49), (74, 74))
 Row = tuple[str, ...]
@@ -139,6 +140,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--quick", action="store_true", help="the tables only, few rounds")
     given = parser.parse_args()
+    torchvision_ops.declare()
     header = ("case", "plain Resize, ms", "onnxpatch, ms", "ratio")
     parts = [markdown("Table alone (bound 0.03)", header, tables(3 if given.quick else 9))]
     if not given.quick:

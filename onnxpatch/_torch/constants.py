@@ -82,11 +82,21 @@ def _node(tensor: Tensor, tracer: Any) -> Any | None:
 
 
 def _writes(target: Any) -> bool:
-    """Whether an operator changes its inputs: here these are the model's own tensors."""
     return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
 
 
+def _views(target: Any) -> bool:
+    return isinstance(target, torch._ops.OpOverload) and any(one.alias_info for one in target._schema.returns)
+
+
+def _written(node: Any) -> bool:
+    """Whether something is written into the tensor or a view of it: its value is not that of its own operator."""
+    return any(_writes(user.target) or (_views(user.target) and _written(user)) for user in node.users)
+
+
 def _run(node: Any, known: dict[Any, Any], tracer: Any) -> Any:
+    if _written(node):
+        raise _UnknownError
     if node in known:
         return known[node]
     if node.op == "get_attr":

@@ -122,3 +122,24 @@ def test_a_copy_of_dino_with_another_method_is_left_alone_and_the_plan_says_whic
     assert len(near) == 1
     assert "facebookresearch/dinov2 (2025, b8931f7)" in near[0].reason
     assert "`return self.pos_embed * 2`" in near[0].reason
+
+
+class Indexed(nn.Module):
+    """A table gathered by an index that is written part by part, as BEiT's relative positions are."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(4, 6))
+
+    def forward(self, x):
+        index = torch.zeros(3, 3, dtype=torch.int64)
+        index[1:, 1:] = torch.tensor([[1, 2], [3, 1]])
+        table = self.table[index.view(-1)].view(1, 3, 3, 6).permute(0, 3, 1, 2)
+        return x + nn.functional.interpolate(table, size=(x.shape[2], x.shape[3]), mode="bilinear")
+
+
+def test_an_index_that_is_written_is_no_constant_of_its_first_value():
+    model, x = Indexed().eval(), torch.randn(2, 6, 5, 7)
+    with onnxpatch.patched(model, exporter="dynamo"):
+        file = exporting.export(model, (x,), "dynamo", ({0: "batch"},))
+    assert exporting.wrong(exporting.run(file, (x,)), model(x), 1e-5) is None
