@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import logging
-import os
 import statistics
 import time
 import warnings
@@ -23,7 +21,7 @@ from typing import Any
 import torch
 
 import onnxpatch
-from benchmarks import torchvision_ops
+from benchmarks import forked, torchvision_ops
 
 RESULTS = Path(__file__).parent / "results"
 LIBRARIES = ("transformers", "timm", "vit_pytorch")
@@ -50,24 +48,10 @@ def judged(case: Any, budget: float) -> Row:
 
 def alone(case: Any, budget: float) -> Row:
     """`judged` in a process of its own, given twice the budget."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        warnings.simplefilter("ignore")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        try:
-            row = judged(case, budget)
-        except Exception as error:
-            row = {"path": "-", "code": f"{type(error).__name__}: {error}"[:120], "right": False, "exports": 0,
-                   "seconds": 0.0}  # fmt: skip
-        os.write(write, json.dumps(row).encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as answer:
-        told = answer.read()
-    os.waitpid(child, 0)
-    crashed = {"path": "-", "code": "the process ended", "right": False, "exports": 0, "seconds": 0.0}
-    return json.loads(told) if told else crashed
+    row = forked.run(lambda: judged(case, budget), 2 * budget)
+    if "right" in row:
+        return row
+    return {"path": "-", "code": row["reason"][:120], "right": False, "exports": 0, "seconds": 0.0}
 
 
 def versions() -> str:
@@ -112,6 +96,7 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=180.0)
     asked = parser.parse_args()
     logging.disable(logging.ERROR)
+    warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torchvision_ops.declare()
     from tests import ailing

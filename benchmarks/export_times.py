@@ -8,6 +8,7 @@ patched; each runs in a process of its own that has loaded the exporter.
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import tempfile
@@ -59,7 +60,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     torchvision_ops.declare()
     warm_up()
-    torch.onnx.export(torch.nn.Linear(2, 2), (torch.randn(3, 2),), tempfile.mktemp(), dynamo=False)
+    torch.onnx.export(torch.nn.Linear(2, 2), (torch.randn(3, 2),), io.BytesIO(), dynamo=False)
     lines = ["| model | exporter | static, s | dynamic, s | ratio |", "|---|---|---|---|---|"]
     for name in sys.argv[1:] or MODELS:
         for exporter in ("dynamo", "trace"):

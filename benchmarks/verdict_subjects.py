@@ -11,7 +11,7 @@ import torch
 
 from benchmarks import case as families
 from onnxpatch.arguments import shapes
-from onnxpatch.arguments.dims import DynamicDim, dynamic_dims
+from onnxpatch.arguments.dims import DynamicDim, dynamic_dims, shape_at
 from onnxpatch.arguments.inputs import Inputs
 
 Args = tuple[Any, ...]
@@ -72,7 +72,7 @@ def held_out(model: torch.nn.Module, args: Args, dynamic: Any, step: int = 1) ->
         (({}, draw) for draw in _DRAWS),
         ((sizes, draw) for sizes in _sizes(dims, step) for draw in _DRAWS[:2]),
     ):
-        values = [_drawn(v, _shape(inputs, i, dims, sizes), draw, generator) for i, v in enumerate(inputs.values())]
+        values = [_drawn(leaf.value, shape_at(leaf, dims, sizes), draw, generator) for leaf in inputs.leaves]
         rebuilt, kwargs = inputs.rebuild(values)
         if not kwargs and families.accepts(model, rebuilt):
             made.append(rebuilt)
@@ -90,16 +90,6 @@ def _sizes(dims: Sequence[DynamicDim], step: int) -> Iterator[dict[str, int]]:
         yield {dim.name: max(1, int(dim.size * factor)) for dim, factor in zip(dims, chosen, strict=True)}
     for dim in dims:
         yield from ({dim.name: n} for n in range(step, 2 * dim.size + 3, min(step, dim.size)) if n != dim.size)
-
-
-def _shape(inputs: Inputs, index: int, dims: Sequence[DynamicDim], sizes: dict[str, int]) -> list[int]:
-    value = inputs.leaves[index].value
-    shape = list(value.shape) if isinstance(value, torch.Tensor) else []
-    for dim in dims:
-        for leaf, axis, function in dim.places:
-            if leaf == index:
-                shape[axis] = int(function(sizes.get(dim.name, dim.size)))
-    return shape
 
 
 def _drawn(

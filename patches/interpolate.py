@@ -95,7 +95,8 @@ def _stored(original: Callable[..., Tensor], input: Tensor, given: tuple[Any, ..
     if table is None:
         return None
     size, factor = (_numbers(value) for value in given[:2])
-    return unrecorded(lambda: original(table, size, factor, *given[2:]))
+    stored: Tensor = unrecorded(lambda: original(table, size, factor, *given[2:]))
+    return stored
 
 
 def _is_constant_size(settings: Settings, asked: tuple[Any, ...]) -> bool:

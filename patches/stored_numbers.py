@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, exporting, patch, scope
-from onnxpatch._torch.constants import constant, unseen
+from onnxpatch._torch.constants import constant, unrecorded
 
 
 class _Scheduled(torch.nn.Module):
@@ -45,4 +45,4 @@ def stored_numbers(original: Any, tensor: Tensor) -> Any:
     if exporting() != "dynamo" or running is None or running.model is None:
         return original(tensor)
     known = constant(tensor, running.model, running.tensors)
-    return original(tensor) if known is None else unseen(lambda: original(known))
+    return original(tensor) if known is None else unrecorded(lambda: original(known))

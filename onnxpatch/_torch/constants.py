@@ -34,15 +34,11 @@ def constant(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tenso
         return None
 
 
-def unrecorded(function: Callable[[], Tensor]) -> Tensor:
-    """The result of `function` on real tensors as a constant: neither exporter sees how it was made."""
-    return unseen(lambda: function().detach().clone())
-
-
-def unseen(function: Callable[[], Any]) -> Any:
-    """The result of `function` on real tensors, unseen by either exporter."""
+def unrecorded(function: Callable[[], Any]) -> Any:
+    """The result of `function` on real tensors, a tensor or a number: neither exporter sees how it was made."""
     with _no_modes() if exporting() != "trace" else tracing_paused(), torch.no_grad():
-        return function()
+        result = function()
+        return result.detach().clone() if isinstance(result, Tensor) else result
 
 
 def _no_modes() -> Any:
@@ -101,7 +97,7 @@ def _run(node: Any, known: dict[Any, Any], tracer: Any) -> Any:
         return known[node]
     if node.op == "get_attr":
         known[node] = getattr(tracer.root, node.target)
-    elif node.op == "call_function" and not _writes(node.target):
+    elif node.op == "call_function":
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: _run(n, known, tracer))
         known[node] = node.target(*args, **kwargs)
     else:

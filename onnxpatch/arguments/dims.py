@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,16 @@ def dynamic_dims(inputs: Inputs, specs: Sequence[LeafSpec]) -> list[DynamicDim]:
             if is_dynamic(spec):
                 _place(dims, leaf, axis, spec)
     return list(dims.values())
+
+
+def shape_at(leaf: Leaf, dims: Sequence[DynamicDim], sizes: Mapping[str, int]) -> list[int]:
+    """The shape of one leaf at these sizes; those that are not named stay the example's. No tensor: []."""
+    shape = list(leaf.value.shape) if leaf.is_tensor else []
+    for dim in dims:
+        for index, axis, function in dim.places:
+            if index == leaf.index:
+                shape[axis] = int(function(sizes.get(dim.name, dim.size)))
+    return shape
 
 
 def _place(dims: dict[Any, DynamicDim], leaf: Leaf, axis: int, spec: AxisSpec) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch.arguments.dims import DynamicDim
+from onnxpatch.arguments.dims import DynamicDim, shape_at
 from onnxpatch.arguments.inputs import Inputs
 from onnxpatch.checking.probe import Limits, Probe, Refusals, shown
 from onnxpatch.checking.probe_data import FILLS, drawn
@@ -64,16 +64,6 @@ class Asking:
         """Every size asked for so far that eager accepted."""
         return [probe for probe in self._known.values() if probe]
 
-    def shape_of(self, index: int, sizes: Mapping[str, int]) -> list[int]:
-        """The shape of one leaf at these sizes."""
-        value = self.inputs.leaves[index].value
-        shape = list(value.shape) if isinstance(value, torch.Tensor) else []
-        for dim in self.dims:
-            for leaf, axis, function in dim.places:
-                if leaf == index:
-                    shape[axis] = int(function(sizes[dim.name]))
-        return shape
-
     def _ask(self, sizes: dict[str, int], kind: str) -> Probe | None:
         error = ""
         for fill in FILLS if self._structured() else FILLS[:1]:
@@ -91,7 +81,7 @@ class Asking:
     def _filled(self, sizes: Mapping[str, int], fill: Callable[..., torch.Tensor]) -> list[Any]:
         values = []
         for leaf in self.inputs.leaves:
-            shape = self.shape_of(leaf.index, sizes)
+            shape = shape_at(leaf, self.dims, sizes)
             values.append(fill(leaf.value, shape, self.generator) if leaf.is_tensor else leaf.value)
         return values
 
@@ -138,7 +128,7 @@ class Asking:
         return must and not self._full()
 
     def _volume(self, sizes: Mapping[str, int]) -> int:
-        return sum(math.prod(self.shape_of(leaf.index, sizes)) for leaf in self.inputs.leaves if leaf.is_tensor)
+        return sum(math.prod(shape_at(leaf, self.dims, sizes)) for leaf in self.inputs.leaves if leaf.is_tensor)
 
     def _too_large(self, sizes: Mapping[str, int]) -> bool:
         return self._volume(sizes) > max(self.limits.growth * self._elements, 1 << 16)

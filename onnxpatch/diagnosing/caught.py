@@ -6,7 +6,6 @@ words about something else. So the eager model is asked before either.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from onnxpatch.checking.reference import Eager
+from onnxpatch.diagnosing.following import followed
 from onnxpatch.diagnosing.places import Place, of_stack
 from onnxpatch.diagnosing.trial import Subject, Trial
 
@@ -36,12 +36,8 @@ def where_caught(subject: Subject) -> Sequence[Place]:
         return follow if event == "call" and frame.f_code in _CALLS else None
 
     eager = Eager(subject.model, subject.inputs, subject.flatten)
-    before = sys.gettrace()
-    sys.settrace(enter)
-    try:
+    with followed(enter):
         answer = eager.ask(subject.probes[0].values)
-    finally:
-        sys.settrace(before)
     return seen[-1] if seen and answer.accepted else []
 
 

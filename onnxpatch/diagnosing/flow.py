@@ -6,7 +6,6 @@ turns off is where the graph goes wrong; a branch that is taken the same way at 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
@@ -16,6 +15,7 @@ import torch
 
 from onnxpatch.checking.reference import Eager
 from onnxpatch.diagnosing.calls import Unit
+from onnxpatch.diagnosing.following import followed
 from onnxpatch.diagnosing.places import Place, is_tool, owner
 from onnxpatch.diagnosing.statements import Statement
 
@@ -105,12 +105,9 @@ def _is_number(value: Any) -> bool:
 
 def way_of(unit: Unit, eager: Eager, values: Sequence[Any], watched: Sequence[Statement] = ()) -> Way | None:
     """The way at one input; None where it is too long to follow."""
-    way, before = Way(unit, watched), sys.gettrace()
-    sys.settrace(way)
-    try:
+    way = Way(unit, watched)
+    with followed(way):
         eager.ask(values)
-    finally:
-        sys.settrace(before)
     return way if way.complete else None
 
 

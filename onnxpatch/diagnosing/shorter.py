@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import re
-import sys
 from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import Any
@@ -16,6 +15,7 @@ from onnxpatch.arguments.inputs import Inputs
 from onnxpatch.checking.reference import Eager
 from onnxpatch.diagnosing.alone import Alone
 from onnxpatch.diagnosing.calls import Unit
+from onnxpatch.diagnosing.following import followed
 from onnxpatch.diagnosing.places import Place
 from onnxpatch.diagnosing.trial import Subject, Trial
 
@@ -61,14 +61,12 @@ class _Stopped(torch.nn.Module):
         self._code, self._stop = code, stop
 
     def forward(self, *carried: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        lines, before = _Lines(self._code, self._stop), sys.gettrace()
-        sys.settrace(lines)
+        lines = _Lines(self._code, self._stop)
         try:
-            return Alone.forward(self.part, *carried)
+            with followed(lines):
+                return Alone.forward(self.part, *carried)
         except _Enough:
             return tuple(dict.fromkeys(lines.tensors))
-        finally:
-            sys.settrace(before)
 
 
 def breaking_line(
@@ -91,13 +89,10 @@ def breaking_line(
 
 
 def _run_through(subject: Subject, code: CodeType) -> Sequence[int]:
-    seen, before = _Lines(code), sys.gettrace()
+    seen = _Lines(code)
     eager = Eager(subject.model, subject.inputs, subject.flatten)
-    sys.settrace(seen)
-    try:
+    with followed(seen):
         eager.ask(subject.probes[0].values)
-    finally:
-        sys.settrace(before)
     return seen.lines
 
 
