@@ -1,0 +1,55 @@
+"""Repeating each element of a dimension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, exporting, patch
+
+
+class _Angles(torch.nn.Module):
+    """Rotary angles: each holds for two channels, then everything is laid out by a size that the exporter infers."""
+
+    def forward(self, x: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        return x.repeat_interleave(2, -1).reshape(x.shape[0], 2, -1), x.repeat_interleave(counts, 0)
+
+
+@patch(
+    "torch.repeat_interleave",
+    "torch.Tensor.repeat_interleave",
+    name="repeat-interleave",
+    why="Unsupported: ONNX export of operator repeat_interleave along dimension with unknown input size; "
+    "with a negative dim, other constants of that value change too: a reshape to -1 becomes one to 1",
+    link="https://github.com/pytorch/pytorch/issues/128505",
+    exporters=("trace",),
+    proof=Proof(
+        _Angles,
+        lambda: [(torch.randn(batch, 6, 4), torch.arange(batch) % 3) for batch in (2, 5, 1)],
+        ({0: "batch"}, {0: "batch"}),
+        fails=("trace",),
+    ),
+)
+def repeat_interleave(
+    original: Any, tensor: Tensor, repeats: Any = None, dim: int | None = None, **options: Any
+) -> Tensor:
+    """One number of times as a view, (…, n, …) -> (…, n, 1, …) -> (…, n * repeats, …); one each: by index."""
+    if exporting() != "trace":
+        return original(tensor, *(() if repeats is None else (repeats, dim)), **options)  # type: ignore[no-any-return]
+    if repeats is None:
+        return _indices(tensor)
+    source, dim = (tensor.flatten(), 0) if dim is None else (tensor, dim % tensor.dim())
+    if isinstance(repeats, Tensor) and repeats.dim() > 0 and repeats.shape[0] != 1:
+        return source.index_select(dim, _indices(repeats))
+    times = [-1] * (source.dim() + 1)
+    times[dim + 1] = repeats.reshape(()) if isinstance(repeats, Tensor) else repeats
+    return source.unsqueeze(dim + 1).expand(times).flatten(dim, dim + 1)
+
+
+def _indices(repeats: Tensor) -> Tensor:
+    """Whose turn it is at each place, int64 of shape (sum of repeats,): as many elements as have ended before it."""
+    ends = repeats.to(torch.int64).cumsum(0)
+    places = torch.arange(ends[-1], device=repeats.device)  # type: ignore[call-overload]
+    return (places.unsqueeze(1) >= ends).sum(1)
