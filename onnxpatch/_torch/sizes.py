@@ -87,6 +87,26 @@ def split_fraction(value: torch.SymFloat) -> tuple[torch.SymInt, float] | None:
         return None
 
 
+# A SymInt's sympy expression is looked into (`torch.utils._sympy.functions.Mod`, `PythonMod`). Where they have moved,
+# sizes are left as the model wrote them: right too, and slower to export.
+def missing_to(value: torch.SymInt, step: int) -> torch.SymInt | None:
+    """The size that `value` is said of, where it is `step - size % step`, or `-size`; else None."""
+    try:
+        from torch.utils._sympy.functions import Mod, PythonMod
+
+        rest, node = step - value.node.expr, value.node
+        if isinstance(rest, Mod | PythonMod) and rest.args[1] == step:
+            expression, hint = rest.args[0], None
+        elif node.expr.could_extract_minus_sign() and not node.expr.is_Add:
+            expression, hint = -node.expr, -int(node.hint)
+        else:
+            return None
+        found: torch.SymInt = node.shape_env.create_symintnode(expression, hint=hint)
+        return found
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
 # A SymInt's `.node.hint` is its value in the example; where it is gone, nothing is known of sizes but that they move.
 def example_of(size: Any) -> int | None:
     """What a size is in the example call, without fixing it there; None where it depends on data."""
