@@ -164,21 +164,6 @@ def corrcoef(x: Tensor) -> Tensor:
     return (spread / scale[:, None] / scale).clamp(-1, 1)
 
 
-def pad_sequence(
-    sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
-) -> Tensor:
-    lengths = [torch.ones_like(torch.arange(each.shape[0])).sum() for each in sequences]
-    ticks = torch.arange(torch.stack(lengths).amax(), device=sequences[0].device)
-    rows = []
-    for each, length in zip(sequences, lengths, strict=True):
-        place = ticks if padding_side == "right" else ticks - (ticks.shape[0] - length)
-        there = (place >= 0) & (place < length)
-        row = each.index_select(0, place.clamp(min=0).minimum(length - 1))
-        there = there.view([-1] + [1] * (each.dim() - 1))
-        rows.append(torch.where(there, row, torch.full_like(row, padding_value)))
-    return torch.stack(rows, 0 if batch_first else 1)
-
-
 def unflatten(x: Tensor, dim: Any, sizes: Any) -> Tensor:
     """By a reshape: the exporter takes the traced shape of aten::unflatten for a static one, silently."""
     axis = dim % x.dim()
@@ -199,11 +184,6 @@ class _Composed(torch.nn.Module):
         spread = torch.corrcoef(x[0].T) + torch.block_diag(x[0, :2, :2], x[0, :2, :4].T @ x[0, :2, :4])
         windows = x.unfold(1, 3, 2).cumprod(1).logcumsumexp(1)
         return square, spread, windows, torch.take_along_dim(x, x.argsort(1), 1), torch.kron(x[0], x[0, :2])
-
-
-class _Padded(torch.nn.Module):
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return torch.nn.utils.rnn.pad_sequence([x, y], batch_first=True, padding_value=-1.0)
 
 
 COMPOSITES: dict[str, Callable[..., Any]] = {
@@ -285,23 +265,3 @@ def name_of(function: Any) -> str:
 def compose(original: Any, *args: Any, **kwargs: Any) -> Any:
     """The function, out of others that the exporter knows."""
     return COMPOSITES[name_of(original)](*args, **kwargs)
-
-
-@patch(
-    "torch.nn.utils.rnn.pad_sequence",
-    name="pad-sequence",
-    why="Exporting the operator 'aten::pad_sequence' to ONNX opset version 18 is not supported",
-    link="https://github.com/pytorch/pytorch/issues/98549",
-    exporters=("trace",),
-    proof=Proof(
-        build=_Padded,
-        inputs=lambda: [(torch.randn(5, 3), torch.randn(2, 3)), (torch.randn(4, 3), torch.randn(9, 3))],
-        dynamic_shapes=({0: "first"}, {0: "second"}),
-        fails=("trace",),
-    ),
-)
-def padded(original: Any, sequences: Any, *args: Any, **kwargs: Any) -> Tensor:
-    """Each sequence by its index, clamped, and the padding where it has ended."""
-    if exporting() != "trace":
-        return original(sequences, *args, **kwargs)
-    return pad_sequence(sequences, *args, **kwargs)

@@ -1,0 +1,50 @@
+"""Sequences of several lengths in one batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, exporting, patch
+
+
+class _Padded(torch.nn.Module):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.nn.utils.rnn.pad_sequence([x, y], batch_first=True, padding_value=-1.0)
+
+
+@patch(
+    "torch.nn.utils.rnn.pad_sequence",
+    name="pad-sequence",
+    why="Exporting the operator 'aten::pad_sequence' to ONNX opset version 18 is not supported",
+    link="https://github.com/pytorch/pytorch/issues/98549",
+    exporters=("trace",),
+    proof=Proof(
+        build=_Padded,
+        inputs=lambda: [(torch.randn(5, 3), torch.randn(2, 3)), (torch.randn(4, 3), torch.randn(9, 3))],
+        dynamic_shapes=({0: "first"}, {0: "second"}),
+        fails=("trace",),
+    ),
+)
+def padded(original: Any, sequences: Any, *args: Any, **kwargs: Any) -> Tensor:
+    """Each sequence by its index, clamped, and the padding where it has ended."""
+    if exporting() != "trace":
+        return original(sequences, *args, **kwargs)
+    return pad_sequence(sequences, *args, **kwargs)
+
+
+def pad_sequence(
+    sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
+) -> Tensor:
+    lengths = [torch.ones_like(torch.arange(each.shape[0])).sum() for each in sequences]
+    ticks = torch.arange(torch.stack(lengths).amax(), device=sequences[0].device)
+    rows = []
+    for each, length in zip(sequences, lengths, strict=True):
+        place = ticks if padding_side == "right" else ticks - (ticks.shape[0] - length)
+        there = (place >= 0) & (place < length)
+        row = each.index_select(0, place.clamp(min=0).minimum(length - 1))
+        there = there.view([-1] + [1] * (each.dim() - 1))
+        rows.append(torch.where(there, row, torch.full_like(row, padding_value)))
+    return torch.stack(rows, 0 if batch_first else 1)
