@@ -33,7 +33,8 @@ LABEL = {
     "export": "onnxpatch.export",
 }
 ALWAYS = ("torch", "onnx", "onnxscript", "onnxruntime", "einops")
-SIGN = {"right": "right", "wrong": "**silently wrong**", "refused": "refused", "broken": "eager fails"}
+SIGN = {"right": "right", "wrong": "**silently wrong**", "refused": "refused", "broken": "eager fails",
+        "unsteady": "eager unsteady"}  # fmt: skip
 
 Answer = dict[str, Any]
 
@@ -80,10 +81,13 @@ def versions(name: str) -> str:
 
 def totals(found: list[Answer]) -> list[str]:
     """One row per exporter and kit: how many are right, silently wrong, refused."""
-    lines = ["| exporter | | right | silently wrong | refused | models |", "|---|---|---|---|---|---|"]
+    shown = {"right": "right", "wrong": "silently wrong", "refused": "refused"}
+    if any(a["verdict"] == "unsteady" for a in found):
+        shown["unsteady"] = "eager unsteady"
+    lines = [f"| exporter | | {' | '.join(shown.values())} | models |", "|---" * (len(shown) + 3) + "|"]
     for exporter, kit in dict.fromkeys((a["exporter"], a["kit"]) for a in found):
         mine = [a["verdict"] for a in found if (a["exporter"], a["kit"]) == (exporter, kit)]
-        counts = " | ".join(str(mine.count(v)) for v in ("right", "wrong", "refused"))
+        counts = " | ".join(str(mine.count(verdict)) for verdict in shown)
         lines.append(f"| {exporter} | {LABEL[kit]} | {counts} | {len(mine)} |")
     return lines
 
