@@ -42,7 +42,7 @@ def judged(case: Any, budget: float) -> Row:
     if named is None:
         return {**row, "path": "-", "code": ""}
     line = any(part in named.code for part in (case.code, *case.others))
-    right = (named.path, named.status) == (case.path, case.status) and line and case.operator in named.operator
+    right = case.blames(named.path) and named.status == case.status and line and case.operator in named.operator
     return {**row, "path": named.name, "code": named.code, "operator": named.operator, "right": right}
 
 

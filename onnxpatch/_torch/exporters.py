@@ -2,10 +2,14 @@
 
 - `torch.onnx._internal.exporter._core.export` and `_registration.ONNXRegistry`: the dynamo exporter with a registry
   that is built once, a second of every small export; where they have moved, torch.onnx.export is called.
+- `torch.onnx._internal.exporter._capture_strategies`: its first half alone, torch.export as that exporter calls it;
+  where they have moved, there are no halves.
 - `torch._C._jit_onnx_log`: the TorchScript exporter writes whole graphs to stdout past Python, and its own switch for
   that is without effect; where it has moved, it goes on doing so.
 - `ShapeEnv._log_guard`: called wherever torch.export settles a condition on a size, which is how the Python line is
   found (an ExportedProgram keeps no lines); no lines are known where it has moved.
+- `ShapeEnv.var_to_sources`: which symbol stands for which size of the inputs, while there is no ExportedProgram yet to
+  ask; where it has moved, what an unfinished export has settled is not held against other sizes.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import contextlib
 import functools
 import inspect
 import logging
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +28,9 @@ from typing import Any
 import torch
 
 __all__ = [
+    "dynamo_capture",
     "dynamo_export",
+    "input_symbols",
     "quiet_exporters",
     "watched_sizes",
 ]
@@ -40,8 +47,28 @@ def _dynamo_registry(opset: int) -> Any:
         return None
 
 
+def dynamo_capture(
+    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, once: bool = False
+) -> Any:
+    """The first half of a dynamo export: the ExportedProgram that it translates; None where it has no halves.
+
+    The exporter tries torch.export in several ways. once: the first of them alone. Raises what that one raised.
+    """
+    try:
+        from torch.onnx._internal.exporter._capture_strategies import CAPTURE_STRATEGIES
+    except ImportError:
+        return None
+    results = []
+    for strategy in CAPTURE_STRATEGIES[: 1 if once else None]:
+        results.append(strategy(verbose=False)(model, args, kwargs, dynamic_shapes))
+        if results[-1].exported_program is not None:
+            return results[-1].exported_program
+    raise results[0].exception or RuntimeError("torch.export gave no program")
+
+
 def dynamo_export(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, opset: int) -> Any:
-    """`torch.onnx.export(..., dynamo=True)` to an ONNXProgram, with the translations loaded once."""
+    """`torch.onnx.export(..., dynamo=True)` of a module, or of an ExportedProgram, to an ONNXProgram, with the
+    translations loaded once."""
     registry = _dynamo_registry(opset)
     try:
         from torch.onnx._internal.exporter import _core
@@ -86,9 +113,9 @@ def quiet_exporters() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def watched_sizes(seen: Callable[[str, FrameType | None], None]) -> Iterator[None]:
-    """Inside the block, in this thread, `seen(condition, frame)` is called for every condition on a size on which
-    torch.export settles; the frame is torch's own, called from the user's line."""
+def watched_sizes(seen: Callable[[str, FrameType | None, Any], None]) -> Iterator[None]:
+    """Inside the block, in this thread, `seen(condition, frame, env)` is called for every condition on a size on which
+    torch.export settles; the frame is torch's own, called from the user's line; env for `input_symbols`."""
     try:
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -100,7 +127,7 @@ def watched_sizes(seen: Callable[[str, FrameType | None], None]) -> Iterator[Non
 
     def watching(self: Any, prefix: str, g: Any, *rest: Any, **named: Any) -> Any:
         if threading.get_ident() == thread:
-            seen(str(g), sys._getframe(1))
+            seen(str(g), sys._getframe(1), self)
         return original(self, prefix, g, *rest, **named)
 
     ShapeEnv._log_guard = watching  # type: ignore[method-assign]
@@ -108,3 +135,14 @@ def watched_sizes(seen: Callable[[str, FrameType | None], None]) -> Iterator[Non
         yield
     finally:
         ShapeEnv._log_guard = original  # type: ignore[method-assign]
+
+
+def input_symbols(env: Any) -> list[str]:
+    """The symbols of the inputs' dynamic sizes, in the order of the inputs and of their axes."""
+    found = []
+    for symbol, sources in getattr(env, "var_to_sources", {}).items():
+        name = getattr(sources[0], "name", "") if sources else ""
+        name = name() if callable(name) else name
+        if re.search(r"\.size\(\)\[\d+\]$", name):
+            found.append(str(symbol))
+    return found

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from onnxpatch.checking.probe import Probe
 from onnxpatch.diagnosing.calls import Tree, Unit
 from onnxpatch.diagnosing.operator_lines import operator_in, operator_nodes
 from onnxpatch.diagnosing.places import Place
 from onnxpatch.diagnosing.settled import broken_conditions
-from onnxpatch.diagnosing.trial import Trial
+from onnxpatch.diagnosing.trial import Subject, Trial
 
 
-def pointed(tree: Tree, trial: Trial, probes: Sequence[Probe]) -> list[Unit]:
+def pointed(tree: Tree, trial: Trial, subject: Subject) -> list[Unit]:
     """Units below the root, the likeliest first: where the error was raised, where the operator that it names stands,
-    where a condition on sizes was settled that does not hold at a probe at which the graph is wrong."""
+    where a condition on sizes was settled that does not hold at a probe at which the graph is wrong (of an export that
+    did not end, at any)."""
     known = {unit.key: unit for units in tree.below.values() for unit in units}
-    found = (unit for unit in _named(tree, known, trial, probes) if unit.key != tree.root.key)
+    found = (unit for unit in _named(tree, known, trial, subject) if unit.key != tree.root.key)
     return list(dict.fromkeys(found))
 
 
-def _named(tree: Tree, known: dict[tuple[int, str], Unit], trial: Trial, probes: Sequence[Probe]) -> Iterator[Unit]:
-    if trial.status == "refused":
-        paths = {unit.path: unit for unit in known.values() if unit.method == "forward"}
-        for path in _operator_paths(trial):
-            if path in paths:
-                yield paths[path]
-        yield from _units(reversed(trial.places), known)
-    elif trial.status == "silent":
-        for stack in broken_conditions(trial, probes):
-            yield from list(_units(iter(stack), known))[:1]
+def _named(tree: Tree, known: dict[tuple[int, str], Unit], trial: Trial, subject: Subject) -> Iterator[Unit]:
+    told = list(_told(known, trial)) if trial.status == "refused" else []
+    yield from told
+    for stack in broken_conditions(trial, subject) if not told else ():
+        yield from list(_units(iter(stack), known))[:1]
+
+
+def _told(known: dict[tuple[int, str], Unit], trial: Trial) -> Iterator[Unit]:
+    """What a refusal speaks of."""
+    paths = {unit.path: unit for unit in known.values() if unit.method == "forward"}
+    yield from (paths[path] for path in _operator_paths(trial) if path in paths)
+    yield from _units(reversed(trial.places), known)
 
 
 def _units(places: Iterator[Place], known: dict[tuple[int, str], Unit]) -> Iterator[Unit]:

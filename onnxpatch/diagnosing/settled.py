@@ -6,15 +6,16 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from onnxpatch.arguments import shapes
 from onnxpatch.checking.probe import Probe
 from onnxpatch.diagnosing.calls import Unit
 from onnxpatch.diagnosing.places import Place, is_tool
-from onnxpatch.diagnosing.trial import Stack, Trial
+from onnxpatch.diagnosing.trial import Stack, Subject, Trial
 
 
 def settled(unit: Unit, trial: Trial) -> list[Place]:
@@ -25,12 +26,12 @@ def settled(unit: Unit, trial: Trial) -> list[Place]:
     return (equal or plain)[:1]
 
 
-def turned_by_size(unit: Unit, trial: Trial, probes: Sequence[Probe]) -> Iterator[tuple[Place, set[int] | None]]:
+def turned_by_size(unit: Unit, trial: Trial, subject: Subject) -> Iterator[tuple[Place, set[int] | None]]:
     """Lines of the unit with a condition that does not hold at some probes, and the numbers of these probes.
 
     None: an equation that cannot be told at any, in symbols of which another equation has made one.
     """
-    symbols = [_symbols(trial, probe) for probe in probes]
+    symbols = [_symbols(trial, probe, subject) for probe in subject.probes]
     for condition, stack in trial.settled:
         place = own_place(stack, unit)
         if place is None:
@@ -43,29 +44,40 @@ def turned_by_size(unit: Unit, trial: Trial, probes: Sequence[Probe]) -> Iterato
             yield place, None
 
 
-def broken_conditions(trial: Trial, probes: Sequence[Probe]) -> list[Stack]:
+def broken_conditions(trial: Trial, subject: Subject) -> list[Stack]:
     """Where conditions were settled that fail at a probe at which the graph is wrong, and hold where it is right.
 
-    The one that most wrong probes break comes first.
+    The one that most wrong probes break comes first. Of an export that did not end no graph is known: there, any probe
+    will do, and the conditions come in the order in which they were settled.
     """
-    verdicts = list(zip(trial.checks, (_symbols(trial, probe) for probe in probes), strict=False))
+    symbols = [_symbols(trial, probe, subject) for probe in subject.probes]
+    right = [check.ok for check in trial.checks] or [False] * len(symbols)
     found: list[tuple[int, Stack]] = []
     for condition, stack in trial.settled:
-        broken = [check.ok for check, values in verdicts if values and _holds(condition, values) is False]
+        broken = [
+            ok for ok, values in zip(right, symbols, strict=False) if values and _holds(condition, values) is False
+        ]
         if broken and not any(broken):
-            found.append((-len(broken), stack))
+            found.append((-len(broken) if trial.checks else 0, stack))
     return [stack for _, stack in sorted(found, key=lambda one: one[0])]
 
 
-def _symbols(trial: Trial, probe: Probe) -> dict[str, int]:
+def _symbols(trial: Trial, probe: Probe, subject: Subject) -> dict[str, int]:
+    """What the symbols of the input sizes are at a probe."""
     from onnxpatch._torch import size_conditions
 
-    program = getattr(trial.program, "exported_program", None)
-    if program is None:
-        return {}
-    places, _ = size_conditions(program)
+    program = getattr(trial.program, "exported_program", None) or trial.captured
     tensors = [v for v in probe.values if isinstance(v, torch.Tensor)]
-    return {str(s): int(tensors[i].shape[axis]) for (i, axis), s in places.items() if i < len(tensors)}
+    if program is not None:
+        places, _ = size_conditions(program)
+        return {str(s): int(tensors[i].shape[axis]) for (i, axis), s in places.items() if i < len(tensors)}
+    given = [
+        value.shape[axis]
+        for value, spec in zip(probe.values, subject.specs, strict=True)
+        if isinstance(value, torch.Tensor)
+        for axis in sorted(axis for axis, one in spec.items() if shapes.is_dynamic(one))
+    ]
+    return dict(zip(trial.symbols, given, strict=True)) if len(given) == len(trial.symbols) else {}
 
 
 def _holds(condition: str, symbols: dict[str, int]) -> bool | None:

@@ -30,6 +30,8 @@ def of_silence(unit: Unit, subject: Subject, trial: Trial, exporter: str) -> Cau
         if differing is not None:
             return differing
     found = likeliest(unit, subject, trial, moved)
+    if found is None and trial.halfway:
+        return Cause(kinds.FIXED_SIZE if moved else kinds.UNKNOWN)
     if found is None and exporter == "dynamo" and probe is not None and moved:
         found = _operator(trial, probe)
     if found is None and probe is not None and moved:

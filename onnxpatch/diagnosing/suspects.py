@@ -106,7 +106,7 @@ def _told(unit: Unit, trial: Trial, moved: bool) -> list[Suspect]:
 def _conditions(unit: Unit, subject: Subject, trial: Trial) -> list[Suspect]:
     """Lines at which torch.export settled a condition on sizes that does not hold at every probe."""
     found: dict[Statement, Suspect] = {}
-    for place, turned in turned_by_size(unit, trial, subject.probes):
+    for place, turned in turned_by_size(unit, trial, subject):
         statement = statement_at(place.file, place.line) or Statement(place.file, place.line, place.line)
         one = found.setdefault(statement, Suspect(at([place], kinds.FIXED_SIZE), statement, told=True))
         if turned is not None:

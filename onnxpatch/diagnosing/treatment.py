@@ -9,9 +9,10 @@ from onnxpatch.context import make_settings, patch_model
 from onnxpatch.diagnosing import constructs as kinds
 from onnxpatch.diagnosing.bisect import Step, guilty
 from onnxpatch.diagnosing.cause import Cause
-from onnxpatch.diagnosing.descent import Found, Search
+from onnxpatch.diagnosing.descent import Search
 from onnxpatch.diagnosing.diagnosis import Culprit, Proposal
 from onnxpatch.diagnosing.evidence import cause_of
+from onnxpatch.diagnosing.parts import Found
 from onnxpatch.diagnosing.proposals import forked, propose
 from onnxpatch.diagnosing.support import describe
 from onnxpatch.diagnosing.trial import Trial, as_patched
@@ -29,7 +30,10 @@ def treat(search: Search, found: list[Found], proposing: bool) -> None:
 
 
 def _culprit(search: Search, one: Found, proposing: bool) -> Culprit:
-    cause = cause_of(one.unit, one.subject, one.trial, search.exporter, lambda: search.breaking_line(one))
+    cause = _cause(search, one)
+    if not cause.source and one.trial.halfway and search.left() > 0:  # its graph may tell the line
+        one.trial = search.attempt(one.subject, search.exporter, one.unit.name)
+        cause = _cause(search, one)
     if one.wrapped_is_right:
         cause = Cause(kinds.DEFAULTS, cause.file, cause.line, cause.code)
     ways: list[Proposal] = []
@@ -58,6 +62,10 @@ def _culprit(search: Search, one: Found, proposing: bool) -> Culprit:
         also=tuple(one.also),
         proposals=tuple(ways),
     )
+
+
+def _cause(search: Search, one: Found) -> Cause:
+    return cause_of(one.unit, one.subject, one.trial, search.exporter, lambda: search.breaking_line(one))
 
 
 # ------------------------------------------------------------------ does it cure the whole model?

@@ -11,7 +11,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -20,7 +20,7 @@ from typing import Any, Literal
 import torch
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
-from onnxpatch._torch.exporters import dynamo_export, quiet_exporters, watched_sizes
+from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, quiet_exporters, watched_sizes
 from onnxpatch.arguments import shapes
 from onnxpatch.arguments.inputs import Inputs
 from onnxpatch.checking.check import check_graph, excuse_unsteady
@@ -29,6 +29,7 @@ from onnxpatch.checking.reference import Eager, Flatten
 from onnxpatch.checking.runtime import Graph, RunError
 from onnxpatch.checking.state import Snapshot
 from onnxpatch.checking.timelimit import TimeLimit, limited
+from onnxpatch.diagnosing.captured import check_captured
 from onnxpatch.diagnosing.places import Place, of_error, of_stack
 from onnxpatch.errors import InputError
 from onnxpatch.reporting.report import Checked
@@ -69,7 +70,8 @@ class Trial:
     checks: list[Checked] = field(default_factory=list)
     seconds: float = 0.0
     program: Any = None
-    captured: Any = None  # the ExportedProgram that a refused translation began with
+    captured: Any = None  # the ExportedProgram that the dynamo exporter translates, or began with
+    symbols: list[str] = field(default_factory=list)  # of the dynamic sizes, where there is no ExportedProgram
     graph: Graph | None = None
     names: list[str] = field(default_factory=list)
     order: list[int] = field(default_factory=list)
@@ -78,6 +80,11 @@ class Trial:
     @property
     def fails(self) -> bool:
         return self.status not in ("right", "untested")
+
+    @property
+    def halfway(self) -> bool:
+        """Whether it was wrong as captured, and never translated: there is no graph to ask."""
+        return self.graph is None and bool(self.checks)
 
     def wrong_at(self) -> frozenset[str]:
         """Labels of the probes at which the graph is wrong."""
@@ -97,16 +104,31 @@ def as_patched(subject: Subject, plain: Trial) -> Subject:
 
 
 def attempt(
-    subject: Subject, exporter: str, opset: int, tolerance: float = 1e-3, seconds: float | None = None
+    subject: Subject,
+    exporter: str,
+    opset: int,
+    tolerance: float = 1e-3,
+    seconds: float | None = None,
+    quick: bool = False,
 ) -> Trial:
-    """Export `subject` as it stands and hold the graph against its probes. Nothing is raised for a failing export."""
+    """Export `subject` as it stands and hold the graph against its probes. Nothing is raised for a failing export.
+
+    quick: under dynamo, stop where torch.export's first try is refused, or its program is wrong already.
+    """
     trial, start = Trial(), time.perf_counter()
     trial.folder = tempfile.TemporaryDirectory(prefix="onnxpatch-")
     state = Snapshot(subject.model)
     try:
         with limited(seconds):
-            _export(subject, exporter, opset, trial)
-            state.restore()
+            if exporter == "dynamo":
+                _exporting(trial, lambda: _capture(subject, trial, quick))
+                state.restore()
+            if quick and trial.captured is not None and trial.status == "right":
+                checks = check_captured(trial.captured, subject.probes, tolerance)
+                _judge(subject, checks, tolerance, trial)
+            if trial.status == "right":
+                _exporting(trial, lambda: _export(subject, exporter, opset, trial))
+                state.restore()
             if trial.status == "right":
                 _hold(subject, exporter, opset, tolerance, trial)
     except TimeLimit as late:
@@ -119,16 +141,16 @@ def attempt(
 
 
 # ------------------------------------------------------------------ exporting
-def _export(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
+def _exporting(trial: Trial, step: Callable[[], None]) -> None:
     printed = io.StringIO()
     with warnings.catch_warnings(), _quiet(printed), torch.no_grad():
         warnings.simplefilter("always")
         warnings.showwarning = functools.partial(_heard, trial)
         try:
-            _run(subject, exporter, opset, trial)
+            step()
         except Exception as error:
             _refused(error, trial)
-    trial.printed = printed.getvalue()[-200_000:]
+    trial.printed += printed.getvalue()[-200_000:]
 
 
 @contextlib.contextmanager
@@ -144,13 +166,18 @@ def _heard(trial: Trial, message: Any, category: type[Warning], *_where: Any) ->
         trial.warned.append((of_stack(sys._getframe(1)), str(message)))
 
 
-def _run(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
+def _capture(subject: Subject, trial: Trial, once: bool) -> None:
+    args, kwargs = subject.inputs.rebuild(subject.inputs.values())
+    with watched_sizes(functools.partial(_settled, trial)):
+        trial.captured = dynamo_capture(subject.model, args, kwargs, _hinted(subject), once)
+
+
+def _export(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
     args, kwargs = subject.inputs.rebuild(subject.inputs.values())
     path = Path(trial.folder.name) / "model.onnx"
     if exporter == "dynamo":
-        hinted = shapes.to_shapes(subject.inputs, _hinted(subject.specs))
-        with watched_sizes(lambda condition, frame: _settled(condition, frame, trial)):
-            trial.program = dynamo_export(subject.model, args, kwargs, hinted, opset)
+        with watched_sizes(functools.partial(_settled, trial)):
+            trial.program = dynamo_export(trial.captured or subject.model, args, kwargs, _hinted(subject), opset)
         trial.program.save(str(path))
         return
     target: Any = subject.model
@@ -165,13 +192,17 @@ def _run(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
     )  # fmt: skip
 
 
-def _settled(condition: str, frame: FrameType | None, trial: Trial) -> None:
+def _settled(trial: Trial, condition: str, frame: FrameType | None, env: Any) -> None:
     if len(trial.settled) < _MOST:
         trial.settled.append((condition, of_stack(frame)))
+    trial.symbols = trial.symbols or input_symbols(env)
 
 
-def _hinted(specs: Sequence[shapes.LeafSpec]) -> list[shapes.LeafSpec]:
-    return [{axis: torch.export.Dim.DYNAMIC if isinstance(s, str) else s for axis, s in one.items()} for one in specs]
+def _hinted(subject: Subject) -> Any:
+    """The dynamic shapes for torch.export: names of dimensions left out, which it takes for promises."""
+    dynamic = torch.export.Dim.DYNAMIC
+    specs = [{axis: dynamic if isinstance(s, str) else s for axis, s in one.items()} for one in subject.specs]
+    return shapes.to_shapes(subject.inputs, specs)
 
 
 def _call(subject: Subject, exporter: str, opset: int) -> Call:
@@ -183,7 +214,7 @@ def _refused(error: Exception, trial: Trial) -> None:
     trial.status, trial.kind = "refused", type(root).__name__
     trial.error = " ".join(str(root).split()) or type(root).__name__
     trial.places = [place for one in chain(error) for place in of_error(one)]
-    trial.captured = next((found for one in chain(error) for found in _programs(one)), None)
+    trial.captured = next((found for one in chain(error) for found in _programs(one)), trial.captured)
 
 
 def _programs(error: BaseException) -> Iterator[Any]:
@@ -211,8 +242,13 @@ def _hold(subject: Subject, exporter: str, opset: int, tolerance: float, trial: 
     except (RunError, InputError) as error:
         trial.status, trial.error, trial.kind = "silent", str(error), type(error).__name__
         return
+    _judge(subject, check_graph(trial.graph, trial.names, trial.order, subject.probes, tolerance), tolerance, trial)
+
+
+def _judge(subject: Subject, checks: Sequence[Checked], tolerance: float, trial: Trial) -> None:
+    if not checks:
+        return
     eager = Eager(subject.model, subject.inputs, subject.flatten)
-    checks = check_graph(trial.graph, trial.names, trial.order, subject.probes, tolerance)
     excused = excuse_unsteady(checks, subject.probes, eager, tolerance)
     trial.checks = [was if was.label in subject.strict else now for was, now in zip(checks, excused, strict=True)]
     wrong = trial.first_wrong()
