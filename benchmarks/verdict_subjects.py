@@ -42,7 +42,9 @@ def small() -> Iterator[Subject]:
         model = sick.build().eval()
         given = [one[0] if len(one) == 2 and isinstance(one[0], tuple) else one for one in sick.data]
         made = [sick.args(), *given, *held_out(model, sick.args(), sick.dynamic_shapes)]
-        yield Subject(f"ailing: {sick.name}", model, made, sick.dynamic_shapes)
+        # Named after both, since one part may ail in other hosts under another exporter.
+        name = f"ailing: {sick.name}" + (f", {sick.exporter}" if sick.exporter != "trace" else "")
+        yield Subject(name, model, made, sick.dynamic_shapes)
     for model in (verified.NativeSize(), verified.FrozenScale(), verified.Right(), verified.DataBranch()):
         args = (torch.rand(2, 3, 32, 32),)
         yield Subject(

@@ -1,12 +1,15 @@
 """Do `verify` and `export` ever call a wrong graph right, or a right one wrong?
 
 python -m benchmarks.verdicts trace|dynamo [--families vit_pytorch=8 timm=4] [--judges verify export branches]
-                              [--only TEXT]
+                              [--only TEXT] [--resume]
 
 A model's graph is run by onnxruntime at held-out inputs (every branch, other sizes) and compared with eager: that is
 the truth, but where eager's own answer moves as far with one rounding of its inputs. `verify` judges the graph of a
 plain export, of which it is given the example alone; `export` judges its own graph, with its patches, without and with
 branches=True. Every judgement is made in a process of its own.
+
+Judgements are kept in benchmarks/results/verdicts_<exporter>.jsonl, from which the table beside it is written: what is
+judged again (--only, --judges) takes the place of what was there; --resume judges only what is not there yet.
 """
 
 from __future__ import annotations
@@ -14,11 +17,12 @@ from __future__ import annotations
 import argparse
 import copy
 import itertools
+import json
 import logging
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +39,7 @@ from onnxpatch.checking.runtime import Graph, RunError
 from onnxpatch.verify import match_inputs
 
 RESULTS = Path(__file__).parent / "results"
+Row = tuple[str, ...]
 LIMIT = 600.0  # seconds for one judgement
 
 
@@ -96,18 +101,30 @@ def _job(subject: Subject, exporter: str, judge: str) -> dict[str, Any]:
     return {"known": known, "verdict": verdict}
 
 
-def rows(subjects: Iterator[Subject], exporter: str, judges: list[str]) -> Iterator[tuple[str, str, str, str]]:
-    """(name, judge, truth, verdict) of every subject."""
+def kept(record: Path) -> dict[tuple[str, str], Row]:
+    """(name, judge, truth, verdict) of every judgement there is, by name and judge."""
+    lines = record.read_text().splitlines() if record.exists() else []
+    return {(row[0], row[1]): row for row in (tuple(json.loads(line)) for line in lines)}
+
+
+def keep(record: Path, known: dict[tuple[str, str], Row]) -> None:
+    record.write_text("".join(json.dumps(row) + "\n" for row in known.values()))
+
+
+def rows(subjects: Iterator[Subject], exporter: str, judges: list[str], known: Container[Any]) -> Iterator[Row]:
+    """The judgements of every subject that are not known."""
     for subject in subjects:
         for judge in judges:
-            if judge == "branches" and not subject.reference:
+            if (judge == "branches" and not subject.reference) or (subject.name, judge) in known:
                 continue
             answer = forked.run(lambda s=subject, j=judge: _job(s, exporter, j), LIMIT)  # type: ignore[misc]
-            known, verdict = (str(answer.get(key, f"refused: {answer.get('reason')}")) for key in ("known", "verdict"))
-            yield subject.name, judge, known, verdict
+            told, verdict = (
+                str(answer.get(key, f"unanswered: {answer.get('reason')}")) for key in ("known", "verdict")
+            )
+            yield subject.name, judge, *(" ".join(cell.split())[:400] for cell in (told, verdict))
 
 
-def table(found: list[tuple[str, str, str, str]], exporter: str) -> str:
+def table(found: Collection[Row], exporter: str) -> str:
     counts = Counter((judge, known.split(":")[0], verdict.split(":")[0]) for _, judge, known, verdict in found)
     misses = sum(n for (_, known, verdict), n in counts.items() if known == "wrong" and verdict == "right")
     alarms = sum(n for (_, known, verdict), n in counts.items() if known == "right" and verdict == "wrong")
@@ -124,6 +141,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="*", default=["vit_pytorch=8", "timm=5"])
     parser.add_argument("--judges", nargs="*", default=["verify", "export", "branches"])
     parser.add_argument("--only", default="")
+    parser.add_argument("--resume", action="store_true")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)
@@ -132,14 +150,16 @@ def main() -> None:
     onnxpatch.export(torch.nn.Linear(2, 2).eval(), (torch.randn(3, 2),), None)  # children find the exporter loaded
     pairs = (one.partition("=") for one in asked.families)
     everything = itertools.chain(small(), *(of_family(name, int(every or 1), asked.only) for name, _, every in pairs))
-    found = []
-    for row in rows((s for s in everything if asked.only in s.name), asked.exporter, asked.judges):
-        found.append(row)
-        print(" | ".join(" ".join(cell.split())[:160] for cell in row), flush=True)
-    text = table(found, asked.exporter)
+    record = RESULTS / f"verdicts_{asked.exporter}.jsonl"
+    found = kept(record)
+    chosen = (s for s in everything if asked.only in s.name)
+    for row in rows(chosen, asked.exporter, asked.judges, tuple(found) if asked.resume else ()):
+        found[row[0], row[1]] = row
+        keep(record, found)
+        print(" | ".join(cell[:160] for cell in row), flush=True)
+    text = table(found.values(), asked.exporter)
     print(text)
-    if not asked.only:
-        (RESULTS / f"verdicts_{asked.exporter}.md").write_text(text)
+    (RESULTS / f"verdicts_{asked.exporter}.md").write_text(text)
 
 
 if __name__ == "__main__":

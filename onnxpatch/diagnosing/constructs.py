@@ -53,7 +53,9 @@ class Construct:
 
 
 def code_at(file: str, line: int) -> str:
-    return linecache.getline(file, line).strip()
+    """A line of source; where it is but a bracket, the next one with it."""
+    code = linecache.getline(file, line).strip()
+    return f"{code} {linecache.getline(file, line + 1).strip()}" if code in ("(", "[", "{") else code
 
 
 def at_line(file: str, line: int) -> Construct | None:

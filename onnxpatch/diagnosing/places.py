@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-_TOOLS = ("torch", "onnxscript", "onnx_ir", "onnx", "onnxpatch")
+_TOOLS = ("torch", "sympy", "onnxscript", "onnx_ir", "onnx", "onnxpatch")
 _DEEP = 24  # frames of the model's own code that are kept of one stack
 
 

@@ -21,9 +21,10 @@ from onnxpatch.diagnosing.trial import Stack, Subject, Trial
 def settled(unit: Unit, trial: Trial) -> list[Place]:
     """The line of the unit at which a size was fixed, the likeliest alone."""
     mine = [(condition, own_place(stack, unit)) for condition, stack in trial.settled]
+    fixed = [p for c, p in mine if p and re.fullmatch(r"Eq\(\w+, \d+\)", c)]  # a size itself, no expression in it
     equal = [p for c, p in mine if p and re.fullmatch(r"Eq\(.+, \d+\)", c)]
     plain = [p for c, p in mine if p and not c.startswith("Ne(")]
-    return (equal or plain)[:1]
+    return (fixed or equal or plain)[:1]
 
 
 def turned_by_size(unit: Unit, trial: Trial, subject: Subject) -> Iterator[tuple[Place, set[int] | None]]:

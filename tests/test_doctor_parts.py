@@ -1,0 +1,90 @@
+"""Parts of a model tried alone by the doctor: captured before they are translated, from the smallest up, pointed at by
+an export that did not end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from onnxpatch import doctor
+from onnxpatch.arguments.inputs import Inputs
+from onnxpatch.checking.probe import Probe
+from onnxpatch.diagnosing import descent
+from onnxpatch.diagnosing.calls import call_tree
+from onnxpatch.diagnosing.captured import check_captured
+from onnxpatch.diagnosing.pointed import pointed
+from onnxpatch.diagnosing.trial import Subject, Trial, attempt
+from tests.ailing.hosts import Net
+from tests.ailing.parts import WIDTH, Branch, BranchOnSize, Padded, Sound
+from tests.ailing.written import LENGTH, _eight, _tokens
+
+
+def _subject(model: nn.Module, example: Tensor, *others: Tensor) -> Subject:
+    probes = [
+        Probe(str(tuple(x.shape)), "size", {}, [x], tuple(t for t in (model(x),)))
+        for x in (example, *others)
+    ]  # fmt: skip
+    return Subject(model, Inputs(model, (example,)), [{1: Dim.AUTO}], probes)
+
+
+def _lengths(*lengths: int) -> list[Tensor]:
+    return [torch.randn(2, n, WIDTH, generator=torch.Generator().manual_seed(n)) for n in lengths]
+
+
+class Asserting(Sound):
+    """Its condition holds at the example, and is no part of what it computes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.shape[1] % 2 == 0
+        return self.proj(x)
+
+
+@torch.no_grad()
+def test_a_captured_program_is_judged_without_its_asserts() -> None:
+    model = Asserting().eval()
+    subject = _subject(model, *_lengths(4, 8))
+    trial = attempt(subject, "dynamo", 18, quick=True)
+    odd = _lengths(5)[0]
+    probe = Probe("odd", "size", {}, [odd], (model.proj(odd),))
+    (check,) = check_captured(trial.captured, [probe], 1e-3)
+    assert check.status == "right", check
+
+
+@torch.no_grad()
+def test_a_part_that_is_wrong_as_captured_is_not_translated() -> None:
+    trial = attempt(_subject(BranchOnSize().eval(), *_lengths(4, 9)), "dynamo", 18, quick=True)
+    assert (trial.status, trial.halfway, trial.program) == ("silent", True, None)
+    assert trial.wrong_at() == {"(2, 9, 8)"} and "torch.export at" in trial.error
+
+
+@torch.no_grad()
+def test_a_part_that_is_right_as_captured_is_held_against_its_graph_too() -> None:
+    trial = attempt(_subject(Sound().eval(), *_lengths(4, 9)), "dynamo", 18, quick=True)
+    assert trial.status == "right" and not trial.halfway and trial.graph is not None
+
+
+@torch.no_grad()
+def test_an_export_that_did_not_end_points_at_the_conditions_it_had_settled() -> None:
+    model = Net(BranchOnSize).eval()
+    subject = _subject(model, *_lengths(4, 9))
+    whole = attempt(subject, "dynamo", 18, quick=True)
+    cut = Trial("slow", settled=whole.settled, symbols=whole.symbols)
+    units = pointed(call_tree(model, subject.inputs), cut, subject)
+    assert [unit.path for unit in units] == ["blocks.1.part"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("part", "args", "status"), [(Branch, _tokens, "refused"), (Padded, _eight, "silent")], ids=["refused", "silent"]
+)
+def test_the_smallest_part_is_found_from_below(
+    part: Any, args: Any, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descent, "_LONG", 0.0)
+    monkeypatch.setattr(descent.Search, "_from_pointed", lambda search: [])
+    found = doctor(Net(part).eval(), args(), dynamic_shapes=LENGTH, proposals=False)
+    assert [(one.path, one.status) for one in found.culprits] == [("blocks.1.part", status)]
