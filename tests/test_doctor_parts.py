@@ -18,7 +18,7 @@ from onnxpatch.diagnosing.calls import call_tree
 from onnxpatch.diagnosing.captured import check_captured
 from onnxpatch.diagnosing.pointed import pointed
 from onnxpatch.diagnosing.trial import Subject, Trial, attempt
-from tests.ailing.hosts import Net
+from tests.ailing.hosts import Flat, Net
 from tests.ailing.parts import WIDTH, Branch, BranchOnSize, Padded, Sound
 from tests.ailing.written import LENGTH, _eight, _tokens
 
@@ -79,12 +79,14 @@ def test_an_export_that_did_not_end_points_at_the_conditions_it_had_settled() ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("part", "args", "status"), [(Branch, _tokens, "refused"), (Padded, _eight, "silent")], ids=["refused", "silent"]
+    ("model", "args", "path", "status"),
+    [(Net(Branch), _tokens, "blocks.1.part", "refused"), (Flat(Padded), _eight, "part", "silent")],
+    ids=["refused", "silent"],
 )
 def test_the_smallest_part_is_found_from_below(
-    part: Any, args: Any, status: str, monkeypatch: pytest.MonkeyPatch
+    model: nn.Module, args: Any, path: str, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(descent, "_LONG", 0.0)
     monkeypatch.setattr(descent.Search, "_from_pointed", lambda search: [])
-    found = doctor(Net(part).eval(), args(), dynamic_shapes=LENGTH, proposals=False)
-    assert [(one.path, one.status) for one in found.culprits] == [("blocks.1.part", status)]
+    found = doctor(model.eval(), args(), dynamic_shapes=LENGTH, proposals=False)
+    assert [(one.path, one.status) for one in found.culprits] == [(path, status)]

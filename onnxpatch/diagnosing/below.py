@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from onnxpatch.diagnosing.alone import Case, case_of
 from onnxpatch.diagnosing.calls import Tree, Unit, record
-from onnxpatch.diagnosing.parts import Found, as_part, plain_layer
+from onnxpatch.diagnosing.parts import Found, plain_layer
 from onnxpatch.diagnosing.pointed import pointed
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def from_below(search: Search) -> list[Found]:
     """The smallest parts that fail as the whole model does; where none does, those that take too long by themselves."""
     assert search.tree is not None
     found: list[Found] = []
-    slow: list[Found] = []
-    blamed: set[Key] = set()
+    slow = search.slow
+    blamed = {one.unit.key for one in slow}
     begun = search.left()
     for unit, case in _cases(search):
         if search.left() <= 0 or (found and search.left() < begun * (1 - _ENOUGH)):
@@ -37,8 +37,7 @@ def from_below(search: Search) -> list[Found]:
         if case.key in search.known:
             search.same(unit, case)
         elif not blamed & _inside(search.tree, unit).keys():
-            subject = as_part(case, search.whole)
-            tried = search.attempt(subject, search.exporter, unit.name, _SHARE, quick=True)
+            subject, tried = search.part(case, search.whole, _SHARE)
             one = Found(unit, subject, tried)
             if search.alike(tried):
                 found.append(one)

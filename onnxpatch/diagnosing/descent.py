@@ -17,7 +17,7 @@ from onnxpatch.diagnosing.operator_lines import operator_in
 from onnxpatch.diagnosing.parts import Found, as_part, plain_layer
 from onnxpatch.diagnosing.places import Place
 from onnxpatch.diagnosing.pointed import pointed
-from onnxpatch.diagnosing.shorter import breaking_line
+from onnxpatch.diagnosing.shorter import breaking_line, wording
 from onnxpatch.diagnosing.trial import Subject, Trial, attempt
 from onnxpatch.registry import Registry
 from onnxpatch.settings import Exporter
@@ -42,6 +42,7 @@ class Search:
     whole: Trial = field(default_factory=Trial)
     tree: Tree | None = None
     late: bool = False
+    slow: list[Found] = field(default_factory=list)
     known: dict[Any, tuple[Unit, list[Found]]] = field(default_factory=dict)
     _catches: bool = False
 
@@ -105,17 +106,30 @@ class Search:
             case = scriptable(case) if case is not None and self.exporter == "script" else case
             if case is None or self.left() <= 0:
                 continue
-            subject = as_part(case, self.whole)
-            tried = self.attempt(subject, self.exporter, unit.name, quick=True)
+            subject, tried = self.part(case, self.whole, 1 / 2 if self.whole.status != "slow" else 1 / 4)
             self.known[case.key] = unit, []
-            if self.alike(tried):
+            self.slow += [Found(unit, subject, tried)] if tried.status == "slow" else []
+            if self.alike(tried, suspected=self.whole.status == "refused"):
                 self.known[case.key] = unit, self._descend(unit, subject, tried)
                 return self.known[case.key][1]
         return []
 
-    def alike(self, tried: Trial) -> bool:
-        """Whether a part fails by itself as the whole model fails; of an export that did not end, in any way at all."""
-        if self.whole.status == "slow":
+    def part(self, case: Case, parent: Trial, share: float = 1 / 2) -> tuple[Subject, Trial]:
+        """A part alone. One that is refused in other words than its parent may miss how its sizes hang together there:
+        it is tried again with sizes that may."""
+        subject = as_part(case, parent)
+        tried = self.attempt(subject, self.exporter, case.unit.name, share, quick=True)
+        if self.exporter == "dynamo" and parent.status == tried.status == "refused" and self.another(tried, parent):
+            loose = as_part(case, parent, loose=True)
+            again = self.attempt(loose, self.exporter, case.unit.name, share, quick=True)
+            if again.status == "right" or (again.status == "refused" and not self.another(again, parent)):
+                return loose, again
+        return subject, tried
+
+    def alike(self, tried: Trial, suspected: bool = False) -> bool:
+        """Whether a part fails by itself as the whole model fails; of an export that did not end, or of a refusal that
+        names neither line nor operator, in any way at all."""
+        if self.whole.status == "slow" or (suspected and not (self.whole.places or operator_in(self.whole))):
             return tried.status in ("silent", "refused")
         return tried.status == self.whole.status and not self.another(tried, self.whole)
 
@@ -138,8 +152,7 @@ class Search:
             if case.key in self.known:
                 elsewhere += self.same(child, case)
                 continue
-            subject_of = as_part(case, trial)
-            tried = self.attempt(subject_of, self.exporter, child.name, quick=True)
+            subject_of, tried = self.part(case, trial)
             self.known[case.key] = child, []
             if tried.status == "refused" and trial.status == "silent":
                 doubtful.append((child, case))  # the parent exports with it inside: alone, something is missing
@@ -163,8 +176,11 @@ class Search:
         return any(one.trial.status == "refused" and not self.another(one.trial, trial) for one in found)
 
     def another(self, trial: Trial, parent: Trial) -> bool:
-        """Whether two refusals are about different operators, or only one of them about an operator."""
-        return operator_in(trial).partition(".")[0] != operator_in(parent).partition(".")[0]
+        """Whether two refusals are about different operators, or, where they name none, in different words; but not
+        torch.jit.script's, which compiles a class once and complains of something else the next time."""
+        mine, theirs = (operator_in(one).partition(".")[0] for one in (trial, parent))
+        worded = not mine and self.exporter != "script"
+        return mine != theirs or (worded and wording(trial.error) != wording(parent.error))
 
     def same(self, child: Unit, case: Case) -> list[Found]:
         """A part of the same class, configuration and shapes was tried already: it shares the verdict."""

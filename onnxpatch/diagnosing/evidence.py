@@ -54,7 +54,8 @@ def _of_refusal(unit: Unit, subject: Subject, trial: Trial, exporter: str, short
     places = list(caught.where_caught(subject))
     if places:
         return at(places, kinds.CAUGHT, first=True)
-    places = settled(unit, trial)
+    # Where torch.export went through, the refusal is the translation's, and no size is at fault.
+    places = settled(unit, trial) if trial.captured is None else []
     if places:
         return at(places, kinds.FIXED_SIZE)
     kind = _kind_of_error(trial, exporter)

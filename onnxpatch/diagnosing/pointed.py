@@ -24,14 +24,14 @@ def pointed(tree: Tree, trial: Trial, subject: Subject) -> list[Unit]:
 
 
 def _named(tree: Tree, known: dict[tuple[int, str], Unit], trial: Trial, subject: Subject) -> Iterator[Unit]:
-    told = list(_told(known, trial)) if trial.status == "refused" else []
+    told = list(_told(known, trial)) if trial.status in ("refused", "slow") else []
     yield from told
-    for stack in broken_conditions(trial, subject) if not told else ():
+    for stack in broken_conditions(trial, subject) if not told or trial.status == "slow" else ():
         yield from list(_units(iter(stack), known))[:1]
 
 
 def _told(known: dict[tuple[int, str], Unit], trial: Trial) -> Iterator[Unit]:
-    """What a refusal speaks of."""
+    """What a refusal speaks of; what was running when the time was up."""
     paths = {unit.path: unit for unit in known.values() if unit.method == "forward"}
     yield from (paths[path] for path in _operator_paths(trial) if path in paths)
     yield from _units(reversed(trial.places), known)

@@ -104,9 +104,10 @@ def _shortened(subject: Subject, code: CodeType, stop: int) -> Subject:
 
 
 def _same(tried: Trial, whole: Trial) -> bool:
-    """Refused for the same reason, as far as words tell: numbers and names of values differ."""
-    return (tried.status, tried.kind, _words(tried.error)) == (whole.status, whole.kind, _words(whole.error))
+    """Refused for the same reason, as far as words tell."""
+    return (tried.status, tried.kind, wording(tried.error)) == (whole.status, whole.kind, wording(whole.error))
 
 
-def _words(error: str) -> str:
-    return re.sub(r"[%\w.]*\d[\w.]*", "", error)[:60]
+def wording(error: str) -> list[str]:
+    """The first words of an error: numbers, names of values and expressions differ from one part to another."""
+    return re.findall(r"(?<![\w'\"%.])[A-Za-z]{3,}(?![\w(.\[])", error)[:6]

@@ -84,7 +84,7 @@ class Trial:
     @property
     def halfway(self) -> bool:
         """Whether it was wrong as captured, and never translated: there is no graph to ask."""
-        return self.graph is None and bool(self.checks)
+        return self.status == "silent" and self.graph is None and bool(self.checks)
 
     def wrong_at(self) -> frozenset[str]:
         """Labels of the probes at which the graph is wrong."""
