@@ -178,6 +178,8 @@ class Search:
     def another(self, trial: Trial, parent: Trial) -> bool:
         """Whether two refusals are about different operators, or, where they name none, in different words; but not
         torch.jit.script's, which compiles a class once and complains of something else the next time."""
+        if "silent" in (trial.status, parent.status):
+            return False
         mine, theirs = (operator_in(one).partition(".")[0] for one in (trial, parent))
         worded = not mine and self.exporter != "script"
         return mine != theirs or (worded and wording(trial.error) != wording(parent.error))
