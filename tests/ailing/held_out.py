@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tests.ailing.case import Ailing
 from tests.ailing.libraries import (
@@ -27,60 +27,9 @@ from tests.ailing.libraries import (
     _timm,
     _words,
 )
+from tests.ailing.wrapped import Embedded, Fields, Flagged, Frames, Read
 
-FLAG = {"interpolate_pos_encoding": True}
 WORDS = {**SMALL, "intermediate_size": 64, "vocab_size": 20, "pad_token_id": 0}
-
-
-class Flagged(Told):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model, **FLAG)
-
-
-class Fields(nn.Module):
-    """Some fields of a model's output."""
-
-    def __init__(self, model: nn.Module, names: str) -> None:
-        super().__init__()
-        self.model, self._names = model, names.split()
-
-    def forward(self, x: Tensor) -> Any:
-        output = self.model(x)
-        return [getattr(output, name) for name in self._names]
-
-
-class Embedded(nn.Module):
-    """The encoder of a model of time series, or of sound: it is given vectors."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.model(inputs_embeds=x).last_hidden_state
-
-
-class Frames(nn.Module):
-    """Two frames of one image."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.model(torch.stack([x, x * 0.5], 1)).last_hidden_state
-
-
-class Read(nn.Module):
-    """An image and four words."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor) -> Tensor:
-        words = torch.arange(1, 5)[None].expand(x.shape[0], 4)
-        return self.model(input_ids=words, pixel_values=x).last_hidden_state[:, 0]
 
 
 def _part(model: str, config: str, path: str, wrap: Callable[[nn.Module], nn.Module], **options: Any) -> Any:
