@@ -124,6 +124,7 @@ class Search:
             again = self.attempt(loose, self.exporter, case.unit.name, share, quick=True)
             if again.status == "right" or (again.status == "refused" and not self.another(again, parent)):
                 return loose, again
+            tried.twice = again.fails and again.status != "slow"
         return subject, tried
 
     def alike(self, tried: Trial, suspected: bool = False) -> bool:
@@ -176,12 +177,12 @@ class Search:
         return any(one.trial.status == "refused" and not self.another(one.trial, trial) for one in found)
 
     def another(self, trial: Trial, parent: Trial) -> bool:
-        """Whether two refusals are about different operators, or, where they name none, in different words; but not
-        torch.jit.script's, which compiles a class once and complains of something else the next time."""
+        """Whether two refusals are about different operators, or, where they name none, in different words. These tell
+        nothing of a part that fails in any case, nor with torch.jit.script, which compiles a class but once."""
         if "silent" in (trial.status, parent.status):
             return False
         mine, theirs = (operator_in(one).partition(".")[0] for one in (trial, parent))
-        worded = not mine and self.exporter != "script"
+        worded = not mine and self.exporter != "script" and not trial.twice
         return mine != theirs or (worded and wording(trial.error) != wording(parent.error))
 
     def same(self, child: Unit, case: Case) -> list[Found]:

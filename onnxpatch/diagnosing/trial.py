@@ -71,6 +71,7 @@ class Trial:
     seconds: float = 0.0
     program: Any = None
     captured: Any = None  # the ExportedProgram that the dynamo exporter translates, or began with
+    twice: bool = False  # a part fails too with sizes that torch.export may fix as it likes
     symbols: list[str] = field(default_factory=list)  # of the dynamic sizes, where there is no ExportedProgram
     graph: Graph | None = None
     names: list[str] = field(default_factory=list)
