@@ -27,9 +27,11 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.verdicts trace
 	$(BIN)/python -m benchmarks.verdicts dynamo
 
-# Models whose culprit is known, of this project and of libraries: some ten minutes.
+# Models whose culprit is known, of this project and of libraries; then a sample that doctor was not made with: half an
+# hour.
 diagnosis: $(READY)
 	$(BIN)/python -m benchmarks.diagnosis
+	$(BIN)/python -m benchmarks.diagnosis --held-out
 
 coverage: $(READY)
 	$(BIN)/python -m benchmarks.coverage
