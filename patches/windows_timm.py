@@ -20,6 +20,7 @@ _MODELS = "timm.models"
 _WINDOWED = ("swin_transformer", "swin_transformer_v2", "swin_transformer_v2_cr", "davit", "gcvit")
 # Blocks with the same `_attn`.
 _BLOCKS = (("swin_transformer", "SwinTransformerBlock"), ("swin_transformer_v2", "SwinTransformerV2Block"))
+_DYNAMIC = ({0: "batch", 1: "height", 2: "width"},)
 _SIZES = ((8, 12), (9, 6), (4, 8), (11, 5))
 
 
@@ -30,9 +31,23 @@ def _blocks() -> nn.Module:
     found = [getattr(importlib.import_module(f"{_MODELS}.{module}"), name) for module, name in _BLOCKS]
     sizes = dict(num_heads=2, window_size=4, shift_size=2, dynamic_mask=True)
     blocks = nn.Sequential(*(block(8, (8, 8), **sizes) for block in found))
-    for parameter in blocks.parameters():
+    return _random(blocks)
+
+
+def _cr_block() -> nn.Module:
+    from timm.models.swin_transformer_v2_cr import SwinTransformerV2CrBlock
+
+    return _random(SwinTransformerV2CrBlock(8, 2, (8, 8), (4, 4), (2, 2), dynamic_mask=True))
+
+
+def _random(module: nn.Module) -> nn.Module:
+    for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.5)
-    return blocks
+    return module
+
+
+def _maps() -> list[tuple[Tensor]]:
+    return [(torch.randn(2, *size, 8),) for size in _SIZES]
 
 
 def _spatial() -> nn.Module:
@@ -91,32 +106,45 @@ def window_reverse(original: Any, windows: Tensor, window_size: Pair, *size: Any
     link=LINK,
     exporters=("dynamo", "trace"),
     bodies={"_attn": {"1729d45df45b", "a2366c403bfa"}, "get_attn_mask": {"ded0a17b976e", "f94db34fc30a"}},
-    proof=Proof(
-        _blocks,
-        lambda: [(torch.randn(2, *size, 8),) for size in _SIZES],
-        ({0: "batch", 1: "height", 2: "width"},),
-        leaner=("dynamo", "trace"),
-    ),
+    proof=Proof(_blocks, _maps, _DYNAMIC, leaner=("dynamo", "trace")),
 )
 class SwinBlock:
     """Attention inside the windows of a map that was shifted, then padded."""
-
-    window_size: Pair
-    shift_size: Pair
-    attn: nn.Module
-    attn_mask: Tensor | None
 
     def _attn(self, x: Tensor) -> Tensor:
         """(B, H, W, C) to the same."""
         if exporting() is None or is_static(*x.shape[1:3]):
             return super()._attn(x)  # type: ignore[misc,no-any-return]
-        (height, width), (high, wide) = x.shape[1:3], self.window_size
-        shift, shifted = (self.shift_size[0], self.shift_size[1]), any(self.shift_size)
-        grid = windows_over(height, high), windows_over(width, wide)
-        moved = torch.roll(x, (-shift[0], -shift[1]), (1, 2)) if shifted else x
-        windows = partition(pad_to(moved, (high, wide)), (high, wide), grid[1])
-        mask = self.attn_mask
-        if getattr(self, "dynamic_mask", False):
-            mask = shift_mask((high, wide), shift, grid, x) if shifted else None
-        merged = merge(self.attn(windows, mask=mask), (high, wide), grid)[:, :height, :width]
-        return torch.roll(merged, shift, (1, 2)) if shifted else merged
+        return _within_windows(self, x)
+
+
+@patch(
+    f"{_MODELS}.swin_transformer_v2_cr.SwinTransformerV2CrBlock",
+    name="timm-swin-cr-block",
+    why=SLOW,
+    link=LINK,
+    exporters=("dynamo", "trace"),
+    bodies={"_shifted_window_attn": {"afd4b7beb6ad"}, "get_attn_mask": {"95172cd6832e"}},
+    proof=Proof(_cr_block, _maps, _DYNAMIC, leaner=("dynamo", "trace")),
+)
+class SwinCrBlock:
+    """The same in Swin V2's other implementation."""
+
+    def _shifted_window_attn(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) to the same."""
+        if exporting() is None or is_static(*x.shape[1:3]):
+            return super()._shifted_window_attn(x)  # type: ignore[misc,no-any-return]
+        return _within_windows(self, x)
+
+
+def _within_windows(block: Any, x: Tensor) -> Tensor:
+    (height, width), (high, wide) = x.shape[1:3], block.window_size
+    shift, shifted = (block.shift_size[0], block.shift_size[1]), any(block.shift_size)
+    grid = windows_over(height, high), windows_over(width, wide)
+    moved = torch.roll(x, (-shift[0], -shift[1]), (1, 2)) if shifted else x
+    windows = partition(pad_to(moved, (high, wide)), (high, wide), grid[1])
+    mask = block.attn_mask
+    if getattr(block, "dynamic_mask", False):
+        mask = shift_mask((high, wide), shift, grid, x) if shifted else None
+    merged = merge(block.attn(windows, mask=mask), (high, wide), grid)[:, :height, :width]
+    return torch.roll(merged, shift, (1, 2)) if shifted else merged
