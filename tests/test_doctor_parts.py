@@ -14,7 +14,8 @@ from onnxpatch import doctor
 from onnxpatch.arguments.inputs import Inputs
 from onnxpatch.checking.probe import Probe
 from onnxpatch.diagnosing import descent
-from onnxpatch.diagnosing.calls import call_tree
+from onnxpatch.diagnosing.alone import case_of
+from onnxpatch.diagnosing.calls import Unit, call_tree, record
 from onnxpatch.diagnosing.captured import check_captured
 from onnxpatch.diagnosing.pointed import pointed
 from onnxpatch.diagnosing.trial import Subject, Trial, attempt
@@ -75,6 +76,39 @@ def test_an_export_that_did_not_end_points_at_the_conditions_it_had_settled() ->
     cut = Trial("slow", settled=whole.settled, symbols=whole.symbols)
     units = pointed(call_tree(model, subject.inputs), cut, subject)
     assert [unit.path for unit in units] == ["blocks.1.part"]
+
+
+class Remembering(Sound):
+    """One of its methods needs what another has set."""
+
+    def begin(self, x: Tensor) -> Tensor:
+        self.scale = 2.0
+        return x
+
+    def end(self, x: Tensor) -> Tensor:
+        scale, self.scale = self.scale, None
+        return self.proj(x) * scale
+
+
+def test_what_does_not_run_by_itself_is_no_part_to_try() -> None:
+    inner = Remembering().eval()
+    x = _lengths(4)[0]
+
+    class Host(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner.end(self.inner.begin(x))
+
+    host = Host().eval()
+    probes = [Probe("example", "example", {}, [x], (host(x),))]
+    units = [Unit("inner", inner, "begin"), Unit("inner", inner, "end")]
+    calls = record(host, Inputs(host, (x,)), probes, units)
+    inner.scale = None
+    begin, end = (case_of(unit, calls[unit.key], probes, 0) for unit in units)
+    assert begin is not None and end is None
 
 
 @pytest.mark.slow

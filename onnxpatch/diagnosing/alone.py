@@ -13,6 +13,7 @@ from onnxpatch.arguments.inputs import Inputs
 from onnxpatch.arguments.nested import Value, form_key, output_leaves
 from onnxpatch.arguments.shapes import LeafSpec
 from onnxpatch.checking.probe import Probe
+from onnxpatch.checking.reference import Eager
 from onnxpatch.diagnosing.calls import Recorded, Unit
 
 
@@ -70,7 +71,8 @@ def as_tensors(outputs: Sequence[Any], kept: Sequence[str]) -> tuple[torch.Tenso
 
 
 def case_of(unit: Unit, calls: Sequence[Sequence[Recorded]], probes: Sequence[Probe], which: int) -> Case | None:
-    """The case of a unit's call number `which`; None where there is nothing to export (no tensor in or out)."""
+    """The case of a unit's call number `which`; None where there is nothing to export (no tensor in or out), or where
+    the unit does not run by itself: it needs what another part of the model has set before."""
     pairs = [(one[which], probe) for one, probe in zip(calls, probes, strict=True) if len(one) > which]
     if not pairs or pairs[0][1] is not probes[0] or not _plain(pairs[0][0]):
         return None
@@ -85,6 +87,8 @@ def case_of(unit: Unit, calls: Sequence[Sequence[Recorded]], probes: Sequence[Pr
     recorded = _example_first(recorded)
     model = Alone(unit, first.inputs, roles, kept)
     inputs = Inputs(model, tuple(recorded[0].values))
+    if not Eager(model, inputs).ask(recorded[0].values).accepted:
+        return None
     return Case(unit, model, inputs, _specs(recorded), recorded)
 
 
