@@ -34,7 +34,7 @@ sources and from what a plain export said, before the doctor was asked about any
 parts at fault, each counts.
 
 The first time it was asked, it named the module of 33 of the 35 (dynamo 26 of 27, trace 7 of 8), and of 26 the line as
-well. Some of what was wrong was mended at its cause afterwards: the table is of after that."""
+well. What it got wrong was mended since, where it had a general cause: later answers are about models it has seen."""
 
 
 def judged(case: Any, budget: float) -> Row:
