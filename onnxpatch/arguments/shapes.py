@@ -27,7 +27,13 @@ def is_hint(spec: AxisSpec) -> bool:
 def is_dynamic(spec: AxisSpec) -> bool:
     if spec is None or isinstance(spec, int):
         return False
-    return not (is_hint(spec) and spec.type.name == "STATIC")
+    kind = getattr(spec, "type", spec)  # in torch 2.6 a hint is the enum's member itself
+    return not (is_hint(spec) and getattr(kind, "name", "") == "STATIC")
+
+
+def _is_dim(spec: AxisSpec) -> bool:
+    """A torch.export.Dim, or one derived from it; not by its class, which in torch 2.6 is a function."""
+    return all(hasattr(spec, name) for name in ("__name__", "min", "max"))
 
 
 # ------------------------------------------------------------------ reading what the user wrote
@@ -160,7 +166,7 @@ def _axis(where: str, value: torch.Tensor, axis: Any) -> int:
 
 
 def _axis_spec(where: str, value: torch.Tensor, axis: int, spec: AxisSpec) -> AxisSpec:
-    known = spec is None or isinstance(spec, int | str) or is_hint(spec) or isinstance(spec, Dim)
+    known = spec is None or isinstance(spec, int | str) or is_hint(spec) or _is_dim(spec)
     if not known:
         raise InputError(f"axis {axis} of {where}: {spec!r} is no name, torch.export.Dim, hint, int or None")
     size = value.shape[axis]
