@@ -38,14 +38,11 @@ def from_below(search: Search) -> list[Found]:
             search.same(unit, case)
         elif not blamed & _inside(search.tree, unit).keys():
             subject, tried = search.part(case, search.whole, _SHARE)
-            one = Found(unit, subject, tried)
-            if search.alike(tried):
-                found.append(one)
-            elif tried.status == "slow":
-                slow.append(one)
-            search.known[case.key] = unit, [one] if one in found else []
-        if any(one.unit.key == unit.key for one in [*found, *slow]):
-            blamed.add(unit.key)
+            one, fails = Found(unit, subject, tried), search.alike(tried)
+            search.known[case.key] = unit, [one] if fails else []
+            if fails or tried.status == "slow":
+                (found if fails else slow).append(one)
+                blamed.add(unit.key)
     return found or (slow if search.whole.status == "slow" else [])
 
 
