@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from onnxpatch import Proof, exporting, patch
+from onnxpatch.proof import randomised
 
 
 def _experts() -> torch.nn.Module:
@@ -16,10 +17,7 @@ def _experts() -> torch.nn.Module:
 
     config = MixtralConfig(hidden_size=8, intermediate_size=12, num_local_experts=4, num_experts_per_tok=2)
     config._experts_implementation = "grouped_mm"
-    block = MixtralSparseMoeBlock(config)
-    for parameter in block.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    return block
+    return randomised(MixtralSparseMoeBlock(config))
 
 
 @patch(

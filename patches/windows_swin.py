@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from onnxpatch import Proof, Settings, patch
 from onnxpatch.patches import windowing
 from onnxpatch.patches.windowing import is_static, merge, pad_to, partition, shift_mask, windows_over
+from onnxpatch.proof import randomised
 
 LINK = "https://github.com/microsoft/Swin-Transformer/issues/301"
 FROZEN = "exported with dynamic height and width, the graph keeps the padding, windows and shift mask of its example"
@@ -40,9 +41,7 @@ def _maps(*sizes: tuple[int, int]) -> list[tuple[Tensor]]:
 
 
 def _random(layer: nn.Module) -> nn.Module:
-    for parameter in layer.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    return _OfMap(layer)
+    return _OfMap(randomised(layer))
 
 
 def _swin_layer() -> nn.Module:

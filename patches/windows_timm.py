@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from onnxpatch import Proof, exporting, patch
 from onnxpatch.patches.windowing import Pair, is_static, merge, pad_to, partition, shift_mask, windows_over
+from onnxpatch.proof import randomised
 
 LINK = "https://github.com/huggingface/pytorch-image-models/issues/1844"
 SLOW = "exporting with dynamic height and width takes minutes: sizes nested in paddings, a mask written slice by slice"
@@ -30,20 +31,13 @@ def _blocks() -> nn.Module:
 
     found = [getattr(importlib.import_module(f"{_MODELS}.{module}"), name) for module, name in _BLOCKS]
     sizes = dict(num_heads=2, window_size=4, shift_size=2, dynamic_mask=True)
-    blocks = nn.Sequential(*(block(8, (8, 8), **sizes) for block in found))
-    return _random(blocks)
+    return randomised(nn.Sequential(*(block(8, (8, 8), **sizes) for block in found)))
 
 
 def _cr_block() -> nn.Module:
     from timm.models.swin_transformer_v2_cr import SwinTransformerV2CrBlock
 
-    return _random(SwinTransformerV2CrBlock(8, 2, (8, 8), (4, 4), (2, 2), dynamic_mask=True))
-
-
-def _random(module: nn.Module) -> nn.Module:
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    return module
+    return randomised(SwinTransformerV2CrBlock(8, 2, (8, 8), (4, 4), (2, 2), dynamic_mask=True))
 
 
 def _maps() -> list[tuple[Tensor]]:

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from onnxpatch import Proof, exporting, patch
 from onnxpatch.patches.windowing import is_static, merge, more_than, pad_to, partition, roll, shift_mask, windows_over
+from onnxpatch.proof import randomised
 
 
 class _Blocks(nn.Module):
@@ -22,8 +23,7 @@ class _Blocks(nn.Module):
         super().__init__()
         self.first = swin.ShiftedWindowAttention(8, [4, 4], [2, 2], 2)
         self.second = swin.ShiftedWindowAttentionV2(8, [4, 4], [2, 2], 2)
-        for parameter in self.parameters():
-            nn.init.normal_(parameter, std=0.5)
+        randomised(self)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.second(self.first(x))
