@@ -1,10 +1,12 @@
-"""The file to be: written beside its place, moved there once it is proven, dropped otherwise."""
+"""The file to be: written beside its place, edited there, moved there once it is proven, dropped otherwise."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -48,6 +50,17 @@ class OutFile:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def edited(file: str | os.PathLike[str]) -> Iterator[Any]:
+    """The ModelProto of a file, written back at the end of the block, not if it raises. External data beside the file
+    is not read and stays as it is."""
+    import onnx
+
+    proto: Any = onnx.load(os.fspath(file), load_external_data=False)
+    yield proto
+    onnx.save(proto, os.fspath(file))
 
 
 def _checked(f: Any) -> Path:

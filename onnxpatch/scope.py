@@ -18,6 +18,7 @@ from onnxpatch._torch import exporting, torch_function_key
 from onnxpatch._torch.conditions import passed_by
 from onnxpatch.registry import Patch
 from onnxpatch.settings import Settings
+from onnxpatch.traced import traced
 
 
 class _Active(threading.local):
@@ -100,6 +101,8 @@ class Scope:
                 stack.callback(substitution.remove)
             if exporting() == "dynamo":
                 stack.enter_context(passed_by(self._files()))
+            elif exporting() == "trace":
+                stack.enter_context(traced())
             _active.scopes.append(self)
             stack.callback(_active.scopes.remove, self)
             if self._stand_ins or self._by_call:

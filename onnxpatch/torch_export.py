@@ -19,6 +19,7 @@ from onnxpatch.checking.runtime import Graph
 from onnxpatch.errors import InputError
 from onnxpatch.outfile import OutFile
 from onnxpatch.trace_call import positional
+from onnxpatch.traced import traced
 
 _TORCH = frozenset(inspect.signature(torch.onnx.export).parameters)
 
@@ -131,7 +132,7 @@ def _torchscript(call: Call, model: Any, args: tuple[Any, ...], kwargs: dict[str
     names = call.trace_names()
     leaves = call.inputs.graph_leaves("trace")
     axes = shapes.to_axes(call.specs, leaves, names[: len(leaves)])
-    with positional(model, args, kwargs) as (target, all_args, rest):
+    with positional(model, args, kwargs) as (target, all_args, rest), traced():
         if call.exporter == "script" and not isinstance(target, torch.jit.ScriptModule):
             target = torch.jit.script(target)
         torch.onnx.export(

@@ -89,7 +89,11 @@ def test_ultralytics(tmp_path, monkeypatch):
     monkeypatch.setenv("YOLO_OFFLINE", "true")
     monkeypatch.setenv("YOLO_CONFIG_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    ultralytics = pytest.importorskip("ultralytics", reason="no dependency of ours: pip install ultralytics")
+    ultralytics = pytest.importorskip(
+        "ultralytics",
+        reason="needs the extra models, and of the system libGL.so.1 for opencv",
+        exc_type=ImportError,
+    )
     logging.getLogger("ultralytics").setLevel(logging.ERROR)
     yolo = ultralytics.YOLO("yolov8n.yaml")
     model = yolo.model.eval()

@@ -27,6 +27,8 @@ from typing import Any
 
 import torch
 
+from onnxpatch._torch.tracing import TraceKept
+
 __all__ = [
     "dynamo_capture",
     "dynamo_export",
@@ -60,7 +62,9 @@ def dynamo_capture(
         return None
     results = []
     for strategy in CAPTURE_STRATEGIES[: 1 if once else None]:
-        results.append(strategy(verbose=False)(model, args, kwargs, dynamic_shapes))
+        traces = strategy.__name__.startswith("Jit")  # up to torch 2.7 or so: its last resort
+        with TraceKept() if traces else contextlib.nullcontext():
+            results.append(strategy(verbose=False)(model, args, kwargs, dynamic_shapes))
         if results[-1].exported_program is not None:
             return results[-1].exported_program
     raise results[0].exception or RuntimeError("torch.export gave no program")

@@ -1,8 +1,5 @@
-"""Exceptions that leave a module's call and are caught by the model: exporters do not stand them.
-
-torch.jit.trace loses count of the modules that it is inside of, and the process dies of it; torch.export refuses with
-words about something else. So the eager model is asked before either.
-"""
+"""Exceptions that leave a module's call and are caught by the model: torch.export refuses with words about something
+else, so the eager model is asked."""
 
 from __future__ import annotations
 
@@ -15,9 +12,8 @@ import torch
 from onnxpatch.checking.reference import Eager
 from onnxpatch.diagnosing.following import followed
 from onnxpatch.diagnosing.places import Place, of_stack
-from onnxpatch.diagnosing.trial import Subject, Trial
+from onnxpatch.diagnosing.trial import Subject
 
-KIND = "CaughtError"
 _CALLS = {
     getattr(getattr(torch.nn.Module, name, None), "__code__", None) for name in ("_wrapped_call_impl", "_call_impl")
 } - {None}
@@ -39,9 +35,3 @@ def where_caught(subject: Subject) -> Sequence[Place]:
     with followed(enter):
         answer = eager.ask(subject.probes[0].values)
     return seen[-1] if seen and answer.accepted else []
-
-
-def refusal(places: Sequence[Place]) -> Trial:
-    """The verdict on a model that catches one: it is not exported at all."""
-    text = "an exception leaves the call of a module and is caught: torch.jit.trace ends the process there"
-    return Trial("refused", text, KIND, list(places))

@@ -11,7 +11,6 @@ from typing import Any
 from onnxpatch.diagnosing.alone import Case, case_of, scriptable
 from onnxpatch.diagnosing.below import from_below
 from onnxpatch.diagnosing.calls import Tree, Unit, call_tree, record
-from onnxpatch.diagnosing.caught import refusal, where_caught
 from onnxpatch.diagnosing.diagnosis import Diagnosis
 from onnxpatch.diagnosing.operator_lines import operator_in
 from onnxpatch.diagnosing.parts import Found, as_part, plain_layer
@@ -44,7 +43,6 @@ class Search:
     late: bool = False
     slow: list[Found] = field(default_factory=list)
     known: dict[Any, tuple[Unit, list[Found]]] = field(default_factory=dict)
-    _catches: bool = False
 
     def __post_init__(self) -> None:
         self.deadline = time.perf_counter() + self.budget
@@ -66,17 +64,12 @@ class Search:
         """One export, which gets a share of the time that is left."""
         if self.progress:
             self.progress(what, self.diagnosis.exports, 0)
-        if self._catches and exporter == "trace":
-            places = where_caught(subject)
-            if places:
-                return refusal(places)
         self.diagnosis.exports += 1
         seconds = max(self.left() * share, _LEAST)
         return attempt(subject, exporter, self.diagnosis.opset, self.tolerance, seconds, quick)
 
     def run(self) -> list[Found]:
         """The parts at fault, the likeliest first; [] where the plain export is right."""
-        self._catches = bool(where_caught(self.root))
         self.whole = self.attempt(self.root, self.exporter, "the whole model")
         self.diagnosis.status, self.diagnosis.error = self.whole.status, self.whole.error[:2000]
         if not self.whole.fails:

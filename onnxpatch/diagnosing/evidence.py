@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from onnxpatch.diagnosing import caught
 from onnxpatch.diagnosing import constructs as kinds
 from onnxpatch.diagnosing.calls import Unit
+from onnxpatch.diagnosing.caught import where_caught
 from onnxpatch.diagnosing.cause import Cause, at, own, scanned
 from onnxpatch.diagnosing.operator_lines import in_text, onnx_operator_in, operator_in, operator_lines
 from onnxpatch.diagnosing.places import Place
 from onnxpatch.diagnosing.settled import own_place, settled
 from onnxpatch.diagnosing.silence import of_silence
-from onnxpatch.diagnosing.trial import Subject, Trial
+from onnxpatch.diagnosing.trial import CaughtError, Subject, Trial
 
 Lines = Callable[[], list[Place]]
 
@@ -45,13 +45,13 @@ def _of_refusal(unit: Unit, subject: Subject, trial: Trial, exporter: str, short
     if operator:
         return _of_operator(unit, subject, trial, exporter, operator)
     places = own(trial.places, unit) or in_text(trial.error)
-    if trial.kind == caught.KIND:
+    if trial.kind == CaughtError.__name__:
         return at(places, kinds.CAUGHT, first=True)
     if places:
         return at(places, _kind_of_error(trial, exporter), first=exporter == "script")
     if exporter == "script":
         return scanned(unit, kinds.NOT_SCRIPTABLE)
-    places = list(caught.where_caught(subject))
+    places = list(where_caught(subject))
     if places:
         return at(places, kinds.CAUGHT, first=True)
     # Where torch.export went through, the refusal is the translation's, and no size is at fault.

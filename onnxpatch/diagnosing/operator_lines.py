@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from onnxpatch._torch.tracing import TraceKept
 from onnxpatch.diagnosing.places import Place, inside
 from onnxpatch.diagnosing.trial import Subject, Trial
 
@@ -90,7 +91,7 @@ def _fx_lines(subject: Subject, operator: str, trial: Trial) -> Iterator[list[Pl
 
 def _jit_lines(subject: Subject, name: str) -> Iterator[list[Place]]:
     args, _ = subject.inputs.rebuild(subject.inputs.values())
-    with torch.no_grad():
+    with torch.no_grad(), TraceKept():
         traced = torch.jit.trace(subject.model, args, check_trace=False)
     for node in traced.inlined_graph.nodes():
         if name in node.kind().lower():

@@ -21,6 +21,7 @@ import torch
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, quiet_exporters, watched_sizes
+from onnxpatch._torch.tracing import TraceKept
 from onnxpatch.arguments import shapes
 from onnxpatch.arguments.inputs import Inputs
 from onnxpatch.checking.check import check_graph, excuse_unsteady
@@ -39,6 +40,10 @@ from onnxpatch.verify import match_inputs
 Status = Literal["right", "silent", "refused", "slow", "untested"]
 Stack = tuple[Place, ...]
 _MOST = 500  # warnings and conditions that are kept of one export
+
+
+class CaughtError(Exception):
+    """A model catches the error of a torch call: a plain trace would have ended the process."""
 
 
 @dataclass
@@ -187,10 +192,14 @@ def _export(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
     call = _call(subject, exporter, opset)
     leaves, names = subject.inputs.graph_leaves("trace"), call.trace_names()
     axes = shapes.to_axes(subject.specs, leaves, names[: len(leaves)])
-    torch.onnx.export(
-        target, args, str(path), kwargs=kwargs or None, dynamo=False, dynamic_axes=axes or None,
-        input_names=names, opset_version=opset,
-    )  # fmt: skip
+    with TraceKept() as kept:
+        torch.onnx.export(
+            target, args, str(path), kwargs=kwargs or None, dynamo=False, dynamic_axes=axes or None,
+            input_names=names, opset_version=opset,
+        )  # fmt: skip
+    if kept.lost:
+        text = f"a torch call raises and the model catches it: torch.jit.trace ends the process there ({kept.lost[0]})"
+        raise CaughtError(text).with_traceback(kept.lost[0].__traceback__) from None
 
 
 def _settled(trial: Trial, condition: str, frame: FrameType | None, env: Any) -> None:

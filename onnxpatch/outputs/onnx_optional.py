@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from onnxpatch.outfile import edited
 from onnxpatch.outputs import layout
 
 
@@ -13,22 +14,18 @@ def wants_optionals(tree: layout.Tree) -> bool:
     return any(leaf.get("form") == "onnx" for leaf in layout.leaves(tree))
 
 
-def write_optionals(file: str | os.PathLike[str]) -> bool:
-    """Turn the outputs marked so in a file's structure into `optional(tensor)`; whether there were any.
+def write_optionals(file: str | os.PathLike[str]) -> None:
+    """Turn the outputs marked so in a file's structure into `optional(tensor)`.
 
     The value and its flag go into an If whose branches give the value or nothing. Needs opset 16 or later.
     """
-    import onnx
-
-    proto: Any = onnx.load(os.fspath(file), load_external_data=False)
-    tree = layout.read({entry.key: entry.value for entry in proto.metadata_props})
-    marked = [leaf for leaf in layout.leaves(tree) if leaf.get("form") == "onnx" and "flag" in leaf] if tree else []
-    for leaf in marked:
-        _join(proto.graph, leaf)
-    if marked:
-        layout.note(proto, tree or {})
-        onnx.save(proto, os.fspath(file))
-    return bool(marked)
+    with edited(file) as proto:
+        tree = layout.read({entry.key: entry.value for entry in proto.metadata_props})
+        assert tree is not None, "name_outputs wrote it"
+        for leaf in layout.leaves(tree):
+            if leaf.get("form") == "onnx" and "flag" in leaf:
+                _join(proto.graph, leaf)
+        layout.note(proto, tree)
 
 
 def _join(graph: Any, leaf: layout.Tree) -> None:
