@@ -1,4 +1,5 @@
-"""How far eager's own answer moves when its input moves by one rounding: if far, there is no truth to meet."""
+"""How far eager's own answer moves when its input, or its arithmetic, moves by one rounding: if far, there is no truth
+to meet."""
 
 from __future__ import annotations
 
@@ -9,20 +10,40 @@ import torch
 from torch.utils import _pytree as pytree
 
 ROUNDING = 1e-6
-DRAWS = 4
+DRAWS = 12
 
 
 def movement(model: torch.nn.Module, args: tuple[Any, ...]) -> float:
-    """The largest change of an output over a few draws, as a part of that output's largest magnitude."""
-    answer = _outputs(model, args)
-    furthest = 0.0
+    """The largest change of an output over a few draws, and in float64, as a part of its largest magnitude."""
+    answer, nudged = _outputs(model, args), copy.deepcopy(model)
+    furthest = _apart(answer, _in_float64(model, args))
     for seed in range(DRAWS):
         noise = torch.Generator().manual_seed(seed)
-        other = _outputs(model, pytree.tree_map(lambda value, noise=noise: _moved(value, noise), args))
-        for one, two in zip(answer, other, strict=True):
-            if one.shape == two.shape and one.numel():
-                furthest = max(furthest, float((one - two).abs().max() / one.abs().max().clamp(min=1e-6)))
+        for mine, own in zip(nudged.parameters(), model.parameters(), strict=True):
+            mine.data = _moved(own.data, noise)  # what the layers' own arithmetic does
+        moved = pytree.tree_map(lambda value, noise=noise: _moved(value, noise), args)
+        furthest = max(furthest, _apart(answer, _outputs(nudged, moved)))
     return furthest
+
+
+def _in_float64(model: torch.nn.Module, args: tuple[Any, ...]) -> list[torch.Tensor]:
+    """What the model would answer without roundings; its answer as it is where it does not run so."""
+    try:
+        return _outputs(copy.deepcopy(model).double(), pytree.tree_map(_doubled, args))
+    except RuntimeError:  # a constant of the forward stays float32
+        return _outputs(model, args)
+
+
+def _apart(answer: list[torch.Tensor], other: list[torch.Tensor]) -> float:
+    furthest = 0.0
+    for one, two in zip(answer, other, strict=True):
+        if one.shape == two.shape and one.numel():
+            furthest = max(furthest, float((one - two).abs().max() / one.abs().max().clamp(min=1e-6)))
+    return furthest
+
+
+def _doubled(value: Any) -> Any:
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 def _outputs(model: torch.nn.Module, args: tuple[Any, ...]) -> list[torch.Tensor]:

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from onnxpatch import namespaces
 from onnxpatch._torch import exporting, torch_function_key
+from onnxpatch._torch.caught import ExportKept
 from onnxpatch._torch.conditions import passed_by
 from onnxpatch.registry import Patch
 from onnxpatch.settings import Settings
@@ -101,6 +102,7 @@ class Scope:
                 stack.callback(substitution.remove)
             if exporting() == "dynamo":
                 stack.enter_context(passed_by(self._files()))
+                stack.enter_context(ExportKept())
             elif exporting() == "trace":
                 stack.enter_context(traced())
             _active.scopes.append(self)

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
-from onnxpatch._torch.tracing import TraceKept
+from onnxpatch._torch.caught import TraceKept
 
 _BETWEEN = ("onnxpatch", "warnings", "contextlib")
 

@@ -1,5 +1,5 @@
-"""What a model keeps under torch.jit.trace: errors that it catches (alone, the process ends there with signal 11), and
-warnings that name its lines."""
+"""What a model keeps while it is exported: errors that it catches (alone, torch.jit.trace ends the process there with
+signal 11, and torch.export refuses), and warnings that name its lines."""
 
 from __future__ import annotations
 
@@ -38,19 +38,20 @@ def pair(a: int, b: int) -> tuple[torch.Tensor, torch.Tensor]:
 SIZES = ({0: "a"}, {0: "b"})
 
 
-@pytest.mark.parametrize("only", [None, ()], ids=["patched", "plain"])
-def test_a_trace_goes_on_after_a_caught_error(tmp_path: Path, only: tuple[str, ...] | None) -> None:
-    model = Fallback().eval()
+@pytest.mark.parametrize("dynamo, only", [(False, None), (False, ()), (True, None)], ids=["trace", "plain", "dynamo"])
+def test_an_export_goes_on_after_a_caught_error(tmp_path: Path, dynamo: bool, only: tuple[str, ...] | None) -> None:
+    model, axis = Fallback().eval(), torch.export.Dim.DYNAMIC if dynamo else "a"
     report = onnxpatch.export(
-        model, pair(2, 3), tmp_path / "m.onnx", dynamic_shapes=({0: "a"}, {}), dynamo=False, only=only
+        model, pair(2, 3), tmp_path / "m.onnx", dynamic_shapes=({0: axis}, {}), dynamo=dynamo, only=only
     )
-    assert report.ok and {check.sizes.get("a") for check in report.checks} > {2, 1}
+    assert report.ok and {size for check in report.checks for size in check.sizes.values()} >= {1, 3}
 
 
-def test_the_way_that_the_example_did_not_take_is_missed_by_no_check(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dynamo, told", [(False, "b=4"), (True, r"VR\[4, 4\]|wrong")], ids=["trace", "dynamo"])
+def test_the_way_that_the_example_did_not_take_is_missed_by_no_check(tmp_path: Path, dynamo: bool, told: str) -> None:
     model = Fallback().eval()
-    with pytest.raises(onnxpatch.VerificationError, match="b=4"):
-        onnxpatch.export(model, pair(2, 3), tmp_path / "m.onnx", dynamic_shapes=SIZES, dynamo=False)
+    with pytest.raises((onnxpatch.VerificationError, onnxpatch.ExportError), match=told):
+        onnxpatch.export(model, pair(2, 3), tmp_path / "m.onnx", dynamic_shapes=SIZES, dynamo=dynamo)
 
 
 def test_an_exporter_called_by_others_goes_on_too(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -172,39 +172,3 @@ def _dims(axes: Any, names: Any, inputs: int) -> list[frozenset[int]] | None:
     if not names or len(names) < inputs:
         return None
     return [frozenset(axes.get(name) or ()) for name in names[:inputs]]
-
-
-@contextlib.contextmanager
-def call_survives() -> Iterator[None]:
-    """A call inside the block may raise and be caught by the model: the tracer goes on afterwards.
-
-    A call that raises leaves the node that was begun for it in the graph of torch.export.
-    """
-    graph = _proxy_graph()
-    before = None if graph is None else next(iter(reversed(graph.nodes)), None)
-    try:
-        yield
-    except BaseException:
-        while graph is not None and (begun := next(iter(reversed(graph.nodes)), before)) is not before:
-            graph.erase_node(begun)
-        raise
-
-
-def _proxy_tracer() -> Any:
-    from torch.fx.experimental.proxy_tensor import get_proxy_mode
-
-    return getattr(get_proxy_mode(), "tracer", None)
-
-
-def _proxy_graph() -> Any:
-    return getattr(_proxy_tracer(), "graph", None)
-
-
-@contextlib.contextmanager
-def module_stack_kept() -> Iterator[None]:
-    """An exception that a forward catches leaves no module on torch.export's module stack."""
-    stack = getattr(_proxy_tracer(), "module_stack", None)
-    before = None if stack is None else len(stack)
-    yield
-    while stack is not None and before is not None and len(stack) > before:
-        stack.popitem()

@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.tracing import TraceKept
+from onnxpatch._torch.caught import TraceKept
 
 __all__ = [
     "dynamo_capture",

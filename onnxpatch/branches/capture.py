@@ -11,12 +11,10 @@ from typing import Any
 import torch
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch.branches import call_survives
-from onnxpatch._torch.tracing import tracing_paused
 from onnxpatch.branches import tape
 from onnxpatch.branches.frame import Frame, Node
 from onnxpatch.branches.rounds import _Stacked, joined
-from onnxpatch.branches.sites import Site, caught_by_user, here, line_of
+from onnxpatch.branches.sites import Site, here, line_of
 from onnxpatch.branches.tape import Entry, tensors
 from onnxpatch.branches.twins import Twins
 from onnxpatch.errors import BranchError
@@ -147,11 +145,7 @@ class Capture:
         return args, kwargs
 
     def _call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
-        ours = getattr(function, "__name__", "") in ("If", "Loop")
-        if self.exporter == "trace" and not ours and caught_by_user() and not tape.is_mutation(function, kwargs):
-            with tracing_paused():  # torch.jit.trace does not survive a call that raises: rehearse it
-                function(*args, **kwargs)
-        with call_survives(), self.pause():
+        with self.pause():
             result = function(*args, **kwargs)
         entry = Entry(function, args, kwargs, result, tape.is_mutation(function, kwargs))
         self.alive.append(entry)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from onnxpatch._torch.branches import equates, hint_of, module_stack_kept, storage_key, suppressed_guards
+from onnxpatch._torch.branches import equates, hint_of, storage_key, suppressed_guards
 from onnxpatch.branches.attributes import Attributes
 from onnxpatch.branches.rounds import Loop, refused
 from onnxpatch.branches.sites import Site, raised_on_purpose
@@ -121,8 +121,7 @@ class Frame:
         self._begin()
         leaf = Leaf(self.tape, self.cuts)
         try:
-            with module_stack_kept():
-                leaf.value = self._settled(self._call())
+            leaf.value = self._settled(self._call())
         except OnnxpatchError:
             raise
         except Exception as error:

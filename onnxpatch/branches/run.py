@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.branches import module_stack_kept
 from onnxpatch.branches.attributes import Attributes, Undecided
 from onnxpatch.branches.capture import Capture, Dropped, running, sites
 from onnxpatch.branches.emit import Emitter
@@ -177,7 +176,7 @@ def run_root(capture: Capture, module: torch.nn.Module, call: Call, args: Any, s
     capture.begin(tensors(args))
     attributes = Attributes(module)
     try:
-        with capture.entered(), shadowed(substitutions), decisions_on_sizes(), Forking(capture), module_stack_kept():
+        with capture.entered(), shadowed(substitutions), decisions_on_sizes(), Forking(capture):
             value = run_module(capture, module, call)
     except OnnxpatchError:
         raise

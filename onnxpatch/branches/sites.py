@@ -71,16 +71,6 @@ def _column(code: CodeType, at: int) -> tuple[int, int]:
     return (at, at) if first is None or last is None else (first, last)
 
 
-def caught_by_user() -> bool:
-    """Whether the line of the user's that is running stands in a `try` (or `with`)."""
-    frame = user_frame(sys._getframe(1))
-    table = b"" if frame is None else getattr(frame.f_code, "co_exceptiontable", b"?")
-    if frame is None or not table:
-        return False
-    parse = getattr(dis, "_parse_exception_table", None)  # Python 3.11 and later
-    return parse is None or any(entry.start <= frame.f_lasti < entry.end for entry in parse(frame.f_code))
-
-
 def raised_on_purpose(error: BaseException) -> bool:
     """Whether a `raise` or `assert` statement raised the error, rather than a call that failed."""
     at: TracebackType | None = error.__traceback__

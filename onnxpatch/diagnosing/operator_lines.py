@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from onnxpatch._torch.tracing import TraceKept
+from onnxpatch._torch.caught import TraceKept
 from onnxpatch.diagnosing.places import Place, inside
 from onnxpatch.diagnosing.trial import Subject, Trial
 
@@ -91,7 +92,8 @@ def _fx_lines(subject: Subject, operator: str, trial: Trial) -> Iterator[list[Pl
 
 def _jit_lines(subject: Subject, name: str) -> Iterator[list[Place]]:
     args, _ = subject.inputs.rebuild(subject.inputs.values())
-    with torch.no_grad(), TraceKept():
+    with warnings.catch_warnings(), torch.no_grad(), TraceKept():
+        warnings.simplefilter("ignore")
         traced = torch.jit.trace(subject.model, args, check_trace=False)
     for node in traced.inlined_graph.nodes():
         if name in node.kind().lower():

@@ -20,8 +20,8 @@ from typing import Any, Literal
 import torch
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
+from onnxpatch._torch.caught import TraceKept
 from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, quiet_exporters, watched_sizes
-from onnxpatch._torch.tracing import TraceKept
 from onnxpatch.arguments import shapes
 from onnxpatch.arguments.inputs import Inputs
 from onnxpatch.checking.check import check_graph, excuse_unsteady

@@ -1,0 +1,100 @@
+"""Private torch APIs that keep an export going after an error that the model caught: which, why, and what happens when
+they move.
+
+- torch.jit.trace: `torch._C._get_tracing_state` and its setter, and `TracingState.graph`, what has been recorded. It
+  puts its state away for the time of a call and does not fetch it back when the call raises; the process then dies of a
+  null pointer (signal 11). If they move, a model that catches an error fails with AttributeError.
+- torch.export: `get_proxy_mode`, its tracer's `graph`, `module_stack` and `call_module`. What was begun for a call that
+  raised stays in the graph, and modules that were left by an exception on the stack. Where they have moved, a model
+  that catches an error is refused ("Unexpected key", or the error that it caught), and branches are not affected but
+  where they end in an exception.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+
+class TraceKept(TorchFunctionMode):
+    """A torch call inside the block may raise and be caught by the model: the trace goes on afterwards.
+
+    torch.jit.trace puts its state away for the time of a call and does not fetch it back when the call raises; the
+    process then dies of a null pointer (signal 11). What the call had begun to record goes too. lost: the errors.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost: list[Exception] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        state = torch._C._get_tracing_state()
+        try:
+            return function(*args, **(kwargs or {}))
+        except Exception as error:
+            if state is not None and torch._C._get_tracing_state() is None:
+                torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
+                _drop_unfinished(state.graph())
+                self.lost.append(error)
+            raise
+
+
+def _drop_unfinished(graph: Any) -> None:
+    """The node of a call that raised has no outputs yet, and the tracer fails over it."""
+    begun = graph.insertPoint().prev()
+    if begun.kind().startswith("aten::") and begun.outputsSize() == 0:
+        begun.destroy()
+
+
+class ExportKept(TorchFunctionMode):
+    """The same for torch.export: calls and modules inside the block may raise, and the model may catch it."""
+
+    _tracer: Any
+    _call_module: Any
+    _before: dict[str, Any]
+
+    def __enter__(self) -> ExportKept:
+        self._tracer = tracer = _proxy_tracer()
+        self._before = {} if tracer is None else dict(vars(tracer))
+        if hasattr(tracer, "call_module") and hasattr(tracer, "module_stack"):
+            self._call_module = tracer.call_module
+            tracer.call_module = self._called
+        super().__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        if "call_module" in self._before:  # another one's, around this
+            self._tracer.call_module = self._before["call_module"]
+        elif self._tracer is not None:
+            vars(self._tracer).pop("call_module", None)
+
+    def _called(self, *args: Any, **kwargs: Any) -> Any:
+        stack = self._tracer.module_stack
+        before = len(stack)
+        try:
+            return self._call_module(*args, **kwargs)
+        except Exception:
+            while len(stack) > before:
+                stack.popitem()
+            raise
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        graph = getattr(self._tracer, "graph", None)
+        before = None if graph is None else next(iter(reversed(graph.nodes)), None)
+        try:
+            return function(*args, **(kwargs or {}))
+        except Exception:
+            if graph is not None:
+                for begun in list(itertools.takewhile(lambda node: node is not before, reversed(graph.nodes))):
+                    graph.erase_node(begun)
+            raise
+
+
+def _proxy_tracer() -> Any:
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+    return getattr(get_proxy_mode(), "tracer", None)
