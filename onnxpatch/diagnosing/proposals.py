@@ -37,7 +37,7 @@ _ADVICE = {
     kinds.WRONG_TRANSLATION: "write the operator out in elementary ones, in a method marked onnx_forward",
     kinds.NOT_SCRIPTABLE: "export by tracing (script=False), or mark the Python-only part with torch.jit.ignore",
     kinds.DEFAULTS: "give every argument of forward, or use onnxpatch.export, which keeps defaults out of the graph",
-    kinds.CAUGHT: "ask beforehand (shapes, isinstance, an `if`) what the `try` finds out by an exception",
+    kinds.CAUGHT: "use onnxpatch.export, which goes on after it, or ask beforehand (shapes, an `if`) instead of trying",
     kinds.STATE: "build the table from the input's size in every call instead of keeping it",
 }
 
