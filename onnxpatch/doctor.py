@@ -10,6 +10,7 @@ import torch
 
 from onnxpatch.arguments import shapes
 from onnxpatch.arguments.dims import dynamic_dims
+from onnxpatch.arguments.figures import check_figures
 from onnxpatch.arguments.inputs import Inputs
 from onnxpatch.checking.probe import Limits
 from onnxpatch.checking.subject import subject as ask_eager
@@ -63,6 +64,7 @@ def doctor(
         raise UnknownExporterError(f"exporter={exporter!r} is not known: use one of {', '.join(EXPORTERS)}")
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+    check_figures(tolerance, max_probes, opset_version)
     args, kwargs, _ = example_of(model, args, kwargs, {})
     inputs = Inputs(model, args, kwargs)
     specs = shapes.read(inputs, dynamic_shapes, dynamic_axes, input_names, chosen)

@@ -11,6 +11,7 @@ import torch
 from onnxpatch.arguments import shapes
 from onnxpatch.arguments.brought import brought_by, given
 from onnxpatch.arguments.dims import dynamic_dims
+from onnxpatch.arguments.figures import check_figures
 from onnxpatch.arguments.inputs import Inputs
 from onnxpatch.checking.exported import Job, check_before, prove
 from onnxpatch.checking.probe import Limits
@@ -87,6 +88,7 @@ def export(
     """
     exporter = "dynamo" if dynamo else "script" if script else "trace"
     _refuse_what_cannot_be(model, exporter, script, check, options)
+    check_figures(tolerance, max_probes, opset_version)
     torch_options, patch_options = split_options(options)
     brought = None if given(args, kwargs) else brought_by(model)
     if brought is not None:
@@ -194,6 +196,8 @@ def _run(job: Job, model: Any, out: OutFile) -> None:
     state = Snapshot(model)
     try:
         job.report.program = run_exporter(job.call, model, out)
+    except InputError:
+        raise
     except Exception as error:
         raise ExportError(explained(error, job.call.model, job.call.exporter)) from error
     finally:

@@ -22,14 +22,19 @@ class OutFile:
     """
 
     def __init__(self, f: Any = None) -> None:
-        self._target = None if f is None or hasattr(f, "write") else _checked(f)
+        self._target = None if f is None or hasattr(f, "write") else writable(f)
         self._stream = f if hasattr(f, "write") else None
         self.name = str(self._target or "")
         self._folder: Path | None = None
 
     def __enter__(self) -> OutFile:
         beside = str(self._target.parent) if self._target else None
-        self._folder = Path(tempfile.mkdtemp(prefix=".onnxpatch-", dir=beside))
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix=".onnxpatch-", dir=beside))
+        except OSError as error:  # a read-only file system, or one that is full: access() does not know
+            raise InputError(
+                f"nothing can be written in {beside or 'the temporary folder'} ({error.strerror}): choose another place"
+            ) from None
         return self
 
     @property
@@ -63,7 +68,8 @@ def edited(file: str | os.PathLike[str]) -> Iterator[Any]:
     onnx.save(proto, os.fspath(file))
 
 
-def _checked(f: Any) -> Path:
+def writable(f: Any) -> Path:
+    """`f` as a path that a file can be written to. Raises InputError that says why none can."""
     try:
         path = Path(f)
     except TypeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
 import warnings
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch.export import Dim
 
+from onnxpatch._torch.exporters import no_graphs_printed
 from onnxpatch.arguments import shapes
 from onnxpatch.arguments.brought import brought_by, given
 from onnxpatch.arguments.inputs import Inputs
@@ -101,10 +103,22 @@ def _dynamo(call: Call, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         opset_version=call.opset,
         **{"verbose": False, **options},
     )
+    _refuse_another_opset(call, program)
     _name_sizes(call, program)
     params = call.options.get("export_params", True)
     program.save(str(out.path), include_initializers=params, external_data=call.external_data, **saving)
     return program
+
+
+def _refuse_another_opset(call: Call, program: Any) -> None:
+    """The dynamo exporter leaves a graph that it cannot convert at the opset that it was made for, and says so in a
+    log alone."""
+    made = program.model.opset_imports.get("", call.opset)
+    if made != call.opset:
+        raise InputError(
+            f"the dynamo exporter cannot write {type(call.model).__name__} in opset {call.opset}: what it writes has "
+            f"opset {made}. Ask for opset {made}, or for the trace exporter (dynamo=False)"
+        )
 
 
 def _hinted(specs: Sequence[shapes.LeafSpec]) -> list[shapes.LeafSpec]:
@@ -132,7 +146,8 @@ def _torchscript(call: Call, model: Any, args: tuple[Any, ...], kwargs: dict[str
     names = call.trace_names()
     leaves = call.inputs.graph_leaves("trace")
     axes = shapes.to_axes(call.specs, leaves, names[: len(leaves)])
-    with positional(model, args, kwargs) as (target, all_args, rest), traced():
+    silent = contextlib.nullcontext() if call.options.get("verbose") else no_graphs_printed()
+    with silent, positional(model, args, kwargs) as (target, all_args, rest), traced():
         if call.exporter == "script" and not isinstance(target, torch.jit.ScriptModule):
             target = torch.jit.script(target)
         torch.onnx.export(

@@ -11,6 +11,7 @@ import torch
 
 from onnxpatch.arguments import shapes
 from onnxpatch.arguments.dims import dynamic_dims
+from onnxpatch.arguments.figures import check_figures
 from onnxpatch.arguments.inputs import Inputs, Leaf
 from onnxpatch.checking.check import check_graph, excuse_unsteady
 from onnxpatch.checking.findings import add_findings
@@ -63,6 +64,7 @@ def verify(
     model refuses.
     """
     start = time.perf_counter()
+    check_figures(tolerance, max_probes)
     inputs = Inputs(model, args, kwargs)
     report = Report(str(file), type(model).__name__, tolerance=tolerance, versions=versions())
     try:

@@ -68,12 +68,13 @@ MODELS = """
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     (tmp_path / "models.py").write_text(textwrap.dedent(MODELS))
+    (tmp_path / "junk.npz").write_text("no arrays")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def run(*args: str):
-    return CliRunner().invoke(app, list(args))
+    return CliRunner().invoke(app, list(args), prog_name="onnxpatch")
 
 
 def test_export_then_verify_in_another_call(place):
@@ -156,6 +157,28 @@ BAD = [
     (["verify", "models.py", "models.py:Scale", "-i", "x=float32[2,4]"], "no readable ONNX model"),
     (["ops", "no_such_operator"], "torch has no operator like"),
     (["list", "no-such-patch"], "no patch fits"),
+    (["plan", ".:f"], "neither a module nor a .py file"),
+    (["plan", "models.py:Scale", "--image-size", "224x0"], "write a size in pixels"),
+    (["plan", "models.py:Scale", "--opset", "-3"], "onnxpatch plan --help"),
+    (["plan", "models.py:Scale", "--opset", "99"], "opset 99: the installed onnx"),
+    (["plan"], "Missing argument 'TARGET'"),
+    (["plan", "models.py:Scale", "--no-such-option"], "--no-such-option"),
+    (["no-such-command"], "onnxpatch --help"),
+    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--opset", "many"], "--opset"),
+    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--opset", "99"], "opset 99: the installed onnx"),
+    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--opset", "7"], "cannot write Scale in opset 7"),
+    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--runtime", "foo"], "onnxruntime, reference"),
+    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--tolerance", "-1"], "0 or more"),
+    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--tolerance", "nan"], "0 or more"),
+    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--html", "no/such/folder/m.html"], "does not exist"),
+    (["export", "models.py:Scale", "-i", "x=float32[,4]"], "dimension ''"),
+    (["export", "models.py:Scale", "-i", "x=qint8[2,4]"], "torch makes no qint8 numbers"),
+    (["export", "models.py:Scale", "-i", "x=int64[2,4]<0"], "no whole number is below 0"),
+    (["export", "models.py:Scale", "-i", f"x=float32[{10**22},4]"], "GiB"),
+    (["export", "models.py:Scale", "-i", "x=float8_e4m3fn[2,4]"], "the model itself refuses the example"),
+    (["export", "models.py:Scale", "-i", "x=junk.npz"], "holds no numpy arrays"),
+    (["verify", ".", "models.py:Scale", "-i", "x=float32[2,4]"], "is a folder"),
+    (["doctor", "models.py:Scale", "-i", "x=float32[2,4]", "--opset", "99"], "opset 99: the installed onnx"),
 ]
 
 
@@ -166,12 +189,42 @@ def test_bad_input_is_one_line_and_exit_code_2(place, given, told):
     assert told in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
+    assert not list(place.glob("*.onnx"))
+
+
+def test_a_place_that_only_seems_writable(place, monkeypatch):
+    """access() knows nothing of read-only and of virtual file systems: making the file is what tells."""
+    from onnxpatch import outfile
+
+    def refuse(**_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(outfile.tempfile, "mkdtemp", refuse)
+    done = run("export", "models.py:Scale", "-i", "x=float32[2,4]", "m.onnx")
+    assert done.exit_code == 2, done.output
+    assert "Read-only file system" in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_arrays_of_the_other_byte_order(place):
+    np.save(place / "other.npy", np.arange(8).reshape(2, 4).astype(">f4"))
+    (found,) = read("x=other.npy", Sizes())
+    assert found.value.tolist() == [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]
 
 
 def test_debug_shows_the_traceback(place):
     done = run("plan", "models.py:boom", "--debug")
     assert isinstance(done.exception, InputError)
     assert isinstance(done.exception.__cause__, RuntimeError)
+
+
+def test_what_the_exporters_print_does_not_reach_stdout(place, capfd):
+    """The TorchScript exporter writes the graph that it stumbled over, past Python."""
+    (place / "odd.py").write_text(
+        "import torch\nclass Odd(torch.nn.Module):\n    def forward(self, x): return torch.special.bessel_j0(x)\n"
+    )
+    done = run("export", "odd.py:Odd", "-i", "x=float32[2,4]", "--exporter", "trace")
+    assert done.exit_code == 1 and "bessel" in done.stderr
+    assert capfd.readouterr().out == ""
 
 
 def test_a_file_whose_inputs_do_not_fit(place):

@@ -33,6 +33,7 @@ __all__ = [
     "dynamo_capture",
     "dynamo_export",
     "input_symbols",
+    "no_graphs_printed",
     "quiet_exporters",
     "watched_sizes",
 ]
@@ -102,18 +103,28 @@ def quiet_exporters() -> Iterator[None]:
     def silent(record: logging.LogRecord) -> bool:
         return record.thread != thread or not record.name.startswith(("torch", "onnxscript"))
 
-    write: Any = getattr(torch._C, "_jit_onnx_log", None)
     for handler in handlers:
         handler.addFilter(silent)
-    if write is not None:
-        torch._C._jit_onnx_log = lambda *_: None
+    try:
+        with no_graphs_printed():
+            yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(silent)
+
+
+@contextlib.contextmanager
+def no_graphs_printed() -> Iterator[None]:
+    """Inside the block the TorchScript exporter writes no graph to stdout, which is where results go."""
+    write: Any = getattr(torch._C, "_jit_onnx_log", None)
+    if write is None:
+        yield
+        return
+    torch._C._jit_onnx_log = lambda *_: None
     try:
         yield
     finally:
-        if write is not None:
-            torch._C._jit_onnx_log = write
-        for handler in handlers:
-            handler.removeFilter(silent)
+        torch._C._jit_onnx_log = write
 
 
 @contextlib.contextmanager

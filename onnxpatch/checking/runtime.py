@@ -14,6 +14,7 @@ import torch
 from onnxpatch.checking.parity import as_array
 from onnxpatch.errors import InputError
 
+RUNTIMES = ("onnxruntime", "reference")
 _IN_MEMORY = 1 << 30
 
 
@@ -32,6 +33,8 @@ class Graph:
     """
 
     def __init__(self, path: str | os.PathLike[str], runtime: str | None = None) -> None:
+        if runtime not in (None, *RUNTIMES):
+            raise InputError(f"runtime {runtime!r} is not known: use one of {', '.join(RUNTIMES)}")
         self.path = Path(path)
         self.runtime = runtime or ("onnxruntime" if have_onnxruntime() else "reference")
         self.proto = _load(self.path)
@@ -87,6 +90,8 @@ def _load(path: Path) -> Any:
     """The model without its external weights: names, shapes, nodes."""
     import onnx
 
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: name the ONNX file in it")
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     try:

@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from onnxpatch.cli import diagnose, export_model, list_patches, operator_table, plan_model, verify_file
 
+
+class OneLine(TyperGroup):
+    """Says in one line what is wrong with a command, as everything else here does: no box, no usage."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        alone = kwargs.get("standalone_mode", True)
+        kwargs["standalone_mode"] = False
+        if not alone:
+            return super().main(*args, **kwargs)
+        try:
+            code = super().main(*args, **kwargs)
+        except Exception as error:
+            if not hasattr(error, "format_message"):  # not click's own, which some versions of typer bring along
+                raise
+            sys.exit(_complain(error))
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(error: Any) -> int:
+    """Prints it; returns the exit code."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        asked = getattr(getattr(error, "ctx", None), "command_path", "onnxpatch")
+        told = " ".join(error.format_message().split()).rstrip(".")
+        print(f"onnxpatch: {told}: {asked} --help says what can be given", file=sys.stderr)
+    return int(error.exit_code)
+
+
 app = typer.Typer(
+    cls=OneLine,
     help="Export PyTorch models to ONNX right, and prove it.\n\n"
     "Exit codes: 0 right, 1 wrong or refused, 2 bad input, 3 a fault of onnxpatch itself.",
     no_args_is_help=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from onnxpatch.errors import InputError
 FILES = (".npy", ".npz", ".safetensors")
 _BATCH, _PIXELS, _LENGTH = 2, 224, 16
 _LARGEST = 1 << 31
-_SHAPED = re.compile(r"(?P<dtype>[a-z]+[0-9]*)\[(?P<dims>[^\]]*)\](?:<(?P<high>\d+))?")
+_SHAPED = re.compile(r"(?P<dtype>[a-z][a-z0-9_]*)\[(?P<dims>[^\]]*)\](?:<(?P<high>\d+))?")
 
 
 @dataclass
@@ -74,10 +75,16 @@ def _described(name: str, text: str, sizes: Sizes) -> Array:
         shape.append(size)
         if label:
             free[axis] = label
-    total = torch.Size(shape).numel() * dtype.itemsize
+    total = math.prod(shape) * dtype.itemsize
     if total > _LARGEST:
         raise InputError(f"--input {name}={text}: {total / 2**30:.1f} GiB at {shape}: give smaller sizes, such as H=64")
-    return Array(name, _random(name, shape, dtype, int(match["high"]) if match["high"] else None), free)
+    high = int(match["high"]) if match["high"] else None
+    if high == 0:
+        raise InputError(f"--input {name}={text}: no whole number is below 0: write <2 or more")
+    try:
+        return Array(name, _random(name, shape, dtype, high), free)
+    except (RuntimeError, NotImplementedError):  # quantized numbers, bare bits
+        raise InputError(f"--input {name}={text}: torch makes no {match['dtype']} numbers: give a file") from None
 
 
 def _dimension(name: str, text: str, axis: int, rank: int, floating: bool, sizes: Sizes) -> tuple[str, int]:
@@ -85,7 +92,7 @@ def _dimension(name: str, text: str, axis: int, rank: int, floating: bool, sizes
     label, equals, number = (part.strip() for part in text.partition("="))
     if not equals and label.isdigit():
         label, number = "", label
-    if (label and not label.isidentifier()) or (equals and not number.isdigit()):
+    if not (label or number) or (label and not label.isidentifier()) or (equals and not number.isdigit()):
         raise InputError(f"--input {name}: dimension {text!r} is neither a size, a name, nor a name=size such as H=224")
     if number and int(number) < 1:
         raise InputError(f"--input {name}: dimension {text!r}: sizes start at 1")
@@ -131,6 +138,8 @@ def _held(path: Path) -> dict[str, torch.Tensor]:
         return _safetensors(path) if path.suffix == ".safetensors" else _numpy(path)
     except ImportError as error:
         raise InputError(f"{path}: reading it needs {error.name}: pip install 'onnxpatch[cli]'") from None
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(f"{path} cannot be read as {path.suffix} ({type(error).__name__}: {error})") from error
 
@@ -144,6 +153,16 @@ def _safetensors(path: Path) -> dict[str, torch.Tensor]:
 def _numpy(path: Path) -> dict[str, torch.Tensor]:
     import numpy as np
 
-    loaded: Any = np.load(path, allow_pickle=False)
+    try:
+        loaded: Any = np.load(path, allow_pickle=False)
+    except ValueError as error:  # numpy takes whatever it does not know for a pickle, and says to load it unsafely
+        raise InputError(f"{path} holds no numpy arrays, or Python objects: write it with numpy again") from error
     arrays = {"": loaded} if path.suffix == ".npy" else {name: loaded[name] for name in loaded.files}
-    return {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in arrays.items()}
+    return {name: torch.from_numpy(_native(value)) for name, value in arrays.items()}
+
+
+def _native(value: Any) -> Any:
+    """The array in one piece and in this machine's byte order: torch takes no other."""
+    import numpy as np
+
+    return np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("="))

@@ -34,6 +34,7 @@ from onnxpatch.cli.options import (
 from onnxpatch.cli.result import hand_over
 from onnxpatch.cli.target import load
 from onnxpatch.errors import UnknownExporterError, VerificationError
+from onnxpatch.outfile import writable
 from onnxpatch.settings import EXPORTERS
 
 
@@ -63,6 +64,8 @@ def export(
     """
     with told_in_one_line(debug):
         pixels = image_size(image)
+        if html:
+            writable(html)
         options = {"image_size": pixels, "only": names(only), "exclude": names(exclude), "branches": branches}
         loaded = load(target)
         call = example(loaded, inputs, dynamic, pixels)

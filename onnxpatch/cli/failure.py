@@ -27,7 +27,8 @@ def told_in_one_line(debug: bool) -> Iterator[None]:
     """Turns errors into a line on stderr and the exit code; with `debug` they pass as they are, warnings too."""
     if not debug:
         warnings.simplefilter("ignore")
-        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        for name in ("torch.onnx", "onnxscript", "onnx_ir"):
+            logging.getLogger(name).setLevel(logging.ERROR)
     try:
         yield
     except Exception as error:

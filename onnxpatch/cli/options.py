@@ -30,6 +30,7 @@ DynamicOpt = Annotated[
 ]
 ExporterOpt = Annotated[str | None, typer.Option(help="dynamo, trace or script.")]
 OpsetOpt = Annotated[int, typer.Option(min=7, help="ONNX opset of the file.")]
+AnyOpsetOpt = Annotated[int | None, typer.Option("--opset", min=7, help="Only patches for this ONNX opset.")]
 ImageSizeOpt = Annotated[
     str | None,
     typer.Option("--image-size", metavar="H[xW]", help="Make position tables constants for this image size."),
@@ -55,7 +56,7 @@ def image_size(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     match = _SIZE.fullmatch(text)
-    if match is None or not int(match[1]):
+    if match is None or not int(match[1]) or not int(match[2] or 1):
         raise InputError(f"--image-size {text!r}: write a size in pixels, such as 224 or 224x336")
     return int(match[1]), int(match[2] or match[1])
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from onnxpatch import plan as planned
+from onnxpatch.arguments.figures import check_opset
 from onnxpatch.cli import show
 from onnxpatch.cli.failure import told_in_one_line
 from onnxpatch.cli.options import (
+    AnyOpsetOpt,
     DebugOpt,
     ExcludeOpt,
     ExporterOpt,
@@ -25,7 +27,7 @@ from onnxpatch.plan import Plan
 def plan(
     target: TargetArg,
     exporter: ExporterOpt = None,
-    opset: int | None = None,
+    opset: AnyOpsetOpt = None,
     image: ImageSizeOpt = None,
     only: OnlyOpt = [],  # noqa: B006  typer's way of saying: may be given several times
     exclude: ExcludeOpt = [],  # noqa: B006
@@ -34,6 +36,8 @@ def plan(
 ) -> None:
     """What patching TARGET would swap, by which patch and why; what it would leave alone, and the reason."""
     with told_in_one_line(debug):
+        if opset is not None:
+            check_opset(opset)
         made = planned(
             load(target).model,
             only=names(only),

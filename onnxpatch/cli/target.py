@@ -56,6 +56,8 @@ def _module(place: str) -> ModuleType:
     is_file = place.endswith(".py")
     if is_file and not Path(place).is_file():
         raise InputError(f"{place}: there is no such file")
+    if not is_file and not all(part.isidentifier() for part in place.split(".")):
+        raise InputError(f"{place!r} is neither a module nor a .py file: write {_FORM}")
     try:
         return _script(Path(place)) if is_file else _package(place)
     except ModuleNotFoundError as error:

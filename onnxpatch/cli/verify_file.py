@@ -27,6 +27,7 @@ from onnxpatch.cli.options import (
 )
 from onnxpatch.cli.result import hand_over
 from onnxpatch.cli.target import load
+from onnxpatch.outfile import writable
 
 
 def verify(
@@ -49,6 +50,8 @@ def verify(
     Without letters in --input and without --dynamic, the sizes that the file itself shows as free are varied.
     """
     with told_in_one_line(debug):
+        if html:
+            writable(html)
         loaded = load(target)
         call = example(loaded, inputs, dynamic, image_size(image))
         with show.progress("verify") as progress:
