@@ -227,6 +227,26 @@ def test_what_the_exporters_print_does_not_reach_stdout(place, capfd):
     assert capfd.readouterr().out == ""
 
 
+def test_a_refused_export_has_a_report_and_a_page(place):
+    from onnxpatch.reporting.schema import report_schema
+    from tests.test_schema import misfits
+
+    (place / "odd.py").write_text(
+        "import torch\nclass Odd(torch.nn.Module):\n    def forward(self, x): return torch.special.bessel_j0(x)\n"
+    )
+    given = ["odd.py:Odd", "-i", "x=float32[2,4]", "--exporter", "trace"]
+    done = run("export", *given, "--json", "--html", "odd.html")
+    assert done.exit_code == 1 and len(done.stderr.strip().splitlines()) == 1
+    told = json.loads(done.stdout)
+    assert misfits(told, report_schema()) == []
+    assert told["verdict"] == "refused" and not told["ok"]
+    assert "bessel" in told["checks"][0]["error"]
+    page = (place / "odd.html").read_text()
+    assert 'id="verdict">refused' in page and "special_bessel_j0" in page
+    assert run("export", *given, "--markdown").stdout.startswith("### model.onnx: REFUSED (Odd; trace, opset 18)")
+    assert run("export", *given).stdout == ""
+
+
 def test_a_file_whose_inputs_do_not_fit(place):
     run("export", "models.py:Scale", "-i", "x=float32[2,4]", "-i", "bias=float32[4]", "two.onnx")
     done = run("verify", "two.onnx", "models.py:Scale", "-i", "x=float32[2,4]")

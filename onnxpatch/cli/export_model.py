@@ -10,7 +10,7 @@ import typer
 import onnxpatch
 from onnxpatch.cli import show
 from onnxpatch.cli.example import example
-from onnxpatch.cli.failure import RIGHT, WRONG, told_in_one_line
+from onnxpatch.cli.failure import RIGHT, WRONG, code_of, told_in_one_line
 from onnxpatch.cli.options import (
     BranchesOpt,
     DebugOpt,
@@ -33,9 +33,11 @@ from onnxpatch.cli.options import (
 )
 from onnxpatch.cli.result import hand_over
 from onnxpatch.cli.target import load
-from onnxpatch.errors import UnknownExporterError, VerificationError
+from onnxpatch.errors import OnnxpatchError, UnknownExporterError, VerificationError
 from onnxpatch.outfile import writable
+from onnxpatch.reporting.report import EXPORTING, Checked
 from onnxpatch.settings import EXPORTERS
+from onnxpatch.versions import versions
 
 
 def export(
@@ -71,13 +73,16 @@ def export(
         call = example(loaded, inputs, dynamic, pixels)
         arguments = {**vars(call), **which(exporter), "opset_version": opset, "tolerance": tolerance, **options}
         with show.progress("export") as progress:
-            report = _run(loaded.model, file, arguments, check, max_probes, runtime, progress)
-        hand_over(report, json, markdown)
+            report, refusal = _run(loaded.model, file, arguments, check, max_probes, runtime, progress)
+        if refusal is None or json or markdown:
+            hand_over(report, json, markdown)
         if html:
             from onnxpatch.html import write
 
             with show.progress("page") as progress:
                 write(html, loaded.model, report, file if report.ok else None, arguments, progress)
+        if refusal is not None:
+            raise refusal
         raise typer.Exit(RIGHT if report.ok else WRONG)
 
 
@@ -88,12 +93,26 @@ def which(exporter: str | None) -> dict[str, bool]:
     return {"dynamo": exporter in (None, "dynamo"), "script": exporter == "script"}
 
 
-def _run(model: Any, file: Path, arguments: dict[str, Any], *rest: Any) -> onnxpatch.Report:
+def _run(
+    model: Any, file: Path, arguments: dict[str, Any], *rest: Any
+) -> tuple[onnxpatch.Report, OnnxpatchError | None]:
+    """The report, and the refusal where there is no graph to report of: the report then says no more than that."""
     check, max_probes, runtime, progress = rest
     checking = {"check": check, "max_probes": max_probes, "runtime": runtime, "progress": progress}
     try:
-        return onnxpatch.export(model, f=file, **arguments, **checking)
+        return onnxpatch.export(model, f=file, **arguments, **checking), None
     except VerificationError as error:
         if not isinstance(error.report, onnxpatch.Report):
             raise
-        return error.report
+        return error.report, None
+    except OnnxpatchError as error:
+        if code_of(error) != WRONG:
+            raise
+        return _refused(model, file, arguments, error), error
+
+
+def _refused(model: Any, file: Path, arguments: dict[str, Any], error: OnnxpatchError) -> onnxpatch.Report:
+    exporter = "dynamo" if arguments["dynamo"] else "script" if arguments["script"] else "trace"
+    told = Checked(EXPORTING, "example", "example", {}, error=str(error), status="refused")
+    asked = {"opset": arguments["opset_version"], "tolerance": arguments["tolerance"]}
+    return onnxpatch.Report(str(file), type(model).__name__, exporter, **asked, checks=[told], versions=versions())

@@ -36,6 +36,13 @@ class Side:
     def ok(self) -> bool:
         return not self.error and self.report is not None and self.report.ok
 
+    @property
+    def verdict(self) -> str:
+        """right, wrong or refused."""
+        if self.report is None:
+            return "refused" if self.proto is None else "wrong"
+        return self.report.verdict
+
     def histogram(self) -> dict[str, int]:
         """How often each ONNX operator stands in it."""
         return dict(histogram(self.proto)) if self.proto is not None else {}

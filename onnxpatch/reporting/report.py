@@ -11,11 +11,12 @@ from typing import Any
 from onnxpatch.checking.parity import OutputParity
 
 SCHEMA = 1
+EXPORTING = "export"  # the stage of a check that tells of a refused export
 
 
 @dataclass(frozen=True)
 class Checked:
-    """One probe at one stage. stage: 'patched eager' or the runtime's name; error: why it could not be run.
+    """One probe at one stage. stage: 'patched eager', 'export', or the runtime's name; error: why it could not be run.
 
     status: right; wrong; refused (the graph or the patched model cannot run what eager runs); unsteady (eager's own
     output moves as far when its inputs move by a rounding: nothing can be said here).
@@ -107,6 +108,13 @@ class Report:
         return not self.checks or any(check.status == "right" for check in self.checks)
 
     @property
+    def verdict(self) -> str:
+        """right; refused (the exporter made no graph of it); wrong."""
+        if self.ok:
+            return "right"
+        return "refused" if any(check.stage == EXPORTING for check in self.checks) else "wrong"
+
+    @property
     def worst(self) -> float:
         """The largest relative error among the outputs that were compared."""
         errors = [c.relative for c in self.checks if not math.isnan(c.relative)]
@@ -119,7 +127,7 @@ class Report:
         """Plain values only; `schema` counts the layout's versions."""
         names = [f.name for f in dataclasses.fields(self) if f.name != "program"]
         body = {name: _plain(getattr(self, name)) for name in names}
-        return {"schema": SCHEMA, "ok": self.ok, "worst": _plain(self.worst), **body}
+        return {"schema": SCHEMA, "ok": self.ok, "verdict": self.verdict, "worst": _plain(self.worst), **body}
 
     def to_json(self, indent: int | None = 2) -> str:
         return json.dumps(self.to_dict(), indent=indent)

@@ -18,7 +18,8 @@ def report_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of `Report.to_dict()`: what `--json` of `export` and `verify` writes."""
     body = _of(Report)
     body["properties"] |= {"schema": {"const": SCHEMA}, "worst": {"type": ["number", "string", "null"]}}
-    body["required"] += ["schema", "worst"]
+    body["properties"] |= {"verdict": {"type": "string", "enum": ["right", "wrong", "refused"]}}
+    body["required"] += ["schema", "worst", "verdict"]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "onnxpatch report", **body}
 
 

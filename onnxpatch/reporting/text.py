@@ -25,6 +25,10 @@ _HEAD = ("stage", "probe", "kind", "status", "rel. error", "finding")
 def _headline(report: Report) -> str:
     bad = sum(not check.ok for check in report.checks)
     verdict = "right" if report.ok else f"WRONG at {bad} of {len(report.checks)} checks"
+    if report.verdict == "refused":
+        return (
+            f"{report.file or 'the exported graph'}: REFUSED ({report.model}; {report.exporter}, opset {report.opset})"
+        )
     how = f"{report.exporter or 'given file'}, opset {report.opset}, {report.runtime or 'not run'}"
     where = " where it runs" if any(check.status == "refused" for check in report.checks) else ""
     told = f"{report.model}; {how}; largest relative error{where} {report.worst:.1e}"
