@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import subprocess
 from html.parser import HTMLParser
@@ -13,7 +14,9 @@ import torch
 import onnxpatch
 from onnxpatch import html
 from onnxpatch.checking import graphs
+from onnxpatch.html import content
 from onnxpatch.html.code import coloured, pair, source
+from onnxpatch.html.content import tree, within
 from onnxpatch.html.layers import layered, placed
 from onnxpatch.reporting.comparison import alone, compare
 
@@ -183,6 +186,33 @@ def test_modules_are_read_off_both_exporters():
         assert set(graphs.by_module(proto)) == {"0.0", "0.1", "1"}, exporter
 
 
+def test_containers_count_what_is_in_them(exported):
+    _, made, _ = exported
+    rows = {row.path: row.nodes for row in tree(made)}
+    for i, side in enumerate(made.sides):
+        nodes = graphs.by_module(side.proto)
+        assert rows[""].split(" → ")[i] == str(sum(map(len, nodes.values()))), side.title
+    count = {"blocks.0": [1, 2], "blocks.1": [3], "blocksize": [4]}
+    assert [within(count, path) for path in ("", "blocks", "blocks.0", "absent")] == [4, 3, 2, 0]
+
+
+def test_drawings_that_are_left_out_are_named(exported, monkeypatch):
+    _, made, _ = exported
+    monkeypatch.setattr(content, "_DRAWN", 1)
+    text = html.page(made)
+    assert text.count('<svg class="graph"') == len(made.sides)
+    assert "more, not drawn" in text
+
+
+def test_nodes_of_no_module_are_the_roots():
+    import onnx
+
+    node = onnx.helper.make_node("Shape", ["x"], ["y"])
+    scopes = "['', '_empty_nn_module_stack_from_metadata_hook', 'sym_size_int']"
+    node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=scopes)
+    assert graphs.module_of(node) == ""
+
+
 def test_code_of_patches():
     patch = next(one for one in onnxpatch.REGISTRY if one.kind == "function")
     shown = pair(patch)
@@ -193,8 +223,9 @@ def test_code_of_patches():
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="needs a browser: apt-get install chromium")
-def test_chromium_shows_the_page_as_it_is_meant(exported, tmp_path):
-    """The drawings have a size, nothing hangs over the page's edge, and the console is silent."""
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (500, False), (1280, True)])
+def test_chromium_shows_the_page_as_it_is_meant(exported, tmp_path, width, dark):
+    """The drawings have a size, nothing hangs over the page's edge, dark is dark, and the console is silent."""
     folder = exported[0]
     page = (folder / "page.html").read_text(encoding="utf-8")
     probe = """<script>
@@ -206,18 +237,20 @@ def test_chromium_shows_the_page_as_it_is_meant(exported, tmp_path):
         const box = g.querySelector('rect').getBBox();
         return [...g.querySelectorAll('text')].every(t => t.getBBox().width <= box.width + 1);
       });
+      const shade = e => getComputedStyle(e).backgroundColor.match(/\\d+/g).slice(0, 3).reduce((a, b) => +a + +b, 0);
+      told.dark = [document.body, document.querySelector('.code')].filter(e => shade(e) < 200).length;
       told.plot = document.querySelectorAll('svg.plot circle').length > 4;
       document.title = JSON.stringify(told);
     </script>"""
     (tmp_path / "probe.html").write_text(page.replace("</body>", probe + "</body>"), encoding="utf-8")
     common = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
-              "--window-size=1280,1600"]  # fmt: skip
+              f"--window-size={width},1600", f"--blink-settings=preferredColorScheme={0 if dark else 1}"]  # fmt: skip
     shown = subprocess.run(
         [*common, "--virtual-time-budget=2000", "--dump-dom", (tmp_path / "probe.html").as_uri()],
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     title = shown.stdout.split("<title>")[1].split("</title>")[0]
-    assert title == '{"wide":false,"graphs":true,"texts":true,"plot":true}'
+    assert json.loads(title) == {"wide": False, "graphs": True, "texts": True, "dark": 2 * dark, "plot": True}
     subprocess.run(
         [*common, f"--screenshot={tmp_path / 'page.png'}", (folder / "page.html").as_uri()],
         capture_output=True, timeout=120, check=True,

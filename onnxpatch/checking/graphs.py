@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
+_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # torch.fx's stand-in for a stack that it has not
 
 
 def all_nodes(graph: Any) -> Iterator[Any]:
@@ -36,7 +37,8 @@ def module_of(node: Any) -> str | None:
             scopes = ast.literal_eval(kept)
         except (ValueError, SyntaxError):
             return None
-        return str(scopes[-2]) if len(scopes) > 1 else ""
+        named = [scope for scope in scopes[:-1] if scope != _NO_MODULE]
+        return str(named[-1]) if named else ""
     if not node.name.startswith("/"):
         return None
     return _joined(node.name.strip("/").split("/")[:-1])

@@ -58,4 +58,5 @@ def _code_style() -> str:
         from pygments.formatters import HtmlFormatter
     except ImportError:
         return ""
-    return str(HtmlFormatter(cssclass="code", style="friendly").get_style_defs(".code"))
+    light, dark = (str(HtmlFormatter(style=style).get_style_defs(".code")) for style in ("friendly", "monokai"))
+    return f"{light}\n@media screen and (prefers-color-scheme: dark) {{\n{dark}\n}}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,7 @@ def context(comparison: Comparison) -> dict[str, Any]:
     """Everything that the template reads."""
     result = comparison.result
     report = result.report
+    drawn, undrawn = drawings(comparison)
     return {
         "model": type(comparison.model).__name__,
         "sides": comparison.sides,
@@ -44,7 +46,8 @@ def context(comparison: Comparison) -> dict[str, Any]:
         "rows": tree(comparison),
         "patches": _patches(comparison),
         "operators": operators(comparison),
-        "drawings": drawings(comparison),
+        "drawings": drawn,
+        "undrawn": undrawn,
         "dimensions": dimensions(comparison),
     }
 
@@ -62,10 +65,15 @@ def tree(comparison: Comparison) -> list[Row]:
         if not _shown(path, told):
             continue
         state, note = notes.get(path, ("", ""))
-        per = [str(len(nodes)) for count in counts if (nodes := count.get(path)) is not None]
+        per = [str(within(count, path)) for count in counts if count]
         name = path.rpartition(".")[2] or "(root)"
         rows.append(Row(path, name, path.count(".") + bool(path), type(module).__name__, state, note, " → ".join(per)))
     return rows
+
+
+def within(count: Mapping[str, list[Any]], path: str) -> int:
+    """How many nodes came from the module at `path` and from those in it."""
+    return sum(len(nodes) for one, nodes in count.items() if not path or one == path or one.startswith(f"{path}."))
 
 
 def _shown(path: str, told: set[str]) -> bool:
@@ -118,17 +126,17 @@ def operators(comparison: Comparison) -> list[tuple[str, list[int]]]:
     return sorted(rows, key=lambda row: (-abs(row[1][-1] - row[1][0]), -row[1][-1], row[0]))
 
 
-def drawings(comparison: Comparison) -> list[dict[str, Any]]:
-    """Each swapped module, then each whose part of the graph changed: its drawing on every side."""
+def drawings(comparison: Comparison) -> tuple[list[dict[str, Any]], list[str]]:
+    """Each swapped module, then each whose part of the graph changed, drawn on every side; and those left out."""
     swapped = [swap.path for swap in comparison.plan.swaps] if comparison.plan else []
-    found = []
-    for path in dict.fromkeys([*swapped, *_changed(comparison.sides)]):
+    found: list[dict[str, Any]] = []
+    paths = list(dict.fromkeys([*swapped, *_changed(comparison.sides)]))
+    while paths and len(found) < _DRAWN:
+        path = paths.pop(0)
         made = [(side, _drawn(side, path)) for side in comparison.sides]
         if any(svg for _, svg in made):
             found.append({"path": path or "(root)", "swapped": path in swapped, "sides": made})
-        if len(found) == _DRAWN:
-            break
-    return found
+    return found, [path or "(root)" for path in paths]
 
 
 def _drawn(side: Side, path: str) -> str:
