@@ -33,10 +33,10 @@ from benchmarks import forked, torchvision_ops
 from benchmarks.steady import movement
 from benchmarks.verdict_subjects import Subject, of_family, small
 from onnxpatch.arguments.inputs import Inputs
+from onnxpatch.checking.feeding import match_inputs
 from onnxpatch.checking.parity import compare_all
 from onnxpatch.checking.reference import Eager, flatten_output
 from onnxpatch.checking.runtime import Graph, RunError
-from onnxpatch.verify import match_inputs
 
 RESULTS = Path(__file__).parent / "results"
 Row = tuple[str, ...]

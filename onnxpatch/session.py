@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from onnxpatch.checking import bfloat16
+from onnxpatch.checking.parity import as_array
 from onnxpatch.errors import InputError
 from onnxpatch.outputs import layout
 
@@ -39,6 +41,7 @@ class Session:
         self.inputs = [node.name for node in self.session.get_inputs()]
         self.outputs = [node.name for node in self.session.get_outputs()]
         self.structure = layout.read(self.session.get_modelmeta().custom_metadata_map)
+        self._run = bfloat16.Session(self.session).run if bfloat16.speaks(self.session) else self.session.run
         self._classes = {cls.__name__: cls for cls in classes}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -52,9 +55,9 @@ class Session:
                 f"{len(flat) + len(named)} were given"
             )
         feed = {**dict(zip(free, flat, strict=True)), **named}
-        values = self.session.run(None, {name: _array(value) for name, value in feed.items()})
+        values = self._run(None, {name: _array(value) for name, value in feed.items()})
         torch_too = any(isinstance(value, torch.Tensor) for value in feed.values())
-        return self._put_together([_tensor(value) for value in values] if torch_too else values)
+        return self._put_together([_tensor(value) if torch_too else _widened(value) for value in values])
 
     def _put_together(self, values: list[Any]) -> Any:
         if self.structure is not None:
@@ -76,7 +79,12 @@ def _leaves(value: Any) -> Iterator[Any]:
 def _array(value: Any) -> Any:
     import numpy as np
 
-    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    return as_array(value) if isinstance(value, torch.Tensor) else np.asarray(value)
+
+
+def _widened(value: Any) -> Any:
+    """numpy has no bfloat16."""
+    return as_array(value) if isinstance(value, torch.Tensor) else value
 
 
 def _tensor(value: Any) -> Any:

@@ -12,8 +12,9 @@ import torch
 from onnxpatch.arguments import shapes
 from onnxpatch.arguments.dims import dynamic_dims
 from onnxpatch.arguments.figures import check_figures
-from onnxpatch.arguments.inputs import Inputs, Leaf
+from onnxpatch.arguments.inputs import Inputs
 from onnxpatch.checking.check import check_graph, excuse_unsteady
+from onnxpatch.checking.feeding import declared_by, match_inputs, refuse_unfitting
 from onnxpatch.checking.findings import add_findings
 from onnxpatch.checking.guards import Guard, breaking_probes, guards_of
 from onnxpatch.checking.probe import Limits, Probe
@@ -74,7 +75,8 @@ def verify(
     names, order = match_inputs(graph, inputs, input_names)
     specs = shapes.read(inputs, dynamic_shapes, dynamic_axes, names if input_names else None, "trace", graph.outputs)
     if dynamic_shapes is None and dynamic_axes is None:
-        specs = _declared_by(graph, names, order, inputs)
+        specs = declared_by(graph, names, order, inputs)
+    refuse_unfitting(graph, inputs, names, order, specs)
     dims = dynamic_dims(inputs, specs)
     found = subject(model, inputs, dims, limits=Limits(probes=max_probes), flatten=flatten, data=data)
     report.opset = next((o.version for o in graph.proto.opset_import if o.domain in ("", "ai.onnx")), None)
@@ -82,6 +84,11 @@ def verify(
     made = provenance.read(graph.proto)
     if made is not None:
         report.notes.append(made.sentence())
+    if getattr(model, "training", False):
+        report.notes.append("the model is in training mode: call model.eval() first, unless that is what was exported")
+    unfed = [leaf.name for leaf in inputs.leaves if leaf.is_tensor and leaf.index not in order]
+    if unfed:
+        report.notes.append(f"the file has no input for {', '.join(unfed)} of the example")
     hold_against(report, graph, found, names, order, exported=exported, progress=progress)
     report.seconds["verify"] = time.perf_counter() - start
     return report
@@ -118,6 +125,7 @@ def hold_against(
     """
     watch = Stopwatch()
     report.runtime = graph.runtime
+    report.notes += [graph.note] if graph.note else []
     report.dimensions = {dim.name: dim.size for dim in found.dims}
     guards = guards_of(exported, found.inputs, found.dims) if exported is not None else []
     broken = _broken(guards, found.search, 2.0 if within is None else min(2.0, max(0.2, within))) if guards else []
@@ -143,51 +151,3 @@ def hold_against(
 def _broken(guards: Sequence[Guard], search: ProbeSearch, seconds: float) -> list[tuple[Guard, Probe]]:
     search.limits.seconds = max(search.limits.seconds, search.eager.seconds + seconds)
     return breaking_probes(guards, search, seconds=seconds)
-
-
-# ------------------------------------------------------------------ which leaf feeds which input
-def match_inputs(graph: Graph, inputs: Inputs, input_names: Sequence[str] | None = None) -> tuple[list[str], list[int]]:
-    """(names of the graph's inputs, index of the leaf that feeds each). Raises InputError where they do not fit."""
-    have = [i.name for i in graph.inputs]
-    if input_names:
-        leaves = _leaves_for(len(input_names), inputs)
-        if leaves is not None:
-            pairs = [(n, leaf) for n, leaf in zip(input_names, leaves, strict=True) if n in have]
-            if len(pairs) == len(have):
-                return [n for n, _ in pairs], [leaf.index for _, leaf in pairs]
-        raise InputError(f"input_names are {list(input_names)}, the file's inputs {have}, the example {_told(inputs)}")
-    by_name = [inputs.find(name) for name in have]
-    if all(leaf is not None for leaf in by_name):
-        return have, [leaf.index for leaf in by_name if leaf is not None]
-    by_place = _leaves_for(len(have), inputs)
-    if by_place is None:
-        raise InputError(
-            f"{graph.path.name} takes {len(have)} inputs {have}, the example gives {_told(inputs)}: "
-            "give the example that it was exported with, or input_names="
-        )
-    return have, [leaf.index for leaf in by_place]
-
-
-def _leaves_for(count: int, inputs: Inputs) -> list[Leaf] | None:
-    for exporter in ("dynamo", "trace"):
-        leaves = inputs.graph_leaves(exporter)
-        if len(leaves) == count:
-            return leaves
-    return None
-
-
-def _told(inputs: Inputs) -> str:
-    told = [f"{leaf.name} {tuple(leaf.value.shape)}" for leaf in inputs.leaves if leaf.is_tensor]
-    return f"{len(told)} tensors: {', '.join(told)}"
-
-
-def _declared_by(graph: Graph, names: Sequence[str], order: Sequence[int], inputs: Inputs) -> list[shapes.LeafSpec]:
-    """The sizes that the file shows as free, when the caller declares none."""
-    specs: list[shapes.LeafSpec] = [{} for _ in inputs.leaves]
-    for name, leaf in zip(names, order, strict=True):
-        value = inputs.leaves[leaf].value
-        shape = graph.input_shape(name)
-        if isinstance(value, torch.Tensor) and len(shape) == value.dim():
-            free = {a: s for a, s in enumerate(shape) if not isinstance(s, int)}
-            specs[leaf] = {a: s or f"{name}_dim{a}" for a, s in free.items()}
-    return specs

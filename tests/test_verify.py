@@ -184,3 +184,88 @@ def test_conditions_are_not_waited_for_endlessly(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(sys.modules["onnxpatch.verify"], "_CAPTURE", 0.5)
     report = onnxpatch.verify(file, model, (x,), dynamic_shapes=({0: "b"},))
     assert not report.ok and any("longer than 0.5 s" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ((torch.randn(2, 3, 16, 24, dtype=torch.float64),), r"is float32\[b,3,16,24\].* as float64\[2,3,16,24\]"),
+        ((torch.randn(2, 3, 16),), r"as float32\[2,3,16\]"),
+        ((torch.randn(2, 3, 8, 24),), r"as float32\[2,3,8,24\]"),
+    ],
+    ids=["dtype", "rank", "fixed size"],
+)
+def test_an_example_that_the_file_cannot_take(args: tuple[Any, ...], says: str, tmp_path: Path) -> None:
+    class Twice(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    file = traced(Twice(), (torch.randn(2, 3, 16, 24),), tmp_path / "m.onnx", {"in0": {0: "b"}})
+    with pytest.raises(onnxpatch.InputError, match=says):
+        onnxpatch.verify(file, Twice(), args)
+    assert onnxpatch.verify(file, Twice(), (torch.randn(5, 3, 16, 24),)).ok
+
+
+def test_a_tensor_that_feeds_nothing_is_told(tmp_path: Path) -> None:
+    class Shifted(nn.Module):
+        def forward(self, x: torch.Tensor, by: torch.Tensor | None = None) -> torch.Tensor:
+            return x if by is None else x + by
+
+    file = plain(Shifted(), (torch.ones(2),), tmp_path / "m.onnx", dynamo=False, input_names=["x"])
+    report = onnxpatch.verify(file, Shifted(), (torch.ones(2), torch.ones(2)))
+    assert not report.ok and "the file has no input for by of the example" in str(report)
+
+
+def test_numpy_arrays_are_taken_as_tensors(tmp_path: Path) -> None:
+    import numpy as np
+
+    model = Right().eval()
+    file = traced(model, (torch.randn(2, 3, 16, 24),), tmp_path / "m.onnx")
+    image = np.random.default_rng(0).normal(size=(2, 3, 16, 24)).astype("float32")
+    assert onnxpatch.verify(file, model, image).ok
+    assert onnxpatch.export(model, (image,), dynamo=False, max_probes=1).ok
+
+
+# ------------------------------------------------------------------ bfloat16, which numpy does not know
+class Narrow(nn.Module):
+    """Whole in float32, given out in bfloat16 (also an empty one)."""
+
+    def __init__(self, by: float = 3.0) -> None:
+        super().__init__()
+        self.by = by
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x * self.by).to(torch.bfloat16), x[:, :0].to(torch.bfloat16)
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_bfloat16_outputs(dynamo: bool, tmp_path: Path) -> None:
+    x = torch.randn(2, 4)
+    report = onnxpatch.export(Narrow().eval(), (x,), tmp_path / "m.onnx", dynamo=dynamo, dynamic_shapes=({0: "n"},))
+    assert report.ok and report.runtime == "onnxruntime"
+    assert {output.found_dtype for check in report.checks for output in check.outputs} == {"bfloat16"}
+    wrong = onnxpatch.verify(tmp_path / "m.onnx", Narrow(3.5), (x,))
+    assert not wrong.ok and wrong.worst > 0.1
+    told, empty = onnxpatch.Session(tmp_path / "m.onnx")(x)
+    assert torch.equal(told, Narrow()(x)[0]) and empty.shape == (2, 0)
+    assert onnxpatch.Session(tmp_path / "m.onnx")(x.numpy())[0].dtype == "float32"
+
+
+def test_bfloat16_that_onnxruntime_has_no_kernel_for(tmp_path: Path) -> None:
+    """A graph that only lacks a CPU kernel is compared in onnx.reference, unless onnxruntime was asked for."""
+    model, x = nn.Linear(4, 3).to(torch.bfloat16).eval(), torch.randn(2, 4, dtype=torch.bfloat16)
+    report = onnxpatch.export(model, (x,), tmp_path / "m.onnx", dynamo=False)
+    assert report.ok and report.runtime == "reference"
+    assert any("no kernel on the CPU" in note for note in report.notes)
+    torch.manual_seed(7)
+    assert not onnxpatch.verify(tmp_path / "m.onnx", nn.Linear(4, 3).to(torch.bfloat16), (x,)).ok
+    with pytest.raises(onnxpatch.VerificationError, match="cannot be loaded"):
+        onnxpatch.export(model, (x,), dynamo=False, runtime="onnxruntime")
+
+
+def test_a_model_in_training_mode_is_told_of(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    file = traced(model, (torch.ones(2, 4),), tmp_path / "m.onnx")
+    assert onnxpatch.verify(file, model.eval(), (torch.ones(2, 4),)).notes == []
+    report = onnxpatch.verify(file, model.train(), (torch.ones(2, 4),))
+    assert not report.ok and "the model is in training mode" in str(report)

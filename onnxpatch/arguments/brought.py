@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from onnxpatch.arguments.inputs import signature
@@ -26,7 +27,7 @@ class Brought:
 
 def given(args: Any, kwargs: Mapping[str, Any] | None) -> bool:
     """Whether the caller has given an example, so that the model need not be asked."""
-    return bool(kwargs) or isinstance(args, torch.Tensor) or len(args) > 0
+    return bool(kwargs) or isinstance(args, torch.Tensor | np.ndarray) or len(args) > 0
 
 
 def brought_by(model: Any) -> Brought | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from onnxpatch._torch import pytree
@@ -37,13 +38,13 @@ class Leaf:
 
 
 class Inputs:
-    """The example call of a model: `args` and `kwargs` as given, and their leaves.
+    """The example call of a model: `args` and `kwargs` as given (arrays as tensors), and their leaves.
 
     Raises InputError where the arguments do not fit forward's signature.
     """
 
     def __init__(self, model: Any, args: Any, kwargs: Mapping[str, Any] | None = None) -> None:
-        self.args, self.kwargs = split_kwargs(args, kwargs)
+        self.args, self.kwargs = pytree.tree_map(_as_tensor, split_kwargs(args, kwargs))
         self.arguments = bind(model, self.args, self.kwargs)
         self.variadic = variadic(model)
         flat, self._spec = pytree.tree_flatten((self.args, self.kwargs))
@@ -78,9 +79,13 @@ class Inputs:
         return held[0] if len(held) == 1 else None
 
 
+def _as_tensor(value: Any) -> Any:
+    return torch.from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
+
+
 def split_kwargs(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """torch.onnx.export's conventions: a bare tensor for one argument; a trailing dict holds the keyword arguments."""
-    if isinstance(args, torch.Tensor):
+    if isinstance(args, torch.Tensor | np.ndarray):
         args = (args,)
     if not isinstance(args, tuple | list):
         raise InputError(f"args must be a tuple of forward's positional arguments, not {type(args).__name__}")

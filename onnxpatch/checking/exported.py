@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxpatch.checking.check import check_patched
+from onnxpatch.checking.feeding import match_inputs
 from onnxpatch.checking.reference import Eager, Flatten
 from onnxpatch.checking.runtime import Graph, RunError, have_onnxruntime
 from onnxpatch.checking.stopwatch import Stopwatch
@@ -17,7 +18,7 @@ from onnxpatch.errors import VerificationError
 from onnxpatch.outfile import OutFile
 from onnxpatch.reporting.report import Checked, Report
 from onnxpatch.torch_export import Call
-from onnxpatch.verify import hold_against, match_inputs
+from onnxpatch.verify import hold_against
 
 _SHARE = 0.8  # of the export's own time may be spent on proving it, beyond what every proof needs
 _LEAST = 0.5  # seconds that may be spent on it in any case

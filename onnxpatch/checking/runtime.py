@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from onnxpatch.checking import bfloat16
 from onnxpatch.checking.parity import as_array
 from onnxpatch.errors import InputError
 
+_NO_KERNEL = "NOT_IMPLEMENTED"
 RUNTIMES = ("onnxruntime", "reference")
 _IN_MEMORY = 1 << 30
 
@@ -29,6 +31,8 @@ class RunError(Exception):
 class Graph:
     """An ONNX file that can be run. runtime: 'onnxruntime', 'reference', or None for the first that is there.
 
+    Left to choose, bfloat16 that onnxruntime has no kernel for on the CPU is run in onnx.reference; `note` says so.
+
     Raises InputError where the file is missing or no ONNX model, RunError where the runtime refuses to load it.
     """
 
@@ -41,7 +45,16 @@ class Graph:
         initializers = {i.name for i in self.proto.graph.initializer}
         self.inputs = [i for i in self.proto.graph.input if i.name not in initializers]
         self.outputs = [o.name for o in self.proto.graph.output]
-        self._session = _opened(str(self.path), self.runtime)
+        self.note = ""
+        try:
+            self._session = _opened(str(self.path), self.runtime)
+        except RunError as error:
+            if runtime is not None or _NO_KERNEL not in str(error) or not bfloat16.holds(self.proto):
+                raise
+            self.note = f"compared in onnx.reference, since onnxruntime has no kernel on the CPU: {error}"
+            self.runtime, self._session = "reference", _opened(str(self.path), "reference")
+        if self.runtime == "onnxruntime" and bfloat16.passes(self.proto):
+            self._session = bfloat16.Session(self._session)
 
     def run(self, feed: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
         """Outputs in order, without those that an ONNX optional leaves out. Tensors on any device may be fed."""
@@ -53,7 +66,10 @@ class Graph:
     def arrays(self, feed: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Those of the values fed that are inputs of the graph, as it takes them."""
         wanted = {i.name: i.type.tensor_type.elem_type for i in self.inputs}
-        return {name: _fed(value, wanted[name]) for name, value in feed.items() if name in wanted}
+        fed = {name: _fed(value, wanted[name]) for name, value in feed.items() if name in wanted}
+        if self.runtime == "reference":
+            fed |= {name: _narrow(fed[name]) for name in fed if wanted[name] == bfloat16.BFLOAT16}
+        return fed
 
     def input_shape(self, name: str) -> list[int | str | None]:
         """Declared shape of one input: whole numbers, names, None where nothing is said."""
@@ -138,6 +154,13 @@ def _fed(value: Any, elem_type: int) -> np.ndarray[Any, Any]:
     import onnx
 
     return np.asarray(value, dtype=onnx.helper.tensor_dtype_to_np_dtype(elem_type))
+
+
+def _narrow(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """float32 as onnx.reference knows bfloat16."""
+    import onnx
+
+    return array.astype(onnx.helper.tensor_dtype_to_np_dtype(bfloat16.BFLOAT16))
 
 
 def shapes_inside(graph: Graph, feed: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

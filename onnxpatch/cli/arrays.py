@@ -29,10 +29,16 @@ class Array:
 
 @dataclass
 class Sizes:
-    """Example sizes of named dimensions: the same name has the same size everywhere."""
+    """Example sizes of named dimensions: the same name has the same size everywhere; and how many inputs were drawn."""
 
     image: tuple[int, int] | None = None
     known: dict[str, int] = field(default_factory=dict)
+    drawn: int = 0
+
+    def seed(self, rank: int) -> int:
+        """A random seed of its own for every input: two of one shape must not hold the same numbers."""
+        self.drawn += 1
+        return rank + 1000 * (self.drawn - 1)
 
     def of(self, name: str, axis: int, rank: int, floating: bool) -> int:
         """The size given or met before; else 2 for a batch, 224 (or the image size) for pixels, 16 for a length."""
@@ -82,7 +88,7 @@ def _described(name: str, text: str, sizes: Sizes) -> Array:
     if high == 0:
         raise InputError(f"--input {name}={text}: no whole number is below 0: write <2 or more")
     try:
-        return Array(name, _random(name, shape, dtype, high), free)
+        return Array(name, _random(name, shape, dtype, high, sizes.seed(len(shape))), free)
     except (RuntimeError, NotImplementedError):  # quantized numbers, bare bits
         raise InputError(f"--input {name}={text}: torch makes no {match['dtype']} numbers: give a file") from None
 
@@ -103,9 +109,9 @@ def _dimension(name: str, text: str, axis: int, rank: int, floating: bool, sizes
     return label, int(number)
 
 
-def _random(name: str, shape: list[int], dtype: torch.dtype, high: int | None) -> torch.Tensor:
+def _random(name: str, shape: list[int], dtype: torch.dtype, high: int | None, seed: int) -> torch.Tensor:
     """Normal floats, True and False, whole numbers below `high` (2 unless given), a mask of ones."""
-    generator = torch.Generator().manual_seed(len(shape))
+    generator = torch.Generator().manual_seed(seed)
     if dtype.is_complex:
         return torch.randn(shape, generator=generator, dtype=torch.complex64).to(dtype)
     if dtype.is_floating_point:

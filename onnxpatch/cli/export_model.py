@@ -19,6 +19,7 @@ from onnxpatch.cli.options import (
     ExporterOpt,
     HtmlOpt,
     ImageSizeOpt,
+    InputNamesOpt,
     InputOpt,
     JsonOpt,
     MarkdownOpt,
@@ -45,6 +46,7 @@ def export(
     file: Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The file to write.")] = Path("model.onnx"),
     inputs: InputOpt = [],  # noqa: B006  typer's way of saying: may be given several times
     dynamic: DynamicOpt = [],  # noqa: B006
+    input_names: InputNamesOpt = None,
     exporter: ExporterOpt = None,
     opset: OpsetOpt = 18,
     image: ImageSizeOpt = None,
@@ -71,6 +73,7 @@ def export(
         options = {"image_size": pixels, "only": names(only), "exclude": names(exclude), "branches": branches}
         loaded = load(target)
         call = example(loaded, inputs, dynamic, pixels)
+        call.input_names = names([input_names or ""]) or call.input_names
         arguments = {**vars(call), **which(exporter), "opset_version": opset, "tolerance": tolerance, **options}
         with show.progress("export") as progress:
             report, refusal = _run(loaded.model, file, arguments, check, max_probes, runtime, progress)

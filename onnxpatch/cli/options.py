@@ -28,6 +28,10 @@ DynamicOpt = Annotated[
     list[str],
     typer.Option(metavar="NAME=[B,_,H,W]", help="Axes that may change, for inputs from files or from the model."),
 ]
+InputNamesOpt = Annotated[
+    str | None,
+    typer.Option("--input-names", metavar="A,B", help="The file's names of the inputs, in the order of the arguments."),
+]
 ExporterOpt = Annotated[str | None, typer.Option(help="dynamo, trace or script.")]
 OpsetOpt = Annotated[int, typer.Option(min=7, help="ONNX opset of the file.")]
 AnyOpsetOpt = Annotated[int | None, typer.Option("--opset", min=7, help="Only patches for this ONNX opset.")]

@@ -16,6 +16,7 @@ from onnxpatch.cli.options import (
     DynamicOpt,
     HtmlOpt,
     ImageSizeOpt,
+    InputNamesOpt,
     InputOpt,
     JsonOpt,
     MarkdownOpt,
@@ -24,6 +25,7 @@ from onnxpatch.cli.options import (
     TargetArg,
     ToleranceOpt,
     image_size,
+    names,
 )
 from onnxpatch.cli.result import hand_over
 from onnxpatch.cli.target import load
@@ -35,6 +37,7 @@ def verify(
     target: TargetArg,
     inputs: InputOpt = [],  # noqa: B006  typer's way of saying: may be given several times
     dynamic: DynamicOpt = [],  # noqa: B006
+    input_names: InputNamesOpt = None,
     image: ImageSizeOpt = None,
     tolerance: ToleranceOpt = 1e-3,
     max_probes: ProbesOpt = 16,
@@ -61,7 +64,7 @@ def verify(
                 call.args,
                 call.kwargs,
                 dynamic_shapes=call.dynamic_shapes,
-                input_names=call.input_names,
+                input_names=names([input_names or ""]) or call.input_names,
                 tolerance=tolerance,
                 max_probes=max_probes,
                 guards=guards,

@@ -25,6 +25,7 @@ from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symb
 from onnxpatch.arguments import shapes
 from onnxpatch.arguments.inputs import Inputs
 from onnxpatch.checking.check import check_graph, excuse_unsteady
+from onnxpatch.checking.feeding import match_inputs
 from onnxpatch.checking.probe import Probe
 from onnxpatch.checking.reference import Eager, Flatten
 from onnxpatch.checking.runtime import Graph, RunError
@@ -35,7 +36,6 @@ from onnxpatch.diagnosing.places import Place, of_error, of_stack
 from onnxpatch.errors import InputError
 from onnxpatch.reporting.report import Checked
 from onnxpatch.torch_export import Call
-from onnxpatch.verify import match_inputs
 
 Status = Literal["right", "silent", "refused", "slow", "untested"]
 Stack = tuple[Place, ...]

@@ -1,0 +1,70 @@
+"""bfloat16 in and out of onnxruntime: numpy has no such type, so values pass as memory and not as arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
+
+
+def passes(proto: Any) -> bool:
+    """Whether an input or an output of the graph is bfloat16."""
+    return any(value.type.tensor_type.elem_type == BFLOAT16 for value in (*proto.graph.input, *proto.graph.output))
+
+
+def holds(proto: Any) -> bool:
+    """Whether anything that the graph names is bfloat16."""
+    graph = proto.graph
+    return passes(proto) or any(
+        (*(i.data_type == BFLOAT16 for i in graph.initializer),
+         *(v.type.tensor_type.elem_type == BFLOAT16 for v in graph.value_info))
+    )  # fmt: skip
+
+
+def speaks(session: Any) -> bool:
+    """The same of an open onnxruntime session."""
+    return any(value.type == "tensor(bfloat16)" for value in (*session.get_inputs(), *session.get_outputs()))
+
+
+class Session:
+    """An onnxruntime session that takes float32 for bfloat16 and gives torch's bfloat16."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._narrow = {i.name for i in session.get_inputs() if i.type == "tensor(bfloat16)"}
+
+    def run(self, names: Sequence[str] | None, feed: Mapping[str, np.ndarray[Any, Any]]) -> list[Any]:
+        """As InferenceSession.run; bfloat16 outputs are torch tensors."""
+        import onnxruntime
+
+        made = onnxruntime.OrtValue
+        given = {
+            name: made.ortvalue_from_numpy_with_onnx_type(_bits(array), BFLOAT16) if name in self._narrow
+            else made.ortvalue_from_numpy(array)
+            for name, array in feed.items()
+        }  # fmt: skip
+        return [_read(value) for value in self._session.run_with_ort_values(names, given)]
+
+
+def _bits(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    narrow = torch.from_numpy(np.ascontiguousarray(array)).to(torch.bfloat16)
+    return narrow.view(torch.int16).numpy().view(np.uint16)
+
+
+def _read(value: Any) -> Any:
+    if not value.has_value():
+        return None
+    if not value.is_tensor() or value.element_type() != BFLOAT16:
+        return value.numpy()
+    shape = value.shape()
+    count = math.prod(shape)
+    if not count:
+        return torch.empty(shape, dtype=torch.bfloat16)
+    memory = (ctypes.c_int16 * count).from_address(value.data_ptr())
+    return torch.frombuffer(memory, dtype=torch.int16).clone().view(torch.bfloat16).reshape(shape)
