@@ -1,4 +1,4 @@
-"""Pages that are written from the code: a catalogue page for each registered patch, and the schema of reports."""
+"""Pages that are written from the code: a catalogue page for each patch, and the schemas of what `--json` writes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from onnxpatch.cli import layouts
 from onnxpatch.html.code import original, source
 from onnxpatch.registry import REGISTRY, Patch
-from onnxpatch.reporting.schema import report_schema
+from onnxpatch.reporting.schema import diagnosis_schema, report_schema, schema_of
 
 
 def on_config(config: Any) -> Any:
@@ -26,7 +27,7 @@ def on_files(files: Any, config: Any) -> Any:
     patches = _patches()
     pages = {f"patches/{patch.name}.md": patch_page(patch) for patch in patches}
     pages["patches/index.md"] = index_page(patches)
-    pages["report.schema.json"] = json.dumps(report_schema(), indent=2)
+    pages |= {f"{name}.schema.json": json.dumps(schema, indent=2) for name, schema in schemas().items()}
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
@@ -39,6 +40,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
     pages = re.sub(r"\]\(docs/([^)]*)\)", r"](\1)", readme)
     return re.sub(r"\[`?([^\]`]+)`?\]\((?:examples|benchmarks|tests|patches)[/)][^)]*\)?", r"`\1`", pages)
+
+
+def schemas() -> dict[str, Any]:
+    """What each command's --json holds."""
+    held = {"patches": layouts.Patches, "plan": layouts.PlanRows, "operators": layouts.Operators}
+    rest = {name: schema_of(layout) for name, layout in held.items()}
+    return {"report": report_schema(), "diagnosis": diagnosis_schema(), **rest}
 
 
 def _patches() -> list[Patch]:

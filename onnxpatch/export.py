@@ -74,7 +74,8 @@ def export(
 
     only, exclude, image_size, branches and other keywords: see `patched`. check=False exports without comparing.
     tolerance: largest difference allowed, as a share of an output's largest magnitude (float32; float16 1e-2, bfloat16
-    6e-2; whole numbers and bools exact). max_probes: inputs compared, besides those that a dropped guard asks for.
+    6e-2; whole numbers and bools exact). max_probes: inputs compared; other data, every branch and
+    what a dropped guard asks for are compared in any case.
     data: more inputs to compare at, each args or (args, kwargs). flatten: turns an output of the unpatched model into
     its tensors in the graph's order. progress: called with (stage, done, of).
 

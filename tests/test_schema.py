@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import textwrap
 
+import pytest
 import torch
 
 import onnxpatch
@@ -68,3 +70,41 @@ def test_the_check_of_this_test_can_fail():
     assert misfits({**told, "extra": 1}, schema) == ["report.extra is not in the schema"]
     assert misfits({**told, "ok": "yes"}, schema) == ["report.ok: 'yes' is none of ['boolean']"]
     assert misfits({k: v for k, v in told.items() if k != "checks"}, schema) == ["report.checks is missing"]
+
+
+MODEL = """
+    import torch
+    from einops.layers.torch import Rearrange
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens = Rearrange("b c h -> b h c")
+        def forward(self, x):
+            return self.tokens(x) * (2 if x.shape[2] == 3 else 3)
+"""
+
+
+def test_what_every_command_writes_fits_its_schema(tmp_path, monkeypatch):
+    from tests.test_cli import run
+    from tests.test_docs import hooks
+
+    (tmp_path / "net.py").write_text(textwrap.dedent(MODEL))
+    monkeypatch.chdir(tmp_path)
+    schemas = hooks().schemas()
+    given = ["net.py:Net", "-i", "x=float32[2,4,L=3]", "--exporter", "trace"]
+    asked = {
+        "patches": (["list"], 0),
+        "plan": (["plan", "net.py:Net"], 0),
+        "operators": (["ops", "upsample*"], 0),
+        "diagnosis": (["doctor", *given], 1),
+        "report": (["export", *given, "net.onnx"], 1),
+    }
+    assert set(schemas) == set(asked)
+    for name, (command, code) in asked.items():
+        done = run(*command, "--json")
+        assert done.exit_code == code, (name, done.output)
+        assert misfits(json.loads(done.stdout, parse_constant=pytest.fail), schemas[name]) == [], name
+    proven = json.loads(run("list", "einops-rearrange", "--prove", "--json").stdout)
+    assert misfits(proven, schemas["patches"]) == []
+    assert proven["patches"][0]["proof"]["status"] == "proven"

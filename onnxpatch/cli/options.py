@@ -45,7 +45,9 @@ OnlyOpt = Annotated[
 ExcludeOpt = Annotated[list[str], typer.Option(metavar="NAME", help="Leave out these patches or modules.")]
 BranchesOpt = Annotated[bool, typer.Option("--branches", help="Fork Python branches on tensor values.")]
 ToleranceOpt = Annotated[float, typer.Option(help="Largest difference, as a share of an output's largest magnitude.")]
-ProbesOpt = Annotated[int, typer.Option("--max-probes", min=1, help="Inputs to compare at, at most.")]
+ProbesOpt = Annotated[
+    int, typer.Option("--max-probes", min=1, help="Inputs to compare at; those that every proof needs come on top.")
+]
 RuntimeOpt = Annotated[str | None, typer.Option(help="onnxruntime, or reference (slow; needs nothing else).")]
 JsonOpt = Annotated[bool, typer.Option("--json", help="Write the result to stdout as JSON.")]
 MarkdownOpt = Annotated[bool, typer.Option("--markdown", help="Write the result to stdout as Markdown, for an issue.")]

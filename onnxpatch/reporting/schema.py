@@ -1,4 +1,4 @@
-"""The JSON Schema of a report's `to_json()`, read off its dataclasses, so that the two cannot differ."""
+"""The JSON Schemas of what `--json` writes, read off the dataclasses and types, so that the two cannot differ."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import types
 import typing
 from typing import Any
 
+from onnxpatch.diagnosing import diagnosis
+from onnxpatch.diagnosing.diagnosis import Diagnosis, Proposal
 from onnxpatch.reporting.report import SCHEMA, Report
 
 _PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
@@ -20,7 +22,24 @@ def report_schema() -> dict[str, Any]:
     body["properties"] |= {"schema": {"const": SCHEMA}, "worst": {"type": ["number", "string", "null"]}}
     body["properties"] |= {"verdict": {"type": "string", "enum": ["right", "wrong", "refused"]}}
     body["required"] += ["schema", "worst", "verdict"]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "onnxpatch report", **body}
+    return _titled("onnxpatch report", body)
+
+
+def diagnosis_schema() -> dict[str, Any]:
+    """JSON Schema of `Diagnosis.to_dict()`: what `onnxpatch doctor --json` writes."""
+    body = _of(Diagnosis)
+    body["properties"] |= {"schema": {"const": diagnosis.SCHEMA}, "proposals": _typed(list[Proposal])}
+    body["required"] += ["schema", "proposals"]
+    return _titled("onnxpatch diagnosis", body)
+
+
+def schema_of(layout: Any) -> dict[str, Any]:
+    """JSON Schema of one of `onnxpatch.cli.layouts`."""
+    return _titled(f"onnxpatch {layout.__name__.lower()}", _typed(layout))
+
+
+def _titled(title: str, body: dict[str, Any]) -> dict[str, Any]:
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **body}
 
 
 def _of(cls: Any) -> dict[str, Any]:
@@ -33,9 +52,18 @@ def _of(cls: Any) -> dict[str, Any]:
     return {"type": "object", "description": told, "properties": properties, "required": list(properties)}
 
 
+def _of_keys(cls: Any) -> dict[str, Any]:
+    properties = {name: _typed(kind) for name, kind in typing.get_type_hints(cls).items()}
+    told = inspect.cleandoc(cls.__doc__ or "")
+    required = [name for name in properties if name in cls.__required_keys__]
+    return {"type": "object", "description": told, "properties": properties, "required": required}
+
+
 def _typed(hint: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(hint):
         return _of(hint)
+    if typing.is_typeddict(hint):
+        return _of_keys(hint)
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         typed = [_typed(one) for one in inside]
