@@ -63,12 +63,16 @@ class Plan:
         applied = [swap.patch for swap in self.swaps] + [patch for patch, _ in self.functions]
         return list({patch.name: patch for patch in applied}.values())
 
+    def watching(self) -> str:
+        """One line for the function patches: nearly all of them watch any model, and few of them ever act."""
+        names = ", ".join(patch.name for patch, _ in self.functions)
+        return f"watched for while it runs ({len(self.functions)}; `onnxpatch list` says what for): {names}"
+
     def __str__(self) -> str:
         rows = [(s.path or "(root)", type(s.module).__name__, s.patch.name, s.patch.why) for s in self.swaps]
         parts = [table(("module", "class", "patch", "why"), rows) if rows else "No module is swapped."]
         if self.functions:
-            watched = [(", ".join(patch.targets), patch.name, patch.why) for patch, _ in self.functions]
-            parts.append(table(("function, while the model runs", "patch", "why"), watched))
+            parts.append(self.watching())
         if self.near_misses:
             missed = [("" if m.path is None else m.path or "(root)", m.patch, m.reason) for m in self.near_misses]
             parts.append(table(("not swapped", "patch", "reason"), missed))

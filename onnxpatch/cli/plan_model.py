@@ -73,14 +73,11 @@ def _tabulate(made: Plan) -> None:
         show.table("swapped", ("module", "class", "patch", "why"), swaps)
     else:
         print("No module is swapped.")
-    watched = [(", ".join(p.targets), p.name, p.why) for p, _ in made.functions]
     missed = [("" if m.path is None else m.path or "(root)", m.patch, m.reason) for m in made.near_misses]
-    for title, header, rows in (
-        ("replaced while the model runs", ("function", "patch", "why"), watched),
-        ("not swapped", ("not swapped", "patch", "reason"), missed),
-    ):
-        if rows:
-            print()
-            show.table(title, header, rows)
+    if missed:
+        print()
+        show.table("not swapped", ("not swapped", "patch", "reason"), missed)
+    if made.functions:
+        print(f"\n{made.watching()}")
     for finding in made.findings:
         print(finding)
