@@ -437,3 +437,28 @@ def test_progress_is_drawn_for_people_only(monkeypatch, capsys, terminal, ci, dr
     out, err = capsys.readouterr()
     assert out == "" and (("verify: onnxruntime" in err and "3/8" in err) is drawn)
     assert drawn or err == ""
+
+
+def test_a_pipe_that_takes_ascii_alone(place):
+    import os
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-m", "onnxpatch", "list", "einops*"], capture_output=True, timeout=120,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert b"einops-rearrange" in done.stdout
+
+
+def test_names_in_a_drawn_table_stay_whole(monkeypatch, capsys):
+    import sys
+
+    from onnxpatch.cli import show
+
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = [("einops-rearrange-function", "a.very.long.path.to.something.else", "why " * 12, "more " * 9)]
+    show.table("patches", ("patch", "target", "why", "when"), rows)
+    assert "einops-rearrange-function" in capsys.readouterr().out

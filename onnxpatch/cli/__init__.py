@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 _EXTRA = ("typer", "rich", "jinja2", "click")
@@ -16,4 +17,7 @@ def main() -> None:
             raise
         print(f"the command line needs {error.name}: pip install 'onnxpatch[cli]'", file=sys.stderr)
         raise SystemExit(2) from None
+    for stream in (sys.stdout, sys.stderr):  # a pipe in another encoding than UTF-8 must not end a command
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     app(prog_name="onnxpatch")

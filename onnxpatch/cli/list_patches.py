@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
@@ -40,9 +41,10 @@ def _fits(patch: Patch, pattern: str) -> bool:
 
 def _described(patches: list[Patch], prove: bool) -> list[dict[str, Any]]:
     rows = []
-    with show.progress("proofs") as progress:
+    with show.progress("proofs") if prove else contextlib.nullcontext() as progress:
         for done, patch in enumerate(patches):
-            progress(patch.name, done, len(patches))
+            if progress:
+                progress(patch.name, done, len(patches))
             rows.append(describe(patch) | {"proof": _proof(patch, prove)})
     return rows
 

@@ -30,11 +30,15 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -
         print(plain(header, rows))
         return
     drawn = Table(title=title, title_justify="left", show_lines=False, header_style="bold")
-    for name in header:
-        drawn.add_column(name, overflow="fold")
+    for column, name in enumerate(header):  # the first is what one copies and searches for: it stays whole
+        drawn.add_column(name, overflow="fold", no_wrap=column == 0 and _short(rows))
     for row in rows:
         drawn.add_row(*(Text(str(cell)) for cell in row))
     Console().print(drawn)
+
+
+def _short(rows: Sequence[Sequence[object]]) -> bool:
+    return max((len(str(row[0])) for row in rows), default=0) <= Console().width // 3
 
 
 def as_json(value: Any) -> None:
