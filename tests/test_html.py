@@ -152,6 +152,26 @@ def test_a_verified_file_has_a_page_of_its_own(exported):
     assert "plain torch.onnx.export" not in text
 
 
+def test_every_output_is_shown_with_its_figures(tmp_path):
+    class Pair(torch.nn.Module):
+        def __init__(self, by=1.0):
+            super().__init__()
+            self.by = by
+
+        def forward(self, x):
+            return x + 1, x * self.by
+
+    args = (torch.ones(2, 3),)
+    onnxpatch.export(Pair().eval(), args, tmp_path / "m.onnx", dynamo=False, output_names=["more", "times"])
+    report = onnxpatch.verify(tmp_path / "m.onnx", Pair(2.0).eval(), args)
+    text = html.page(alone(Pair(2.0), report, tmp_path / "m.onnx"))
+    assert Page(text).open == []
+    rows = text[text.index('id="outputs"') :]
+    assert "<code>more</code>" in rows and "<code>times</code>" in rows and "2×3" in rows
+    assert "[0, 0]: 1.0 for 2.0" in rows
+    assert "times: relative error 0.5" in str(report) and "first at [0, 0]" in str(report)
+
+
 def test_names_are_escaped():
     class Odd(torch.nn.Module):
         def forward(self, x):

@@ -44,6 +44,11 @@ class OutputParity:
     def ok(self) -> bool:
         return not self.reason
 
+    def finding(self) -> str:
+        """Which output, what is wrong with it, and the first element that is: `logits: relative error 0.3, …`."""
+        place = f", first at {list(self.first_index)}" if self.first_index is not None else ""
+        return f"{self.name}: {self.reason}{place}" if self.reason else ""
+
 
 def tolerance_for(dtype: torch.dtype, tolerance: float) -> float:
     """The bound for an output of this dtype when the bound for float32 is `tolerance`."""

@@ -14,7 +14,7 @@ def _rows(report: Report) -> list[tuple[str, ...]]:
 
 def _row(check: Checked) -> tuple[str, ...]:
     wrong = check.first_wrong()
-    finding = wrong.reason if wrong else check.error
+    finding = wrong.finding() if wrong else check.error
     error = "-" if math.isnan(check.relative) else f"{check.relative:.1e}"
     return (check.stage, check.label, check.kind, check.status, error, finding[:120])
 
