@@ -146,9 +146,18 @@ def _root_mixin(scope: Scope) -> type:
                 output = super().__call__(*args, **kwargs)  # type: ignore[misc]
                 if exporting() == "dynamo":
                     leave_out_unsolvable()
-                return _copied(output, self) if exporting() == "trace" else output
+                output = _copied(output, self) if exporting() == "trace" else output
+            return output if scopes.current() is not None else _given_out(output)
 
     return Root
+
+
+def _given_out(output: Any) -> Any:
+    """`output` with tensors in place of what stood for them inside: a value that has an `onnxpatch_output()`."""
+    if not any(hasattr(type(leaf), "onnxpatch_output") for leaf in pytree.tree_leaves(output)):
+        return output
+    told = lambda leaf: leaf.onnxpatch_output() if hasattr(type(leaf), "onnxpatch_output") else leaf  # noqa: E731
+    return pytree.tree_map(told, output)
 
 
 def _copied(output: Any, model: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from onnxpatch._torch import unseen
+from onnxpatch._torch import exporting, unseen
 from onnxpatch.errors import RefusedError
 
 
@@ -30,6 +30,11 @@ class Pair:
         if not value.is_complex():
             return Pair(value, torch.zeros_like(value))
         return _stored(value)
+
+    def onnxpatch_output(self) -> torch.Tensor:
+        """What a caller outside the model gets: a complex tensor in eager; in a graph both parts, on a last axis of
+        two, as torch.view_as_real has them, since no operator of ONNX makes a complex number."""
+        return torch.complex(self.real, self.imag) if exporting() is None else view_as_real(self)
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -350,3 +350,19 @@ def test_missing_output_is_held_against_value_and_flag(dynamo: bool, tmp_path: P
     assert report.ok and {c.kind for c in report.checks} >= {"branch", "size"}
     always, value, flag = Graph(file).run({"x": -torch.rand(4, 3)})
     assert always.shape == (4, 3) and value.shape == (4, 3) and not flag
+
+
+@BOTH
+def test_complex_outputs_are_given_out_as_pairs_of_real_numbers(dynamo: bool, tmp_path: Path) -> None:
+    class Spectrum(nn.Module):
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"spectrum": torch.fft.fft(x), "mean": x.mean(-1)}
+
+    model, x = Spectrum().eval(), torch.randn(2, 8)
+    report = onnxpatch.export(model, (x,), tmp_path / "m.onnx", dynamo=dynamo, dynamic_shapes=({0: "b"},))
+    assert report.ok
+    assert report.checks[-1].outputs[0].shape[-2:] == (8, 2)
+    found = onnxpatch.Session(tmp_path / "m.onnx")(x)[0]
+    assert torch.allclose(torch.view_as_complex(found), torch.fft.fft(x), atol=1e-4)
+    with onnxpatch.patched(model):  # in eager it is what it was
+        assert torch.allclose(model(x)["spectrum"], torch.fft.fft(x), atol=1e-4)
