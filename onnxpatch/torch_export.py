@@ -150,6 +150,8 @@ def _torchscript(call: Call, model: Any, args: tuple[Any, ...], kwargs: dict[str
     with silent, positional(model, args, kwargs) as (target, all_args, rest), traced():
         if call.exporter == "script" and not isinstance(target, torch.jit.ScriptModule):
             target = torch.jit.script(target)
+        if all_args and isinstance(all_args[-1], dict):
+            all_args = (*all_args, {})  # a dict at the end would be taken for keywords
         torch.onnx.export(
             target,
             all_args,

@@ -147,7 +147,7 @@ def test_older_file_stays_as_it_was(tmp_path: Path) -> None:
 
 def test_error_names_output_size_and_error_and_carries_the_report(tmp_path: Path) -> None:
     with pytest.raises(
-        onnxpatch.VerificationError, match=r"onnxruntime at b=7: output 'y': relative error 0\.333"
+        onnxpatch.VerificationError, match=r"onnxruntime at b=5: output 'y': relative error 0\.333"
     ) as e:
         onnxpatch.export(
             BatchBranch().eval(),
@@ -366,3 +366,22 @@ def test_complex_outputs_are_given_out_as_pairs_of_real_numbers(dynamo: bool, tm
     assert torch.allclose(torch.view_as_complex(found), torch.fft.fft(x), atol=1e-4)
     with onnxpatch.patched(model):  # in eager it is what it was
         assert torch.allclose(model(x)["spectrum"], torch.fft.fft(x), atol=1e-4)
+
+
+def test_a_graph_with_sequences_inside_is_told_of_and_a_dict_at_the_end_is_an_input() -> None:
+    class Chunks(nn.Module):
+        def forward(self, x):
+            return torch.stack([part.mean(1) for part in x.chunk(3, 1)], 1).amax(1), x.tensor_split(3, 1)[1]
+
+    args, dynamic = (torch.randn(2, 12, 4),), ({1: "t"},)
+    with pytest.raises(onnxpatch.VerificationError):
+        onnxpatch.export(Chunks().eval(), args, dynamic_shapes=dynamic, dynamo=False, only=())
+
+    class Keywords(nn.Module):
+        def forward(self, *, x, extra):
+            return {"y": x + extra["bias"], "gated": [x.mean(1) * g for g in extra["gates"]]}
+
+    extra = {"bias": torch.randn(2, 6, 4), "gates": [torch.rand(2, 4)]}
+    sizes = {"x": {0: "b"}, "extra": {"bias": {0: "b"}, "gates": [{0: "b"}]}}
+    named = {"x": torch.randn(2, 6, 4), "extra": extra}
+    assert onnxpatch.export(Keywords().eval(), kwargs=named, dynamic_shapes=sizes, dynamo=False).ok

@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from onnxpatch.arguments.inputs import Inputs
+from onnxpatch.checking.check import excuse_unsteady
 from onnxpatch.checking.parity import compare, compare_all
+from onnxpatch.checking.probe import Probe
+from onnxpatch.checking.reference import Eager
 from onnxpatch.reporting.report import Checked, Report
 
 
@@ -74,3 +78,36 @@ def test_report_in_three_forms() -> None:
 
 def test_no_verdict_anywhere_is_no_success() -> None:
     assert not Report("f", "m", checks=[Checked("r", "example", "example", {}, status="unsteady")]).ok
+
+
+def test_a_column_of_small_numbers_has_its_own_bound() -> None:
+    boxes, scores = torch.rand(2, 9, 4) * 1280, torch.rand(2, 9, 1)
+    want = torch.cat([boxes, scores], -1)
+    for axes in ((0, 1, 2), (0, 2, 1)):  # scores in the last axis, or among the channels
+        halved = torch.cat([boxes, scores / 2], -1).permute(axes)
+        told = compare("y", want.permute(axes), halved.numpy())
+        assert not told.ok and "column" in told.reason
+        rounded = want * (1 + 1e-6 * torch.rand(want.shape)) + 1e-4
+        assert compare("y", want.permute(axes), rounded.permute(axes).numpy()).ok
+
+
+def test_tiny_outputs_are_held_to_their_own_magnitude() -> None:
+    want = torch.rand(3, 4) * 1e-9
+    assert not compare("y", want, (want * 2).numpy()).ok
+    assert compare("y", want, (want * (1 + 1e-5)).numpy()).ok
+
+
+@pytest.mark.parametrize(("scale", "status"), [(1.0, "unsteady"), (0.0, "wrong")])
+def test_where_eager_comes_and_goes_to_infinity_nothing_can_be_said(scale: float, status: str) -> None:
+    class Logarithm(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.log((x - 0.5) * scale)
+
+    x = torch.tensor([0.5, 0.75])
+    eager = Eager(Logarithm(), Inputs(Logarithm(), (x,)))
+    expected = eager.ask([x]).outputs or ()
+    outputs = compare_all(["y"], expected, [np.array([-15.0, -1.386294], "float32")])
+    assert "non-finite" in outputs[0].reason
+    check = Checked("onnxruntime", "example", "example", {}, tuple(outputs), status="wrong")
+    probe = Probe("example", "example", {}, [x], expected)
+    assert excuse_unsteady([check], [probe], eager, 1e-3)[0].status == status

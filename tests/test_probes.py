@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -145,3 +146,25 @@ def test_nan_is_tried_only_where_the_forward_looks_for_it() -> None:
     for function, expected in ((careful, True), (careless, False)):
         probes, _ = found(Call(function), (torch.rand(2, 3),), None)
         assert any(torch.isnan(p.values[0]).any() for p in probes) is expected
+
+
+@pytest.mark.parametrize("limit", [1e-4, 3e5])
+def test_a_number_far_from_the_data_is_passed(limit: float) -> None:
+    def gated(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.norm() > limit else x
+
+    probes, _ = found(Call(gated), (torch.rand(2, 3),), None)
+    assert {bool(p.values[0].norm() > limit) for p in probes} == {True, False}
+
+
+def test_whole_numbers_and_flags_are_varied_without_any_branch() -> None:
+    def last(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return x[torch.arange(2), mask.sum(1) - 1]
+
+    mask = torch.ones(2, 5, dtype=torch.long)
+    probes, _ = found(Call(last), (torch.rand(2, 5), mask), None)
+    assert any(not p.values[1].any() for p in probes)
+    probes, _ = found(Call(lambda x: x * 3), (mask,), None)
+    assert any((p.values[0] < 0).any() for p in probes)
+    probes, _ = found(Call(last), (torch.rand(2, 5), mask.bool()), None)
+    assert any(not p.values[1].any() for p in probes)

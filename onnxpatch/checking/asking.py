@@ -15,6 +15,9 @@ from onnxpatch.checking.probe import Limits, Probe, Refusals, shown
 from onnxpatch.checking.probe_data import FILLS, drawn
 from onnxpatch.checking.reference import Answer, Eager
 
+_FURTHEST = 1 << 24  # elements of all inputs together
+_LONGEST = 0.5  # seconds that one question about a size far beyond the example may take by the worst reckoning
+
 
 @dataclass
 class Asking:
@@ -44,15 +47,18 @@ class Asking:
         return self.kept(Probe("example", "example", sizes, self.inputs.values(), example.outputs or (), example.raw))
 
     # -------------------------------------------------------------- one size
-    def at(self, sizes: Mapping[str, int], kind: str = "size", must: bool = False) -> Probe | None:
+    def at(self, sizes: Mapping[str, int], kind: str = "size", must: bool = False, far: bool = False) -> Probe | None:
         """A probe at these sizes (those not named stay the example's), or None where eager refuses them.
 
-        must: ask even when time is up. What was left out for lack of time may be asked for again.
+        must: ask even when time is up. far: there is a reason to go far beyond the example, as far as time allows.
+        What was left out for lack of time may be asked for again.
         """
         full = {dim.name: sizes.get(dim.name, dim.size) for dim in self.dims}
         key = tuple(full.values())
         if key not in self._known:
-            allowed = all(dim.allows(full[dim.name]) for dim in self.dims) and not self._too_large(full)
+            allowed = all(dim.allows(full[dim.name]) for dim in self.dims)
+            if allowed and self._too_large(full) and not (far and self._within_reach(full)):
+                return None
             if allowed and not self._may(full, must):
                 self.left_out.add(key)
                 return None
@@ -132,6 +138,13 @@ class Asking:
 
     def _too_large(self, sizes: Mapping[str, int]) -> bool:
         return self._volume(sizes) > max(self.limits.growth * self._elements, 1 << 16)
+
+    def _within_reach(self, sizes: Mapping[str, int]) -> bool:
+        """Whether a model whose time and memory grow as the square of its input, as attention's do, may be asked."""
+        volume = self._volume(sizes)
+        grown = volume / max(1, self._elements)
+        left = self.limits.seconds - self.eager.seconds
+        return volume <= _FURTHEST and self._seconds * max(1.0, grown) ** 2 <= max(left, _LONGEST)
 
     def kept(self, probe: Probe) -> Probe:
         """The probe itself; the memory that it holds is counted."""

@@ -118,7 +118,7 @@ def _breaking(guard: Guard, search: ProbeSearch, tries: int = 5) -> Iterator[Pro
         if guard.holds(wish) is False:
             broken.append(wish)
     for wish in sorted(broken, key=lambda w: _far(w, example))[:tries]:
-        probe = search.at(wish, kind="guard")
+        probe = search.at(wish, kind="guard", far=True)
         if probe:
             yield probe
 

@@ -55,17 +55,29 @@ FILLS: tuple[Fill, ...] = (drawn, tiled, fitted)
 
 
 # ------------------------------------------------------------------ data that may flip a branch
-def variants(values: Sequence[Any], finite: bool = True) -> Iterator[tuple[str, list[Any]]]:
+def variants(
+    values: Sequence[Any], finite: bool = True, compared: Sequence[tuple[float, float]] = ()
+) -> Iterator[tuple[str, list[Any]]]:
     """(label, leaves) at the given sizes: signs, magnitudes, zeros, other counts and flags; NaN and infinity unless
-    `finite`."""
+    `finite`. compared: numbers made of the data, and what the forward compares them with."""
     if any(isinstance(v, torch.Tensor) and v.is_floating_point() for v in values):
+        for factor in _factors(compared):
+            yield f"times {factor:.3g}", [_on_floats(v, lambda x, f=factor: x * f) for v in values]  # type: ignore[misc]
         for label, change in _FLOATS.items() if finite else {**_FLOATS, **_NON_FINITE}.items():
             yield label, [_on_floats(v, change) for v in values]
         yield from _one_at_a_time(values)
     if any(isinstance(v, torch.Tensor) and not v.is_floating_point() and not v.is_complex() for v in values):
         for label, move in _INTS.items():
             yield label, [_on_ints(v, move) for v in values]
-        yield "flags flipped", [~v if isinstance(v, torch.Tensor) and v.dtype == torch.bool else v for v in values]
+        for label, change in _FLAGS.items():
+            yield label, [change(v) if isinstance(v, torch.Tensor) and v.dtype == torch.bool else v for v in values]
+
+
+def _factors(compared: Sequence[tuple[float, float]], most: int = 6) -> list[float]:
+    """What to multiply the data by, for a number made of it to pass what it is compared with."""
+    known = [(a, b) for a, b in compared if a and b and math.isfinite(a) and math.isfinite(b)]
+    factors = dict.fromkeys(b / a * (2.0 if abs(a) <= abs(b) else 0.5) for a, b in known)
+    return [f for f in factors if 1e-12 < abs(f) < 1e12][:most]
 
 
 def _plant(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -97,6 +109,8 @@ _FLOATS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "reversed": lambda x: x.flip(-1) if x.dim() else x,
     "rolled": lambda x: x.roll(1, -1) if x.dim() else x,
     "first element negated": lambda x: _first(x, -1),
+    "times 0.001": lambda x: x * 0.001,
+    "times 1000": lambda x: x * 1000,
 }
 _NON_FINITE = {"one NaN": _plant(float("nan")), "one infinity": _plant(float("inf"))}
 
@@ -127,6 +141,13 @@ _INTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "whole numbers zero": torch.zeros_like,
     "whole numbers reversed": lambda x: x.flip(-1) if x.dim() else x,
     "whole numbers negated": lambda x: -x,
+}
+
+
+_FLAGS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "flags flipped": lambda x: ~x,
+    "flags all set": torch.ones_like,
+    "no flag set": torch.zeros_like,
 }
 
 

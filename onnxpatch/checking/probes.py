@@ -14,10 +14,16 @@ from onnxpatch.checking.hints import SizeHints, size_hints
 from onnxpatch.checking.probe import Limits, Probe, Refusals
 from onnxpatch.checking.probe_data import variants
 from onnxpatch.checking.reference import Answer, Eager
+from onnxpatch.checking.size_branches import size_branches
 from onnxpatch.checking.size_search import SizeSearch
 from onnxpatch.diagnosing.decisions import Decisions
 
 _TRIES = 4  # other data tried for a branch, whatever it takes
+
+
+# Whole numbers and flags go into indices and masks, where a graph may be wrong without any branch.
+_ALWAYS = ("whole numbers + 1", "flags flipped")
+_MORE = ("whole numbers zero", "whole numbers negated", "whole numbers reversed", "flags all set", "no flag set")
 
 
 class ProbeSearch:
@@ -39,9 +45,9 @@ class ProbeSearch:
     def refusals(self) -> Refusals:
         return self.asking.refusals
 
-    def at(self, sizes: Mapping[str, int], kind: str = "size") -> Probe | None:
+    def at(self, sizes: Mapping[str, int], kind: str = "size", far: bool = False) -> Probe | None:
         """A probe at these sizes (those not named stay the example's), or None where eager refuses them."""
-        return self.asking.at(sizes, kind)
+        return self.asking.at(sizes, kind, far=far)
 
     def accepted(self) -> list[Probe]:
         """Every size asked for so far that eager accepted."""
@@ -53,9 +59,10 @@ class ProbeSearch:
         decisions: what eager decides on the example, where the caller has watched it already.
         """
         first = self.asking.start(example)
-        watched = decisions or self.eager.decisions(first.values)
+        watched = decisions or self.eager.decisions(first.values, sizes=bool(self.dims))
         probes = [first, *self._other_data(), *self._branches(first, watched)]
-        sizes = SizeSearch(self.asking, self.hints).probes()
+        decided = list(size_branches(self.asking, self.hints, watched)) if watched else []
+        sizes = _unique([*decided, *SizeSearch(self.asking, self.hints).probes()])
         room = max(self.limits.probes - len(probes), min(4, self.limits.probes // 2))
         return probes + sizes[:room]
 
@@ -69,10 +76,11 @@ class ProbeSearch:
         """Data under which the forward decides otherwise. Whole numbers and flags are varied in any case."""
         values, seen = first.values, {example.signature if example else ()}
         decides, tried, flipped = seen != {()}, 0, False
-        for label, changed in variants(values, finite=not (example and example.asks_finite)):
+        finite, compared = not (example and example.asks_finite), example.compared if example else ()
+        for label, changed in variants(values, finite, compared):
             if not most or (self.asking.spent() and (flipped or tried >= _TRIES)):
                 return
-            always = label in ("whole numbers + 1", "flags flipped") and not _equal(changed, values)
+            always = label in (_ALWAYS if self.asking.spent() else _ALWAYS + _MORE) and not _equal(changed, values)
             watched = self.eager.decisions(changed) if decides else None
             tried += decides or always
             if (decides and watched is None) or (not always and (watched is None or watched.signature in seen)):
@@ -85,6 +93,10 @@ class ProbeSearch:
                 kind = "branch" if flips else "data"
                 yield self.asking.kept(Probe(label, kind, first.sizes, changed, answer.outputs or (), answer.raw))
             seen |= {watched.signature} if watched else set()
+
+
+def _unique(probes: Sequence[Probe]) -> list[Probe]:
+    return list({id(probe): probe for probe in probes}.values())
 
 
 def _equal(a: Sequence[Any], b: Sequence[Any]) -> bool:

@@ -83,18 +83,21 @@ class Eager:
         """An output as the graph gives it."""
         return tuple(self.flatten(raw))
 
-    def decisions(self, values: Sequence[Any]) -> Decisions | None:
+    def decisions(self, values: Sequence[Any], sizes: bool = False) -> Decisions | None:
         """The branches that data decides; None where eager refuses, or where a loop does not end on this data.
+        sizes: those that sizes decide, too.
 
         A run of its own: watching torch changes which kernels it picks.
         """
-        watch = Decisions()
+        watch = Decisions(watch_sizes=sizes)
         if isinstance(self.model, torch.jit.ScriptModule):
             return watch
         timed = Stopwatch()
         with watch:
             _, error = self._run(values)
         self.seconds += timed.seconds
+        if error is not None and sizes:
+            return self.decisions(values)  # some code takes no int but int itself
         return watch if error is None else None
 
     def _run(self, values: Sequence[Any]) -> tuple[Any, str | None]:

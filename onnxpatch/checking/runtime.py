@@ -59,9 +59,13 @@ class Graph:
     def run(self, feed: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
         """Outputs in order, without those that an ONNX optional leaves out. Tensors on any device may be fed."""
         try:
-            return [o for o in self._session.run(None, self.arrays(feed)) if o is not None]
+            found = [o for o in self._session.run(None, self.arrays(feed)) if o is not None]
         except Exception as error:
             raise _told(error) from error
+        for name, value in zip(self.outputs, found, strict=False):
+            if isinstance(value, list):
+                raise RunError(f"output {name!r} is a sequence of {len(value)} tensors, where the model gives a tensor")
+        return found
 
     def arrays(self, feed: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Those of the values fed that are inputs of the graph, as it takes them."""
@@ -179,5 +183,6 @@ def shapes_inside(graph: Graph, feed: Mapping[str, Any]) -> dict[str, tuple[int,
         values = _opened(proto.SerializeToString(), graph.runtime).run(ordered, arrays)
     except Exception:  # only a hint is lost
         return {}
-    inside = {name: tuple(np.shape(value)) for name, value in zip(ordered, values, strict=True)}
+    tensors = ((n, v) for n, v in zip(ordered, values, strict=True) if not isinstance(v, list))  # no sequences
+    inside = {name: tuple(np.shape(value)) for name, value in tensors}
     return inside | {name: tuple(np.shape(value)) for name, value in arrays.items()}

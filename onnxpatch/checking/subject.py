@@ -62,7 +62,7 @@ def subject(
     """Ask the unpatched model at the example and find the probes (later: by `find()`, until when `probes` is no
     more than the example and other data). Raises InputError where eager refuses the example."""
     eager = Eager(model, inputs, flatten)
-    watched = eager.decisions(inputs.values())
+    watched = eager.decisions(inputs.values(), sizes=bool(dims))
     if isinstance(model, torch.jit.ScriptModule):
         eager.ask(inputs.values())
     if eager.seconds < _SLOW:  # the first call of a model warms caches: it is no measure of time

@@ -1,0 +1,113 @@
+"""Which way a forward goes at each of its comparisons of sizes: the branches that a graph of one size may have frozen.
+
+In eager a size is a plain int, and `if height > 512` leaves no trace. Watched, sizes read off tensors are ints that
+note what they are compared with.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+_MOST = 2000
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One comparison of sizes in the code of a model: where it stands, what was compared, the answer.
+
+    place: file, line, instruction; equality: == or !=, or a size that was asked whether it is 0, and no order; size,
+    other: what stood on either side; step: of a remainder, the divisor (`size` is then what was divided), else 0.
+    """
+
+    place: tuple[str, int, int]
+    equality: bool
+    size: int
+    other: float
+    step: int
+    answer: bool
+
+    @property
+    def outcome(self) -> tuple[object, ...]:
+        return (*self.place, self.answer)
+
+
+class SizeWatch:
+    """Notes, in order, the comparisons of sizes in a forward, those in torch's own code left out."""
+
+    def __init__(self) -> None:
+        self.comparisons: list[Comparison] = []
+
+    def watched(self, sizes: Any) -> Any:
+        """What a tensor says of its shape, as sizes that are watched."""
+        if isinstance(sizes, int):
+            return WatchedSize(sizes, self)
+        return torch.Size([WatchedSize(size, self) for size in sizes])
+
+    def note(self, size: WatchedSize, other: Any, answer: bool, equality: bool) -> bool:
+        frame = sys._getframe(2)
+        ours = frame.f_globals.get("__name__", "").partition(".")[0] != "torch"
+        if ours and len(self.comparisons) < _MOST and isinstance(other, int | float):
+            place = (frame.f_code.co_filename, frame.f_lineno, frame.f_lasti)
+            of = size.divided if size.step else int(size)
+            other = int(other) if isinstance(other, int) else other
+            self.comparisons.append(Comparison(place, equality, of, other, size.step, bool(answer)))
+        return answer
+
+    def outcomes(self) -> frozenset[tuple[object, ...]]:
+        """Every comparison with its answer, once."""
+        return frozenset(one.outcome for one in self.comparisons)
+
+
+class WatchedSize(int):
+    """A size, or what was computed from sizes by whole-number arithmetic. divided, step: of a remainder, what was
+    divided by what."""
+
+    watch: SizeWatch
+    divided: int
+    step: int
+
+    def __new__(cls, value: int, watch: SizeWatch, divided: int = 0, step: int = 0) -> WatchedSize:
+        made = super().__new__(cls, value)
+        made.watch, made.divided, made.step = watch, divided, step
+        return made
+
+    def __reduce__(self) -> Any:
+        return int, (int(self),)
+
+    __hash__ = int.__hash__
+
+    def __mod__(self, other: Any) -> Any:
+        rest = int.__mod__(self, other)
+        return WatchedSize(rest, self.watch, int(self), abs(int(other))) if isinstance(other, int) else rest
+
+    def __bool__(self) -> bool:
+        return self.watch.note(self, 0, int(self) != 0, True)
+
+
+def _computed(plain: Callable[..., Any]) -> Any:
+    def method(self: WatchedSize, *others: Any) -> Any:
+        value = plain(self, *others)
+        return WatchedSize(value, self.watch) if type(value) is int else value
+
+    return method
+
+
+def _compared(name: str, equality: bool) -> Any:
+    def method(self: WatchedSize, other: Any) -> Any:
+        if not isinstance(other, int | float):
+            return NotImplemented
+        answer = getattr(float(self) if isinstance(other, float) else int(self), name)(other)
+        return self.watch.note(self, other, answer, equality)
+
+    return method
+
+
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "rfloordiv", "neg", "abs", "rmod"):
+    setattr(WatchedSize, f"__{_name}__", _computed(getattr(int, f"__{_name}__")))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(WatchedSize, f"__{_name}__", _compared(f"__{_name}__", _name in ("eq", "ne")))
