@@ -137,7 +137,8 @@ def eye(original: Any, n: Any, m: Any = None, **kwargs: Any) -> torch.Tensor:
 class _Filled(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         ids = torch.full((x.shape[0], 1), 2)
-        return x.gather(1, ids) + torch.full(x.shape[:1], True)[:, None].int()
+        counts = torch.full((x.shape[0], 2), x.shape[1])
+        return x.gather(1, ids) + torch.full(x.shape[:1], True)[:, None].int() + x.gather(1, counts - 4)
 
 
 @patch(
@@ -156,7 +157,11 @@ class _Filled(torch.nn.Module):
 )
 def full(original: Any, size: Any, fill_value: Any, **kwargs: Any) -> torch.Tensor:
     """Of the dtype that eager infers from the value, which the exporter does not."""
-    if kwargs.get("dtype") is None and exporting() == "trace" and isinstance(fill_value, int):
+    if kwargs.get("dtype") is not None or exporting() != "trace":
+        return original(size, fill_value, **kwargs)
+    if isinstance(fill_value, torch.Tensor) and not fill_value.is_floating_point():  # a size, while it is traced
+        return fill_value.to(kwargs.get("device")).expand(size).clone()
+    if isinstance(fill_value, int):
         kwargs["dtype"] = torch.bool if isinstance(fill_value, bool) else torch.int64
         fill_value = int(fill_value)  # the exporter has no form for a bool
     return original(size, fill_value, **kwargs)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, exporting, patch
 
 
 class Found(NamedTuple):
@@ -38,9 +38,9 @@ class _Sorted(torch.nn.Module):
     ),
 )
 def sort(original: Any, input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """With `stable=True`: TopK over all entries, which puts equal ones in their order, as ONNX defines it."""
-    stable = kwargs.pop("stable", None)
-    if not stable:
+    """With `stable=True`: TopK over all entries, which puts equal ones in their order, as ONNX defines it (torch's own
+    topk does not)."""
+    if exporting() is None or not kwargs.pop("stable", None):
         return original(input, *args, **kwargs)
     dim = kwargs.get("dim", args[0] if args else -1)
     descending = kwargs.get("descending", args[1] if len(args) > 1 else False)

@@ -385,3 +385,13 @@ def test_a_graph_with_sequences_inside_is_told_of_and_a_dict_at_the_end_is_an_in
     sizes = {"x": {0: "b"}, "extra": {"bias": {0: "b"}, "gates": [{0: "b"}]}}
     named = {"x": torch.randn(2, 6, 4), "extra": extra}
     assert onnxpatch.export(Keywords().eval(), kwargs=named, dynamic_shapes=sizes, dynamo=False).ok
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_stable_sort_of_equal_numbers(dynamo: bool) -> None:
+    class Sorts(nn.Module):
+        def forward(self, x):
+            return torch.sort(x.round(), dim=1, descending=True, stable=True)
+
+    sizes = ({0: "b", 1: "t"},)
+    assert onnxpatch.export(Sorts().eval(), (torch.zeros(2, 40),), dynamic_shapes=sizes, dynamo=dynamo).ok
