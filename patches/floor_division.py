@@ -1,0 +1,89 @@
+"""Division rounded down, which the TorchScript exporter rounds towards zero: `-7 // 2`, `-(-n // 2)`, `-5 >> 1`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, exporting, patch
+
+
+class _Quotients(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        whole = (x * 10).long()
+        halves = -(-x.shape[1] // 2)
+        return (
+            x // 0.3,
+            whole // 3,
+            whole // whole.abs().clamp(min=2),
+            whole >> 2,
+            x[:, :halves],
+            7 // (whole.abs() + 1),
+        )
+
+
+def _rows() -> list[tuple[Tensor]]:
+    return [(torch.randn(b, n),) for b, n in ((2, 5), (3, 9), (1, 4))]
+
+
+@patch(
+    "torch.floor_divide",
+    "torch.Tensor.floor_divide",
+    "torch.Tensor.__floordiv__",
+    "torch.Tensor.__rfloordiv__",
+    name="floor-division",
+    why="x // 2 of negative numbers, and -(-n // 2), are rounded towards zero in the graph",
+    link="https://github.com/pytorch/pytorch/issues/44692",
+    exporters=("trace",),
+    proof=Proof(_Quotients, _rows, ({0: "b", 1: "n"},), fails=("trace",)),
+)
+def floor_division(original: Any, input: Any, other: Any) -> Any:
+    """Of floats the floor of the quotient; of whole numbers what leaves no rest. A size that is not negative in the
+    trace is left as it is: rounded either way."""
+    if exporting() != "trace":
+        return original(input, other)
+    if original.__name__ == "__rfloordiv__":
+        input, other = torch.as_tensor(other, dtype=_dtype(other, input), device=input.device), input
+    if _fractional(input) or _fractional(other):
+        return torch.floor(torch.true_divide(input, other))
+    if not isinstance(input, Tensor) or (input.dim() == 0 and _not_negative(input)):
+        return original(input, other) if original.__name__ != "__rfloordiv__" else torch.floor_divide(input, other)
+    return torch.floor_divide(input - torch.remainder(input, other), other)
+
+
+def _dtype(number: Any, beside: Tensor) -> torch.dtype | None:
+    return None if isinstance(number, float) else beside.dtype
+
+
+def _fractional(value: Any) -> bool:
+    return value.is_floating_point() if isinstance(value, Tensor) else isinstance(value, float)
+
+
+def _not_negative(value: Tensor) -> bool:
+    with torch._C.DisableTorchFunction():
+        return bool(value.detach() >= 0)
+
+
+class _Shifts(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        whole = (x * 100).long()
+        return whole >> 3, torch.bitwise_right_shift(whole.int(), 2)
+
+
+@patch(
+    "torch.bitwise_right_shift",
+    "torch.Tensor.bitwise_right_shift",
+    "torch.Tensor.__rshift__",
+    name="right-shift",
+    why="A right shift of a negative number is a division rounded towards zero in the graph",
+    link="https://github.com/pytorch/pytorch/issues/139455",
+    exporters=("trace",),
+    proof=Proof(_Shifts, _rows, ({0: "b", 1: "n"},), fails=("trace",)),
+)
+def right_shift(original: Any, input: Any, other: Any) -> Any:
+    """By a number: a division by its power of two, rounded down."""
+    if exporting() != "trace" or not isinstance(other, int) or not isinstance(input, Tensor):
+        return original(input, other)
+    return floor_division(torch.floor_divide, input, 2**other)

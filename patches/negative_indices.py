@@ -1,0 +1,59 @@
+"""Several tensors as one index, `x[rows, lengths - 1]`: under `dynamo=False` a negative one reads another row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, exporting, patch
+
+
+class _LastToken(torch.nn.Module):
+    """The last step of each row by its mask; of a row without any, eager takes the last one there is."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        rows = torch.arange(x.shape[0])
+        return x[rows, mask.sum(1) - 1], x.transpose(1, 2)[rows[:, None], :, mask - 2]
+
+
+def _masked() -> list[tuple[Tensor, Tensor]]:
+    made = []
+    for b, n in ((2, 5), (3, 9), (1, 4)):
+        mask = torch.ones(b, n, dtype=torch.long)
+        mask[-1] = 0
+        made.append((torch.randn(b, n, 3), mask))
+    return made
+
+
+def _several(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return function is Tensor.__getitem__ and isinstance(args[1], tuple) and sum(map(_whole, args[1])) > 1
+
+
+def _whole(item: Any) -> bool:
+    return isinstance(item, Tensor) and item.dtype in (torch.int64, torch.int32)
+
+
+@patch(
+    "torch.*",
+    calls=_several,
+    name="negative-indices",
+    why="The TorchScript exporter makes one index of several by arithmetic, which a negative one spoils",
+    link="https://github.com/pytorch/pytorch/pull/21716",
+    exporters=("trace",),
+    proof=Proof(_LastToken, _masked, ({0: "b", 1: "n"}, {0: "b", 1: "n"}), fails=("trace",)),
+)
+def negative_indices(original: Any, tensor: Tensor, index: tuple[Any, ...]) -> Tensor:
+    """Each index as it counts from the front."""
+    if exporting() != "trace" or any(item is None or _flags(item) for item in index):
+        return original(tensor, index)
+    axis, kept = 0, []
+    for item in index:
+        kept.append(torch.remainder(item, tensor.shape[axis]) if _whole(item) else item)
+        axis += 1 if item is not Ellipsis else tensor.dim() - len(index) + 1
+    return original(tensor, tuple(kept))
+
+
+def _flags(item: Any) -> bool:
+    return isinstance(item, bool) or (isinstance(item, Tensor) and item.dtype in (torch.bool, torch.uint8))
