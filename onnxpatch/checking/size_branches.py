@@ -15,6 +15,7 @@ from onnxpatch.diagnosing.size_watch import Comparison
 
 _MOST = 6  # probes
 _TRIES = 12  # sizes tried for one comparison
+_QUESTIONS = 30  # for all of them: the search over sizes that comes afterwards needs its own
 Wish = dict[str, int]
 
 
@@ -26,14 +27,16 @@ def size_branches(asking: Asking, hints: SizeHints, example: Decisions) -> Itera
     followed as well, from that probe's sizes.
     """
     sizes = {dim.name: dim.size for dim in asking.dims}
-    seen, kept = set(example.sizes.outcomes()), 0
-    open_ends = [(one, sizes) for one in example.sizes.comparisons]
+    seen, kept, asked = set(example.sizes.outcomes()), 0, 0
+    end = (asking.eager.seconds + asking.limits.seconds) / 2
+    open_ends = [(one, sizes) for one in dict.fromkeys(example.sizes.comparisons)]
     for one, base in open_ends:  # grows
-        if kept == _MOST or asking.spent():
-            return
         for wish in itertools.islice(_wishes(one, asking.dims, base, hints), _TRIES):
+            if kept == _MOST or asked == _QUESTIONS or asking.eager.seconds > end:
+                return
             if (*one.place, not one.answer) in seen:
                 break
+            asked += 1
             probe = asking.at(wish, far=True)
             watched = asking.eager.decisions(probe.values, sizes=True) if probe else None
             if not probe or not watched or watched.sizes.outcomes() <= seen:
