@@ -31,8 +31,8 @@ class Subject:
 
 
 def small() -> Iterator[Subject]:
-    """The tests' own: branches, one ailing part among sound ones, sizes that freeze."""
-    from tests import ailing, branch_models, verified
+    """The tests' own: branches, also on sizes far away, one ailing part among sound ones, sizes that freeze."""
+    from tests import ailing, branch_models, far_branches, verified
 
     for case in branch_models.RIGHT:
         yield Subject(f"branches: {case.name}", case.model(), case.inputs, case.dynamic, case.reference)
@@ -50,6 +50,9 @@ def small() -> Iterator[Subject]:
         yield Subject(
             f"sizes: {type(model).__name__}", model.eval(), [args, *held_out(model.eval(), args, IMAGE, 8)], IMAGE
         )
+    for build, shape, dynamic, _, other in far_branches.CASES:
+        inputs = [(torch.randn(shape),), (torch.randn(other),)]
+        yield Subject(f"far: {build.__name__}", build().eval(), inputs, dynamic, lambda output, args: output)
 
 
 def of_family(name: str, every: int, only: str = "") -> Iterator[Subject]:

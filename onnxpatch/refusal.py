@@ -9,12 +9,16 @@ from typing import Any
 
 import torch
 
+from onnxpatch.errors import OnnxpatchError
+
 _OURS = ("/torch/", "/onnxscript/", "/onnx_ir/", "/onnxpatch/")
 
 
 def explained(error: BaseException, model: Any, exporter: str) -> str:
     """A sentence for ExportError; the whole story stays in the chained exception."""
-    root = list(_chain(error))[-1]
+    chain = list(_chain(error))
+    # What the kit itself says of a branch or a loop names module, line and remedy; below it is what it made this of.
+    root = next((one for one in chain if isinstance(one, OnnxpatchError)), chain[-1])
     reason = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(str(root).split()))[:400]
     told = f"{exporter} export refused {type(model).__name__}: {type(root).__name__}: {reason}"
     where = _where(error, model)
@@ -43,7 +47,20 @@ def _where(error: BaseException, model: Any) -> str:
                 line = f"at {frame.f_code.co_filename}:{number} in {frame.f_code.co_name}"
         if module:
             break
-    return " ".join(part for part in (module, line) if part)
+    return " ".join(part for part in (module, line) if part) or _translated(error)
+
+
+def _translated(error: BaseException) -> str:
+    """Where the operator was called that the exporter was translating, long after the forward ran."""
+    for one in _chain(error):
+        for frame, _ in _frames(one):
+            meta = getattr(frame.f_locals.get("node"), "meta", None)
+            trace = meta.get("stack_trace") if isinstance(meta, dict) else None
+            calls = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', trace or "")
+            own = [call for call in calls if not any(part in call[0] for part in _OURS)]
+            if own:
+                return f"{frame.f_locals['node'].target} at {own[-1][0]}:{own[-1][1]} in {own[-1][2]}"
+    return ""
 
 
 def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:

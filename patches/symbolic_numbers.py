@@ -160,6 +160,30 @@ def symbolic_log2(original: Callable[..., Any], value: Any) -> Any:
     return torch.log2(as_float(value)) if isinstance(value, Tensor) and _numbers(value) else original(value)
 
 
+class _Entropy(torch.nn.Module):
+    """A temperature that grows with the logarithm of the length, as attention to lengths never trained on has."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = x.shape[1]
+        return x * math.log(n, 512) + math.log(n + 1) / math.sqrt(n)
+
+
+@patch(
+    "math.log",
+    name="symbolic-log",
+    why=FROZEN,
+    link=LINK,
+    exporters=("dynamo", "trace"),
+    proof=Proof(_Entropy, lambda: [(torch.ones(2, n),) for n in (6, 3, 11)], ({1: "n"},), fails=("dynamo", "trace")),
+)
+def symbolic_log(original: Callable[..., Any], value: Any, *base: Any) -> Any:
+    """`math.log(size)` as a 0-d tensor: torch.export has no symbolic logarithm but that to base 2."""
+    if not _numbers(value) or not all(isinstance(b, int | float) for b in base):
+        return original(value, *base)
+    number = as_float(value) if isinstance(value, Tensor) else torch.scalar_tensor(value, dtype=torch.float32)
+    return torch.log(number) / original(base[0]) if base else torch.log(number)
+
+
 class _Rounded(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         up, down = math.ceil(x.shape[1] / 3), math.floor(x.shape[1] / 2)

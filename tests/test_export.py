@@ -395,3 +395,22 @@ def test_stable_sort_of_equal_numbers(dynamo: bool) -> None:
 
     sizes = ({0: "b", 1: "t"},)
     assert onnxpatch.export(Sorts().eval(), (torch.zeros(2, 40),), dynamic_shapes=sizes, dynamo=dynamo).ok
+
+
+def test_refusals_name_the_branch_or_the_operator_with_its_line() -> None:
+    class Pairs(nn.Module):
+        def forward(self, x):
+            if x.shape[0] % 2:
+                x = torch.cat([x, x[-1:]])
+            return x[::2] + x[1::2]
+
+    args, sizes = (torch.randn(4, 3),), ({0: "b"},)
+    with pytest.raises(onnxpatch.ExportError, match=r"BranchError: .*test_export.py:\d+ in forward.*both branches"):
+        onnxpatch.export(Pairs().eval(), args, dynamic_shapes=sizes, dynamo=False, branches=True)
+
+    class Records(nn.Module):
+        def forward(self, x):
+            return x.cummax(1).values
+
+    with pytest.raises(onnxpatch.ExportError, match=r"aten.cummax.default at \S+test_export.py:\d+ in forward"):
+        onnxpatch.export(Records().eval(), args, dynamic_shapes=sizes)
