@@ -178,7 +178,7 @@ class four_ways(nn.Module):
         return x / 9
 
 
-@right(up(2, 4), down(2, 4))
+@right(up(2, 4), down(2, 4), up(3, 4) * 20)
 class ternary_and_not(nn.Module):
     def forward(self, x):
         y = x if not (x < 0).any() else -x

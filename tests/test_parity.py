@@ -91,6 +91,14 @@ def test_a_column_of_small_numbers_has_its_own_bound() -> None:
         assert compare("y", want.permute(axes), rounded.permute(axes).numpy()).ok
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_in_half_precision_the_large_columns_round_into_the_small_ones(dtype: torch.dtype) -> None:
+    large, small = torch.rand(9, 4) * 100, torch.rand(9, 1)
+    want = torch.cat([large, small], -1).to(dtype)
+    eps = torch.finfo(dtype).eps
+    assert compare("y", want, (want.float() + 100 * 2 * eps).to(dtype)).ok
+
+
 def test_tiny_outputs_are_held_to_their_own_magnitude() -> None:
     want = torch.rand(3, 4) * 1e-9
     assert not compare("y", want, (want * 2).numpy()).ok
