@@ -154,10 +154,13 @@ def _root_mixin(scope: Scope) -> type:
 
 def _given_out(output: Any) -> Any:
     """`output` with tensors in place of what stood for them inside: a value that has an `onnxpatch_output()`."""
-    if not any(hasattr(type(leaf), "onnxpatch_output") for leaf in pytree.tree_leaves(output)):
+    if not any(map(_stands_in, pytree.tree_leaves(output))):
         return output
-    told = lambda leaf: leaf.onnxpatch_output() if hasattr(type(leaf), "onnxpatch_output") else leaf  # noqa: E731
-    return pytree.tree_map(told, output)
+    return pytree.tree_map(lambda leaf: leaf.onnxpatch_output() if _stands_in(leaf) else leaf, output)
+
+
+def _stands_in(leaf: Any) -> bool:
+    return hasattr(type(leaf), "onnxpatch_output")
 
 
 def _copied(output: Any, model: Any) -> Any:
