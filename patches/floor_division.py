@@ -28,11 +28,20 @@ def _rows() -> list[tuple[Tensor]]:
     return [(torch.randn(b, n),) for b, n in ((2, 5), (3, 9), (1, 4))]
 
 
+_DIVISIONS = (torch.floor_divide, Tensor.floor_divide, Tensor.__floordiv__, Tensor.__rfloordiv__)
+
+
+def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Not a size that is not negative in the trace: either way rounds it down."""
+    if function not in _DIVISIONS or exporting() != "trace" or len(args) < 2:
+        return False
+    sized = isinstance(args[0], Tensor) and args[0].dim() == 0 and not _fractional(args[0])
+    return not sized or function is Tensor.__rfloordiv__ or _fractional(args[1]) or not _not_negative(args[0])
+
+
 @patch(
-    "torch.floor_divide",
-    "torch.Tensor.floor_divide",
-    "torch.Tensor.__floordiv__",
-    "torch.Tensor.__rfloordiv__",
+    "torch.*",
+    calls=_may_be_negative,
     name="floor-division",
     why="x // 2 of negative numbers, and -(-n // 2), are rounded towards zero in the graph",
     link="https://github.com/pytorch/pytorch/issues/44692",
@@ -40,16 +49,11 @@ def _rows() -> list[tuple[Tensor]]:
     proof=Proof(_Quotients, _rows, ({0: "b", 1: "n"},), fails=("trace",)),
 )
 def floor_division(original: Any, input: Any, other: Any) -> Any:
-    """Of floats the floor of the quotient; of whole numbers what leaves no rest. A size that is not negative in the
-    trace is left as it is: rounded either way."""
-    if exporting() != "trace":
-        return original(input, other)
+    """Of floats the floor of the quotient; of whole numbers what leaves no rest."""
     if original.__name__ == "__rfloordiv__":
         input, other = torch.as_tensor(other, dtype=_dtype(other, input), device=input.device), input
     if _fractional(input) or _fractional(other):
         return torch.floor(torch.true_divide(input, other))
-    if not isinstance(input, Tensor) or (input.dim() == 0 and _not_negative(input)):
-        return original(input, other) if original.__name__ != "__rfloordiv__" else torch.floor_divide(input, other)
     return torch.floor_divide(input - torch.remainder(input, other), other)
 
 
