@@ -178,6 +178,8 @@ BAD = [
     (["export", "models.py:Scale", "-i", "x=float8_e4m3fn[2,4]"], "the model itself refuses the example"),
     (["export", "models.py:Scale", "-i", "x=junk.npz"], "holds no numpy arrays"),
     (["verify", ".", "models.py:Scale", "-i", "x=float32[2,4]"], "is a folder"),
+    (["doctor", "absent.py:f", "--html", "no/such/folder/d.html"], "folder does not exist"),
+    (["plan", "absent.py:f", "--html", "."], "is a folder"),
     (["doctor", "models.py:Scale", "-i", "x=float32[2,4]", "--opset", "99"], "opset 99: the installed onnx"),
 ]
 
@@ -271,6 +273,23 @@ def test_doctor_names_the_part_at_fault(place):
 def test_doctor_has_nothing_to_say_of_a_right_model(place):
     done = run("doctor", "models.py:Scale", "--input", "x=float32[B,4]", "--exporter", "trace")
     assert done.exit_code == 0, done.output
+
+
+def test_doctor_writes_a_page_beside_what_it_says(place):
+    given = ["models.py:Nested", "--input", "x=float32[2,S=3]", "--exporter", "trace"]
+    done = run("doctor", *given, "--json", "--html", "found.html")
+    assert done.exit_code == 1, done.output
+    assert json.loads(done.stdout)["status"] == "silent"
+    page = (place / "found.html").read_text()
+    assert "<code>inner</code>" in page and "what was found" in page
+
+
+def test_plan_writes_a_page_beside_what_it_says(place):
+    done = run("plan", "models.py:Scale", "--json", "--html", "plan.html")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["model"] == "Scale"
+    assert "0 modules swapped" in (place / "plan.html").read_text()
+    assert "No module is swapped." in run("plan", "models.py:Scale", "--html", "plan.html").stdout
 
 
 def test_list_describes_every_patch():

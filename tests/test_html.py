@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import shutil
-import subprocess
-from html.parser import HTMLParser
 
 import pytest
 import torch
@@ -19,11 +15,7 @@ from onnxpatch.html.code import coloured, pair, source
 from onnxpatch.html.content import tree, within
 from onnxpatch.html.layers import layered, placed
 from onnxpatch.reporting.comparison import alone, compare
-
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
-)
-VOID = {"meta", "br", "hr", "img", "input", "link"}
+from tests.webpage import Page, browse, needs_browser, seen, self_contained
 
 
 class Net(torch.nn.Module):
@@ -44,34 +36,6 @@ class Net(torch.nn.Module):
         return self.tokens(f + t)
 
 
-class Page(HTMLParser):
-    """Counts elements, checks that they close, and gathers what the page would fetch."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: set[str] = set()
-        self.fetched: list[str] = []
-        self.counts: dict[str, int] = {}
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        given = dict(attrs)
-        self.counts[tag] = self.counts.get(tag, 0) + 1
-        self.ids |= {given["id"]} if "id" in given else set()
-        self.fetched += [given[name] for name in ("src", "srcset", "data") if name in given]
-        self.fetched += [given["href"]] if tag == "link" else []
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.counts[tag] = self.counts.get(tag, 0) + 1
-
-    def handle_endtag(self, tag):
-        assert self.open and self.open.pop() == tag, f"</{tag}> closes something else"
-
-
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     torch.manual_seed(0)
@@ -86,10 +50,7 @@ def exported(tmp_path_factory):
 
 
 def test_the_page_is_well_formed_and_fetches_nothing(exported):
-    page = Page(exported[2])
-    assert page.open == []
-    assert page.fetched == []
-    assert "@import" not in exported[2] and "url(" not in exported[2]
+    page = self_contained(exported[2])
     assert {
         "verdict",
         "parity",
@@ -101,7 +62,6 @@ def test_the_page_is_well_formed_and_fetches_nothing(exported):
         "probes",
         "versions",
     } <= page.ids
-    assert page.counts.get("script", 0) == 0
 
 
 def test_it_shows_the_plain_export_wrong_and_the_patched_one_right(exported):
@@ -242,37 +202,18 @@ def test_code_of_patches():
     assert "&lt;" in coloured("a < b")
 
 
-@pytest.mark.skipif(not CHROMIUM, reason="needs a browser: apt-get install chromium")
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (500, False), (1280, True)])
+@needs_browser
+@seen
 def test_chromium_shows_the_page_as_it_is_meant(exported, tmp_path, width, dark):
-    """The drawings have a size, nothing hangs over the page's edge, dark is dark, and the console is silent."""
-    folder = exported[0]
-    page = (folder / "page.html").read_text(encoding="utf-8")
-    probe = """<script>
-      const told = {};
-      told.wide = document.documentElement.scrollWidth > document.documentElement.clientWidth;
+    """The drawings have a size, nothing hangs over the page's edge, dark is dark."""
+    script = """
       told.graphs = [...document.querySelectorAll('svg.graph')].filter(s => s.closest('details').open)
         .every(s => s.getBoundingClientRect().height > 30);
       told.texts = [...document.querySelectorAll('svg.graph g')].every(g => {
         const box = g.querySelector('rect').getBBox();
         return [...g.querySelectorAll('text')].every(t => t.getBBox().width <= box.width + 1);
       });
-      const shade = e => getComputedStyle(e).backgroundColor.match(/\\d+/g).slice(0, 3).reduce((a, b) => +a + +b, 0);
-      told.dark = [document.body, document.querySelector('.code')].filter(e => shade(e) < 200).length;
       told.plot = document.querySelectorAll('svg.plot circle').length > 4;
-      document.title = JSON.stringify(told);
-    </script>"""
-    (tmp_path / "probe.html").write_text(page.replace("</body>", probe + "</body>"), encoding="utf-8")
-    common = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
-              f"--window-size={width},1600", f"--blink-settings=preferredColorScheme={0 if dark else 1}"]  # fmt: skip
-    shown = subprocess.run(
-        [*common, "--virtual-time-budget=2000", "--dump-dom", (tmp_path / "probe.html").as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    title = shown.stdout.split("<title>")[1].split("</title>")[0]
-    assert json.loads(title) == {"wide": False, "graphs": True, "texts": True, "dark": 2 * dark, "plot": True}
-    subprocess.run(
-        [*common, f"--screenshot={tmp_path / 'page.png'}", (folder / "page.html").as_uri()],
-        capture_output=True, timeout=120, check=True,
-    )  # fmt: skip
-    assert (tmp_path / "page.png").stat().st_size > 20_000
+    """
+    told = browse(exported[2], tmp_path, width, dark, script)
+    assert told == {"wide": False, "graphs": True, "texts": True, "dark": 2 * dark, "plot": True}

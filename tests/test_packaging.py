@@ -16,6 +16,15 @@ def test_every_package_is_listed():
     assert listed == found | {"onnxpatch.patches"}
 
 
+def test_what_the_pages_are_made_of_is_installed():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    folder = ROOT / "onnxpatch" / "html"
+    patterns = config["options.package_data"]["onnxpatch.html"].split(",")
+    listed = {file for pattern in patterns for file in folder.glob(pattern.strip())}
+    assert listed == {file for file in folder.iterdir() if file.is_file() and file.suffix != ".py"}
+
+
 def test_the_version_is_said_once_more_and_the_same():
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")

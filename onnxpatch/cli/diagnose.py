@@ -15,6 +15,7 @@ from onnxpatch.cli.options import (
     DebugOpt,
     DynamicOpt,
     ExporterOpt,
+    HtmlOpt,
     ImageSizeOpt,
     InputOpt,
     JsonOpt,
@@ -27,6 +28,7 @@ from onnxpatch.cli.options import (
 )
 from onnxpatch.cli.result import hand_over
 from onnxpatch.cli.target import load
+from onnxpatch.outfile import writable
 
 
 def doctor(
@@ -42,6 +44,7 @@ def doctor(
     budget: Annotated[float, typer.Option(min=1, help="Seconds after which no further export is begun.")] = 180.0,
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
+    html: HtmlOpt = None,
     debug: DebugOpt = False,
 ) -> None:
     """Find the smallest part of TARGET at which the plain export fails or goes wrong, its line, and what cures it.
@@ -49,6 +52,8 @@ def doctor(
     Exit code 1: the plain export is refused or wrong; 0: it is right at every size and input tried.
     """
     with told_in_one_line(debug):
+        if html:
+            writable(html)
         chosen = which(exporter)
         loaded = load(target)
         call = example(loaded, inputs, dynamic, image_size(image))
@@ -69,4 +74,8 @@ def doctor(
                 progress=progress,
             )
         hand_over(found, json, markdown)
+        if html:
+            from onnxpatch.html import write_diagnosis
+
+            write_diagnosis(html, loaded.model, found)
         raise typer.Exit(RIGHT if found.ok else WRONG)

@@ -13,6 +13,7 @@ from onnxpatch.cli.options import (
     DebugOpt,
     ExcludeOpt,
     ExporterOpt,
+    HtmlOpt,
     ImageSizeOpt,
     JsonOpt,
     OnlyOpt,
@@ -21,6 +22,7 @@ from onnxpatch.cli.options import (
     names,
 )
 from onnxpatch.cli.target import load
+from onnxpatch.outfile import writable
 from onnxpatch.plan import Plan
 
 
@@ -32,10 +34,13 @@ def plan(
     only: OnlyOpt = [],  # noqa: B006  typer's way of saying: may be given several times
     exclude: ExcludeOpt = [],  # noqa: B006
     json: JsonOpt = False,
+    html: HtmlOpt = None,
     debug: DebugOpt = False,
 ) -> None:
     """What patching TARGET would swap, by which patch and why; what it would leave alone, and the reason."""
     with told_in_one_line(debug):
+        if html:
+            writable(html)
         if opset is not None:
             check_opset(opset)
         made = planned(
@@ -48,8 +53,12 @@ def plan(
         )
         if json:
             show.as_json(as_dict(made))
-            return
-        _tabulate(made)
+        else:
+            _tabulate(made)
+        if html:
+            from onnxpatch.html import write_plan
+
+            write_plan(html, made)
 
 
 def as_dict(made: Plan) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A report as one self-contained HTML page: nothing is fetched, nothing needs a server."""
+"""A report, a plan or a diagnosis as one self-contained HTML page: nothing is fetched, nothing needs a server."""
 
 from __future__ import annotations
 
@@ -9,22 +9,33 @@ from typing import Any
 
 import torch
 
+from onnxpatch.diagnosing.diagnosis import Diagnosis
 from onnxpatch.errors import InputError
+from onnxpatch.plan import Plan
 from onnxpatch.reporting.comparison import Comparison, Progress, alone, compare
 from onnxpatch.reporting.report import Report
 
 
 def page(comparison: Comparison) -> str:
-    """The page as text. Raises InputError where jinja2 is not installed."""
-    try:
-        import jinja2
-    except ImportError:
-        raise InputError("an HTML page needs jinja2: pip install 'onnxpatch[cli]'") from None
+    """The page of an export or of a verified file, as text. Raises InputError where jinja2 is not installed."""
     from onnxpatch.html.content import context
 
-    folder = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(loader=folder, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.get_template("page.html.j2").render(**context(comparison), code_style=_code_style())
+    return _rendered("page.html.j2", context(comparison))
+
+
+def plan_page(made: Plan) -> str:
+    """The page of a plan, as text: module tree, code of the patches, what is left alone. Raises as `page` does."""
+    from onnxpatch.html.planned import context
+
+    return _rendered("plan.html.j2", context(made))
+
+
+def diagnosis_page(model: torch.nn.Module, diagnosis: Diagnosis) -> str:
+    """The page of what the doctor found in `model`, as text: each culprit with its lines and the ways out. Raises as
+    `page` does."""
+    from onnxpatch.html.diagnosed import context
+
+    return _rendered("diagnosis.html.j2", context(model, diagnosis))
 
 
 def write(
@@ -44,6 +55,26 @@ def write_report(
 ) -> None:
     """Write the page of a file that was verified."""
     _save(file, page(alone(model, report, exported)))
+
+
+def write_plan(file: str | os.PathLike[str], made: Plan) -> None:
+    """Write the page of a plan, which `onnxpatch.plan` made."""
+    _save(file, plan_page(made))
+
+
+def write_diagnosis(file: str | os.PathLike[str], model: torch.nn.Module, diagnosis: Diagnosis) -> None:
+    """Write the page of a diagnosis: what `onnxpatch.doctor` said of `model`."""
+    _save(file, diagnosis_page(model, diagnosis))
+
+
+def _rendered(template: str, context: Mapping[str, Any]) -> str:
+    try:
+        import jinja2
+    except ImportError:
+        raise InputError("an HTML page needs jinja2: pip install 'onnxpatch[cli]'") from None
+    folder = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=folder, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.get_template(template).render(**context, code_style=_code_style())
 
 
 def _save(file: str | os.PathLike[str], text: str) -> None:

@@ -77,10 +77,17 @@ def _is_text(node: Any) -> bool:
 
 def coloured(text: str) -> str:
     """HTML with class names of Pygments, where it is installed (rich brings it)."""
+    lines = "\n".join(coloured_lines(text))
+    return f'<div class="code"><pre>{lines}</pre></div>'
+
+
+def coloured_lines(text: str) -> list[str]:
+    """The same line by line; every element closes on its line."""
     try:
         from pygments import highlight
         from pygments.formatters import HtmlFormatter
         from pygments.lexers import PythonLexer
     except ImportError:
-        return f"<pre>{escape(text)}</pre>"
-    return str(highlight(text, PythonLexer(), HtmlFormatter(cssclass="code")))
+        return escape(text).split("\n")
+    shown = str(highlight(text, PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True)))
+    return shown.removesuffix("\n").split("\n")

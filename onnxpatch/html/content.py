@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from onnxpatch.checking.graphs import by_module
-from onnxpatch.html.code import pair
 from onnxpatch.html.drawing import drawing
+from onnxpatch.html.patches import cards
 from onnxpatch.html.plot import plot
-from onnxpatch.plan import Plan
+from onnxpatch.html.tree import Row, planned, rows
 from onnxpatch.registry import REGISTRY, Patch
 from onnxpatch.reporting.comparison import Comparison, Side
-from onnxpatch.walk import modules
 
 _DRAWN = 12
-
-
-@dataclass
-class Row:
-    """One module of the tree. state: swapped, near (matched and left alone), or ''."""
-
-    path: str
-    name: str
-    depth: int
-    cls: str
-    state: str = ""
-    note: str = ""
-    nodes: str = ""
 
 
 def context(comparison: Comparison) -> dict[str, Any]:
@@ -38,13 +23,15 @@ def context(comparison: Comparison) -> dict[str, Any]:
     drawn, undrawn = drawings(comparison)
     return {
         "model": type(comparison.model).__name__,
+        "verdict": result.verdict,
+        "state": "good" if result.ok else "bad",
         "sides": comparison.sides,
         "result": result,
         "report": report,
         "told": str(report).splitlines()[0] if report else result.error,
         "plot": plot(comparison),
         "rows": tree(comparison),
-        "patches": _patches(comparison),
+        "patches": cards(_acted(comparison), comparison.plan),
         "operators": operators(comparison),
         "drawings": drawn,
         "undrawn": undrawn,
@@ -53,44 +40,18 @@ def context(comparison: Comparison) -> dict[str, Any]:
 
 
 def tree(comparison: Comparison) -> list[Row]:
-    """The module tree; runs of untouched children are folded into their parent."""
-    notes = _notes(comparison)
-    counts = [by_module(side.proto) if side.proto is not None else {} for side in comparison.sides]
-    told = {path for path in notes if notes[path][0]}
-    rows, seen = [], set()
-    for path, module in modules(comparison.model):
-        if id(module) in seen:
-            continue
-        seen.add(id(module))
-        if not _shown(path, told):
-            continue
-        state, note = notes.get(path, ("", ""))
-        per = [str(within(count, path)) for count in counts if count]
-        name = path.rpartition(".")[2] or "(root)"
-        rows.append(Row(path, name, path.count(".") + bool(path), type(module).__name__, state, note, " → ".join(per)))
-    return rows
+    """The module tree, with the nodes that came from each module on every side."""
+    counts = [by_module(side.proto) for side in comparison.sides if side.proto is not None]
+
+    def nodes(path: str) -> str:
+        return " → ".join(str(within(count, path)) for count in counts)
+
+    return rows(comparison.model, planned(comparison.plan), nodes)
 
 
 def within(count: Mapping[str, list[Any]], path: str) -> int:
     """How many nodes came from the module at `path` and from those in it."""
     return sum(len(nodes) for one, nodes in count.items() if not path or one == path or one.startswith(f"{path}."))
-
-
-def _shown(path: str, told: set[str]) -> bool:
-    """The first two levels, whatever has something to tell, and all that leads there."""
-    return path.count(".") < 1 or path in told or any(one.startswith(f"{path}.") for one in told)
-
-
-def _notes(comparison: Comparison) -> dict[str, tuple[str, str]]:
-    made, notes = comparison.plan, dict[str, tuple[str, str]]()
-    if made is None:
-        return notes
-    for miss in made.near_misses:
-        if miss.path is not None:
-            notes[miss.path] = ("near", f"{miss.patch}: {miss.reason}")
-    for swap in made.swaps:
-        notes[swap.path] = ("swapped", f"{swap.patch.name}: {swap.patch.why}")
-    return notes
 
 
 def _acted(comparison: Comparison) -> list[Patch]:
@@ -100,22 +61,6 @@ def _acted(comparison: Comparison) -> list[Patch]:
     planned = {patch.name: patch for patch in comparison.plan.patches()} if comparison.plan else {}
     planned |= {patch.name: patch for patch in REGISTRY if patch.name not in planned}
     return [planned[name] for name in dict.fromkeys(names) if name in planned]
-
-
-def _patches(comparison: Comparison) -> list[dict[str, Any]]:
-    first = _first_modules(comparison.plan)
-    return [
-        {"patch": patch, "where": first.get(patch.name, (", ".join(patch.targets[:4]), None))[0],
-         "pair": pair(patch, first.get(patch.name, ("", None))[1])}
-        for patch in _acted(comparison)
-    ]  # fmt: skip
-
-
-def _first_modules(made: Plan | None) -> dict[str, tuple[str, Any]]:
-    found: dict[str, list[Any]] = {}
-    for swap in made.swaps if made else ():
-        found.setdefault(swap.patch.name, []).append(swap)
-    return {name: (", ".join(s.path or "(root)" for s in swaps[:6]), swaps[0].module) for name, swaps in found.items()}
 
 
 def operators(comparison: Comparison) -> list[tuple[str, list[int]]]:
