@@ -104,7 +104,7 @@ def test_what_the_doctor_was_told_is_escaped():
     text = html.diagnosis_page(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.ReLU()), found)
     self_contained(text)
     assert "alert(" in text and "<script" not in text
-    assert "on the whole model: not" in text
+    assert "not enough for the whole model" in text
     assert '<tr class="culprit"><td style="padding-left: 18px">1</td>' in text  # whose method is called directly
 
 
@@ -146,6 +146,7 @@ def test_the_plans_page_says_what_is_left_alone():
     made.findings.append("odd: <i>")
     text = html.plan_page(made)
     self_contained(text)
+    assert '<span class="big">9</span> matches left alone' in text
     left = text[text.index('id="left"') : text.index("</table>", text.index('id="left"'))]
     assert left.count("opted out by keep()") == 1 and "parts.5 and 2 more" in left
     assert "could not be loaded: &lt;b&gt;" in left and "odd: &lt;i&gt;" in text

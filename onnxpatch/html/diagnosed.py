@@ -50,7 +50,7 @@ def _outcome(way: Proposal) -> tuple[str, str]:
     if way.whole:
         return "tried on the whole model: right", "good"
     if way.tried:
-        return "tried on this part: right" + (", on the whole model: not" if way.whole is False else ""), "half"
+        return "tried on this part: right" + (", not enough for the whole model" if way.whole is False else ""), "half"
     return "not tried", "idle"
 
 

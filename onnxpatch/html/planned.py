@@ -23,6 +23,7 @@ def context(made: Plan) -> dict[str, Any]:
         "swapped": cards(swapped, made),
         "functions": cards([patch for patch, _ in made.functions], None),
         "left": _left(made),
+        "missed": len(made.near_misses),
         "findings": made.findings,
         "versions": versions(),
     }
