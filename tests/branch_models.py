@@ -481,3 +481,13 @@ class other_ranks(nn.Module):
 class leaves_torch(nn.Module):
     def forward(self, x):
         return x * math.sqrt(x[0])
+
+
+@refused(up(2, 4, 6), says=("symmetrised", "with an example"), dynamic=({1: "h", 2: "w"},))
+class symmetrised(nn.Module):
+    """The side runs on square maps alone, which the example is not."""
+
+    def forward(self, x):
+        if x.shape[1] == x.shape[2]:
+            x = (x + x.transpose(1, 2)) / 2
+        return x.relu()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from onnxpatch._torch.branches import equates, hint_of, storage_key, suppressed_guards
+from onnxpatch._torch.branches import equates, hint_of, settled, storage_key, suppressed_guards
 from onnxpatch.branches.attributes import Attributes
 from onnxpatch.branches.rounds import Loop, refused
 from onnxpatch.branches.sites import Site, raised_on_purpose
@@ -122,6 +122,7 @@ class Frame:
         leaf = Leaf(self.tape, self.cuts)
         try:
             leaf.value = self._settled(self._call())
+            self._check_assumed()
         except OnnxpatchError:
             raise
         except Exception as error:
@@ -136,6 +137,18 @@ class Frame:
         leaf.changed, leaf.loops = self.attributes.changes(), self.loops
         return leaf
 
+    def _check_assumed(self) -> None:
+        """torch.export takes sizes that an operator needs equal to be so for good, whatever they are in the example:
+        the other side of the condition would be gone."""
+        for condition, text, site in self._assumed:
+            if settled(condition) is not None:
+                raise self.capture.refusal(
+                    site,
+                    f"a branch runs only on sizes that are equal, {text}, which they are not in the example",
+                    module=self.module,
+                    remedy="export with an example in which they are",
+                )
+
     def _begin(self) -> None:
         self.tape: list[Entry] = []
         self.cuts: list[int] = []
@@ -145,6 +158,7 @@ class Frame:
         self._scanned = 0
         self.chosen: dict[Any, int] = {}
         self._pinned: list[Any] = []
+        self._assumed: list[tuple[torch.SymBool, str, Site]] = []
         self.loops: list[Loop] = []
 
     def _flip(self, leaf: Leaf) -> bool:
@@ -187,6 +201,8 @@ class Frame:
                 guard = suppressed_guards(condition)
                 guard.__enter__()
                 self._pinned.append(guard)
+            else:
+                self._assumed.append((condition, f"{condition.node.expr}", site))
         self._end = node.children.setdefault(answer, Node())
         return answer
 
