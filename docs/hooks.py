@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from onnxpatch.cli import layouts
+from onnxpatch.cli import json_types
 from onnxpatch.html.code import original, source
 from onnxpatch.registry import REGISTRY, Patch
 from onnxpatch.reporting.schema import diagnosis_schema, report_schema, schema_of
@@ -44,7 +44,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def schemas() -> dict[str, Any]:
     """What each command's --json holds."""
-    held = {"patches": layouts.Patches, "plan": layouts.PlanRows, "operators": layouts.Operators}
+    held = {"patches": json_types.Patches, "plan": json_types.PlanRows, "operators": json_types.Operators}
     rest = {name: schema_of(layout) for name, layout in held.items()}
     return {"report": report_schema(), "diagnosis": diagnosis_schema(), **rest}
 

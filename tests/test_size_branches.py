@@ -12,11 +12,11 @@ import onnxpatch
 from onnxpatch.arguments import shapes
 from onnxpatch.arguments.dims import dynamic_dims
 from onnxpatch.arguments.inputs import Inputs
+from onnxpatch.checking.decisions import Decisions
 from onnxpatch.checking.hints import size_hints
 from onnxpatch.checking.probe import Limits, Probe
 from onnxpatch.checking.probes import ProbeSearch
 from onnxpatch.checking.reference import Eager
-from onnxpatch.diagnosing.decisions import Decisions
 from tests.far_branches import CASES
 
 BY_NAME = pytest.mark.parametrize(

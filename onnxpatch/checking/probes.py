@@ -10,13 +10,13 @@ import torch
 from onnxpatch.arguments.dims import DynamicDim
 from onnxpatch.arguments.inputs import Inputs
 from onnxpatch.checking.asking import Asking
+from onnxpatch.checking.decisions import Decisions
 from onnxpatch.checking.hints import SizeHints, size_hints
 from onnxpatch.checking.probe import Limits, Probe, Refusals
 from onnxpatch.checking.probe_data import variants
 from onnxpatch.checking.reference import Answer, Eager
 from onnxpatch.checking.size_branches import size_branches
 from onnxpatch.checking.size_search import SizeSearch
-from onnxpatch.diagnosing.decisions import Decisions
 
 _TRIES = 4  # other data tried for a branch, whatever it takes
 

@@ -10,9 +10,9 @@ import torch
 
 from onnxpatch._torch import pytree
 from onnxpatch.arguments.inputs import Inputs
+from onnxpatch.checking.decisions import Decisions
 from onnxpatch.checking.state import Snapshot
 from onnxpatch.checking.stopwatch import Stopwatch
-from onnxpatch.diagnosing.decisions import Decisions
 
 Flatten = Callable[[Any], Sequence[torch.Tensor | None]]
 

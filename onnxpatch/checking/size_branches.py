@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from onnxpatch.arguments.dims import DynamicDim
 from onnxpatch.checking.asking import Asking
+from onnxpatch.checking.decisions import Decisions
 from onnxpatch.checking.hints import SizeHints
 from onnxpatch.checking.probe import Probe
-from onnxpatch.diagnosing.decisions import Decisions
-from onnxpatch.diagnosing.size_watch import Comparison
+from onnxpatch.checking.size_watch import Comparison
 
 _MOST = 6  # probes
 _TRIES = 12  # sizes tried for one comparison

@@ -11,10 +11,10 @@ import torch
 
 from onnxpatch.arguments.dims import DynamicDim
 from onnxpatch.arguments.inputs import Inputs
+from onnxpatch.checking.decisions import Decisions
 from onnxpatch.checking.probe import Limits, Probe
 from onnxpatch.checking.probes import ProbeSearch
 from onnxpatch.checking.reference import Answer, Eager, Flatten
-from onnxpatch.diagnosing.decisions import Decisions
 from onnxpatch.errors import InputError
 
 _QUICK = 0.02  # seconds: a model that answers faster than this may be asked at much larger sizes

@@ -34,7 +34,7 @@ def diagnosis_schema() -> dict[str, Any]:
 
 
 def schema_of(layout: Any) -> dict[str, Any]:
-    """JSON Schema of one of `onnxpatch.cli.layouts`."""
+    """JSON Schema of one of `onnxpatch.cli.json_types`."""
     return _titled(f"onnxpatch {layout.__name__.lower()}", _typed(layout))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from onnxpatch.diagnosing.size_watch import SizeWatch
+from onnxpatch.checking.size_watch import SizeWatch
 
 _NUMBERS = {
     torch.Tensor.__bool__: bool,
