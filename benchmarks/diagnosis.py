@@ -34,7 +34,8 @@ sources and from what a plain export said, before the doctor was asked about any
 parts at fault, each counts.
 
 The first time it was asked, it named the module of 33 of the 35 (dynamo 26 of 27, trace 7 of 8), and of 26 the line as
-well. What it got wrong was mended since, where it had a general cause: later answers are about models it has seen."""
+well. What it got wrong was mended since, where it had a general cause; asked again, it named the module of all 35 and
+the line of 30, but these are models that it has seen by then."""
 
 
 def judged(case: Any, budget: float) -> Row:
