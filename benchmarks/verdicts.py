@@ -121,7 +121,12 @@ def rows(subjects: Iterator[Subject], exporter: str, judges: list[str], known: C
             told, verdict = (
                 str(answer.get(key, f"unanswered: {answer.get('reason')}")) for key in ("known", "verdict")
             )
-            yield subject.name, judge, *(" ".join(cell.split())[:400] for cell in (told, verdict))
+            yield subject.name, judge, *(_short(cell) for cell in (told, verdict))
+
+
+def _short(text: str) -> str:
+    """On one line, files named from the project's folder on."""
+    return " ".join(text.split()).replace(f"{RESULTS.parents[1]}/", "")[:400]
 
 
 def table(found: Collection[Row], exporter: str) -> str:
