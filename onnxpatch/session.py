@@ -41,7 +41,7 @@ class Session:
         self.inputs = [node.name for node in self.session.get_inputs()]
         self.outputs = [node.name for node in self.session.get_outputs()]
         self.structure = layout.read(self.session.get_modelmeta().custom_metadata_map)
-        self._run = bfloat16.Session(self.session).run if bfloat16.speaks(self.session) else self.session.run
+        self._run = bfloat16.bridged(self.session).run
         self._classes = {cls.__name__: cls for cls in classes}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -11,25 +11,20 @@ import numpy as np
 import torch
 
 BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
-
-
-def passes(proto: Any) -> bool:
-    """Whether an input or an output of the graph is bfloat16."""
-    return any(value.type.tensor_type.elem_type == BFLOAT16 for value in (*proto.graph.input, *proto.graph.output))
+_TYPE = "tensor(bfloat16)"  # onnxruntime's name for it
 
 
 def holds(proto: Any) -> bool:
     """Whether anything that the graph names is bfloat16."""
     graph = proto.graph
-    return passes(proto) or any(
-        (*(i.data_type == BFLOAT16 for i in graph.initializer),
-         *(v.type.tensor_type.elem_type == BFLOAT16 for v in graph.value_info))
-    )  # fmt: skip
+    named = (value.type.tensor_type.elem_type for value in (*graph.input, *graph.output, *graph.value_info))
+    return BFLOAT16 in {*named, *(tensor.data_type for tensor in graph.initializer)}
 
 
-def speaks(session: Any) -> bool:
-    """The same of an open onnxruntime session."""
-    return any(value.type == "tensor(bfloat16)" for value in (*session.get_inputs(), *session.get_outputs()))
+def bridged(session: Any) -> Any:
+    """The onnxruntime session itself, or a `Session` around it where an input or an output is bfloat16."""
+    passing = any(value.type == _TYPE for value in (*session.get_inputs(), *session.get_outputs()))
+    return Session(session) if passing else session
 
 
 class Session:
@@ -37,7 +32,7 @@ class Session:
 
     def __init__(self, session: Any) -> None:
         self._session = session
-        self._narrow = {i.name for i in session.get_inputs() if i.type == "tensor(bfloat16)"}
+        self._narrow = {i.name for i in session.get_inputs() if i.type == _TYPE}
 
     def run(self, names: Sequence[str] | None, feed: Mapping[str, np.ndarray[Any, Any]]) -> list[Any]:
         """As InferenceSession.run; bfloat16 outputs are torch tensors."""

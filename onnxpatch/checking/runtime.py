@@ -53,8 +53,6 @@ class Graph:
                 raise
             self.note = f"compared in onnx.reference, since onnxruntime has no kernel on the CPU: {error}"
             self.runtime, self._session = "reference", _opened(str(self.path), "reference")
-        if self.runtime == "onnxruntime" and bfloat16.passes(self.proto):
-            self._session = bfloat16.Session(self._session)
 
     def run(self, feed: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
         """Outputs in order, without those that an ONNX optional leaves out. Tensors on any device may be fed."""
@@ -142,7 +140,7 @@ def _onnxruntime(model: str | bytes) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = torch.get_num_threads()
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return bfloat16.bridged(onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]))
 
 
 def _reference(model: str | bytes) -> Any:
