@@ -12,6 +12,7 @@ import torch
 from onnxpatch.arguments.brought import Brought
 from onnxpatch.arguments.inputs import Inputs, signature
 from onnxpatch.cli.arrays import Array, Sizes, read
+from onnxpatch.cli.options import names
 from onnxpatch.cli.target import Target
 from onnxpatch.errors import InputError
 
@@ -19,9 +20,14 @@ _FREE = re.compile(r"(?P<name>[^=\[]+)=?\[(?P<dims>[^\]]*)\]")
 
 
 def example(
-    target: Target, inputs: Sequence[str], dynamic: Sequence[str], image_size: tuple[int, int] | None = None
+    target: Target,
+    inputs: Sequence[str],
+    dynamic: Sequence[str],
+    image_size: tuple[int, int] | None = None,
+    input_names: str | None = None,
 ) -> Brought:
-    """args, kwargs and dynamic_shapes to export `target` with. Raises InputError where there is no example."""
+    """args, kwargs and dynamic_shapes to export `target` with. input_names: as the option has them, in place of the
+    model's own. Raises InputError where there is no example."""
     sizes = Sizes(image_size)
     arrays = [array for text in inputs for array in read(text, sizes)]
     found = _called(target.model, arrays) if arrays else target.brought
@@ -34,6 +40,7 @@ def example(
         found = Brought()
     for text in dynamic:
         _free(found, target.model, text)
+    found.input_names = names([input_names or ""]) or found.input_names
     return found
 
 

@@ -72,8 +72,7 @@ def export(
             writable(html)
         options = {"image_size": pixels, "only": names(only), "exclude": names(exclude), "branches": branches}
         loaded = load(target)
-        call = example(loaded, inputs, dynamic, pixels)
-        call.input_names = names([input_names or ""]) or call.input_names
+        call = example(loaded, inputs, dynamic, pixels, input_names)
         arguments = {**vars(call), **which(exporter), "opset_version": opset, "tolerance": tolerance, **options}
         with show.progress("export") as progress:
             report, refusal = _run(loaded.model, file, arguments, check, max_probes, runtime, progress)

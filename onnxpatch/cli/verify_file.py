@@ -25,7 +25,6 @@ from onnxpatch.cli.options import (
     TargetArg,
     ToleranceOpt,
     image_size,
-    names,
 )
 from onnxpatch.cli.result import hand_over
 from onnxpatch.cli.target import load
@@ -56,7 +55,7 @@ def verify(
         if html:
             writable(html)
         loaded = load(target)
-        call = example(loaded, inputs, dynamic, image_size(image))
+        call = example(loaded, inputs, dynamic, image_size(image), input_names)
         with show.progress("verify") as progress:
             report = onnxpatch.verify(
                 file,
@@ -64,7 +63,7 @@ def verify(
                 call.args,
                 call.kwargs,
                 dynamic_shapes=call.dynamic_shapes,
-                input_names=names([input_names or ""]) or call.input_names,
+                input_names=call.input_names,
                 tolerance=tolerance,
                 max_probes=max_probes,
                 guards=guards,
