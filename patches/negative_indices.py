@@ -28,7 +28,9 @@ def _masked() -> list[tuple[Tensor, Tensor]]:
 
 
 def _several(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return function is Tensor.__getitem__ and isinstance(args[1], tuple) and sum(map(_whole, args[1])) > 1
+    if function is not Tensor.__getitem__ or exporting() != "trace" or not isinstance(args[1], tuple):
+        return False
+    return sum(map(_whole, args[1])) > 1 and not any(item is None or _flags(item) for item in args[1])
 
 
 def _whole(item: Any) -> bool:
@@ -46,8 +48,6 @@ def _whole(item: Any) -> bool:
 )
 def negative_indices(original: Any, tensor: Tensor, index: tuple[Any, ...]) -> Tensor:
     """Each index as it counts from the front."""
-    if exporting() != "trace" or any(item is None or _flags(item) for item in index):
-        return original(tensor, index)
     axis, kept = 0, []
     for item in index:
         kept.append(torch.remainder(item, tensor.shape[axis]) if _whole(item) else item)
