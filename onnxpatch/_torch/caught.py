@@ -20,11 +20,8 @@ from torch.overrides import TorchFunctionMode
 
 
 class TraceKept(TorchFunctionMode):
-    """A torch call inside the block may raise and be caught by the model: the trace goes on afterwards.
-
-    torch.jit.trace puts its state away for the time of a call and does not fetch it back when the call raises; the
-    process then dies of a null pointer (signal 11). What the call had begun to record goes too. lost: the errors.
-    """
+    """A torch call inside the block may raise and be caught by the model: the trace goes on afterwards, without what
+    the call had begun to record. lost: the errors that would have ended the process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,11 +51,11 @@ class ExportKept(TorchFunctionMode):
 
     _tracer: Any
     _call_module: Any
-    _before: dict[str, Any]
+    _outer: Any
 
     def __enter__(self) -> ExportKept:
         self._tracer = tracer = _proxy_tracer()
-        self._before = {} if tracer is None else dict(vars(tracer))
+        self._outer = getattr(tracer, "__dict__", {}).get("call_module")
         if hasattr(tracer, "call_module") and hasattr(tracer, "module_stack"):
             self._call_module = tracer.call_module
             tracer.call_module = self._called
@@ -67,8 +64,8 @@ class ExportKept(TorchFunctionMode):
 
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)
-        if "call_module" in self._before:  # another one's, around this
-            self._tracer.call_module = self._before["call_module"]
+        if self._outer is not None:  # another one's, around this
+            self._tracer.call_module = self._outer
         elif self._tracer is not None:
             vars(self._tracer).pop("call_module", None)
 
