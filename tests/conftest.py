@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +16,28 @@ from benchmarks import torchvision_ops
 torch.set_num_threads(1)
 logging.getLogger("torch.onnx").setLevel(logging.ERROR)
 torchvision_ops.declare()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--accept", action="store_true", help="write tests/snapshots anew, as the code is now")
+
+
+@pytest.fixture
+def same_as_snapshot(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compares a text with a file of tests/snapshots, and fails with the difference; --accept writes the file."""
+
+    def compare(name: str, text: str) -> None:
+        file = Path(__file__).parent / "snapshots" / name
+        if request.config.getoption("--accept"):
+            file.write_text(text, encoding="utf-8")
+        before = file.read_text(encoding="utf-8") if file.exists() else ""
+        changes = difflib.unified_diff(before.splitlines(), text.splitlines(), "committed", "now", lineterm="", n=1)
+        if before != text:
+            accept = f"python -m pytest {request.node.path.relative_to(request.config.rootpath)} --accept"
+            shown = "\n".join(changes)
+            pytest.fail(f"{file.name} differs:\n{shown}\nIf this is meant: {accept}", pytrace=False)
+
+    return compare
 
 
 @pytest.fixture
