@@ -116,11 +116,10 @@ def member(name: str, value: Any) -> str:
 
 
 def signature(function: Callable[..., Any]) -> str:
-    """Parameters with kinds, annotations and defaults; an exception of Python's own has none to read."""
-    try:
-        read = inspect.signature(function)
-    except ValueError:
+    """Parameters with kinds, annotations and defaults; nothing where Python's own code makes the instance."""
+    if inspect.isclass(function) and not inspect.isfunction(function.__init__):
         return ""
+    read = inspect.signature(function)
     shown = [shown_parameter(parameter) for parameter in read.parameters.values()]
     kinds = [parameter.kind for parameter in read.parameters.values()]
     if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
