@@ -118,13 +118,13 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torchvision_ops.declare()
-    from tests import ailing
-    from tests.ailing import held_out, libraries
+    from tests.diagnosis import failing_models
+    from tests.diagnosis.failing_models import held_out, libraries
 
     onnxpatch.export(torch.nn.Linear(2, 2).eval(), (torch.randn(3, 2),), None)  # children find the exporter loaded
     left_out = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     rows = []
-    for case in held_out.CASES if asked.held_out else (*ailing.CASES, *libraries.CASES):
+    for case in held_out.CASES if asked.held_out else (*failing_models.CASES, *libraries.CASES):
         if asked.text in f"{case.needs}: {case.name} {case.exporter}" and case.needs not in left_out:
             rows.append((case, alone(case, asked.budget)))
             print(_row(*rows[-1]), flush=True)

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from benchmarks import case as families
-from onnxpatch.arguments import shapes
-from onnxpatch.arguments.dims import DynamicDim, dynamic_dims, shape_at
-from onnxpatch.arguments.inputs import Inputs
+from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.inputs.dims import DynamicDim, dynamic_dims, shape_at
+from onnxpatch.inputs.leaves import Inputs
 
 Args = tuple[Any, ...]
 IMAGE = ({0: "b", 2: "h", 3: "w"},)
@@ -32,11 +32,14 @@ class Subject:
 
 def small() -> Iterator[Subject]:
     """The tests' own: branches, also on sizes far away, one ailing part among sound ones, sizes that freeze."""
-    from tests import ailing, branch_models, far_branches, verified
+    from tests import verified_models
+    from tests.control_flow import branch_models
+    from tests.diagnosis import failing_models
+    from tests.verification import far_branches
 
     for case in branch_models.RIGHT:
         yield Subject(f"branches: {case.name}", case.model(), case.inputs, case.dynamic, case.reference)
-    for sick in ailing.CASES:
+    for sick in failing_models.CASES:
         if sick.status != "silent":
             continue
         model = sick.build().eval()
@@ -45,7 +48,12 @@ def small() -> Iterator[Subject]:
         # Named after both, since one part may ail in other hosts under another exporter.
         name = f"ailing: {sick.name}" + (f", {sick.exporter}" if sick.exporter != "trace" else "")
         yield Subject(name, model, made, sick.dynamic_shapes)
-    for model in (verified.NativeSize(), verified.FrozenScale(), verified.Right(), verified.DataBranch()):
+    for model in (
+        verified_models.NativeSize(),
+        verified_models.FrozenScale(),
+        verified_models.Right(),
+        verified_models.DataBranch(),
+    ):
         args = (torch.rand(2, 3, 32, 32),)
         yield Subject(
             f"sizes: {type(model).__name__}", model.eval(), [args, *held_out(model.eval(), args, IMAGE, 8)], IMAGE

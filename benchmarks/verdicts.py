@@ -32,11 +32,11 @@ import onnxpatch
 from benchmarks import forked, torchvision_ops
 from benchmarks.steady import movement
 from benchmarks.verdict_subjects import Subject, of_family, small
-from onnxpatch.arguments.inputs import Inputs
-from onnxpatch.checking.feeding import match_inputs
-from onnxpatch.checking.parity import compare_all
-from onnxpatch.checking.reference import Eager, flatten_output
-from onnxpatch.checking.runtime import Graph, RunError
+from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.onnxfile.runtime import Graph, RunError
+from onnxpatch.verification.comparison import compare_all
+from onnxpatch.verification.eager import Eager, flatten_output
+from onnxpatch.verification.input_matching import match_inputs
 
 RESULTS = Path(__file__).parent / "results"
 Row = tuple[str, ...]

@@ -9,8 +9,8 @@ from typing import Any
 
 from onnxpatch.cli import json_types
 from onnxpatch.html.code import original, source
-from onnxpatch.registry import REGISTRY, Patch
-from onnxpatch.reporting.schema import diagnosis_schema, report_schema, schema_of
+from onnxpatch.patching.registry import REGISTRY, Patch
+from onnxpatch.results.schema import diagnosis_schema, report_schema, schema_of
 
 
 def on_config(config: Any) -> Any:

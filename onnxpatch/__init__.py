@@ -1,36 +1,85 @@
-"""Make PyTorch models export to ONNX right, at every size and on every branch, without editing their source."""
+"""Make PyTorch models export to ONNX right, at every size and on every branch, without editing their source.
 
-from onnxpatch._torch import exporting
-from onnxpatch.arranging.rearrange import CustomRearrange
-from onnxpatch.context import Patched, patch_model, patched
-from onnxpatch.diagnosing.diagnosis import Culprit, Diagnosis, Proposal
-from onnxpatch.doctor import doctor
-from onnxpatch.errors import (
-    BranchError,
-    DuplicatePatchError,
-    ExportError,
-    InputError,
-    OnnxpatchError,
-    RefusedError,
-    RestoreError,
-    ScriptedModelError,
-    UnknownExporterError,
-    UnknownPatchError,
-    VerificationError,
-)
-from onnxpatch.export import export
-from onnxpatch.loops import each, scan, while_loop
-from onnxpatch.optin import keep, onnx_forward, onnx_standin
-from onnxpatch.outputs.optional_output import optional_output
-from onnxpatch.plan import Plan, plan
-from onnxpatch.proof import Proof
-from onnxpatch.registry import REGISTRY, Patch, Registry, patch
-from onnxpatch.reporting.report import Report
-from onnxpatch.session import Session
-from onnxpatch.settings import Settings
-from onnxpatch.verify import verify
+Public names are loaded when they are first asked for (PEP 562): importing the package imports neither torch nor any
+room of it.
+"""
 
-__version__ = "0.1.0"
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from onnxpatch.versions import ONNXPATCH
+
+if TYPE_CHECKING:
+    from onnxpatch._torch import exporting
+    from onnxpatch.control_flow.optional_output import optional_output
+    from onnxpatch.doctor import doctor
+    from onnxpatch.errors import (
+        BranchError,
+        DuplicatePatchError,
+        ExportError,
+        InputError,
+        OnnxpatchError,
+        RefusedError,
+        RestoreError,
+        ScriptedModelError,
+        UnknownExporterError,
+        UnknownPatchError,
+        VerificationError,
+    )
+    from onnxpatch.export import export
+    from onnxpatch.formulas.einops.rearrange import CustomRearrange
+    from onnxpatch.loops import each, scan, while_loop
+    from onnxpatch.patched import Patched, patch_model, patched
+    from onnxpatch.patching.decorators import keep, onnx_forward, onnx_standin
+    from onnxpatch.patching.plan import Plan
+    from onnxpatch.patching.proof import Proof
+    from onnxpatch.patching.registry import REGISTRY, Patch, Registry, patch
+    from onnxpatch.plan import plan
+    from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
+    from onnxpatch.results.report import Report
+    from onnxpatch.session import Session
+    from onnxpatch.settings import Settings
+    from onnxpatch.verify import verify
+
+__version__ = ONNXPATCH
+
+_HOMES = {
+    "_torch": ("exporting",),
+    "control_flow.optional_output": ("optional_output",),
+    "doctor": ("doctor",),
+    "errors": (
+        "BranchError",
+        "DuplicatePatchError",
+        "ExportError",
+        "InputError",
+        "OnnxpatchError",
+        "RefusedError",
+        "RestoreError",
+        "ScriptedModelError",
+        "UnknownExporterError",
+        "UnknownPatchError",
+        "VerificationError",
+    ),
+    "export": ("export",),
+    "formulas.einops.rearrange": ("CustomRearrange",),
+    "loops": ("each", "scan", "while_loop"),
+    "patched": ("Patched", "patch_model", "patched"),
+    "patching.decorators": ("keep", "onnx_forward", "onnx_standin"),
+    "patching.plan": ("Plan",),
+    "patching.proof": ("Proof",),
+    "patching.registry": ("REGISTRY", "Patch", "Registry", "patch"),
+    "plan": ("plan",),
+    "results.diagnosis": ("Culprit", "Diagnosis", "Proposal"),
+    "results.report": ("Report",),
+    "session": ("Session",),
+    "settings": ("Settings",),
+    "verify": ("verify",),
+}
+_HOME = {name: f"onnxpatch.{module}" for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "REGISTRY",
@@ -73,3 +122,27 @@ __all__ = [
     "verify",
     "while_loop",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'onnxpatch' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(types.ModuleType):
+    """`onnxpatch.export` is the function, although there is a module of that name: the import system, which sets a
+    package's attribute to each submodule that it loads, is not allowed to hide a public name."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (isinstance(value, types.ModuleType) and name in _HOME):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

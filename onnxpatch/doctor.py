@@ -8,20 +8,20 @@ from typing import Any
 
 import torch
 
-from onnxpatch.arguments import shapes
-from onnxpatch.arguments.dims import dynamic_dims
-from onnxpatch.arguments.figures import check_figures
-from onnxpatch.arguments.inputs import Inputs
-from onnxpatch.checking.probe import Limits
-from onnxpatch.checking.subject import subject as ask_eager
-from onnxpatch.diagnosing.descent import Progress, Search
-from onnxpatch.diagnosing.diagnosis import Diagnosis
-from onnxpatch.diagnosing.treatment import treat
-from onnxpatch.diagnosing.trial import Subject
+from onnxpatch.diagnosis.attempt import Subject
+from onnxpatch.diagnosis.search import Progress, Search
+from onnxpatch.diagnosis.treatment import treat
 from onnxpatch.errors import InputError, UnknownExporterError
-from onnxpatch.registry import REGISTRY, Registry
+from onnxpatch.exporters.request import example_of
+from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.inputs.dims import dynamic_dims
+from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.inputs.validate import check_figures
+from onnxpatch.patching.registry import REGISTRY, Registry
+from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.settings import EXPORTERS, Exporter
-from onnxpatch.torch_export import example_of
+from onnxpatch.verification.probe import Limits
+from onnxpatch.verification.reference import subject as ask_eager
 from onnxpatch.versions import versions
 
 

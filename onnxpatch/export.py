@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from onnxpatch.arguments import shapes
-from onnxpatch.arguments.brought import brought_by, given
-from onnxpatch.arguments.dims import dynamic_dims
-from onnxpatch.arguments.figures import check_figures
-from onnxpatch.arguments.inputs import Inputs
-from onnxpatch.checking.exported import Job, check_before, prove
-from onnxpatch.checking.probe import Limits
-from onnxpatch.checking.reference import Flatten
-from onnxpatch.checking.state import Snapshot
-from onnxpatch.checking.stopwatch import Stopwatch
-from onnxpatch.checking.subject import subject
-from onnxpatch.context import Patched, patch_model
+from onnxpatch.control_flow.optional import flatten_reference
+from onnxpatch.control_flow.output_names import name_outputs
 from onnxpatch.errors import ExportError, InputError, ScriptedModelError
-from onnxpatch.outfile import OutFile
-from onnxpatch.outputs.names import name_outputs
-from onnxpatch.outputs.onnx_optional import wants_optionals, write_optionals
-from onnxpatch.outputs.optional import flatten_reference
-from onnxpatch.refusal import explained
-from onnxpatch.reporting.provenance import stamp
-from onnxpatch.reporting.report import Report
-from onnxpatch.torch_export import Call, run_exporter, split_options
+from onnxpatch.exporters.artifact import OutFile
+from onnxpatch.exporters.explain import explained
+from onnxpatch.exporters.request import Call, run_exporter, split_options
+from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.inputs.dims import dynamic_dims
+from onnxpatch.inputs.example import brought_by, given
+from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.inputs.validate import check_figures
+from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
+from onnxpatch.onnxfile.stamp import stamp
+from onnxpatch.patched import Patched, patch_model
+from onnxpatch.patching.digest import digest
+from onnxpatch.patching.model_state import Snapshot
+from onnxpatch.results.report import Report
+from onnxpatch.verification.eager import Flatten
+from onnxpatch.verification.exported import Job, check_before, prove
+from onnxpatch.verification.probe import Limits
+from onnxpatch.verification.reference import subject
+from onnxpatch.verification.stopwatch import Stopwatch
 from onnxpatch.versions import versions
 
 _NOTHING = (
@@ -90,7 +92,7 @@ def export(
     exporter = "dynamo" if dynamo else "script" if script else "trace"
     _refuse_what_cannot_be(model, exporter, script, check, options)
     check_figures(tolerance, max_probes, opset_version)
-    torch_options, patch_options = split_options(options)
+    torch_options, patch_options = split_options(options, inspect.signature(export).parameters)
     brought = None if given(args, kwargs) else brought_by(model)
     if brought is not None:
         args, kwargs = brought.args, brought.kwargs
@@ -157,7 +159,9 @@ def _export_patched(job: Job, out: OutFile) -> None:
             _run(job, call.model, out)
             job.report.plan = _plan_rows(patched)
             _take_merged_outputs(job, out)
-            stamp(out.path, call.exporter, job.report.plan, patched.plan.patches(), job.report.versions)
+            acted = {row["patch"] for row in job.report.plan}
+            code = digest(patch for patch in patched.plan.patches() if patch.name in acted)
+            stamp(out.path, call.exporter, job.report.plan, code, job.report.versions)
     job.report.seconds["export"] = time.perf_counter() - start
     job.exported = watch.seconds - job.checked
 
@@ -174,7 +178,7 @@ def _take_merged_outputs(job: Job, out: OutFile) -> None:
     structure, which goes into the file; the reference follows."""
     if not job.patch_options["branches"]:
         return
-    from onnxpatch.branches import report_of
+    from onnxpatch.control_flow import report_of
 
     forked = report_of(job.call.model)
     if forked is None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from onnxpatch.checking.graphs import histogram
 from onnxpatch.errors import ExportError, OnnxpatchError, VerificationError
 from onnxpatch.export import export
-from onnxpatch.registry import Patch
+from onnxpatch.onnxfile.graph import histogram
+from onnxpatch.patching.registry import Patch
 from onnxpatch.settings import Exporter, Settings
 
 

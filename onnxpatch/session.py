@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from onnxpatch.checking import bfloat16
-from onnxpatch.checking.parity import as_array
 from onnxpatch.errors import InputError
-from onnxpatch.outputs import layout
+from onnxpatch.onnxfile import bfloat16, output_structure
+from onnxpatch.onnxfile.arrays import as_array
 
 
 class Session:
@@ -40,7 +39,7 @@ class Session:
         self.session = onnxruntime.InferenceSession(given, options, providers=list(providers))
         self.inputs = [node.name for node in self.session.get_inputs()]
         self.outputs = [node.name for node in self.session.get_outputs()]
-        self.structure = layout.read(self.session.get_modelmeta().custom_metadata_map)
+        self.structure = output_structure.read(self.session.get_modelmeta().custom_metadata_map)
         self._run = bfloat16.bridged(self.session).run
         self._classes = {cls.__name__: cls for cls in classes}
 
@@ -61,7 +60,7 @@ class Session:
 
     def _put_together(self, values: list[Any]) -> Any:
         if self.structure is not None:
-            return layout.rebuilt(self.structure, dict(zip(self.outputs, values, strict=True)), self._classes)
+            return output_structure.rebuilt(self.structure, dict(zip(self.outputs, values, strict=True)), self._classes)
         return values[0] if len(values) == 1 else values
 
 

@@ -36,3 +36,16 @@ class Settings:
                 f"exporter={self.exporter!r} is not known: use one of {', '.join(map(repr, EXPORTERS))}, "
                 "or leave it out to serve whichever is called"
             )
+
+
+def make_settings(
+    exporter: Exporter | None = None,
+    opset: int | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    branches: bool = False,
+    **options: Any,
+) -> Settings:
+    """Settings from the keywords of `patched`; an `image_size` of one number is a square."""
+    if isinstance(image_size, int):
+        image_size = (image_size, image_size)
+    return Settings(exporter, opset, image_size, branches, MappingProxyType(dict(options)))

@@ -10,7 +10,7 @@ import torch
 
 from onnxpatch.errors import ExportError, VerificationError
 from onnxpatch.export import export
-from onnxpatch.reporting.report import Report
+from onnxpatch.results.report import Report
 from onnxpatch.settings import EXPORTERS, Exporter
 
 __all__ = ["assert_exports"]

@@ -9,28 +9,23 @@ from typing import Any
 
 import torch
 
-from onnxpatch.arguments import shapes
-from onnxpatch.arguments.dims import dynamic_dims
-from onnxpatch.arguments.figures import check_figures
-from onnxpatch.arguments.inputs import Inputs
-from onnxpatch.checking.check import check_graph, excuse_unsteady
-from onnxpatch.checking.feeding import declared_by, match_inputs, refuse_unfitting
-from onnxpatch.checking.findings import add_findings
-from onnxpatch.checking.guards import Guard, breaking_probes, guards_of
-from onnxpatch.checking.probe import Limits, Probe
-from onnxpatch.checking.probes import ProbeSearch
-from onnxpatch.checking.reference import Flatten
-from onnxpatch.checking.runtime import Graph, RunError
-from onnxpatch.checking.stopwatch import Stopwatch
-from onnxpatch.checking.subject import Subject, subject
-from onnxpatch.checking.timelimit import TimeLimit, limited
 from onnxpatch.errors import InputError
-from onnxpatch.reporting import provenance
-from onnxpatch.reporting.report import Report
+from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.inputs.dims import dynamic_dims
+from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.inputs.validate import check_figures
+from onnxpatch.onnxfile import stamp
+from onnxpatch.onnxfile.runtime import Graph, RunError
+from onnxpatch.results.report import Report
+from onnxpatch.verification.eager import Flatten
+from onnxpatch.verification.holding import hold_against
+from onnxpatch.verification.input_matching import declared_by, match_inputs, refuse_unfitting
+from onnxpatch.verification.probe import Limits
+from onnxpatch.verification.reference import subject
+from onnxpatch.verification.timelimit import TimeLimit, limited
 from onnxpatch.versions import versions
 
 _CAPTURE = 60.0  # seconds for torch.export, which serves for its conditions alone here
-_LEAST = 6  # probes that are run whatever they cost: they come in the order of how much they tell
 
 
 def verify(
@@ -81,7 +76,7 @@ def verify(
     found = subject(model, inputs, dims, limits=Limits(probes=max_probes), flatten=flatten, data=data)
     report.opset = next((o.version for o in graph.proto.opset_import if o.domain in ("", "ai.onnx")), None)
     exported = _captured(model, inputs, specs, report) if guards and dims else None
-    made = provenance.read(graph.proto)
+    made = stamp.read(graph.proto)
     if made is not None:
         report.notes.append(made.sentence())
     if getattr(model, "training", False):
@@ -96,7 +91,7 @@ def verify(
 
 def _captured(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec], report: Report) -> Any:
     """The model's ExportedProgram, for its guards alone; None where torch.export refuses the model, or ponders."""
-    from onnxpatch.checking.capture import capture
+    from onnxpatch.exporters.program import capture
 
     try:
         with limited(_CAPTURE):
@@ -106,48 +101,3 @@ def _captured(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec], repo
     except Exception:
         pass
     return None
-
-
-def hold_against(
-    report: Report,
-    graph: Graph,
-    found: Subject,
-    names: Sequence[str],
-    order: Sequence[int],
-    *,
-    exported: Any = None,
-    progress: Callable[[str, int, int], None] | None = None,
-    within: float | None = None,
-) -> None:
-    """Run the graph at every probe, and at sizes that break a dropped guard; write what was found into the report.
-
-    within: seconds after which no more than the most telling probes are run; those left out are told of.
-    """
-    watch = Stopwatch()
-    report.runtime = graph.runtime
-    report.notes += [graph.note] if graph.note else []
-    report.dimensions = {dim.name: dim.size for dim in found.dims}
-    guards = guards_of(exported, found.inputs, found.dims) if exported is not None else []
-    broken = _broken(guards, found.search, 2.0 if within is None else min(2.0, max(0.2, within))) if guards else []
-    first, rest = found.probes[:_LEAST], found.probes[_LEAST:]
-    everything = {id(probe): probe for probe in (*first, *(probe for _, probe in broken), *rest)}
-    probes = list(everything.values())
-    least = _LEAST + len(broken)
-    for done, probe in enumerate(probes):
-        if done >= least and within is not None and watch.seconds > within:
-            del probes[done:]
-            break
-        if progress:
-            progress(graph.runtime, done, len(probes))
-        checks = check_graph(graph, names, order, [probe], report.tolerance)
-        report.checks += excuse_unsteady(checks, [probe], found.eager, report.tolerance)
-    left_out = len(found.search.asking.left_out) + len(everything) - len(probes)
-    if within is not None and left_out:
-        report.notes.append(f"{left_out} more inputs were left out, to take no longer than the export")
-    report.refused, report.first_refusal = found.search.refusals.count, found.search.refusals.first
-    add_findings(report, graph, found.dims, names, order, probes, broken)
-
-
-def _broken(guards: Sequence[Guard], search: ProbeSearch, seconds: float) -> list[tuple[Guard, Probe]]:
-    search.limits.seconds = max(search.limits.seconds, search.eager.seconds + seconds)
-    return breaking_probes(guards, search, seconds=seconds)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from importlib import metadata
 
+ONNXPATCH = "0.1.0"
+
 
 def versions() -> dict[str, str]:
     """Installed versions of what takes part in an export; those that are absent are left out."""

@@ -14,9 +14,9 @@ from torch import nn
 from torch.export import Dim
 
 import onnxpatch
-from onnxpatch.checking.runtime import Graph
+from onnxpatch.onnxfile.runtime import Graph
 from tests.fingerprint import fingerprint
-from tests.verified import BatchBranch, DataBranch, FrozenScale, NativeSize, Nested, Right, Shrinks
+from tests.verified_models import BatchBranch, DataBranch, FrozenScale, NativeSize, Nested, Right, Shrinks
 
 IMAGE = ({0: "b", 2: "h", 3: "w"},)
 BOTH = pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "trace"])
@@ -320,7 +320,7 @@ def test_nine_outcomes_of_one_convolution_exported_three_times(tmp_path: Path) -
 
 
 def _outcome(graph: Graph, model: nn.Module, x: torch.Tensor) -> str:
-    from onnxpatch.checking.runtime import RunError
+    from onnxpatch.onnxfile.runtime import RunError
 
     try:
         (found,) = graph.run({graph.inputs[0].name: x})

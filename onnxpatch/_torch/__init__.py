@@ -28,6 +28,7 @@ from torch.utils import _pytree as pytree
 __all__ = [
     "aten_operators",
     "exporting",
+    "function_name",
     "is_composite",
     "onnx_decompositions",
     "onnx_translations",
@@ -70,6 +71,13 @@ def torch_function_key(function: Any) -> Any | None:
         owner = function if getattr(function, "__module__", None) else getattr(function, "__objclass__", None)
         return function if str(getattr(owner, "__module__", "")).split(".")[0] == "torch" else None
     return function if function in _overridable() else None
+
+
+def function_name(function: Any) -> str:
+    """The name that a torch function has in torch; of a property (Tensor.mT) that of the property."""
+    name = getattr(function, "__name__", "")
+    # A property comes to a TorchFunctionMode as the bound __get__ of its descriptor.
+    return getattr(getattr(function, "__self__", None), "__name__", name) if name == "__get__" else name
 
 
 def size_conditions(exported: Any) -> tuple[dict[tuple[int, int], Any], list[tuple[Any, str]]]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch.tracing import tracing_paused
+from onnxpatch._torch.trace_state import tracing_paused
 
 
 class _UnknownError(Exception):

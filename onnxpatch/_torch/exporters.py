@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.caught import TraceKept
+from onnxpatch._torch.caught_errors import TraceKept
 
 __all__ = [
     "dynamo_capture",

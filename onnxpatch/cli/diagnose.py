@@ -28,7 +28,7 @@ from onnxpatch.cli.options import (
 )
 from onnxpatch.cli.result import hand_over
 from onnxpatch.cli.target import load
-from onnxpatch.outfile import writable
+from onnxpatch.exporters.artifact import writable
 
 
 def doctor(

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from onnxpatch.arguments.brought import Brought
-from onnxpatch.arguments.inputs import Inputs, signature
 from onnxpatch.cli.arrays import Array, Sizes, read
 from onnxpatch.cli.options import names
 from onnxpatch.cli.target import Target
 from onnxpatch.errors import InputError
+from onnxpatch.inputs.example import Brought
+from onnxpatch.inputs.leaves import Inputs, signature
 
 _FREE = re.compile(r"(?P<name>[^=\[]+)=?\[(?P<dims>[^\]]*)\]")
 

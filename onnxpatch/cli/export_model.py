@@ -35,8 +35,8 @@ from onnxpatch.cli.options import (
 from onnxpatch.cli.result import hand_over
 from onnxpatch.cli.target import load
 from onnxpatch.errors import OnnxpatchError, UnknownExporterError, VerificationError
-from onnxpatch.outfile import writable
-from onnxpatch.reporting.report import EXPORTING, Checked
+from onnxpatch.exporters.artifact import writable
+from onnxpatch.results.report import EXPORTING, Checked
 from onnxpatch.settings import EXPORTERS
 from onnxpatch.versions import versions
 

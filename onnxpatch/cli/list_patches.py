@@ -12,7 +12,7 @@ from onnxpatch.cli import show
 from onnxpatch.cli.failure import RIGHT, WRONG, told_in_one_line
 from onnxpatch.cli.options import DebugOpt, JsonOpt
 from onnxpatch.errors import InputError
-from onnxpatch.registry import REGISTRY, Patch
+from onnxpatch.patching.registry import REGISTRY, Patch
 from onnxpatch.settings import Settings
 
 

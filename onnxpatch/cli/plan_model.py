@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnxpatch import plan as planned
-from onnxpatch.arguments.figures import check_opset
 from onnxpatch.cli import show
 from onnxpatch.cli.failure import told_in_one_line
 from onnxpatch.cli.options import (
@@ -22,8 +20,10 @@ from onnxpatch.cli.options import (
     names,
 )
 from onnxpatch.cli.target import load
-from onnxpatch.outfile import writable
-from onnxpatch.plan import Plan
+from onnxpatch.exporters.artifact import writable
+from onnxpatch.inputs.validate import check_opset
+from onnxpatch.patching.plan import Plan
+from onnxpatch.plan import plan as make_plan
 
 
 def plan(
@@ -43,7 +43,7 @@ def plan(
             writable(html)
         if opset is not None:
             check_opset(opset)
-        made = planned(
+        made = make_plan(
             load(target).model,
             only=names(only),
             exclude=names(exclude),

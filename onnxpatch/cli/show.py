@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
-from onnxpatch.table import table as plain
+from onnxpatch.results.table import table as plain
 
 Report = Callable[[str, int, int], None]
 

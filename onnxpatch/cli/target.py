@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from onnxpatch.arguments.brought import Brought, brought_by
 from onnxpatch.errors import InputError
+from onnxpatch.inputs.example import Brought, brought_by
 
 _FORM = "package.module:factory or script.py:factory, where factory makes a torch.nn.Module"
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from onnxpatch.diagnosing.diagnosis import Diagnosis
 from onnxpatch.errors import InputError
-from onnxpatch.plan import Plan
-from onnxpatch.reporting.comparison import Comparison, Progress, alone, compare
-from onnxpatch.reporting.report import Report
+from onnxpatch.html.comparison import Comparison, Progress, alone, compare
+from onnxpatch.patching.plan import Plan
+from onnxpatch.results.diagnosis import Diagnosis
+from onnxpatch.results.report import Report
 
 
 def page(comparison: Comparison) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from onnxpatch.registry import Patch, resolve
+from onnxpatch.patching.registry import Patch, resolve
 
 _MOST = 90
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from onnxpatch.checking.graphs import by_module
+from onnxpatch.html.comparison import Comparison, Side
 from onnxpatch.html.drawing import drawing
 from onnxpatch.html.patches import cards
 from onnxpatch.html.plot import plot
 from onnxpatch.html.tree import Row, planned, rows
-from onnxpatch.registry import REGISTRY, Patch
-from onnxpatch.reporting.comparison import Comparison, Side
+from onnxpatch.onnxfile.graph import by_module
+from onnxpatch.patching.registry import REGISTRY, Patch
 
 _DRAWN = 12
 

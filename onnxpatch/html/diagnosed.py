@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from onnxpatch.diagnosing.diagnosis import Culprit, Diagnosis, Proposal
 from onnxpatch.html.excerpt import around
 from onnxpatch.html.tree import rows
+from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
 
 _VERDICTS = {"silent": "wrong", "slow": "too slow", "patch": "wrong with patches"}
 

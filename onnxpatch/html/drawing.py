@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from onnxpatch.checking.graphs import by_module, shapes
 from onnxpatch.html.layers import layered, placed
+from onnxpatch.onnxfile.graph import by_module, shapes
 
 _MOST = 80
 _HEIGHT, _DOWN, _GAP, _MARGIN = 34, 30, 16, 8

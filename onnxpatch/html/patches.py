@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onnxpatch.html.code import Pair, pair
-from onnxpatch.plan import Plan, Swap
-from onnxpatch.registry import Patch
+from onnxpatch.patching.plan import Plan, Swap
+from onnxpatch.patching.registry import Patch
 
 _NAMED = 6
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from onnxpatch.html.patches import cards, shortened
 from onnxpatch.html.tree import planned, rows
-from onnxpatch.plan import Plan
+from onnxpatch.patching.plan import Plan
 from onnxpatch.versions import versions
 
 

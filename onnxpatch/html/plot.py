@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from html import escape
 
-from onnxpatch.reporting.comparison import Comparison, Side
-from onnxpatch.reporting.report import Checked
+from onnxpatch.html.comparison import Comparison, Side
+from onnxpatch.results.report import Checked
 
 _STEP, _TOP, _TALL, _LEFT, _LABELS = 46, 34, 190, 64, 120
 _LOWEST, _HIGHEST = -8, 1

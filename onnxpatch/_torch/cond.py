@@ -1,0 +1,174 @@
+"""Private torch APIs that forking branches needs: which, why, and what happens when they move.
+
+Each function says what it uses. All of it is needed while a model is exported with `branches=True`, by nothing else.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from onnxpatch._torch.trace_state import untraced
+
+
+def free_symbols(number: Any) -> set[Any]:
+    """The sympy symbols in a SymInt, SymFloat or SymBool; none in a Python number."""
+    node = getattr(number, "node", None)
+    return set(getattr(getattr(node, "expr", None), "free_symbols", ()))
+
+
+def substitute_symbols(number: Any, symbols: dict[Any, Any]) -> Any:
+    """A symbolic number with other symbolic numbers in the place of its symbols (sympy symbol -> SymInt or int)."""
+    found = free_symbols(number) & symbols.keys()
+    if not found:
+        return number
+    node = number.node
+    changed = node.expr.subs({s: getattr(getattr(symbols[s], "node", None), "expr", symbols[s]) for s in found})
+    if isinstance(number, torch.SymBool):
+        return node.shape_env.create_symboolnode(changed)
+    if isinstance(number, torch.SymFloat):
+        return node.shape_env.create_symfloatnode(changed, hint=None)
+    return node.shape_env.create_symintnode(changed, hint=None)
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """The same number for all views into one storage."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError, TypeError):
+        return id(tensor)
+
+
+def settled(condition: torch.SymBool) -> bool | None:
+    """What a condition on sizes always answers, for every size of at least one; None where it depends on the size.
+
+    The exporter's own ranges start at 2 for sizes that nobody bounded (0 and 1 are special to it), so a lower end
+    of 2 or less is read as 1. Conditions on numbers taken from data depend.
+    """
+    from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+    node = condition.node
+    expression = node.shape_env.replace(node.expr)
+    if expression.is_Boolean and not expression.free_symbols:
+        return bool(expression)
+    ranges = {}
+    for symbol in expression.free_symbols:
+        known = node.shape_env.var_to_range.get(symbol)
+        if known is None or symbol not in _hints(node.shape_env):
+            ranges[symbol] = known or ValueRanges.unknown_int()
+        else:
+            ranges[symbol] = ValueRanges(max(1, known.lower) if known.lower > 2 else 1, known.upper)
+    bounds = bound_sympy(expression, ranges)
+    return bool(bounds.lower) if bounds.is_singleton() else None
+
+
+def _hints(shape_env: Any) -> Any:
+    return getattr(shape_env, "backed_var_to_val", None) or shape_env.var_to_val
+
+
+def hint_of(condition: torch.SymBool) -> bool | None:
+    """What a condition answers at the example's sizes; None where it depends on data."""
+    node = condition.node
+    values = _hints(node.shape_env)
+    expression = node.expr
+    if not all(symbol in values for symbol in expression.free_symbols):
+        return None
+    return bool(expression.subs({symbol: values[symbol] for symbol in expression.free_symbols}))
+
+
+def equates(condition: torch.SymBool, answer: bool) -> bool:
+    """Whether the answer to a condition pins a size: `a == b` answered True, or `a != b` answered False."""
+    import sympy
+
+    wanted = sympy.Eq if answer else sympy.Ne
+    return isinstance(condition.node.expr, wanted)
+
+
+def suppressed_guards(condition: torch.SymBool) -> contextlib.AbstractContextManager[None]:
+    """Inside the block, guards on sizes are answered at the example's sizes and not recorded."""
+    return condition.node.shape_env.suppress_guards()
+
+
+def compiled_function(
+    name: str, names: list[str], lines: list[str], functions: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]]
+) -> Callable[..., Any]:
+    """A TorchScript function with arguments `names` and the body `lines`, which may call the `functions`.
+
+    functions: by name, (a function, its example inputs); they are traced. `CompilationUnit.define`, `_jit_pass_inline`
+    and `_create_function_from_graph` are what torch.jit.script itself is made of. If they move, loops and branches
+    with other shapes are refused under the trace exporter. The caller must keep the function alive: a traced graph
+    refers to it without owning it.
+    """
+    with untraced():
+        known = {
+            called: _traced(function, tuple(operand.detach().clone() for operand in example))
+            for called, (function, example) in functions.items()
+        }
+    source = f"def {name}({', '.join(names)}):\n" + "".join(f"    {line}\n" for line in lines)
+    found = {**known, "torch": torch}
+    unit = torch.jit.CompilationUnit()
+    unit.define(source, rcb=lambda wanted: found.get(wanted, getattr(builtins, wanted, None)))
+    graph = getattr(unit, name).graph.copy()
+    torch._C._jit_pass_inline(graph)
+    return torch._C._create_function_from_graph(name, graph)
+
+
+def _traced(function: Callable[..., Any], example: tuple[torch.Tensor, ...]) -> Any:
+    return torch.jit.trace(function, example, check_trace=False)
+
+
+class FakeWorld:
+    """A FakeTensorMode with symbolic sizes of its own.
+
+    `FakeTensorMode.from_tensor` and `StatelessSymbolicContext` are what torch.export makes its inputs with. If they
+    move, sizes are unknown under the trace exporter, and what needs them is refused.
+    """
+
+    def __init__(self) -> None:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        self.mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+
+    def fake(self, tensor: torch.Tensor, dynamic: frozenset[int] | None, number: int | None) -> torch.Tensor:
+        """A fake tensor of the same shape; `dynamic`: which dimensions are symbols (None: all)."""
+        from torch._dynamo.source import ConstantSource
+        from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+
+        if number is None:
+            return self.mode.from_tensor(tensor.detach(), static_shapes=True)
+        symbolic = [dynamic is None or dim in dynamic for dim in range(tensor.dim())]
+        context: Any = StatelessSymbolicContext(
+            dynamic_sizes=[DimDynamic.DYNAMIC if dim else DimDynamic.STATIC for dim in symbolic]
+        )
+        with torch.fx.experimental._config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
+            return self.mode.from_tensor(
+                tensor.detach(), source=ConstantSource(f"in{number}"), symbolic_context=context
+            )
+
+
+def traced_dynamic_dims(inputs: int) -> list[frozenset[int]] | None:
+    """The dynamic dimensions of the inputs of the torch.onnx.export(dynamo=False) that is running, None if not known.
+
+    Read off the arguments of the exporter's own frame: nothing public tells them to the code that is traced.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        names = frame.f_locals
+        if frame.f_code.co_name == "_export" and {"dynamic_axes", "input_names"} <= names.keys():
+            return _dims(names["dynamic_axes"], names["input_names"], inputs)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def _dims(axes: Any, names: Any, inputs: int) -> list[frozenset[int]] | None:
+    if not axes:
+        return [frozenset()] * inputs
+    if not names or len(names) < inputs:
+        return None
+    return [frozenset(axes.get(name) or ()) for name in names[:inputs]]

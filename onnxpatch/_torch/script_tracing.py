@@ -1,0 +1,50 @@
+"""What a model keeps when the kit stands between it and torch.jit.trace: errors that it catches end nothing, and the
+tracer's warnings name its own lines."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.jit import TracerWarning  # type: ignore[attr-defined]
+
+from onnxpatch._torch.caught_errors import TraceKept
+
+_BETWEEN = ("onnxpatch", "warnings", "contextlib")
+
+
+@contextlib.contextmanager
+def traced() -> Iterator[None]:
+    """For the time that torch.jit.trace runs a model inside the block."""
+    with warnings.catch_warnings(), TraceKept():
+        # Last in the list: what the user asked for, to be silent say, comes before it. Without it, Python shows a
+        # text once for a line, and all come from one line of the kit.
+        warnings.filterwarnings("always", category=TracerWarning, append=True)
+        warnings.showwarning = _at_the_models_line(warnings.showwarning)
+        yield
+
+
+def _at_the_models_line(show: Callable[..., None]) -> Callable[..., None]:
+    shown = set()
+
+    def told(message: Any, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+        if issubclass(category, TracerWarning):
+            frame = sys._getframe(1)
+            while frame.f_back is not None and _root_of(frame) in _BETWEEN:
+                frame = frame.f_back
+            if _root_of(frame) == "torch":  # its own checks of shapes: torch is silent about them too
+                return
+            filename, lineno = frame.f_code.co_filename, frame.f_lineno
+            if (known := (str(message), filename, lineno)) in shown:
+                return
+            shown.add(known)
+        show(message, category, filename, lineno, *rest)
+
+    return told
+
+
+def _root_of(frame: Any) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]

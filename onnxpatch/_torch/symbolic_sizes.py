@@ -1,0 +1,140 @@
+"""Private torch APIs that tell what sizes and tables are made of during export: which, why, and what if they move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import torch
+
+from onnxpatch._torch.trace_state import tracing_paused
+
+# What a value traced by torch.jit.trace was computed from is read from the TorchScript graph under construction
+# (`torch._C._get_value_trace`). Where that is gone, every tensor counts as data: patches that ask are inactive then.
+_SIZE_NODES = ("aten::size", "prim::Constant", "aten::sym_size", "aten::numel", "aten::len", "aten::dim")
+
+
+def _traced_value(tensor: torch.Tensor) -> Any | None:
+    get: Callable[[torch.Tensor], Any] | None = getattr(torch._C, "_get_value_trace", None)
+    try:
+        return get(tensor) if get is not None else None
+    except RuntimeError:  # a parameter of another model, which the trace cannot take in as a constant
+        return None
+
+
+def _traced_node(tensor: torch.Tensor) -> Any | None:
+    value = _traced_value(tensor)
+    return None if value is None else value.node()
+
+
+def traced_from_sizes(tensor: torch.Tensor, limit: int = 200) -> bool:
+    """Whether torch.jit.trace is running and `tensor` was computed from sizes and constants only, sizes among them."""
+    if not torch.jit.is_tracing():  # type: ignore[attr-defined]
+        return False
+    node = _traced_node(tensor)
+    if node is None or node.kind() == "prim::Constant":
+        return False
+    pending, sized = [node], False
+    while pending and limit:
+        node, limit = pending.pop(), limit - 1
+        kind = node.kind()
+        sized = sized or kind == "aten::size"
+        if kind in _SIZE_NODES:
+            continue
+        inputs = list(node.inputs())
+        if not inputs and kind != "prim::ListConstruct":
+            return False  # a graph input, or something made of nothing (rand)
+        pending += [value.node() for value in inputs]
+    return sized and not pending
+
+
+def traced_from(tensor: torch.Tensor, sources: Iterable[torch.Tensor], limit: int = 200) -> bool:
+    """Whether torch.jit.trace is running and all data in `tensor` comes from `sources` and constants; sizes aside."""
+    if not torch.jit.is_tracing() or _traced_node(tensor) is None:  # type: ignore[attr-defined]
+        return False
+    known = {value.unique() for source in sources if (value := _traced_value(source)) is not None}
+    pending: list[Any] = [_traced_value(tensor)]
+    seen: set[int] = set()
+    while pending and limit:
+        value, limit = pending.pop(), limit - 1
+        kind, inputs = value.node().kind(), list(value.node().inputs())
+        if value.unique() in known or kind in _SIZE_NODES or value.unique() in seen:
+            continue
+        if not inputs and kind != "prim::ListConstruct":
+            return False
+        seen.add(value.unique())
+        pending += inputs
+    return not pending
+
+
+# A SymFloat's sympy expression (`.node.expr`) is simplified and made a SymInt again (`ShapeEnv.create_symintnode`).
+# Where that fails, the unsimplified number is used, which is right too, but which the solver may refuse.
+def split_fraction(value: torch.SymFloat) -> tuple[torch.SymInt, float] | None:
+    """(size, fraction) when `value` is a whole size plus a constant fraction in [0, 1), however it was computed."""
+    try:
+        import sympy
+        from torch.utils._sympy.functions import FloatTrueDiv, IntTrueDiv, ToFloat
+
+        divided = value.node.expr.replace(FloatTrueDiv, lambda a, b: a / b).replace(IntTrueDiv, lambda a, b: a / b)
+        terms = sympy.expand(divided.replace(ToFloat, lambda a: a))
+        fraction, rest = terms.as_coeff_Add()
+        coefficient, symbols = rest.as_coeff_Mul()
+        if not (abs(coefficient - 1) < 1e-9 and symbols.is_integer and -1e-9 < fraction < 1 - 1e-9):
+            return None
+        hint = int(float(value.node.hint) + 1e-9)
+        return value.node.shape_env.create_symintnode(symbols, hint=hint), max(0.0, float(fraction))
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
+# A SymInt's sympy expression is looked into (`torch.utils._sympy.functions.Mod`, `PythonMod`). Where they have moved,
+# sizes are left as the model wrote them: right too, and slower to export.
+def missing_to(value: torch.SymInt, step: int) -> torch.SymInt | None:
+    """The size that `value` is said of, where it is `step - size % step`, or `-size`; else None."""
+    try:
+        from torch.utils._sympy.functions import Mod, PythonMod
+
+        rest, node = step - value.node.expr, value.node
+        if isinstance(rest, Mod | PythonMod) and rest.args[1] == step:
+            expression, hint = rest.args[0], None
+        elif node.expr.could_extract_minus_sign() and not node.expr.is_Add:
+            expression, hint = -node.expr, -int(node.hint)
+        else:
+            return None
+        found: torch.SymInt = node.shape_env.create_symintnode(expression, hint=hint)
+        return found
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
+# A SymInt's `.node.hint` is its value in the example; where it is gone, nothing is known of sizes but that they move.
+def example_of(size: Any) -> int | None:
+    """What a size is in the example call, without fixing it there; None where it depends on data."""
+    if isinstance(size, torch.SymInt):
+        try:
+            return int(size.node.hint)
+        except (AttributeError, TypeError, RuntimeError):
+            return None
+    if isinstance(size, torch.Tensor):
+        with tracing_paused():
+            return int(size)
+    return int(size)
+
+
+Relation = Literal["equal", "different", "ordered"]
+
+# by the name of the sympy class (dynamo), or the kind of the TorchScript node (trace)
+_RELATIONS: dict[str, Relation] = {
+    **dict.fromkeys(("Equality", "aten::eq"), "equal"),
+    **dict.fromkeys(("Unequality", "aten::ne"), "different"),
+    **dict.fromkeys(("StrictLessThan", "LessThan", "StrictGreaterThan", "GreaterThan"), "ordered"),
+    **dict.fromkeys(("aten::lt", "aten::le", "aten::gt", "aten::ge"), "ordered"),
+}
+
+
+def relation_of(value: Any) -> Relation | None:
+    """Which comparison of sizes a SymBool, or a bool tensor under trace, is the answer of; None if it is none."""
+    if isinstance(value, torch.SymBool):
+        return _RELATIONS.get(type(value.node.expr).__name__)
+    node = _traced_node(value)
+    return None if node is None else _RELATIONS.get(node.kind())

@@ -1,1 +1,0 @@
-"""einops patterns: each becomes a plan of integers once, and the plan torch calls or ONNX nodes."""

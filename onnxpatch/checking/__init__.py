@@ -1,1 +1,0 @@
-"""Holding a graph against eager: probes, parity, frozen sizes, dropped guards."""

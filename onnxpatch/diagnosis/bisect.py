@@ -1,0 +1,83 @@
+"""Which patches of a plan make a difference: the fewest that do, found by trying parts of the plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from onnxpatch.patched import Patched
+from onnxpatch.patching.plan import Plan, Swap
+from onnxpatch.patching.registry import Patch
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One entry of a plan: a swap at a path, or a function patch (path None)."""
+
+    patch: str
+    path: str | None
+    entry: Any = dataclasses.field(compare=False, repr=False)
+
+
+def steps_of(plan: Plan) -> list[Step]:
+    """The entries of a plan, swaps first."""
+    swaps = [Step(swap.patch.name, swap.path, swap) for swap in plan.swaps]
+    return swaps + [Step(patch.name, None, (patch, found)) for patch, found in plan.functions]
+
+
+def applied(plan: Plan, steps: Sequence[Step], example: Any = None) -> Patched:
+    """The model patched with some entries of its plan alone; a context manager that restores."""
+    wanted = {id(step.entry) for step in steps}
+    swaps: list[Swap] = [step.entry for step in steps if step.path is not None]
+    functions: list[tuple[Patch, list[Any]]] = [step.entry for step in steps if step.path is None]
+    assert len(wanted) == len(swaps) + len(functions)
+    return Patched(dataclasses.replace(plan, swaps=swaps, functions=functions), example).apply()
+
+
+def fewest(items: Sequence[T], bad: Callable[[Sequence[T]], bool], tries: int = 64) -> list[T]:
+    """A smallest part of `items` for which `bad` still holds, given that it holds for all of them.
+
+    Halves, then thirds, and so on, and their complements (delta debugging): about 2 log2(n) tries for one guilty item.
+    No item of the answer can be left out, as far as `tries` reach.
+    """
+    left, parts = list(items), 2
+    while len(left) > 1 and tries > 0:
+        chunks = _chunks(left, min(parts, len(left)))
+        others = [[item for item in left if item not in chunk] for chunk in chunks]
+        for smaller in [*chunks, *(others if len(chunks) > 2 else ())]:
+            tries -= 1
+            if smaller and bad(smaller):
+                left, parts = smaller, max(2, min(parts - 1, len(smaller))) if smaller in others else 2
+                break
+            if tries <= 0:
+                return left
+        else:
+            if parts >= len(left):
+                return left
+            parts = min(2 * parts, len(left))
+    return left
+
+
+def _chunks(items: Sequence[T], count: int) -> list[list[T]]:
+    edges = [round(i * len(items) / count) for i in range(count + 1)]
+    return [list(items[a:b]) for a, b in itertools.pairwise(edges) if b > a]
+
+
+def guilty(plan: Plan, wrong: Callable[[], bool], tries: int = 64) -> list[Step]:
+    """The fewest entries of a plan with which `wrong()` is true; [] where it is false with all of them.
+
+    plan: of the unpatched model. wrong: asked while the model is patched with a part of the plan; the model is restored
+    after each question.
+    """
+
+    def bad(steps: Sequence[Step]) -> bool:
+        with applied(plan, steps):
+            return wrong()
+
+    steps = steps_of(plan)
+    return fewest(steps, bad, tries) if steps and bad(steps) else []

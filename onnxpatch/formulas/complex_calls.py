@@ -1,0 +1,169 @@
+"""Every torch call on complex tensors, done on `Pair`s: tables by the name that a function has in torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from onnxpatch._torch import function_name
+from onnxpatch.errors import RefusedError
+from onnxpatch.formulas import complex_pairs
+from onnxpatch.formulas.complex_pairs import (
+    Pair,
+    add,
+    angle,
+    complex_dtype,
+    conj,
+    div,
+    einsum,
+    equal,
+    exp,
+    magnitude,
+    matmul,
+    mul,
+    norm,
+    ones_like,
+    polar,
+    power,
+    prod,
+    sub,
+    to,
+    type_as,
+    view_as_complex,
+    view_as_real,
+    where,
+)
+
+
+def _same(a: Any, *args: Any, **kwargs: Any) -> Any:
+    return a
+
+
+PROPERTIES: dict[str, Any] = {
+    **{name: (lambda a, name=name: getattr(a.real, name)) for name in ("shape", "device", "ndim", "layout", "is_cuda")},
+    "dtype": lambda a: complex_dtype(a.real.dtype),
+    "requires_grad": lambda a: False,
+    "data": lambda a: a,
+    "T": lambda a: Pair(a.real.transpose(0, 1), a.imag.transpose(0, 1)),
+    "mT": lambda a: Pair(a.real.transpose(-1, -2), a.imag.transpose(-1, -2)),
+    "mH": lambda a: Pair(a.real.transpose(-1, -2), -a.imag.transpose(-1, -2)),
+    "H": lambda a: Pair(a.real.transpose(-1, -2), -a.imag.transpose(-1, -2)),
+}
+
+# What acts on each part by itself: moves of elements and sums.
+PARTWISE = frozenset((
+    "view", "reshape", "transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "unsqueeze",
+    "squeeze", "flatten", "unflatten", "expand", "broadcast_to", "contiguous", "clone", "detach", "chunk", "split",
+    "tensor_split", "unbind", "narrow", "select", "roll", "flip", "repeat", "tile", "repeat_interleave",
+    "index_select", "gather", "take_along_dim", "cat", "concat", "concatenate", "stack", "hstack", "vstack", "sum",
+    "mean", "nansum", "cumsum", "diff", "tril", "triu", "diagonal", "neg", "negative", "positive", "zeros_like",
+    "__getitem__", "t", "cpu", "cuda", "masked_select", "rot90", "trace", "atleast_1d", "atleast_2d", "unfold",
+    "narrow_copy", "nan_to_num", "pad",
+))  # fmt: skip
+# Questions about shape, answered by the real part.
+SHAPEWISE = frozenset((
+    "size", "dim", "numel", "stride", "nelement", "__len__", "is_contiguous", "get_device", "storage_offset",
+))  # fmt: skip
+
+OPERATIONS: dict[str, Any] = {
+    **dict.fromkeys(("add", "__add__", "__radd__"), add),
+    **dict.fromkeys(("sub", "subtract", "__sub__"), sub),
+    **dict.fromkeys(("rsub", "__rsub__"), lambda a, b: sub(b, a)),
+    **dict.fromkeys(("mul", "multiply", "__mul__", "__rmul__"), mul),
+    **dict.fromkeys(("div", "divide", "true_divide", "__div__", "__truediv__"), div),
+    **dict.fromkeys(("__rdiv__", "__rtruediv__"), lambda a, b: div(b, a)),
+    **dict.fromkeys(("matmul", "mm", "bmm", "__matmul__"), matmul),
+    "__rmatmul__": lambda a, b: matmul(b, a),
+    **dict.fromkeys(("pow", "__pow__"), power),
+    "square": lambda a: mul(a, a),
+    "reciprocal": lambda a: div(1.0, a),
+    "einsum": einsum,
+    **dict.fromkeys(("conj", "conj_physical"), conj),
+    **dict.fromkeys(("abs", "absolute", "__abs__"), magnitude),
+    "angle": angle,
+    "exp": exp,
+    "polar": polar,
+    "complex": Pair,
+    "view_as_complex": view_as_complex,
+    "view_as_real": view_as_real,
+    **dict.fromkeys(("resolve_conj", "resolve_neg"), _same),
+    "to": to,
+    "type": to,
+    "cfloat": lambda a: to(a, torch.complex64),
+    "cdouble": lambda a: to(a, torch.complex128),
+    "type_as": type_as,
+    "where": where,
+    **dict.fromkeys(("eq", "__eq__"), equal),
+    "ones_like": ones_like,
+    "expand_as": lambda a, b: _partwise(torch.Tensor.expand_as, (Pair.of(a), Pair.of(b)), {}),
+    "view_as": lambda a, b: _partwise(torch.Tensor.view_as, (Pair.of(a), Pair.of(b)), {}),
+    **dict.fromkeys(("norm", "linalg_norm", "linalg_vector_norm"), norm),
+    "is_complex": lambda a: True,
+    "is_floating_point": lambda a: False,
+    "broadcast_tensors": lambda *all: _broadcast(*all),
+    "float": lambda a: Pair.of(a).real.float(),
+    "prod": prod,
+}
+MAKERS = frozenset(("view_as_complex", "complex", "polar"))
+"""Functions that make a complex tensor out of real ones."""
+
+
+def _broadcast(*all: Any) -> list[Any]:
+    shape = torch.broadcast_shapes(*(Pair.of(each).real.shape for each in all))
+    return [Pair(Pair.of(a).real.expand(shape), Pair.of(a).imag.expand(shape)) for a in all]
+
+
+def complex_call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """`function` on pairs, by the name that it has in torch."""
+    name = function_name(function)
+    if name in OPERATIONS:
+        return OPERATIONS[name](*args, **kwargs)
+    if name in PROPERTIES:
+        return PROPERTIES[name](Pair.of(args[0]))
+    if name in ("real", "imag"):
+        return getattr(Pair.of(args[0]), name)
+    if name in SHAPEWISE:
+        return function(Pair.of(args[0]).real, *args[1:], **kwargs)
+    if name in PARTWISE:
+        return _partwise(function, args, kwargs)
+    raise RefusedError(
+        f"torch.{name} of a complex tensor has no ONNX form here; write it with real and imaginary parts"
+    )
+
+
+def _partwise(function: Any, args: Any, kwargs: Any) -> Any:
+    real = function(*_parts(args, "real"), **{k: _parts(v, "real") for k, v in kwargs.items()})
+    imag = function(*_parts(args, "imag"), **{k: _parts(v, "imag") for k, v in kwargs.items()})
+    if isinstance(real, list | tuple):
+        return type(real)(map(Pair, real, imag)) if type(real) in (list, tuple) else tuple(map(Pair, real, imag))
+    return Pair(real, imag)
+
+
+def _parts(value: Any, part: str) -> Any:
+    if isinstance(value, list | tuple) and type(value) in (list, tuple):
+        return type(value)(_parts(item, part) for item in value)
+    if isinstance(value, Pair) or (isinstance(value, torch.Tensor) and value.is_complex()):
+        return getattr(Pair.of(value), part)
+    return value
+
+
+def touches_complex(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call makes a complex tensor or takes one."""
+    name = function_name(function)
+    if name in MAKERS:
+        return True
+    if name in PROPERTIES or name in SHAPEWISE:
+        return any(isinstance(value, Pair) for value in args)
+    return any(map(_holds_complex, args)) or any(map(_holds_complex, kwargs.values()))
+
+
+def _holds_complex(value: Any) -> bool:
+    if isinstance(value, torch.Tensor | torch.dtype):
+        return value.is_complex() if isinstance(value, torch.Tensor) else value.is_complex
+    if isinstance(value, list | tuple):
+        return any(map(_holds_complex, value))
+    return isinstance(value, Pair | complex)
+
+
+complex_pairs.answer_with(complex_call, PROPERTIES)

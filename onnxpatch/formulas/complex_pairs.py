@@ -1,0 +1,275 @@
+"""A complex tensor in two real ones, and the arithmetic of such pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from onnxpatch._torch import exporting, unseen
+from onnxpatch.errors import RefusedError
+
+
+class _Answers:
+    """What answers torch calls on pairs: `complex_calls` fills it in, as its tables are made of pairs themselves."""
+
+    call: Callable[..., Any]
+    properties: Mapping[str, Callable[[Any], Any]]
+
+
+_answers = _Answers()
+
+
+def answer_with(call: Callable[..., Any], properties: Mapping[str, Callable[[Any], Any]]) -> None:
+    """Have `call(function, *args, **kwargs)` answer torch calls on pairs, and `properties` attributes by name."""
+    _answers.call, _answers.properties = call, properties
+
+
+class Pair:
+    """A complex tensor in two real ones, `real` and `imag`, of one shape; takes part in torch calls like a tensor."""
+
+    def __init__(self, real: torch.Tensor, imag: torch.Tensor) -> None:
+        self.real = real
+        self.imag = imag
+
+    @staticmethod
+    def of(value: Any) -> Pair:
+        """`value` (a Pair, a tensor, a Python number) as a Pair. A stored complex tensor becomes two constants."""
+        if isinstance(value, Pair):
+            return value
+        if isinstance(value, complex):
+            return Pair(torch.tensor(value.real), torch.tensor(value.imag))
+        if not isinstance(value, torch.Tensor):
+            return Pair(torch.as_tensor(value), torch.tensor(0.0))
+        if not value.is_complex():
+            return Pair(value, torch.zeros_like(value))
+        return _stored(value)
+
+    def onnxpatch_output(self) -> torch.Tensor:
+        """What a caller outside the model gets: a complex tensor in eager; in a graph both parts, on a last axis of
+        two, as torch.view_as_real has them, since no operator of ONNX makes a complex number."""
+        return torch.complex(self.real, self.imag) if exporting() is None else view_as_real(self)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _answers.call(function, *args, **(kwargs or {}))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or not hasattr(torch.Tensor, name):
+            raise AttributeError(f"a complex tensor has no attribute {name!r}")
+        function = getattr(torch.Tensor, name)
+        if name in _answers.properties:
+            return _answers.properties[name](self)
+        return lambda *args, **kwargs: _answers.call(function, self, *args, **kwargs)
+
+    def __getitem__(self, index: Any) -> Pair:
+        return Pair(self.real[index], self.imag[index])
+
+    def __len__(self) -> int:
+        return len(self.real)
+
+    def __iter__(self) -> Any:
+        return map(Pair, self.real, self.imag)
+
+    def __add__(self, other: Any) -> Pair:
+        return add(self, other)
+
+    def __sub__(self, other: Any) -> Pair:
+        return sub(self, other)
+
+    def __rsub__(self, other: Any) -> Pair:
+        return sub(other, self)
+
+    def __mul__(self, other: Any) -> Pair:
+        return mul(self, other)
+
+    def __truediv__(self, other: Any) -> Pair:
+        return div(self, other)
+
+    def __rtruediv__(self, other: Any) -> Pair:
+        return div(other, self)
+
+    def __matmul__(self, other: Any) -> Pair:
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Pair:
+        return matmul(other, self)
+
+    def __pow__(self, exponent: Any) -> Pair:
+        return power(self, exponent)
+
+    def __neg__(self) -> Pair:
+        return Pair(-self.real, -self.imag)
+
+    def __abs__(self) -> torch.Tensor:
+        return magnitude(self)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+def _stored(value: torch.Tensor) -> Pair:
+    with unseen():  # asked through the mode, these calls would come back here
+        if type(value) in (torch.Tensor, torch.nn.Parameter):
+            # By way of numpy, so that the tracer of the TorchScript exporter sees two constants, no complex operator.
+            numbers = value.detach().cpu().numpy()
+            parts = (np.ascontiguousarray(part) for part in (numbers.real, numbers.imag))
+            return Pair(*(torch.from_numpy(part).to(value.device) for part in parts))
+        both = torch.ops.aten.view_as_real.default(value)
+    return Pair(both[..., 0], both[..., 1])
+
+
+def _real(value: Any) -> bool:
+    """Whether `value` has no imaginary part to carry along."""
+    return not isinstance(value, Pair | complex) and not (isinstance(value, torch.Tensor) and value.is_complex())
+
+
+# ---- arithmetic
+def add(a: Any, b: Any, *, alpha: Any = 1) -> Pair:
+    if _real(b):
+        a = Pair.of(a)
+        return Pair(a.real + b * alpha, a.imag + torch.zeros_like(a.real + b))
+    a, b = Pair.of(a), Pair.of(b)
+    return Pair(a.real + b.real * alpha, a.imag + b.imag * alpha)
+
+
+def sub(a: Any, b: Any, *, alpha: Any = 1) -> Pair:
+    return add(a, -Pair.of(b), alpha=alpha)
+
+
+def mul(a: Any, b: Any) -> Pair:
+    if _real(a):
+        a, b = b, a
+    a = Pair.of(a)
+    if _real(b):
+        return Pair(a.real * b, a.imag * b)
+    b = Pair.of(b)
+    return Pair(a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real)
+
+
+def div(a: Any, b: Any) -> Pair:
+    if _real(b):
+        a = Pair.of(a)
+        return Pair(a.real / b, a.imag / b)
+    b = Pair.of(b)
+    size = b.real * b.real + b.imag * b.imag
+    product = mul(a, conj(b))
+    return Pair(product.real / size, product.imag / size)
+
+
+def matmul(a: Any, b: Any) -> Pair:
+    return _bilinear(torch.matmul, a, b)
+
+
+def einsum(equation: str, *operands: Any) -> Pair:
+    listed = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
+    if len(listed) == 1:
+        only = Pair.of(listed[0])
+        return Pair(torch.einsum(equation, only.real), torch.einsum(equation, only.imag))
+    if len(listed) != 2:
+        raise RefusedError(f"einsum {equation!r} of {len(listed)} complex operands: write it as products of two")
+    return _bilinear(lambda x, y: torch.einsum(equation, x, y), *listed)
+
+
+def _bilinear(function: Any, a: Any, b: Any) -> Pair:
+    if _real(a):
+        b = Pair.of(b)
+        return Pair(function(a, b.real), function(a, b.imag))
+    a = Pair.of(a)
+    if _real(b):
+        return Pair(function(a.real, b), function(a.imag, b))
+    b = Pair.of(b)
+    real = function(a.real, b.real) - function(a.imag, b.imag)
+    return Pair(real, function(a.real, b.imag) + function(a.imag, b.real))
+
+
+def conj(a: Any) -> Any:
+    return a if _real(a) else Pair(Pair.of(a).real, -Pair.of(a).imag)
+
+
+def magnitude(a: Any) -> torch.Tensor:
+    a = Pair.of(a)
+    return torch.sqrt(a.real * a.real + a.imag * a.imag)
+
+
+def angle(a: Any) -> torch.Tensor:
+    a = Pair.of(a)
+    return torch.atan2(a.imag, a.real)
+
+
+def exp(a: Any) -> Pair:
+    a = Pair.of(a)
+    return polar(torch.exp(a.real), a.imag)
+
+
+def polar(size: Any, phase: torch.Tensor) -> Pair:
+    return Pair(size * torch.cos(phase), size * torch.sin(phase))
+
+
+def power(a: Any, exponent: Any) -> Pair:
+    if isinstance(exponent, int) and 1 <= exponent <= 4:
+        result = Pair.of(a)
+        for _ in range(exponent - 1):
+            result = mul(result, a)
+        return result
+    if isinstance(exponent, int | float):
+        return polar(magnitude(a) ** exponent, angle(a) * exponent)
+    raise RefusedError("a power of a complex tensor with an exponent that is a tensor")
+
+
+def view_as_complex(a: torch.Tensor) -> Pair:
+    return Pair(a[..., 0], a[..., 1])
+
+
+def view_as_real(a: Any) -> torch.Tensor:
+    a = Pair.of(a)
+    return torch.stack(torch.broadcast_tensors(a.real, a.imag), dim=-1)
+
+
+def to(a: Any, *args: Any, **kwargs: Any) -> Any:
+    """A real tensor made complex, a pair moved, or, for a real dtype, its real part (as torch does, with a warning)."""
+    dtype = next((v for v in (*args, *kwargs.values()) if isinstance(v, torch.dtype)), None)
+    if dtype is None:
+        return Pair(Pair.of(a).real.to(*args, **kwargs), Pair.of(a).imag.to(*args, **kwargs))
+    if not dtype.is_complex:
+        return Pair.of(a).real.to(dtype)
+    part = _part_dtype(dtype)
+    return Pair(Pair.of(a).real.to(part), Pair.of(a).imag.to(part))
+
+
+def type_as(a: Any, other: Any) -> Any:
+    if _real(other):
+        return Pair.of(a).real.type_as(other)
+    return Pair(Pair.of(a).real.type_as(Pair.of(other).real), Pair.of(a).imag.type_as(Pair.of(other).real))
+
+
+def where(condition: torch.Tensor, a: Any, b: Any) -> Pair:
+    a, b = Pair.of(a), Pair.of(b)
+    return Pair(torch.where(condition, a.real, b.real), torch.where(condition, a.imag, b.imag))
+
+
+def equal(a: Any, b: Any) -> torch.Tensor:
+    a, b = Pair.of(a), Pair.of(b)
+    return (a.real == b.real) & (a.imag == b.imag)
+
+
+def ones_like(a: Any, **kwargs: Any) -> Pair:
+    real = Pair.of(a).real
+    return Pair(torch.ones_like(real), torch.zeros_like(real))
+
+
+def norm(a: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return torch.linalg.norm(magnitude(a), *args, **kwargs)
+
+
+def prod(a: Any, *args: Any, **kwargs: Any) -> Pair:
+    raise RefusedError("a product over an axis of a complex tensor has no ONNX form here")
+
+
+def _part_dtype(dtype: torch.dtype) -> torch.dtype:
+    return {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}[dtype]
+
+
+def complex_dtype(dtype: torch.dtype) -> torch.dtype:
+    return {torch.float16: torch.complex32, torch.float64: torch.complex128}.get(dtype, torch.complex64)

@@ -1,0 +1,117 @@
+"""Reordering the axes of a layout with the kernels that are fast, not only with the fewest nodes.
+
+onnxruntime moves one axis past others by copying rows; a transpose of many axes goes element by element. So a
+permutation that is two such moves is made in two, where a reshape stands between them anyway: a whole dimension of the
+input is moved before its neighbours are split, or one of the output after they are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from onnxpatch.formulas.einops.axes import Group
+from onnxpatch.formulas.einops.layout import Layout
+
+Dims = tuple[Group, ...]
+
+
+def arrange(layout: Layout, outputs: Sequence[Group]) -> None:
+    """Bring the layout to `outputs`, which hold the same axes."""
+    outputs = tuple(outputs)
+    if _same_up_to_units(layout.dims, outputs):
+        layout.transpose(outputs)
+        return
+    before, after = _moves(layout.dims, outputs)
+    layout.transpose(before)
+    source, target = _axes(before), _axes(after)
+    if source != target:
+        layout.reshape(_blocks(layout, before, after))
+        layout.transpose(_ordered(layout.dims, target))
+    layout.reshape(after)
+    layout.transpose(outputs)
+
+
+def _axes(dims: Sequence[Group]) -> Group:
+    return tuple(axis for group in dims for axis in group)
+
+
+def _same_up_to_units(inputs: Dims, outputs: Dims) -> bool:
+    """Whether whole dimensions change places and nothing else happens."""
+    return sorted(inputs) == sorted(outputs)
+
+
+def _moves(inputs: Dims, outputs: Dims) -> tuple[Dims, Dims]:
+    """The inputs after the move made first, the outputs before the move made last; cheapest pair."""
+    firsts = [inputs, *_moved(inputs)] if any(len(group) > 1 for group in inputs) else [inputs]
+    lasts = [outputs, *_moved(outputs)] if any(len(group) > 1 for group in outputs) else [outputs]
+    pairs = [(first, last) for first in firsts for last in lasts]
+    return min(pairs, key=lambda pair: _cost(*pair) + (pair[0] != inputs) + (pair[1] != outputs))
+
+
+def _moved(dims: Dims) -> list[Dims]:
+    """Every way to move one dimension of a single axis."""
+    ways = []
+    for place, group in enumerate(dims):
+        rest = dims[:place] + dims[place + 1 :]
+        if len(group) == 1:
+            ways += [(*rest[:to], group, *rest[to:]) for to in range(len(dims)) if to != place]
+    return ways
+
+
+def _cost(first: Dims, last: Dims) -> int:
+    """Of the transpose in between, in single moves; anything but a single move goes element by element."""
+    source, target = _axes(first), _axes(last)
+    ranks = [target.index(run[0]) for run in _runs(source, target)]
+    moves = len(ranks) - _longest_rise(ranks)
+    return moves if moves < 2 else 3
+
+
+def _runs(source: Group, target: Group) -> list[Group]:
+    """The source cut where the target does not go on with the same neighbour."""
+    follows = dict(pairwise(target))
+    runs: list[Group] = []
+    for axis in source:
+        if runs and follows.get(runs[-1][-1]) == axis:
+            runs[-1] = (*runs[-1], axis)
+        else:
+            runs.append((axis,))
+    return runs
+
+
+def _longest_rise(ranks: Sequence[int]) -> int:
+    best: list[int] = []
+    for place, rank in enumerate(ranks):
+        best.append(1 + max((best[earlier] for earlier in range(place) if ranks[earlier] < rank), default=0))
+    return max(best, default=0)
+
+
+def _blocks(layout: Layout, before: Dims, after: Dims) -> Dims:
+    """The dimensions to transpose: as little split as possible; where they are split before and merged after anyway,
+    fixed neighbours that stay together are one."""
+    target = _axes(after)
+    runs = [_pieces(run, before) for run in _runs(_axes(before), target)]
+    apart = [piece for pieces in runs for piece in pieces]
+    if tuple(apart) == before or _ordered(apart, target) == after:
+        return tuple(apart)
+    return tuple(piece for pieces in runs for piece in _merged(layout, pieces))
+
+
+def _ordered(dims: Sequence[Group], target: Group) -> Dims:
+    return tuple(sorted((group for group in dims if group), key=lambda group: target.index(group[0])))
+
+
+def _merged(layout: Layout, pieces: list[Group]) -> list[Group]:
+    merged = [pieces[0]]
+    for piece in pieces[1:]:
+        if layout.is_static(piece) and layout.is_static(merged[-1]):
+            merged[-1] = (*merged[-1], *piece)
+        else:
+            merged.append(piece)
+    return merged
+
+
+def _pieces(run: Group, dims: Dims) -> list[Group]:
+    """The run cut into whole dimensions where it holds them, else into axes."""
+    whole = {axis: group for group in dims for axis in group if set(group) <= set(run)}
+    return list(dict.fromkeys(whole.get(axis, (axis,)) for axis in run))

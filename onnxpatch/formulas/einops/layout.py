@@ -1,0 +1,203 @@
+"""A value in the graph whose dimensions are made of axes, and the leanest nodes that bring them into another order.
+
+A size that is only known when the graph runs is copied by a Reshape's 0 where its place is the same, or read and
+computed. A Reshape's -1 is used only where it takes in the leading dimension: onnxruntime cannot work it out beside
+a copied dimension of length 0, and an empty batch is a batch. Where eager refuses empty tensors, anything is inferred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from onnxpatch.formulas.einops.axes import Group
+from onnxpatch.formulas.einops.graph_sizes import ONE, Size, Sizes, total
+from onnxpatch.formulas.nodes import Value, Writer
+
+
+class Layout:
+    """value: the tensor; dims: per dimension the axes it is made of; axes: the size of every axis.
+
+    filled: whether the tensor has elements at every size that is ever met.
+    """
+
+    filled = False
+
+    def __init__(self, writer: Writer, sizes: Sizes, value: Value, dims: Sequence[Group], axes: Sequence[Size]) -> None:
+        self.writer = writer
+        self.sizes = sizes
+        self.value = value
+        self.dims = tuple(dims)
+        self.axes = list(axes)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.writer.dtype(self.value)
+
+    def size(self, group: Group) -> Size:
+        """The length of a dimension made of these axes."""
+        return total([self.axes[axis] for axis in group])
+
+    def is_static(self, group: Group) -> bool:
+        """Whether that length is known at export."""
+        return not self.size(group).factors
+
+    def apply(self, op: str, *inputs: Value | None, dims: Sequence[Group], **attributes: object) -> None:
+        """Put a node over the value; `dims` is what the result is made of."""
+        shape = [self.sizes.number(self.size(group)) for group in dims]
+        self.value = self.writer.node(op, self.value, *inputs, shape=shape, **attributes)
+        self.dims = tuple(dims)
+
+    def cast(self, dtype: torch.dtype) -> None:
+        """Change the element type."""
+        if dtype != self.dtype:
+            shape = [self.sizes.number(self.size(group)) for group in self.dims]
+            self.value = self.writer.cast(self.value, dtype, shape)
+
+    def transpose(self, dims: Sequence[Group]) -> None:
+        """Bring the dimensions into this order."""
+        if tuple(dims) != self.dims:
+            places = _places(self.dims, dims)
+            self.apply("Transpose", dims=dims, perm=places)
+
+    def reshape(self, dims: Sequence[Group]) -> None:
+        """Regroup the axes, whose order stays."""
+        dims = tuple(dims)
+        if dims == self.dims:
+            return
+        old, new = [self.size(group) for group in self.dims], [self.size(group) for group in dims]
+        if old == new:
+            self.dims = dims
+        elif Size(0) in new:  # a fixed length of 0 would be read as a copy
+            self.apply("Reshape", self.sizes.vector(new), dims=dims, allowzero=1)
+        elif [size for size in old if size != ONE] == [size for size in new if size != ONE] and self._units(dims):
+            return
+        elif (target := constant_target(old, new, self.filled)) is not None:
+            self._reshape(target, dims)
+        elif len(new) == 2 and (axis := _flat(old, new)) is not None:
+            self.apply("Flatten", dims=dims, axis=axis)
+        elif not self._through_units(old, new, dims):
+            self.apply("Reshape", self._computed_target(old, new), dims=dims)
+
+    def unsqueeze(self, places: Sequence[int], dims: Sequence[Group]) -> None:
+        """Insert dimensions of length 1 at these places of the result."""
+        self.apply("Unsqueeze", self.writer.ints(places), dims=dims)
+
+    def _reshape(self, target: list[int], dims: Sequence[Group]) -> None:
+        if self.writer.wants_inferred and 0 in target and -1 not in target:
+            target = [*target]
+            target[target.index(0)] = -1
+        self.apply("Reshape", self.writer.ints(target), dims=dims)
+
+    def _units(self, dims: tuple[Group, ...]) -> bool:
+        """Only lengths of 1 come, or only go."""
+        if len(dims) > len(self.dims):
+            places = _inserted(self.dims, dims, self.size)
+            if places is not None:
+                self.unsqueeze(places, dims)
+        else:
+            places = _inserted(dims, self.dims, self.size)
+            if places is not None:
+                self.apply("Squeeze", self.writer.ints(places), dims=dims)
+        return places is not None
+
+    def _through_units(self, old: list[Size], new: list[Size], dims: tuple[Group, ...]) -> bool:
+        """Shift the places by lengths of 1, so that a constant target serves."""
+        for units, place in _shifts(len(new) - len(old), len(old)):
+            shifted = [*old[:place], *[ONE] * units, *old[place:]]
+            if (target := constant_target(shifted, new, self.filled)) is not None:
+                at = list(range(place, place + units))
+                self.unsqueeze(at, (*self.dims[:place], *[()] * units, *self.dims[place:]))
+                self._reshape(target, dims)
+                return True
+        for units, place in _shifts(len(old) - len(new), len(new)):
+            shifted = [*new[:place], *[ONE] * units, *new[place:]]
+            if (target := constant_target(old, shifted, self.filled)) is not None:
+                wide = (*dims[:place], *[()] * units, *dims[place:])
+                self._reshape(target, wide)
+                self.apply("Squeeze", self.writer.ints(range(place, place + units)), dims=dims)
+                return True
+        return False
+
+    def _computed_target(self, old: list[Size], new: list[Size]) -> Value:
+        copied = [place < len(old) and size == old[place] for place, size in enumerate(new)]
+        template = [0 if size.factors else size.number for size in new]
+        places = [place for place, size in enumerate(new) if size.factors and not copied[place]]
+        may_be = [place for place in places if len(places) > 1 and (self.filled or _leads(old, new[place]))]
+        inferred = max(may_be, key=lambda place: len(new[place].factors), default=None)
+        if inferred is not None:
+            template[inferred] = -1
+            places.remove(inferred)
+        places.sort(key=lambda place: new[place].factors)  # neighbouring dimensions are read in one go
+        values = self.sizes.vector([new[place] for place in places])
+        return scattered(self.writer, template, places, values)
+
+
+def scattered(writer: Writer, template: Sequence[int], places: Sequence[int], values: Value) -> Value:
+    """A vector of sizes: `values` at these places, the template's numbers elsewhere.
+
+    Not a Concat: one with a single unknown entry becomes a -1 in onnxruntime, which an empty batch does not survive.
+    """
+    constants = writer.ints(template), writer.ints(places)
+    return writer.node("ScatterElements", *constants, values, shape=(len(template),), axis=0)
+
+
+def constant_target(old: Sequence[Size], new: Sequence[Size], filled: bool = False) -> list[int] | None:
+    """A Reshape target of numbers, zeros and at most one -1, or None where sizes have to be computed.
+
+    filled: whether the tensor is never empty.
+    """
+    target, open_places = [], []
+    for place, size in enumerate(new):
+        if not size.factors:
+            target.append(size.number)
+        elif place < len(old) and size == old[place]:
+            target.append(0)
+        else:
+            target.append(-1)
+            open_places.append(place)
+    if len(open_places) > 1:
+        return None
+    if open_places and 0 in target and not filled and not _leads(old, new[open_places[0]]):
+        return None
+    return target
+
+
+def _leads(old: Sequence[Size], size: Size) -> bool:
+    dynamic = [factor for candidate in old for factor in candidate.factors if factor.dim >= 0]
+    return bool(dynamic) and min(dynamic) in size.factors
+
+
+def _flat(old: list[Size], new: list[Size]) -> int | None:
+    for axis in range(len(old) + 1):
+        if total(old[:axis]) == new[0] and total(old[axis:]) == new[1]:
+            return axis
+    return None
+
+
+def _shifts(most: int, places: int) -> list[tuple[int, int]]:
+    return [(units, place) for units in range(1, most + 1) for place in range(places + 1)]
+
+
+def _places(old: Sequence[Group], new: Sequence[Group]) -> list[int]:
+    """Where each of the new dimensions stands among the old; those of length 1 are taken in order."""
+    left = list(enumerate(old))
+    places = []
+    for group in new:
+        index = next(index for index, (_, candidate) in enumerate(left) if candidate == group)
+        places.append(left.pop(index)[0])
+    return places
+
+
+def _inserted(few: Sequence[Group], many: Sequence[Group], size: object) -> list[int] | None:
+    """The places in `many` of dimensions of length 1 that `few` lacks, or None if that is not all."""
+    places, rest = [], list(few)
+    for place, group in enumerate(many):
+        if rest and size(rest[0]) == size(group):  # type: ignore[operator]
+            rest.pop(0)
+        elif size(group) == ONE:  # type: ignore[operator]
+            places.append(place)
+        else:
+            return None
+    return None if rest else places

@@ -1,0 +1,161 @@
+"""einops' reductions, run in torch and in ONNX nodes: a pooling kernel where whole blocks of fixed size are reduced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from onnxpatch.formulas.einops.arrange import arrange
+from onnxpatch.formulas.einops.axes import AxisPlan, Group
+from onnxpatch.formulas.einops.layout import Layout
+from onnxpatch.formulas.einops.rearrange import merge, permute, separate, split, start, together
+from onnxpatch.formulas.einops.words import refuse
+from onnxpatch.formulas.nodes import Recipe, Value, Writer, numbers, run
+
+REDUCTIONS = ("min", "max", "sum", "mean", "prod", "any", "all")
+_NODES = {
+    "min": "ReduceMin",
+    "max": "ReduceMax",
+    "sum": "ReduceSum",
+    "mean": "ReduceMean",
+    "prod": "ReduceProd",
+    "any": "ReduceMax",
+    "all": "ReduceMin",
+}
+# The exporters' runtimes reduce these; a bool or a narrow integer goes through int32, bfloat16 through float32.
+_REDUCIBLE = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
+
+
+def reduce(x: torch.Tensor, plan: AxisPlan, reduction: str, given: Sequence[Any] = ()) -> torch.Tensor:
+    """The tensor reduced over the axes that the output lacks, and rearranged.
+
+    given: the lengths that the plan's pattern leaves to the caller.
+    Raises RuntimeError for the mean of integers, as torch does.
+    """
+    lengths, tensors = separate(given)
+
+    def in_torch(x: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
+        sizes = plan.lengths(x.shape, together(lengths, tensors))
+        x = split(x, plan, sizes)
+        x = reduce_dims(x, reduction, [place for place, axis in enumerate(plan.split) if axis in plan.reduced])
+        kept = [axis for axis in plan.split if axis not in plan.reduced]
+        return merge(permute(x, [kept.index(axis) for axis in plan.order]), plan, sizes)
+
+    def in_onnx(writer: Writer, x: Value, *values: Value) -> Value:
+        layout = start(writer, x, plan, together(lengths, values))
+        if plan.reduced and not _pool(layout, plan, reduction):
+            _reduce(layout, plan, reduction)
+        arrange(layout, plan.outputs)
+        return layout.value
+
+    if reduction == "mean" and plan.reduced and not x.is_floating_point():
+        return in_torch(x, *tensors)  # raises
+    return run(Recipe(in_torch, in_onnx), x, *tensors)
+
+
+def reduced_by(module: Any, x: torch.Tensor) -> torch.Tensor:
+    """What a module with einops' `pattern`, `reduction` and `axes_lengths`, prepared by `stepwise`, makes of `x`."""
+    plan, given = module.onnxpatch_plans.get(x.dim()), module.onnxpatch_given
+    if plan is None or plan.refuses(numbers(x.shape), given):
+        refuse(x.shape, module.pattern, module.axes_lengths, module.reduction, module)
+    return reduce(x, plan, module.reduction, given)
+
+
+def reduce_dims(x: torch.Tensor, reduction: str, dims: Sequence[int]) -> torch.Tensor:
+    """One of `REDUCTIONS` over these dimensions."""
+    if not dims:
+        return x
+    if reduction in ("min", "max"):
+        return x.amin(list(dims)) if reduction == "min" else x.amax(list(dims))
+    if reduction in ("sum", "mean"):
+        return x.sum(list(dims)) if reduction == "sum" else x.mean(list(dims))
+    for dim in reversed(dims):
+        x = getattr(x, reduction)(dim)
+    return x
+
+
+def _result_dtype(dtype: torch.dtype, reduction: str) -> torch.dtype:
+    if reduction in ("any", "all"):
+        return dtype if dtype == torch.uint8 else torch.bool
+    if reduction in ("sum", "prod") and not dtype.is_floating_point:
+        return torch.int64
+    return dtype
+
+
+def _reduce(layout: Layout, plan: AxisPlan, reduction: str) -> None:
+    """A reducing node over whole dimensions."""
+    result = _result_dtype(layout.dtype, reduction)
+    dims = [piece for group in layout.dims for piece in _parts(group, plan.reduced)]
+    layout.reshape(dims)
+    if reduction in ("any", "all"):
+        layout.cast(torch.bool)
+    wide = torch.float32 if result == torch.bfloat16 else torch.int32
+    layout.cast(result if result in _REDUCIBLE else wide)
+    places = [place for place, group in enumerate(dims) if group and group[0] in plan.reduced]
+    kept = [group for place, group in enumerate(dims) if place not in places]
+    if layout.writer.opset >= 18 or reduction == "sum":
+        layout.apply(_NODES[reduction], layout.writer.ints(places), dims=kept, keepdims=0)
+    else:
+        layout.apply(_NODES[reduction], dims=kept, keepdims=0, axes=places)
+    layout.cast(result)
+
+
+def _parts(group: Group, reduced: Group) -> list[Group]:
+    """The dimension cut where what is reduced and what is kept meet."""
+    parts: list[Group] = []
+    for axis in group:
+        if parts and (parts[-1][-1] in reduced) == (axis in reduced):
+            parts[-1] = (*parts[-1], axis)
+        else:
+            parts.append((axis,))
+    return parts or [()]
+
+
+def _pool(layout: Layout, plan: AxisPlan, reduction: str) -> bool:
+    """A pooling node, if it is one: blocks of fixed size in the last dimensions, of float32."""
+    kernels = [_kernel(layout, group, plan.reduced) for group in layout.dims]
+    if layout.dtype != torch.float32 or reduction in ("prod", "any", "all") or 0 in kernels:
+        return False
+    kept = [tuple(axis for axis in group if axis not in plan.reduced) for group in layout.dims]
+    if set(kernels) == {1}:
+        layout.reshape(kept)
+        return True
+    leading = min(next(place for place, kernel in enumerate(kernels) if kernel != 1), 2)
+    if len(kernels) - leading > 3:
+        return False
+    units = [()] * (2 - leading)
+    _widened(layout, leading, units)
+    _apply_pool(layout, reduction, kernels[leading:], [*kept[:leading], *units, *kept[leading:]])
+    if units:
+        layout.apply("Squeeze", layout.writer.ints(range(leading, 2)), dims=kept)
+    return True
+
+
+def _kernel(layout: Layout, group: Group, reduced: Group) -> int:
+    """How many neighbours of the dimension become one; 0 where that is not what happens or not known."""
+    parts = _parts(group, reduced)
+    if parts[0] == () or parts[0][0] not in reduced:
+        block = parts[1] if len(parts) == 2 else ()
+        return layout.size(block).number if len(parts) < 3 and layout.is_static(block) else 0
+    return 0
+
+
+def _widened(layout: Layout, leading: int, units: Sequence[Group]) -> None:
+    if units:
+        places = range(leading, leading + len(units))
+        layout.unsqueeze(list(places), (*layout.dims[:leading], *units, *layout.dims[leading:]))
+
+
+def _apply_pool(layout: Layout, reduction: str, kernel: list[int], dims: list[Group]) -> None:
+    if reduction == "min":
+        layout.apply("Neg", dims=layout.dims)
+    node = "MaxPool" if reduction in ("max", "min") else "AveragePool"
+    layout.apply(node, dims=dims, kernel_shape=kernel, strides=kernel)
+    if reduction == "min":
+        layout.apply("Neg", dims=dims)
+    if reduction == "sum":
+        count = layout.writer.scalar(float(math.prod(kernel)), torch.float32)
+        layout.apply("Mul", count, dims=dims)

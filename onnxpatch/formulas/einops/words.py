@@ -1,0 +1,72 @@
+"""What einops says about a pattern or a size that it does not take, with the path of the module that asked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
+
+import torch
+
+from onnxpatch.errors import module_path
+from onnxpatch.formulas.nodes import numbers
+
+Answer = TypeVar("Answer")
+
+
+def where(module: torch.nn.Module | None = None) -> str:
+    """The path of the module, or of the one whose code is running, as "module 'encoder.patch'"."""
+    found = module if module is not None else _caller()
+    if found is None:
+        return "outside any module"
+    path = module_path(found)
+    return f"module {path!r} ({type(found).__name__})" if path else f"module {type(found).__name__}"
+
+
+def _caller() -> torch.nn.Module | None:
+    frame = inspect.currentframe()
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, torch.nn.Module):
+            return owner
+        frame = frame.f_back
+    return None
+
+
+def refuse(
+    shape: Sequence[Any],
+    pattern: str,
+    lengths: Mapping[str, Any],
+    reduction: str,
+    module: torch.nn.Module | None = None,
+) -> NoReturn:
+    """Raise what einops raises for an input of this shape, with the module's path.
+
+    reduction: "rearrange", "repeat" or the name of a reduction.
+    Raises EinopsError.
+    """
+    import einops
+    import numpy as np
+
+    given = dict(zip(lengths, numbers(list(lengths.values())), strict=True))
+    empty = np.broadcast_to(np.zeros(()), [size if isinstance(size, int) else 1 for size in numbers(shape)])
+    try:
+        if reduction in ("rearrange", "repeat"):
+            getattr(einops, reduction)(empty, pattern, **given)
+        else:
+            einops.reduce(empty, pattern, reduction, **given)
+    except einops.EinopsError as error:
+        raise einops.EinopsError(f"{error}\n In {where(module)}.") from None
+    raise einops.EinopsError(f"{reduction} {pattern!r} does not fit shape {list(shape)}.\n In {where(module)}.")
+
+
+def explained(call: Callable[[], Answer]) -> Answer:
+    """einops' own answer; a refusal keeps its type and its words, and gets the path of the module."""
+    from einops import EinopsError
+
+    try:
+        return call()
+    except (EinopsError, NotImplementedError, TypeError, ValueError) as error:
+        if type(error) not in (EinopsError, NotImplementedError, TypeError, ValueError):
+            raise
+        raise type(error)(f"{error}\n In {where()}.") from None

@@ -1,0 +1,49 @@
+"""Nearest resizing to a given size by Gathers, whose indices are torch's own to the last rounding.
+
+ONNX's Resize divides an output index by the scale, torch multiplies it by the inverse. In float32 they pick different
+neighbours for one of thirty pairs of sizes: 224 to 16 and 14 to 2 among them, but no growth by a whole factor up to 32.
+The formulas are those of aten/src/ATen/native/UpSample.h (`nearest_idx`, `nearest_exact_idx`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onnxpatch.formulas.symbolic import as_tensor
+
+MODES = ("nearest", "nearest-exact")
+_LARGEST = 32
+
+
+def sampled(input: Tensor, sizes: Sequence[Any], mode: str) -> Tensor:
+    """`F.interpolate(input, sizes, mode=mode)`. input: [N, C, *spatial]; sizes: int, SymInt or 0-d tensor."""
+    for axis in reversed(range(len(sizes))):  # the last first: rows are copied whole afterwards
+        indices = _sources(input.shape[axis + 2], sizes[axis], mode, input.device)
+        input = input.index_select(axis + 2, indices)
+    return input
+
+
+def _sources(count_in: Any, count_out: Any, mode: str, device: torch.device) -> Tensor:
+    """The input index of every output index: int64 [count_out]."""
+    step = as_tensor(count_in, torch.float32, device) / as_tensor(count_out, torch.float32, device)
+    outputs = torch.arange(count_out, device=device).to(torch.float32)
+    points = (outputs if mode == "nearest" else outputs + 0.5) * step
+    return torch.minimum(points.floor().to(torch.int64), as_tensor(count_in, torch.int64, device) - 1)
+
+
+def runtime_agrees(count_in: int, count_out: int) -> bool:
+    """Whether ONNX's formula picks the same neighbours as torch's "nearest" for these sizes."""
+    outputs, extents = np.arange(count_out, dtype=np.float32), np.asarray([count_in, count_out], dtype=np.float32)
+    torchs = np.floor(outputs * (extents[0] / extents[1]))
+    return bool((torchs == np.floor(outputs / (extents[1] / extents[0]))).all())
+
+
+def grows_wholly(count_in: int, count_out: int) -> bool:
+    """Whether the size grows by a whole factor, give or take one element: pyramids do, and Resize serves them well."""
+    factor = round(count_out / max(1, count_in))
+    return 1 <= factor <= _LARGEST and abs(count_out - factor * count_in) <= 1

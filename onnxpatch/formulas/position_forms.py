@@ -1,0 +1,56 @@
+"""The two forms of a position table: computed in the graph, or stored for one image size; which one was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from onnxpatch._torch import exporting, pytree
+from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch.errors import InputError
+from onnxpatch.settings import Settings
+
+FORMS = ("dynamic", "static")
+
+
+def form_of(settings: Settings, patch: str) -> str | None:
+    """What `form=` says of the patch of this name: "dynamic", "static", or None where it says nothing.
+
+    `form` is one word for the whole model, or a mapping from names of patches to words. Raises InputError for others.
+    """
+    asked = settings.options.get("form")
+    form = asked.get(patch) if isinstance(asked, Mapping) else asked
+    if form is None and settings.image_size is not None:
+        return "static"
+    if form is not None and form not in FORMS:
+        raise InputError(
+            f"form={form!r} is not known: use 'dynamic' or 'static', or a mapping from patch names to them"
+        )
+    return None if form is None else str(form)
+
+
+def check_example(settings: Settings, inputs: Any) -> None:
+    """Raise InputError where a table is going to be stored for `image_size`, and no image of that size came in."""
+    if settings.image_size is None or exporting() is None:
+        return
+    with tracing_paused():
+        images = list(_images(pytree.tree_leaves(inputs)))
+    wanted = tuple(settings.image_size)
+    if images and not any(wanted in (size[1:], size[:2]) for size in images):
+        found = " and ".join("x".join(map(str, size)) for size in images)
+        height, width = wanted
+        raise InputError(
+            f"image_size=({height}, {width}), but the example that is exported holds {found}: position tables are "
+            f"stored for the size that they are asked for; export with an image of {height} by {width}"
+        )
+
+
+def _images(leaves: list[Any]) -> Iterator[tuple[int, ...]]:
+    """The last three sizes of tensors that may be images; with a symbolic one the export fails by itself."""
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor) and leaf.dim() >= 4:
+            size = tuple(leaf.shape[-3:])
+            if all(isinstance(length, int) for length in size):
+                yield size

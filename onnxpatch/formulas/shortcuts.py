@@ -1,0 +1,201 @@
+"""Reads the Python `if` at which a running function stands: is it a shortcut past a resize, taken at one size only?
+
+    if npatch == N and w == h:        if size != height or size != width:
+        return self.pos_embed             table = F.interpolate(table, (height, width))
+
+Both leave the resize out where sizes are equal, and an exporter that traces at that size leaves it out for good.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import itertools
+import re
+import sys
+import textwrap
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+_MACHINERY = ("onnxpatch.patching.runtime", "onnxpatch.patching.rebinding", "contextlib")
+RESIZING = re.compile(r"interpol|resiz|resampl|rescale|upsampl", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Shortcut:
+    """The test of an `if` that leaves a resize out where sizes are equal, and the lines of the file where it stands."""
+
+    test: ast.expr
+    when_equal: bool
+    first_line: int
+    last_line: int
+
+    def native(self, frame: FrameType, equal: Any) -> Any:
+        """Whether the resize is left out, in the terms of `frame`: a bool, or what `equal(a, b)` gives, combined."""
+        taken = _evaluate(self.test, frame, equal)
+        return taken if self.when_equal else _negated(taken)
+
+
+def shortcut_at(frame: FrameType) -> Shortcut | None:
+    """The shortcut whose test `frame` is evaluating, or None."""
+    found = [s for s in _shortcuts(frame.f_code) if s.first_line <= frame.f_lineno <= s.last_line]
+    return found[-1] if found else None
+
+
+def crops_at(frame: FrameType) -> bool:
+    """Whether `frame` is evaluating the test of `if n < x.shape[i]: x = x[..., :n]`: a crop that may always be done."""
+    return any(first <= frame.f_lineno <= last for first, last in _crops(frame.f_code))
+
+
+def calling_frame(depth: int) -> FrameType | None:
+    """The nearest frame, `depth` above the caller's, that is not the machinery which calls stand-ins."""
+    frame: FrameType | None = sys._getframe(depth + 1)
+    while frame is not None and frame.f_globals.get("__name__") in _MACHINERY:
+        frame = frame.f_back
+    return frame
+
+
+def _tree(code: CodeType) -> ast.AST | None:
+    try:
+        lines, first = inspect.getsourcelines(code)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, SyntaxError, ValueError):
+        return None  # typed in, generated, or a lambda in the middle of a line: nothing to read
+    return ast.increment_lineno(tree, first - 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def _crops(code: CodeType) -> tuple[tuple[int, int], ...]:
+    tree = _tree(code)
+    tests = [node.test for node in ast.walk(tree) if isinstance(node, ast.If) and _is_crop(node)] if tree else []
+    return tuple((test.lineno, test.end_lineno or test.lineno) for test in tests)
+
+
+def _is_crop(node: ast.If) -> bool:
+    test, body = node.test, node.body
+    if node.orelse or len(body) != 1 or not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return False
+    smaller, larger = test.left, test.comparators[0]
+    if isinstance(test.ops[0], ast.Gt | ast.GtE):
+        smaller, larger = larger, smaller
+    assigned = body[0]
+    if not (isinstance(assigned, ast.Assign) and isinstance(assigned.value, ast.Subscript)):
+        return False
+    source, bound = ast.unparse(assigned.value.value), ast.unparse(smaller)
+    slices = [part for part in ast.walk(assigned.value.slice) if isinstance(part, ast.Slice)]
+    uppers = [ast.unparse(part.upper) for part in slices if part.upper is not None]
+    same = [ast.unparse(target) for target in assigned.targets] == [source]
+    sized = ast.unparse(larger).startswith((f"{source}.shape[", f"{source}.size("))
+    return same and sized and uppers == [bound] and not any(part.lower or part.step for part in slices)
+
+
+@functools.lru_cache(maxsize=4096)
+def _shortcuts(code: CodeType) -> tuple[Shortcut, ...]:
+    tree = _tree(code)
+    if tree is None or not any(_resizes(node) for node in ast.walk(tree)):
+        return ()
+    found: list[Shortcut] = []
+    for node in ast.walk(tree):
+        for field in ("body", "orelse", "finalbody"):
+            statements = getattr(node, field, None)
+            if isinstance(statements, list):
+                found += _in_block(statements)
+        if isinstance(node, ast.IfExp):
+            found += _judge(node.test, [node.body], [node.orelse])
+    return tuple(found)
+
+
+def _in_block(statements: list[Any]) -> list[Shortcut]:
+    found: list[Shortcut] = []
+    for position, statement in enumerate(statements):
+        if isinstance(statement, ast.If):
+            leaves = statement.body and isinstance(statement.body[-1], ast.Return)
+            otherwise = [*statement.orelse, *statements[position + 1 :]] if leaves else statement.orelse
+            found += _judge(statement.test, statement.body, otherwise)
+    return found
+
+
+def _judge(test: ast.expr, body: list[Any], otherwise: list[Any]) -> list[Shortcut]:
+    relations = _relations(test, negated=False)
+    in_body, in_other = _any_resizes(body), _any_resizes(otherwise)
+    skips_when_equal = relations == {"equal"} and in_other and not in_body
+    does_when_different = relations == {"different"} and in_body and not in_other
+    if skips_when_equal or does_when_different:
+        return [Shortcut(test, skips_when_equal, test.lineno, test.end_lineno or test.lineno)]
+    return []
+
+
+def _any_resizes(statements: list[Any]) -> bool:
+    return any(_resizes(node) for statement in statements for node in ast.walk(statement))
+
+
+def _resizes(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    function = node.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return bool(RESIZING.search(name))
+
+
+def _relations(test: ast.expr, negated: bool) -> set[str]:
+    """How the compared values must relate for `test` to hold: {"equal"}, {"different"}, more, or nothing."""
+    if isinstance(test, ast.BoolOp):
+        return set().union(*(_relations(value, negated) for value in test.values))
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _relations(test.operand, not negated)
+    if not isinstance(test, ast.Compare):
+        return set()
+    names = {ast.Eq: "equal", ast.NotEq: "different"}
+    opposite = {"equal": "different", "different": "equal"}
+    found = {names.get(type(operator), "other") for operator in test.ops} - {"other"}
+    unclear = any(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in test.ops)
+    return {"unclear"} if unclear else {opposite[name] if negated else name for name in found}
+
+
+def _evaluate(node: ast.expr, frame: FrameType, equal: Any) -> Any:
+    if isinstance(node, ast.BoolOp):
+        values = [_evaluate(value, frame, equal) for value in node.values]
+        return functools.reduce(_both if isinstance(node.op, ast.And) else _either, values)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _negated(_evaluate(node.operand, frame, equal))
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq):
+        operands = [_value(operand, frame) for operand in (node.left, *node.comparators)]
+        pairs = [_pairwise(a, b, equal) for a, b in itertools.pairwise(operands)]
+        result = functools.reduce(_both, pairs)
+        return result if isinstance(node.ops[0], ast.Eq) else _negated(result)
+    return bool(_value(node, frame))
+
+
+def _value(node: ast.expr, frame: FrameType) -> Any:
+    code = compile(ast.fix_missing_locations(ast.Expression(node)), "<condition>", "eval")
+    return eval(code, frame.f_globals, frame.f_locals)
+
+
+def _pairwise(a: Any, b: Any, equal: Any) -> Any:
+    if isinstance(a, tuple | list) and isinstance(b, tuple | list):
+        if len(a) != len(b):
+            return False
+        return functools.reduce(_both, [equal(x, y) for x, y in zip(a, b, strict=True)], True)
+    return equal(a, b)
+
+
+def _both(a: Any, b: Any) -> Any:
+    if isinstance(a, bool):
+        return b if a else False
+    if isinstance(b, bool):
+        return a if b else False
+    return a & b
+
+
+def _either(a: Any, b: Any) -> Any:
+    if isinstance(a, bool):
+        return True if a else b
+    if isinstance(b, bool):
+        return True if b else a
+    return a | b
+
+
+def _negated(a: Any) -> Any:
+    return not a if isinstance(a, bool) else ~a

@@ -1,0 +1,70 @@
+"""Sizes while an exporter runs: int and SymInt under dynamo, 0-d tensors under trace; told apart and computed with.
+
+A Python number made of one (`int`, `float`, `math.sqrt`, `max`) freezes it at the example's value, silently. What is
+here keeps it symbolic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch._torch.symbolic_sizes import split_fraction, traced_from_sizes
+
+# float32, in which ONNX computes on sizes, may come out just below a whole number that eager's float64 reaches.
+ROUNDING = 1e-6
+
+
+def symbolic(value: Any) -> bool:
+    """Whether `value` is a size, or a number computed from sizes, that must not become a Python number."""
+    if isinstance(value, torch.SymInt | torch.SymFloat):
+        return not _known(value)
+    return isinstance(value, Tensor) and value.dim() == 0 and traced_from_sizes(value)
+
+
+def _known(value: torch.SymInt | torch.SymFloat) -> bool:
+    node = value.node
+    return bool(node.is_constant()) if hasattr(node, "is_constant") else False
+
+
+def truncated(value: Any) -> Any:
+    """`int(value)` of a symbolic number: the whole number towards zero, symbolic still."""
+    if isinstance(value, torch.SymInt):
+        return value
+    if isinstance(value, torch.SymFloat):
+        return torch.sym_int(value)
+    if not value.dtype.is_floating_point:
+        return value
+    return (value + value.abs() * ROUNDING).to(torch.int64)
+
+
+def as_float(value: Any) -> Any:
+    """`float(value)` of a symbolic number."""
+    if isinstance(value, Tensor):
+        return value.to(torch.float64)
+    return torch.sym_float(value)
+
+
+def as_tensor(value: Any, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
+    """A 0-d tensor of any size or number."""
+    if isinstance(value, Tensor):
+        return value.to(dtype)
+    return torch.scalar_tensor(value, dtype=dtype, device=device)
+
+
+def scaled(size: Any, scale: Any) -> Any:
+    """`floor(size * scale)`, the output size of a scale factor, in eager's double precision where that can be had."""
+    if isinstance(size, Tensor) or isinstance(scale, Tensor):
+        product = as_tensor(size, torch.float64) * as_tensor(scale, torch.float64)
+        return product.floor().to(torch.int64)
+    return whole_part(size * scale)
+
+
+def whole_part(value: Any) -> Any:
+    """`floor` of a number of at least 0: a whole size plus a fraction below 1 is that size, in the simplest terms."""
+    if not isinstance(value, torch.SymFloat):
+        return torch.sym_int(value)
+    split = split_fraction(value)
+    return split[0] if split else torch.sym_int(value)

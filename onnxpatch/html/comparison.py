@@ -1,0 +1,116 @@
+"""An export with its patches beside the plain one: what changed in the graph, and what that made of its answers."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onnxpatch.errors import ExportError, OnnxpatchError
+from onnxpatch.export import export
+from onnxpatch.onnxfile.graph import histogram
+from onnxpatch.patching.plan import Plan, make_plan
+from onnxpatch.results.report import Report
+from onnxpatch.verify import verify
+
+Progress = Callable[[str, int, int], None]
+_CALL = ("args", "kwargs", "dynamic_shapes", "input_names")
+_PLANNING = ("only", "exclude", "image_size", "branches")
+
+
+@dataclass
+class Side:
+    """One export. proto: its graph without weights, None where there is none; error: why there is none."""
+
+    title: str
+    report: Report | None = None
+    proto: Any = None
+    error: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.error and self.report is not None and self.report.ok
+
+    @property
+    def verdict(self) -> str:
+        """right, wrong or refused."""
+        if self.report is None:
+            return "refused" if self.proto is None else "wrong"
+        return self.report.verdict
+
+    def histogram(self) -> dict[str, int]:
+        """How often each ONNX operator stands in it."""
+        return dict(histogram(self.proto)) if self.proto is not None else {}
+
+
+@dataclass
+class Comparison:
+    """What a page shows: the model, the plan, and one or two sides (plain first, patched last)."""
+
+    model: torch.nn.Module
+    sides: list[Side] = field(default_factory=list)
+    plan: Plan | None = None
+
+    @property
+    def result(self) -> Side:
+        """The export that was asked for."""
+        return self.sides[-1]
+
+
+def compare(
+    model: torch.nn.Module,
+    report: Report,
+    file: str | os.PathLike[str] | None,
+    arguments: Mapping[str, Any],
+    progress: Progress | None = None,
+) -> Comparison:
+    """Set an export that `report` tells of (its `file`, None if none was left) beside the plain one, made here.
+
+    arguments: the keywords that `onnxpatch.export` was called with.
+    """
+    asked: dict[str, Any] = {"exporter": report.exporter, "opset": report.opset}
+    made = make_plan(model, **asked, **{key: arguments[key] for key in _PLANNING if key in arguments})
+    patched = Side("with onnxpatch", report, _graph(file))
+    return Comparison(model, [_plain(model, arguments, progress), patched], made)
+
+
+def alone(model: torch.nn.Module, report: Report, file: str | os.PathLike[str]) -> Comparison:
+    """A file that was only verified."""
+    return Comparison(model, [Side(Path(file).name, report, _graph(file))])
+
+
+def _plain(model: torch.nn.Module, arguments: Mapping[str, Any], progress: Progress | None) -> Side:
+    """torch.onnx.export under the same conventions, no patch acting; then held against the model."""
+    title = "plain torch.onnx.export"
+    asked = {key: value for key, value in arguments.items() if key not in ("only", "exclude", "branches", "image_size")}
+    with tempfile.TemporaryDirectory(prefix="onnxpatch-") as folder:
+        file = Path(folder) / "plain.onnx"
+        try:
+            export(model, f=file, **{**asked, "only": (), "check": False})
+        except (ExportError, OnnxpatchError) as error:
+            return Side(title, error=str(error))
+        call = {key: arguments[key] for key in _CALL if arguments.get(key) is not None}
+        try:
+            tolerance = arguments.get("tolerance", 1e-3)
+            report = verify(file, model, **call, tolerance=tolerance, guards=False, progress=progress)
+        except OnnxpatchError as error:
+            return Side(title, None, _graph(file), str(error))
+        return Side(title, report, _graph(file))
+
+
+def _graph(file: str | os.PathLike[str] | None) -> Any:
+    import onnx
+
+    if file is None or not Path(file).is_file():
+        return None
+    proto = onnx.load(str(file), load_external_data=False)
+    try:
+        shaped = onnx.shape_inference.infer_shapes(proto)
+    except Exception:  # shapes only label the drawing
+        return proto
+    return shaped

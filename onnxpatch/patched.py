@@ -1,0 +1,185 @@
+"""Patching a model in place, and taking the patches out again: `patch_model` and `patched`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from onnxpatch._torch import exporting, pytree
+from onnxpatch._torch.guard_sources import leave_out_unsolvable
+from onnxpatch.formulas.position_forms import check_example
+from onnxpatch.patching import runtime as scopes
+from onnxpatch.patching.plan import Plan, Swap, make_plan
+from onnxpatch.patching.registry import REGISTRY, Patch, Registry
+from onnxpatch.patching.runtime import Scope
+from onnxpatch.patching.script_defaults import defaults_kept
+from onnxpatch.patching.swap import UndoLog, mixins_of
+from onnxpatch.settings import make_settings
+
+
+class Patched:
+    """A patched model: `.model`, `.plan`, `.scope`, `.restore()`; as a context manager it restores on leaving."""
+
+    def __init__(self, made: Plan, example: tuple[tuple[Any, ...], dict[str, Any]] | None = None) -> None:
+        self.model = made.model
+        self.plan = made
+        self.example = example
+        self.scope = Scope(made.settings, made.paths)
+        self._log = UndoLog()
+
+    def apply(self) -> Patched:
+        """Apply the whole plan, or none of it."""
+        try:
+            self._log.call(self._restore_modes)
+            for swap in self.plan.swaps:
+                _apply(swap, self._log)
+            for module in self.plan.kept:
+                self._log.specialise(module, _OptedOut)
+            if self.plan.settings.branches:
+                from onnxpatch import control_flow  # loaded only when asked for
+
+                control_flow.install(self.model, self.plan.settings, self._log, self.example)
+            self._open_scope()
+        except BaseException:
+            self._log.undo()
+            raise
+        return self
+
+    def restore(self) -> None:
+        """Take everything out again: the model is as it was. A second call does nothing."""
+        self._log.undo()
+
+    def __enter__(self) -> Patched:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.restore()
+
+    def _restore_modes(self) -> None:
+        # torch.onnx.export(dynamo=False) gives every module the root's training flag; a mode that the user changed
+        # inside shows at the root, and stays.
+        if self.model.training == self.plan.modes[0][1]:
+            for module, training in self.plan.modes:
+                if module.training != training:
+                    module.training = training
+
+    def _open_scope(self) -> None:
+        watched = _watched(self.model)
+        functions = [(patch, found) for patch, found in self.plan.functions if patch.name not in watched]
+        if not functions and not self.plan.swaps and not self.plan.settings.branches:
+            return
+        if self.plan.settings.exporter == "trace" and (defaults := defaults_kept(self.model)) is not None:
+            self._log.specialise(self.model, defaults)
+        self.scope.watch(self.model, functions, self.plan.classes)
+        self._log.specialise(self.model, _root_mixin(self.scope))
+
+
+def patch_model(
+    model: torch.nn.Module,
+    *,
+    only: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    registry: Registry = REGISTRY,
+    example: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
+    **options: Any,
+) -> Patched:
+    """Patch `model` in place. Patching what is patched already does nothing.
+
+    only, exclude: names of patches or paths of modules (`*` allowed); a path stands for all under it.
+    exporter: "dynamo", "trace" or "script", if known; opset: the opset to come, if known.
+    image_size: (height, width) in pixels; position tables become constants for that size.
+    form: "dynamic" or "static", for all position tables, or a mapping from names of patches to either.
+    branches: fork Python branches on tensor values; example: (args, kwargs) to find them with.
+
+    Returns a `Patched`: `.plan`, `.restore()`. No weight is copied. If any swap fails, none is left.
+    Raises UnknownPatchError, UnknownExporterError, ScriptedModelError; the model is untouched then.
+    """
+    made = make_plan(model, only=only, exclude=exclude, registry=registry, settings=make_settings(**options))
+    return Patched(made, example).apply()
+
+
+class patched:  # named like the function it stands for: `with onnxpatch.patched(model):`
+    """`patch_model` as a context manager: patches on entering, restores on leaving, also by an exception."""
+
+    def __init__(self, model: torch.nn.Module, **options: Any) -> None:
+        self._model = model
+        self._options = options
+        self._entered: list[Patched] = []
+
+    def __enter__(self) -> Patched:
+        self._entered.append(patch_model(self._model, **self._options))
+        return self._entered[-1]
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._entered.pop().restore()
+
+
+class _OptedOut:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with scopes.suspended():
+            return super().__call__(*args, **kwargs)  # type: ignore[misc]
+
+
+def _root_mixin(scope: Scope) -> type:
+    class Root:
+        onnxpatch_scope = scope
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            check_example(scope.settings, (args, kwargs))
+            with scope.entered(self):  # type: ignore[arg-type]
+                output = super().__call__(*args, **kwargs)  # type: ignore[misc]
+                if exporting() == "dynamo":
+                    leave_out_unsolvable()
+                output = _copied(output, self) if exporting() == "trace" else output
+            return output if scopes.current() is not None else _given_out(output)
+
+    return Root
+
+
+def _given_out(output: Any) -> Any:
+    """`output` with tensors in place of what stood for them inside: a value that has an `onnxpatch_output()`."""
+    if not any(map(_stands_in, pytree.tree_leaves(output))):
+        return output
+    return pytree.tree_map(lambda leaf: leaf.onnxpatch_output() if _stands_in(leaf) else leaf, output)
+
+
+def _stands_in(leaf: Any) -> bool:
+    return hasattr(type(leaf), "onnxpatch_output")
+
+
+def _copied(output: Any, model: Any) -> Any:
+    """`output` with copies of stored tensors: the tracer refuses an output that no operation made."""
+    stored = {id(tensor) for group in (model.buffers(), model.parameters()) for tensor in group}
+    return pytree.tree_map(lambda leaf: leaf.clone() if id(leaf) in stored else leaf, output)
+
+
+def _watched(model: torch.nn.Module) -> set[str]:
+    held = [vars(mixin).get("onnxpatch_scope") for mixin in mixins_of(type(model))]
+    return {name for scope in held if scope is not None for name in scope.watched}
+
+
+def _apply(swap: Swap, log: UndoLog) -> None:
+    if swap.patch.kind == "replacement":
+        _become(swap.module, swap.patch, log)
+        return
+    for name, value in swap.attributes.items():
+        log.set_attr(swap.module, name, value)
+    log.specialise(swap.module, swap.patch.stand_in)
+
+
+def _become(module: torch.nn.Module, patch: Patch, log: UndoLog) -> None:
+    """The module takes on class and contents of the new one; its identity stays, so root, lists and aliases follow."""
+    new = patch.stand_in(module)
+    before, cls = vars(module), type(module)
+    hooks = {name: value for name, value in before.items() if "_hooks" in name}
+
+    def undo() -> None:
+        module.__dict__, module.__class__ = before, cls
+
+    log.call(undo)
+    new.train(module.training)
+    module.__dict__ = {**vars(new), **hooks}
+    module.__class__ = type(new)

@@ -1,0 +1,193 @@
+"""The dry run: what would be swapped in a model, by which patch and why; what was nearly swapped, and the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from onnxpatch.errors import RefusedError, ScriptedModelError
+from onnxpatch.patching import decorators
+from onnxpatch.patching.match import Candidate, Matcher
+from onnxpatch.patching.registry import REGISTRY, Patch, Registry
+from onnxpatch.patching.select import Selection
+from onnxpatch.patching.swap import mixins_of
+from onnxpatch.patching.walk import modules
+from onnxpatch.results.table import table
+from onnxpatch.settings import Settings, make_settings
+
+
+@dataclass
+class Swap:
+    """One patch on one module. `attributes` are set on the instance while it is patched."""
+
+    path: str
+    module: torch.nn.Module
+    patch: Patch
+    attributes: dict[str, Any] = field(default_factory=dict)
+    aliases: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """A patch that matches a module (path) and is not applied, for `reason`. Path None: it concerns no one module."""
+
+    path: str | None
+    patch: str
+    reason: str
+
+
+@dataclass
+class Plan:
+    """What `patched(model)` will do, and prints as a table.
+
+    swaps: class stand-ins and replacements, parents before children; functions: function patches that watch the
+    model while it runs; near_misses: what matched and is left alone, with reasons; findings: what else the walk saw.
+    """
+
+    model: torch.nn.Module
+    settings: Settings
+    swaps: list[Swap] = field(default_factory=list)
+    functions: list[tuple[Patch, list[Any]]] = field(default_factory=list)
+    near_misses: list[NearMiss] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    paths: dict[int, str] = field(default_factory=dict)
+    classes: set[type] = field(default_factory=set)
+    kept: list[torch.nn.Module] = field(default_factory=list)
+    modes: list[tuple[torch.nn.Module, bool]] = field(default_factory=list)
+
+    def patches(self) -> list[Patch]:
+        """The patches in force, each once."""
+        applied = [swap.patch for swap in self.swaps] + [patch for patch, _ in self.functions]
+        return list({patch.name: patch for patch in applied}.values())
+
+    def watching(self) -> str:
+        """One line for the function patches: nearly all of them watch any model, and few of them ever act."""
+        names = ", ".join(patch.name for patch, _ in self.functions)
+        return f"watched for while it runs ({len(self.functions)}; `onnxpatch list` says what for): {names}"
+
+    def __str__(self) -> str:
+        rows = [(s.path or "(root)", type(s.module).__name__, s.patch.name, s.patch.why) for s in self.swaps]
+        parts = [table(("module", "class", "patch", "why"), rows) if rows else "No module is swapped."]
+        if self.functions:
+            parts.append(self.watching())
+        if self.near_misses:
+            missed = [("" if m.path is None else m.path or "(root)", m.patch, m.reason) for m in self.near_misses]
+            parts.append(table(("not swapped", "patch", "reason"), missed))
+        return "\n\n".join([*parts, *self.findings])
+
+
+def make_plan(
+    model: torch.nn.Module,
+    *,
+    only: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    settings: Settings | None = None,
+    registry: Registry = REGISTRY,
+    **options: Any,
+) -> Plan:
+    """What `patched(model, ...)` would do, without touching the model.
+
+    only, exclude: names of patches or paths of modules, `*` allowed; the others are left alone.
+    settings, options: see `patched`; options are those of `Settings` by keyword.
+
+    Raises UnknownPatchError for a name that fits nothing, ScriptedModelError for a ScriptModule.
+    """
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ScriptedModelError(
+            f"the model is a {type(model).__name__} already, and its code can no longer be swapped: "
+            "pass the nn.Module and call torch.jit.script inside patched(...)"
+        )
+    made = Plan(model, settings or make_settings(**options))
+    _Planner(made, registry, Selection(only, exclude)).run()
+    return made
+
+
+class _Planner:
+    def __init__(self, made: Plan, registry: Registry, selection: Selection) -> None:
+        self.plan = made
+        self.registry = registry
+        self.selection = selection
+        self.matcher = Matcher(registry, made.settings)
+        self.by_module: dict[int, list[Swap]] = {}
+        self.kept_under: list[str] = []
+
+    def run(self) -> None:
+        for path, module in modules(self.plan.model):
+            self._visit(path, module)
+        self.plan.functions = [
+            (patch, found) for patch, found in self.matcher.functions() if self.selection.admits(patch.name, None)
+        ]
+        self.selection.check((patch.name for patch in self.registry), self.plan.paths.values())
+        for name, reason in self.registry.failures.items():
+            self.plan.near_misses.append(NearMiss(None, name, f"could not be loaded: {reason}"))
+
+    def _visit(self, path: str, module: torch.nn.Module) -> None:
+        key, cls = id(module), type(module)
+        if key in self.plan.paths:
+            for swap in self.by_module.get(key, ()):
+                swap.aliases.append(path)
+            return
+        self.plan.paths[key] = path
+        self.plan.classes.add(cls)
+        self.plan.modes.append((module, module.training))
+        if "forward" in module.__dict__:
+            self.plan.findings.append(f"{path or '(root)'}: {_own_forward(module)}")
+        if decorators.kept(module):
+            self.plan.kept.append(module)
+            self.kept_under.append(path)
+        candidates = self.matcher.candidates(cls)
+        if candidates:
+            self._plan_module(path, module, candidates)
+
+    def _opted_out(self, path: str) -> str | None:
+        for above in self.kept_under:
+            if path == above:
+                return "opted out by keep()"
+            if not above or path.startswith((f"{above}.", f"{above}[")):
+                return f"is under {above or '(root)'}, opted out by keep()"
+        return None
+
+    def _plan_module(self, path: str, module: torch.nn.Module, candidates: list[Candidate]) -> None:
+        taken: dict[str, Patch] = {}
+        for patch, reason in candidates:
+            if not self.selection.admits(patch.name, path):
+                continue
+            reason = reason or self._opted_out(path) or self._refusal(module, patch, taken)
+            if reason is None:
+                reason = self._add(path, module, patch, taken)
+            if reason is not None:
+                self.plan.near_misses.append(NearMiss(path, patch.name, reason))
+
+    def _refusal(self, module: torch.nn.Module, patch: Patch, taken: dict[str, Patch]) -> str | None:
+        if patch.stand_in in mixins_of(type(module)):
+            return "is in force already"
+        hidden = patch.methods & vars(module).keys()
+        if hidden:
+            return f"an instance attribute hides {', '.join(sorted(hidden))}: delete it to have the method swapped"
+        for method in sorted(patch.methods & taken.keys()):
+            return f"{taken[method].name} stands in for {method} already"
+        return patch.accepts(module, self.plan.settings) if patch.accepts else None
+
+    def _add(self, path: str, module: torch.nn.Module, patch: Patch, taken: dict[str, Patch]) -> str | None:
+        prepare = getattr(patch.stand_in, "onnxpatch_prepare", None)
+        try:
+            attributes = dict(prepare(module, self.plan.settings)) if prepare else {}
+        except RefusedError as refused:
+            return str(refused)
+        swap = Swap(path, module, patch, attributes)
+        self.plan.swaps.append(swap)
+        self.by_module.setdefault(id(module), []).append(swap)
+        taken.update(dict.fromkeys(patch.methods, patch))
+        return None
+
+
+def _own_forward(module: torch.nn.Module) -> str:
+    if isinstance(module, torch.jit.ScriptModule):
+        return "is a ScriptModule already: nothing in it can be swapped"
+    return (
+        "an instance attribute `forward` hides the class's method (left by another patcher or a hook?); "
+        "it stays as it is"
+    )

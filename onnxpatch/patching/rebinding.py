@@ -1,0 +1,157 @@
+"""Replacing functions that no TorchFunctionMode sees, wherever loaded modules hold them, behind a thread check.
+
+`from einops import rearrange` leaves a name in the user's module, so a function is replaced by identity in the
+namespaces of all loaded modules. Other threads that run into the substitute get the original.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+Lookup = Callable[[Any], "Callable[..., Any] | None"]
+Place = tuple[Any, str]  # a module or class, and the name under which it holds the function
+
+_lock = threading.Lock()
+_standing: dict[Place, tuple[int, Any]] = {}  # how many scopes hold a place, and what was there before
+_MISSING = object()
+_MAY_BE_BASE = 1 << 10  # Py_TPFLAGS_BASETYPE
+
+
+class Substitution:
+    """One function's substitute and the places it goes to; installed while a scope runs."""
+
+    def __init__(self, original: Any, places: Iterable[Place], lookup: Lookup) -> None:
+        self.original = original
+        self.places = list(places)
+        self.substitute = _substitute_type(original, lookup) if isinstance(original, type) else _wrap(original, lookup)
+
+    def install(self) -> None:
+        """Put the substitute in every place; a place that another scope holds already is only counted."""
+        with _lock:
+            for place in self.places:
+                count, before = _standing.get(place, (0, None))
+                if count == 0:
+                    home, name = place
+                    before = vars(home).get(name, _MISSING)
+                    static = isinstance(before, staticmethod)
+                    _set(home, name, staticmethod(self.substitute) if static else self.substitute)
+                _standing[place] = (count + 1, before)
+
+    def remove(self) -> None:
+        """Put the original back in the places that no other scope holds."""
+        with _lock:
+            for place in self.places:
+                count, before = _standing[place]
+                if count > 1:
+                    _standing[place] = (count - 1, before)
+                    continue
+                del _standing[place]
+                home, name = place
+                if before is _MISSING:
+                    delattr(home, name)
+                else:
+                    _set(home, name, before)
+
+
+def _set(home: Any, name: str, value: Any) -> None:
+    if inspect.ismodule(home):
+        vars(home)[name] = value  # past a module class's own __setattr__ (lazy loaders)
+    else:
+        setattr(home, name, value)
+
+
+def substitutions(
+    model: torch.nn.Module, originals: list[tuple[str, Any]], classes: Iterable[type], lookup: Lookup
+) -> list[Substitution]:
+    """Where each (dotted path, function) is held now; builtins only in the modules that define the model's classes."""
+    wanted: dict[int, list[Place]] = {id(original): [] for _, original in originals}
+    if any(vars(builtins).get(getattr(original, "__name__", "")) is not original for _, original in originals):
+        _find_in_modules(wanted)
+    for path, original in originals:
+        home, _, name = path.rpartition(".")
+        if home == "builtins":
+            wanted[id(original)] = [(module, name) for module in _defining_modules(classes)]
+        elif isinstance(owner := _owner(home), type):
+            wanted[id(original)].append((owner, name))
+    return [Substitution(original, wanted[id(original)], lookup) for _, original in originals if wanted[id(original)]]
+
+
+def memoised(classes: Iterable[type]) -> Iterator[tuple[str, Any]]:
+    """(dotted path, function) of what `functools.lru_cache` was put on in the modules that define `classes`."""
+    kind = type(functools.lru_cache(_owner))  # private in functools
+    for module in _defining_modules(classes):
+        homes = [module, *(value for value in vars(module).values() if inspect.isclass(value))]
+        for home in homes:
+            path = module.__name__ if home is module else f"{home.__module__}.{home.__qualname__}"
+            for name, value in list(vars(home).items()):
+                value = value.__func__ if isinstance(value, staticmethod) else value
+                if isinstance(value, kind):
+                    yield f"{path}.{name}", value
+
+
+def _owner(path: str) -> Any:
+    from onnxpatch.patching.registry import resolve
+
+    return resolve(path) if "." in path else None
+
+
+def _find_in_modules(wanted: dict[int, list[Place]]) -> None:
+    for module in list(sys.modules.values()):
+        if not inspect.ismodule(module) or module is builtins:
+            continue
+        for name, value in list(vars(module).items()):
+            if id(value) in wanted:
+                wanted[id(value)].append((module, name))
+
+
+def _defining_modules(classes: Iterable[type]) -> Iterator[Any]:
+    names = {base.__module__ for cls in classes for base in cls.__mro__ if issubclass(base, torch.nn.Module)}
+    for name in sorted(names):
+        if name in sys.modules and not name.startswith(("torch.", "builtins")):
+            yield sys.modules[name]
+
+
+def _wrap(original: Callable[..., Any], lookup: Lookup) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def substitute(*args: Any, **kwargs: Any) -> Any:
+        return (lookup(original) or original)(*args, **kwargs)
+
+    for name in ("cache_clear", "cache_info", "cache_parameters"):  # what lru_cache gives a function
+        if hasattr(original, name):
+            setattr(substitute, name, getattr(original, name))
+    return substitute
+
+
+def _substitute_type(original: type, lookup: Lookup) -> type:
+    """`int` and `float` are types too: the substitute must still answer isinstance, issubclass and ==."""
+
+    class Substitute(type):
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            return (lookup(original) or original)(*args, **kwargs)
+
+        def __getattribute__(cls, name: str) -> Any:
+            # int.from_bytes and the like belong to the original; a subclass would hand its results to __call__.
+            return type.__getattribute__(cls if name.startswith("__") else original, name)
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, original)
+
+        def __subclasscheck__(cls, subclass: type) -> bool:
+            return issubclass(subclass, original)
+
+        def __eq__(cls, other: object) -> bool:
+            return other is cls or other is original
+
+        def __hash__(cls) -> int:
+            return hash(original)
+
+    bases = (original,) if original.__flags__ & _MAY_BE_BASE else ()  # range may not
+    return Substitute(original.__name__, bases, {"__module__": original.__module__})

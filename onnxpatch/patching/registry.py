@@ -1,0 +1,230 @@
+"""Patches: how one is declared, where the declarations are kept, and how they are found."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any, Literal, TypeVar
+
+import torch
+
+from onnxpatch.errors import DuplicatePatchError
+from onnxpatch.patching.conditions import Conditions
+from onnxpatch.patching.fingerprints import Bodies
+from onnxpatch.patching.proof import Proof
+from onnxpatch.settings import EXPORTERS, Exporter, Settings
+
+ENTRY_POINTS = "onnxpatch.patches"
+ANY_TORCH_FUNCTION = "torch.*"
+Calls = Callable[[Any, tuple[Any, ...], dict[str, Any]], bool]
+Accepts = Callable[[torch.nn.Module, Settings], "str | None"]
+StandIn = TypeVar("StandIn", bound=Callable[..., Any])
+Kind = Literal["class", "function", "replacement"]
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One declaration: what is replaced, when, why, by what, and its proof. Made by `onnxpatch.patch`."""
+
+    name: str
+    targets: tuple[str, ...]
+    stand_in: Any
+    why: str
+    link: str | None = None
+    conditions: Conditions = field(default_factory=Conditions)
+    subclasses: bool = False
+    accepts: Accepts | None = None
+    proof: Proof | None = None
+    replaces: bool = False
+    bodies: Bodies = field(default_factory=dict)
+    calls: Calls | None = None
+    by_name: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        """class: a mixin in front of the instance's class; function: called instead; replacement: a new module."""
+        if self.replaces:
+            return "replacement"
+        return "class" if isinstance(self.stand_in, type) else "function"
+
+    @property
+    def declared_at(self) -> str:
+        """File and line of the declaration."""
+        stand_in = inspect.unwrap(self.stand_in)
+        try:
+            return f"{inspect.getsourcefile(stand_in)}:{inspect.getsourcelines(stand_in)[1]}"
+        except (OSError, TypeError):  # typed into an interpreter
+            return f"{stand_in.__module__}.{stand_in.__qualname__}"
+
+    @property
+    def ours(self) -> bool:
+        """Whether it comes with the kit; a user's patch for the same thing goes before it."""
+        return str(self.stand_in.__module__).startswith("onnxpatch.")
+
+    @functools.cached_property
+    def methods(self) -> frozenset[str]:
+        """The methods that a class stand-in overrides."""
+        classes = self.stand_in.__mro__[:-1] if self.kind == "class" else ()
+        return frozenset(name for cls in classes for name, value in vars(cls).items() if callable(value)) - {
+            "onnxpatch_prepare"
+        }
+
+    def same_declaration(self, other: Patch) -> bool:
+        """A notebook cell or a reloaded module that declares the same thing again is no duplicate."""
+        return (self.stand_in.__module__, self.stand_in.__qualname__, self.declared_at) == (
+            other.stand_in.__module__,
+            other.stand_in.__qualname__,
+            other.declared_at,
+        )
+
+
+class Registry:
+    """Patches by name; the kit's own and those of other distributions are loaded at the first look."""
+
+    def __init__(self, discover: bool = False) -> None:
+        self._patches: dict[str, Patch] = {}
+        self._undiscovered = discover
+        self.failures: dict[str, str] = {}
+
+    def register(self, patch: Patch) -> None:
+        """Add a patch; raises DuplicatePatchError if another declaration has its name."""
+        known = self._patches.get(patch.name)
+        if known is not None and not known.same_declaration(patch):
+            raise DuplicatePatchError(
+                f"patch {patch.name!r} is declared twice: at {known.declared_at} and at {patch.declared_at}. "
+                "Give one of them another name=."
+            )
+        self._patches[patch.name] = patch
+
+    def remove(self, name: str) -> None:
+        """Forget a patch; a name that is not there is an error."""
+        del self._patches[name]
+
+    def __iter__(self) -> Iterator[Patch]:
+        self._discover()
+        return iter(list(self._patches.values()))
+
+    def __getitem__(self, name: str) -> Patch:
+        self._discover()
+        return self._patches[name]
+
+    def __contains__(self, name: object) -> bool:
+        self._discover()
+        return name in self._patches
+
+    def _discover(self) -> None:
+        if not self._undiscovered:
+            return
+        self._undiscovered = False
+        package = importlib.import_module("onnxpatch.patches")
+        for info in pkgutil.walk_packages(package.__path__, "onnxpatch.patches.", onerror=lambda name: None):
+            self._load(info.name, functools.partial(importlib.import_module, info.name))
+        for entry in metadata.entry_points(group=ENTRY_POINTS):
+            self._load(f"entry point {entry.name}", entry.load)
+
+    def _load(self, name: str, load: Callable[[], object]) -> None:
+        # One broken file must not take the others with it, at import least of all; the plan shows it.
+        try:
+            load()
+        except Exception as error:
+            self.failures[name] = f"{type(error).__name__}: {error}"
+
+
+REGISTRY = Registry(discover=True)
+
+
+def patch(
+    *targets: str,
+    why: str,
+    name: str | None = None,
+    link: str | None = None,
+    requires: tuple[str, ...] = (),
+    exporters: tuple[Exporter, ...] = EXPORTERS,
+    opset: tuple[int | None, int | None] = (None, None),
+    subclasses: bool = False,
+    accepts: Accepts | None = None,
+    proof: Proof | None = None,
+    replaces: bool = False,
+    bodies: Bodies | None = None,
+    calls: Calls | None = None,
+    by_name: bool = False,
+    registry: Registry = REGISTRY,
+) -> Callable[[StandIn], StandIn]:
+    """Declare a patch: the decorated class or function stands in for `targets` while a model is patched.
+
+    targets: dotted paths, never imported by the kit. A module class ("einops.layers.torch.Rearrange", or
+        "*.DinoVisionTransformer" for any class of that name): the decorated class is a mixin put in front of the
+        instance's own class. A function ("torch.nn.functional.interpolate"): the decorated function is called with the
+        original first, while the patched model runs, in its thread.
+    why: the error that it cures, in the words people search for; link: where it is discussed.
+    requires, exporters, opset: see `Conditions`.
+    subclasses: also stand in for instances of subclasses of a target.
+    accepts: called with an instance and the settings; None to accept it, or the reason why it is refused.
+    proof: the case that fails without the patch.
+    calls: with the target "torch.*", says by (function, args, kwargs) which calls the stand-in takes over; a patch
+        that names the function goes before it.
+    by_name: a torch function is replaced where modules hold it, not where torch dispatches it: for arguments that torch
+        itself refuses before anything else sees the call.
+    replaces: the decorated function takes a module and returns the new one; for a changed layout of parameters.
+    bodies: fingerprints (`onnxpatch.patching.fingerprints.fingerprint`) by method name. A target whose methods are
+        other code is left alone, with that reason; any other class whose methods are all known is a target too,
+        wherever it was copied.
+
+    Raises TypeError for a target that is not a dotted path, DuplicatePatchError for a name that is taken.
+    """
+    for target in targets:
+        if not isinstance(target, str) or "." not in target:
+            raise TypeError(f"patch target {target!r} is not a dotted path such as 'package.module.Class'")
+    if (ANY_TORCH_FUNCTION in targets) != (calls is not None):
+        raise TypeError("calls= goes with the target 'torch.*', and that target with calls=")
+    if not targets:
+        raise TypeError("a patch needs at least one target, a dotted path such as 'package.module.Class'")
+
+    def declare(stand_in: StandIn) -> StandIn:
+        conditions = Conditions(requires, exporters, opset)
+        default = f"{targets[0].rpartition('.')[2]}.{getattr(stand_in, '__name__', 'stand_in')}"
+        registry.register(
+            Patch(
+                name or default,
+                targets,
+                stand_in,
+                why,
+                link,
+                conditions,
+                subclasses,
+                accepts,
+                proof,
+                replaces,
+                bodies or {},
+                calls,
+                by_name,
+            )
+        )
+        return stand_in
+
+    return declare
+
+
+_MISSING = object()
+
+
+def resolve(path: str) -> Any | None:
+    """The object at a dotted path, if its library is loaded already; nothing is imported, no lazy loader is woken."""
+    if path == ANY_TORCH_FUNCTION:
+        return path
+    parts = path.split(".")
+    for cut in range(len(parts) - 1, 0, -1):
+        home = sys.modules.get(".".join(parts[:cut]))
+        if home is None:
+            continue
+        found: Any = home
+        for part in parts[cut:]:
+            found = inspect.getattr_static(found, part, _MISSING) if found is not _MISSING else found
+        return None if found is _MISSING else found
+    return None

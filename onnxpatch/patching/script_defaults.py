@@ -1,0 +1,105 @@
+"""The TorchScript exporter feeds omitted defaults of forward into the graph as tensors: here it is kept from that.
+
+It also knows positional arguments only; here they are handed on by keyword where forward wants that.
+
+`torch.onnx.export(dynamo=False)` completes the call by the signature; `flag=True` then arrives as a tensor, and code
+such as `if flag` or `k > 3` is traced on it, or fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from onnxpatch.inputs.leaves import signature
+from onnxpatch.patching.swap import UndoLog
+
+
+@contextlib.contextmanager
+def positional(
+    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    """(model, args, kwargs) to hand to the exporter; inside the block forward takes what was given and no more."""
+    if not (_omitted(model, args, kwargs) or _keyword_only(model, kwargs)) or isinstance(model, torch.jit.ScriptModule):
+        yield model, args, kwargs
+        return
+    given = _ordered(model, kwargs)
+    log = UndoLog()
+    log.specialise(model, _mixin(len(args), tuple(given)))
+    try:
+        yield model, (*args, *given.values()), {}
+    finally:
+        log.undo()
+
+
+def _omitted(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """Parameters left at a default that would become a graph input."""
+    sig = signature(model)
+    if sig is None or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in sig.parameters.values()):
+        return []
+    rest = list(sig.parameters.values())[len(args) :]
+    return [p.name for p in rest if p.name not in kwargs and isinstance(p.default, bool | int | float | torch.Tensor)]
+
+
+def _keyword_only(model: Any, kwargs: dict[str, Any]) -> list[str]:
+    """Arguments that cannot be given by position, which is the exporter's only way."""
+    sig = signature(model)
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in sig.parameters.values() if p.kind in kinds and kwargs] if sig else []
+
+
+def _ordered(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    sig = signature(model)
+    order = list(sig.parameters) if sig else []
+    return dict(sorted(kwargs.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
+
+
+def _mixin(count: int, names: tuple[str, ...]) -> type:
+    class Positional:
+        def forward(self, *values: Any) -> Any:
+            return super().forward(*values[:count], **dict(zip(names, values[count:], strict=True)))  # type: ignore[misc]
+
+    return Positional
+
+
+def defaults_kept(model: Any) -> type | None:
+    """A mixin for the root under which torch.onnx.export(dynamo=False) itself leaves omitted numbers alone, or None.
+
+    In the signature that the exporter reads, such a default is None, which it passes on without making an input of
+    it; forward puts the number back. A parameter that may be None by itself is left as it is.
+    """
+    sig = signature(model)
+    parameters = list(sig.parameters.values()) if sig else []
+    numbers = {p.name: p.default for p in parameters if _is_number(p) and "None" not in _annotated(p)}
+    if not numbers or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+        return None
+    names = [p.name for p in parameters]
+
+    class Defaults:
+        def forward(self, *values: Any, **named: Any) -> Any:
+            given = {**dict(zip(names, values, strict=False)), **named}
+            kept = {name: numbers[name] for name, value in given.items() if value is None and name in numbers}
+            first = [kept.get(name, value) for name, value in zip(names, values, strict=False)]
+            rest = {name: kept.get(name, value) for name, value in named.items()}
+            return super().forward(*first, *values[len(names) :], **rest)  # type: ignore[misc]
+
+    shown = [p.replace(default=None) if p.name in numbers else p for p in parameters]
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if shown[0].kind is inspect.Parameter.POSITIONAL_ONLY:
+        itself = itself.replace(kind=inspect.Parameter.POSITIONAL_ONLY)
+    Defaults.forward.__signature__ = inspect.Signature([itself, *shown])  # type: ignore[attr-defined]
+    return Defaults
+
+
+def _is_number(parameter: inspect.Parameter) -> bool:
+    return isinstance(parameter.default, bool | int | float) and parameter.kind is not inspect.Parameter.KEYWORD_ONLY
+
+
+def _annotated(parameter: inspect.Parameter) -> str:
+    """The annotation as text; "None" where it allows None."""
+    text = str(parameter.annotation)
+    return "None" if "Optional" in text else text

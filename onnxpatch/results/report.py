@@ -1,0 +1,187 @@
+"""What a check found, as one object: text for a terminal, JSON for tools, Markdown for an issue."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnxpatch.results.report_text import markdown, text
+
+SCHEMA = 1
+EXPORTING = "export"  # the stage of a check that tells of a refused export
+
+
+@dataclass(frozen=True)
+class OutputParity:
+    """One output at one probe. Shapes and dtypes as eager has them and as found; errors absolute and relative.
+
+    relative: largest absolute difference over eager's largest finite magnitude; first_index, expected, found: the first
+    element that is off by more than the tolerance; reason: '' where the output is right.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    found_shape: tuple[int, ...]
+    dtype: str
+    found_dtype: str
+    absolute: float = 0.0
+    relative: float = 0.0
+    cosine: float = 1.0
+    first_index: tuple[int, ...] | None = None
+    expected: float | int | bool | None = None
+    found: float | int | bool | None = None
+    reason: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.reason
+
+    def finding(self) -> str:
+        """Which output, what is wrong with it, and the first element that is: `logits: relative error 0.3, …`."""
+        place = f", first at {list(self.first_index)}" if self.first_index is not None else ""
+        return f"{self.name}: {self.reason}{place}" if self.reason else ""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One probe at one stage. stage: 'patched eager', 'export', or the runtime's name; error: why it could not be run.
+
+    status: right; wrong; refused (the graph or the patched model cannot run what eager runs); unsteady (eager's own
+    output moves as far when its inputs move by a rounding: nothing can be said here).
+    """
+
+    stage: str
+    label: str
+    kind: str
+    sizes: dict[str, int]
+    outputs: tuple[OutputParity, ...] = ()
+    error: str = ""
+    status: str = "right"
+    node: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.status in ("right", "unsteady")
+
+    @property
+    def relative(self) -> float:
+        """The largest relative error of any output; NaN where nothing could be compared."""
+        errors = [o.relative for o in self.outputs if not (math.isnan(o.relative))]
+        return max(errors, default=math.nan if self.error or not self.ok else 0.0)
+
+    def first_wrong(self) -> OutputParity | None:
+        return next((o for o in self.outputs if not o.ok), None)
+
+    def sentence(self) -> str:
+        """One line: where, what, how far off."""
+        wrong = self.first_wrong()
+        where = f"{self.stage} at {self.label}"
+        if wrong is None:
+            return f"{where}: {self.error or self.status}"
+        place = ""
+        if wrong.first_index is not None:
+            place = f", first at {list(wrong.first_index)}: {wrong.found!r} for {wrong.expected!r}"
+        return f"{where}: output {wrong.name!r}: {wrong.reason}{place}"
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A size declared dynamic that the file, or one of its nodes, keeps at the example's. source: the Python line."""
+
+    dimension: str
+    where: str
+    node: str = ""
+    op: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class DroppedGuard:
+    """A condition on sizes that the export relied on and the file does not hold. sizes: where eager runs without it."""
+
+    expression: str
+    sizes: dict[str, int]
+    harmful: bool
+    source: str = ""
+    node: str = ""
+
+
+@dataclass
+class Report:
+    """The result of `export` and `verify`. `ok` is whether no probe found the graph wrong."""
+
+    file: str
+    model: str
+    exporter: str | None = None
+    opset: int | None = None
+    runtime: str = ""
+    tolerance: float = 1e-3
+    dimensions: dict[str, int] = field(default_factory=dict)
+    checks: list[Checked] = field(default_factory=list)
+    frozen: list[Frozen] = field(default_factory=list)
+    guards: list[DroppedGuard] = field(default_factory=list)
+    plan: list[dict[str, Any]] = field(default_factory=list)
+    refused: int = 0
+    first_refusal: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    program: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def ok(self) -> bool:
+        """No check found anything wrong, and not every one of them was without a verdict."""
+        if any(not check.ok for check in self.checks):
+            return False
+        return not self.checks or any(check.status == "right" for check in self.checks)
+
+    @property
+    def verdict(self) -> str:
+        """right; refused (the exporter made no graph of it); wrong."""
+        if self.ok:
+            return "right"
+        return "refused" if any(check.stage == EXPORTING for check in self.checks) else "wrong"
+
+    @property
+    def worst(self) -> float:
+        """The largest relative error among the outputs that were compared."""
+        errors = [c.relative for c in self.checks if not math.isnan(c.relative)]
+        return max(errors, default=0.0)
+
+    def first_wrong(self) -> Checked | None:
+        return next((check for check in self.checks if not check.ok), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only; `schema` counts the layout's versions."""
+        names = [f.name for f in dataclasses.fields(self) if f.name != "program"]
+        body = {name: _plain(getattr(self, name)) for name in names}
+        return {"schema": SCHEMA, "ok": self.ok, "verdict": self.verdict, "worst": _plain(self.worst), **body}
+
+    def to_json(self, indent: int | None = 2) -> str:
+        return json.dumps(self.to_dict(), indent=indent)
+
+    def to_markdown(self) -> str:
+        return markdown(self)
+
+    def __str__(self) -> str:
+        return text(self)
+
+
+def _plain(value: Any) -> Any:
+    """JSON knows no NaN: null."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)} | _derived(value)
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
+
+
+def _derived(value: Any) -> dict[str, Any]:
+    return {"ok": value.ok} if hasattr(value, "ok") else {}

@@ -1,0 +1,140 @@
+"""How far one output of a graph is from eager's: shape, dtype, errors, cosine, the first place that differs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from onnxpatch.onnxfile.arrays import as_array
+from onnxpatch.results.report import OutputParity
+
+# The largest difference that still counts as equal, as a share of the output's largest magnitude. float16 keeps 11 bits
+# and bfloat16 8, and two correct kernels round differently at every layer: their bounds are about ten roundings wide.
+TOLERANCES: dict[torch.dtype, float] = {torch.float16: 1e-2, torch.bfloat16: 6e-2}
+TOLERANCE = 1e-3
+# Where values cannot be set side by side.
+_UNKNOWN: dict[str, Any] = {"absolute": math.nan, "relative": math.nan, "cosine": math.nan}
+NON_FINITE = "non-finite values differ"  # a reason
+_SMALLEST = 1e-6  # an output that is zero everywhere has no magnitude to be a share of
+_DENORMAL = 1e-30  # below this float32 has no digits to spare
+# One column of an output may be far smaller than the others (scores beside boxes in pixels): an error of a twentieth of
+# the column is no rounding, where it is also a tenth of what the whole output is allowed.
+_COLUMN, _SHARE = 0.05, 0.1
+_COARSE = {"float16", "bfloat16"}  # their own rounding of the large columns shows in the small ones
+_CHANNELS = 256  # more than these are no columns of different meaning
+
+
+def tolerance_for(dtype: torch.dtype, tolerance: float) -> float:
+    """The bound for an output of this dtype when the bound for float32 is `tolerance`."""
+    return max(tolerance, TOLERANCES.get(dtype, 0.0))
+
+
+def compare(name: str, expected: torch.Tensor, found: Any, tolerance: float = TOLERANCE) -> OutputParity:
+    """Hold `found` (array or tensor) against eager's output. Floats within tolerance, whole numbers and bools exact."""
+    want, got = as_array(expected), as_array(found)
+    head = OutputParity(name, tuple(want.shape), tuple(got.shape), _dtype_name(expected), _dtype_name(found))
+    if want.shape != got.shape:
+        return replace(head, reason=f"shape {tuple(got.shape)}, eager has {tuple(want.shape)}", **_UNKNOWN)
+    if _kind(want) != _kind(got):
+        return replace(head, reason=f"dtype {head.found_dtype}, eager has {head.dtype}", **_UNKNOWN)
+    if want.size == 0:
+        return head
+    if want.dtype.kind == "f":
+        return _floats(head, want, got, tolerance_for(expected.dtype, tolerance))
+    return _exact(head, want, got)
+
+
+def compare_all(
+    names: Sequence[str], expected: Sequence[torch.Tensor | None], found: Sequence[Any], tolerance: float = TOLERANCE
+) -> list[OutputParity]:
+    """Every output that eager has (None: absent, and flagged so); a differing number of them is the only finding."""
+    if len(expected) != len(found):
+        reason = f"{len(found)} outputs, eager has {len(expected)}"
+        return [OutputParity("outputs", (len(expected),), (len(found),), "", "", reason=reason, **_UNKNOWN)]
+    pairs = zip(names, expected, found, strict=False)
+    return [compare(name, want, got, tolerance) for name, want, got in pairs if want is not None]
+
+
+def _dtype_name(value: Any) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
+def _kind(array: np.ndarray[Any, Any]) -> str:
+    return "i" if array.dtype.kind in "iu" else str(array.dtype.kind)
+
+
+def _floats(
+    head: OutputParity, want: np.ndarray[Any, Any], got: np.ndarray[Any, Any], tolerance: float
+) -> OutputParity:
+    want, got = want.astype("float64"), got.astype("float64")
+    finite = np.isfinite(want)
+    odd = ~((want == got) | (np.isnan(want) & np.isnan(got)))
+    odd &= ~finite | ~np.isfinite(got)
+    with np.errstate(all="ignore"):
+        error = np.where(finite & np.isfinite(got), np.abs(want - got), 0.0)
+    largest = float(np.abs(want[finite]).max(initial=0.0))
+    largest = largest if largest > _DENORMAL else _SMALLEST
+    absolute = float(error.max(initial=0.0))
+    wrong = odd | (error > tolerance * largest)
+    if head.dtype not in _COARSE:
+        wrong |= _wrong_columns(want, finite, error, tolerance * largest)
+    head = replace(head, absolute=absolute, relative=absolute / largest, cosine=_cosine(want[finite], got[finite]))
+    if odd.any():
+        return _first(head, wrong, want, got, NON_FINITE)
+    if wrong.any():
+        reason = f"relative error {absolute / largest:.3g}, at most {tolerance:g} is right"
+        if absolute <= tolerance * largest:
+            reason = f"relative error {absolute / largest:.3g}, which is much in a column of small numbers"
+        return _first(head, wrong, want, got, reason)
+    return head
+
+
+def _wrong_columns(
+    want: np.ndarray[Any, Any], finite: np.ndarray[Any, Any], error: np.ndarray[Any, Any], allowed: float
+) -> np.ndarray[Any, Any]:
+    """Errors that are small beside the whole output, and large in their own column: of the last axis, or of the
+    channels (axis 1)."""
+    wrong = np.zeros(want.shape, bool)
+    if not (error > _SHARE * allowed).any():
+        return wrong
+    size = np.where(finite, np.abs(want), 0.0)
+    for axis in {1, want.ndim - 1} if want.ndim > 2 else {want.ndim - 1} if want.ndim == 2 else ():
+        if 1 < want.shape[axis] <= _CHANNELS:
+            columns = size.max(axis=tuple(a for a in range(want.ndim) if a != axis), keepdims=True)
+            wrong |= (error > _SHARE * allowed) & (error > _COLUMN * columns)
+    return wrong
+
+
+def _exact(head: OutputParity, want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> OutputParity:
+    wrong = want != got
+    if not wrong.any():
+        return head
+    if want.dtype.kind in "biu":
+        absolute = float(np.abs(want.astype("float64") - got.astype("float64")).max())
+        largest = max(1.0, float(np.abs(want.astype("float64")).max()))
+    else:
+        absolute, largest = math.nan, 1.0
+    head = replace(head, absolute=absolute, relative=absolute / largest, cosine=math.nan)
+    return _first(head, wrong, want, got, f"{int(wrong.sum())} of {wrong.size} whole numbers or flags differ")
+
+
+def _first(
+    head: OutputParity,
+    wrong: np.ndarray[Any, Any],
+    want: np.ndarray[Any, Any],
+    got: np.ndarray[Any, Any],
+    reason: str,
+) -> OutputParity:
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return replace(head, first_index=index, expected=want[index].item(), found=got[index].item(), reason=reason)
+
+
+def _cosine(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> float:
+    with np.errstate(all="ignore"):
+        scale = float(np.linalg.norm(want)) * float(np.linalg.norm(got))
+        return float(np.dot(want, got) / scale) if scale and math.isfinite(scale) else float((want == got).all())

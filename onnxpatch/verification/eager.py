@@ -1,0 +1,112 @@
+"""Asking eager: run a model on given inputs, always from the state it was handed in with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import torch
+
+from onnxpatch._torch import pytree
+from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.patching.model_state import Snapshot
+from onnxpatch.verification.branch_recorder import Decisions
+from onnxpatch.verification.stopwatch import Stopwatch
+
+Flatten = Callable[[Any], Sequence[torch.Tensor | None]]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What eager did with one input: its output tensors, or why it refused."""
+
+    outputs: tuple[torch.Tensor | None, ...] | None
+    error: str | None
+    seconds: float
+    raw: Any = None
+
+    @property
+    def accepted(self) -> bool:
+        return self.outputs is not None
+
+    @property
+    def finite(self) -> bool:
+        return all(bool(torch.isfinite(o).all()) for o in self.outputs or () if o is not None and o.is_floating_point())
+
+
+def flatten_output(output: Any) -> list[torch.Tensor]:
+    """The tensors of an output in the order of the graph's outputs: None and Python values are no outputs."""
+    found: list[torch.Tensor] = []
+    for leaf in pytree.tree_leaves(output):
+        if isinstance(leaf, torch.Tensor):
+            found.append(leaf)
+        elif is_dataclass(leaf) and not isinstance(leaf, type):
+            found += flatten_output([getattr(leaf, f.name) for f in fields(leaf)])
+    return found
+
+
+def _kept(output: Any) -> Any:
+    """A copy of an output whose tensors nobody else holds: it may be a view of an input, or of a buffer."""
+    if is_dataclass(output) and not isinstance(output, type) and type(output) not in pytree.SUPPORTED_NODES:
+        return replace(output, **{f.name: _kept(getattr(output, f.name)) for f in fields(output) if f.init})
+    return pytree.tree_map(_kept_leaf, output)
+
+
+def _kept_leaf(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach().clone()
+    return _kept(leaf) if is_dataclass(leaf) and not isinstance(leaf, type) else leaf
+
+
+class Eager:
+    """A model as it stands, asked as often as needed: each answer comes from the same state and the same random seed.
+
+    The caller sees to it that what should be unpatched is unpatched (or patched) while it asks.
+    """
+
+    def __init__(self, model: Any, inputs: Inputs, flatten: Flatten | None = None) -> None:
+        self.model, self.inputs, self.seconds = model, inputs, 0.0
+        self.flatten = flatten or flatten_output
+        self._state = Snapshot(model)
+
+    def ask(self, values: Sequence[Any]) -> Answer:
+        """values: one for each leaf of the inputs; they are cloned, a forward may write into what it is given."""
+        watch = Stopwatch()
+        raw, error = self._run(values)
+        outputs = None if error is not None else self.flat(raw)
+        spent = watch.seconds
+        self.seconds += spent
+        return Answer(outputs, error, spent, raw)
+
+    def flat(self, raw: Any) -> tuple[torch.Tensor | None, ...]:
+        """An output as the graph gives it."""
+        return tuple(self.flatten(raw))
+
+    def decisions(self, values: Sequence[Any], sizes: bool = False) -> Decisions | None:
+        """The branches that data decides; None where eager refuses, or where a loop does not end on this data.
+        sizes: those that sizes decide, too.
+
+        A run of its own: watching torch changes which kernels it picks.
+        """
+        watch = Decisions(watch_sizes=sizes)
+        if isinstance(self.model, torch.jit.ScriptModule):
+            return watch
+        timed = Stopwatch()
+        with watch:
+            _, error = self._run(values)
+        self.seconds += timed.seconds
+        if error is not None and sizes:
+            return self.decisions(values)  # some code takes no int but int itself
+        return watch if error is None else None
+
+    def _run(self, values: Sequence[Any]) -> tuple[Any, str | None]:
+        args, kwargs = self.inputs.rebuild([v.clone() if isinstance(v, torch.Tensor) else v for v in values])
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                return _kept(self.model(*args, **kwargs)), None
+        except Exception as error:
+            return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        finally:
+            self._state.restore()

@@ -1,0 +1,142 @@
+"""Conditions on sizes that torch.export relied on. The ONNX file does not hold them: beyond them it may be wrong.
+
+They tell where to look: a guard that some size eager accepts breaks is turned into a probe at that size.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onnxpatch._torch import size_conditions
+from onnxpatch.inputs.dims import DynamicDim
+from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.verification.probe import Probe
+from onnxpatch.verification.probe_search import ProbeSearch
+
+_WIDTH = {1: 200, 2: 48, 3: 10}  # sizes tried per dimension, by how many dimensions the guard speaks of
+# How torch and sympy spell the operations of a size expression.
+_FUNCTIONS: dict[str, Any] = {
+    "Eq": operator.eq, "Ne": operator.ne, "Max": max, "Min": min, "Abs": abs, "Mod": operator.mod,
+    "PythonMod": operator.mod, "FloorDiv": operator.floordiv, "CleanDiv": operator.floordiv,
+    "IntTrueDiv": operator.truediv, "ToFloat": float, "FloorToInt": math.floor, "CeilToInt": math.ceil,
+    "floor": math.floor, "ceiling": math.ceil, "TruncToInt": math.trunc, "PowByNatural": operator.pow,
+    "OpaqueUnaryFn_sqrt": math.sqrt, "sqrt": math.sqrt, "And": lambda *a: all(a), "Or": lambda *a: any(a),
+    "Not": operator.not_, "Where": lambda c, a, b: a if c else b, "RoundToInt": round, "True": True, "False": False,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Guard:
+    """One condition: its text, the dimensions it speaks of, and a function from sizes to whether it holds."""
+
+    expression: str
+    dimensions: tuple[str, ...]
+    condition: Any
+    symbols: tuple[tuple[Any, str], ...]
+    source: str = ""
+
+    def holds(self, sizes: dict[str, int]) -> bool | None:
+        """Whether the condition holds at these sizes; None where it cannot be told."""
+        try:
+            return bool(self._compiled(*(sizes[name] for _, name in self.symbols)))
+        except (TypeError, ValueError, KeyError, AttributeError, NameError, ZeroDivisionError):
+            return None
+
+    @functools.cached_property
+    def _compiled(self) -> Callable[..., Any]:
+        """A plain Python function: thousands of sizes are tried, and sympy takes a millisecond for each."""
+        import sympy
+
+        names = [f"n{i}" for i in range(len(self.symbols))]
+        plain = [sympy.Symbol(name, integer=True, positive=True) for name in names]
+        renamed = self.condition.xreplace({s: p for (s, _), p in zip(self.symbols, plain, strict=True)})
+        code = compile(str(renamed), "<guard>", "eval")
+        return lambda *sizes: eval(code, {"__builtins__": {}, **_FUNCTIONS}, dict(zip(names, sizes, strict=True)))
+
+
+def guards_of(exported: Any, inputs: Inputs, dims: Sequence[DynamicDim]) -> list[Guard]:
+    """The conditions on the declared dimensions, those that hold at every size left out."""
+    places, conditions = size_conditions(exported)
+    tensors = inputs.graph_leaves("dynamo")
+    by_place = {(leaf, axis): d.name for d in dims for leaf, axis, fn in d.places if fn(7) == 7}
+    names = {
+        symbol: by_place[tensors[i].index, axis]
+        for (i, axis), symbol in places.items()
+        if i < len(tensors) and (tensors[i].index, axis) in by_place
+    }
+    found = []
+    for condition, source in conditions:
+        symbols = tuple(sorted(((s, names[s]) for s in condition.free_symbols if s in names), key=lambda p: p[1]))
+        if symbols and len(symbols) == len(condition.free_symbols):
+            text = _renamed(condition, symbols)
+            found.append(Guard(text, tuple(name for _, name in symbols), condition, symbols, source))
+    return found
+
+
+def _renamed(condition: Any, symbols: Sequence[tuple[Any, str]]) -> str:
+    import sympy
+
+    return str(condition.subs({symbol: sympy.Symbol(name, integer=True) for symbol, name in symbols}))
+
+
+def breaking_probes(
+    guards: Sequence[Guard], search: ProbeSearch, most: int = 6, seconds: float = 2.0
+) -> list[tuple[Guard, Probe]]:
+    """For each guard a probe that breaks it and that eager accepts, as near to the example as there is."""
+    found: list[tuple[Guard, Probe]] = []
+    end = time.perf_counter() + seconds
+    for guard in guards:
+        if time.perf_counter() > end:
+            break
+        known = next((p for p in search.accepted() if guard.holds(p.sizes) is False), None)
+        probe = known or next(_breaking(guard, search), None)
+        if probe:
+            found.append((guard, probe))
+        if len(found) == most:
+            break
+    return found
+
+
+def _breaking(guard: Guard, search: ProbeSearch, tries: int = 5) -> Iterator[Probe]:
+    """Probes that eager accepts at sizes that break the guard, those nearest to the example first."""
+    dims = {dim.name: dim for dim in search.dims}
+    mine = [dims[name] for name in guard.dimensions]
+    if len(mine) > 3:
+        return
+    example = {dim.name: dim.size for dim in search.dims}
+    grids = [_around(dim, search)[: _WIDTH[len(mine)]] for dim in mine]
+    broken = []
+    for sizes in itertools.product(*grids):
+        wish = {**example, **dict(zip(guard.dimensions, sizes, strict=True))}
+        if guard.holds(wish) is False:
+            broken.append(wish)
+    for wish in sorted(broken, key=lambda w: _far(w, example))[:tries]:
+        probe = search.at(wish, kind="guard", far=True)
+        if probe:
+            yield probe
+
+
+def _far(sizes: dict[str, int], example: dict[str, int]) -> float:
+    """How much else than the example: square and strided sizes are the likelier to be accepted."""
+    change = sum(abs(math.log(sizes[name] / example[name])) for name in sizes)
+    odd = sum(size % 8 != 0 for name, size in sizes.items() if example[name] % 8 == 0)
+    return change + odd
+
+
+def _around(dim: DynamicDim, search: ProbeSearch) -> list[int]:
+    """Sizes near the example's, those that the model mentions, multiples of common strides, then every small one."""
+    n = dim.size
+    hints = search.hints
+    mentioned = [*hints.native, *hints.thresholds, *(c + 1 for c in hints.thresholds)] if hints else []
+    steps = {1, 2, 4, 8, 16, *(hints.steps if hints else ())}
+    near = [n + sign * k * step for k in (0, 1, 2, 3) for step in sorted(steps) for sign in (1, -1)]
+    wide = [2 * n, 3 * n, n // 2, 4 * n, n // 4, 1, 2, 3, *range(1, 4 * n)]
+    order = dict.fromkeys([n, *mentioned, *near, *wide])
+    return [size for size in order if 0 < size <= 8 * n + 64 and dim.allows(size)]

@@ -1,0 +1,106 @@
+"""Which value of the example feeds which input of an ONNX file, and whether it can."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from onnxpatch.errors import InputError
+from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.inputs.leaves import Inputs, Leaf
+from onnxpatch.onnxfile.runtime import Graph
+
+_DTYPES = {"FLOAT": "float32", "DOUBLE": "float64"}
+
+
+def match_inputs(graph: Graph, inputs: Inputs, input_names: Sequence[str] | None = None) -> tuple[list[str], list[int]]:
+    """(names of the graph's inputs, index of the leaf that feeds each). Raises InputError where they do not fit."""
+    have = [i.name for i in graph.inputs]
+    if input_names:
+        leaves = _leaves_for(len(input_names), inputs)
+        if leaves is not None:
+            pairs = [(n, leaf) for n, leaf in zip(input_names, leaves, strict=True) if n in have]
+            if len(pairs) == len(have):
+                return [n for n, _ in pairs], [leaf.index for _, leaf in pairs]
+        raise InputError(f"input_names are {list(input_names)}, the file's inputs {have}, the example {_told(inputs)}")
+    by_name = [inputs.find(name) for name in have]
+    if all(leaf is not None for leaf in by_name):
+        return have, [leaf.index for leaf in by_name if leaf is not None]
+    by_place = _leaves_for(len(have), inputs)
+    if by_place is None:
+        raise InputError(
+            f"{graph.path.name} takes {len(have)} inputs {have}, the example gives {_told(inputs)}: "
+            "give the example that it was exported with, or input_names="
+        )
+    return have, [leaf.index for leaf in by_place]
+
+
+def _leaves_for(count: int, inputs: Inputs) -> list[Leaf] | None:
+    for exporter in ("dynamo", "trace"):
+        leaves = inputs.graph_leaves(exporter)
+        if len(leaves) == count:
+            return leaves
+    return None
+
+
+def _told(inputs: Inputs) -> str:
+    told = [f"{leaf.name} {tuple(leaf.value.shape)}" for leaf in inputs.leaves if leaf.is_tensor]
+    return f"{len(told)} tensors: {', '.join(told)}"
+
+
+def declared_by(graph: Graph, names: Sequence[str], order: Sequence[int], inputs: Inputs) -> list[shapes.LeafSpec]:
+    """The sizes that the file shows as free, when the caller declares none."""
+    specs: list[shapes.LeafSpec] = [{} for _ in inputs.leaves]
+    for name, leaf in zip(names, order, strict=True):
+        value = inputs.leaves[leaf].value
+        shape = graph.input_shape(name)
+        if isinstance(value, torch.Tensor) and len(shape) == value.dim():
+            free = {a: s for a, s in enumerate(shape) if not isinstance(s, int)}
+            specs[leaf] = {a: s or f"{name}_dim{a}" for a, s in free.items()}
+    return specs
+
+
+def refuse_unfitting(
+    graph: Graph, inputs: Inputs, names: Sequence[str], order: Sequence[int], specs: Sequence[shapes.LeafSpec]
+) -> None:
+    """Raises InputError where the file cannot take the example: a dtype, a rank, or a fixed size that nobody declared
+    as free. (A size that is declared free and fixed in the file is a finding, and no reason to stop.)"""
+    for name, leaf in zip(names, order, strict=True):
+        given = inputs.leaves[leaf]
+        value = given.value
+        if not isinstance(value, torch.Tensor) or value.is_complex():
+            continue
+        dtype, shape = _dtype(graph, name), graph.input_shape(name)
+        free = {axis for axis, spec in specs[leaf].items() if shapes.is_dynamic(spec)}
+        if dtype in ("undefined", _name(value)) and _takes(shape, value.shape, free):
+            continue
+        raise InputError(
+            f"{graph.path.name}: input {name!r} is {dtype}{_shown(shape)}, the example gives {given.name} as "
+            f"{_name(value)}{_shown(value.shape)}: give the example that it was exported with"
+        )
+
+
+def _dtype(graph: Graph, name: str) -> str:
+    import onnx
+
+    element = next(i for i in graph.inputs if i.name == name).type.tensor_type.elem_type
+    told = onnx.TensorProto.DataType.Name(element)
+    return _DTYPES.get(told, told.lower())
+
+
+def _name(value: torch.Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
+def _takes(shape: Sequence[Any], sizes: Sequence[int], free: set[int]) -> bool:
+    """shape: as the file states it, [] where it may state none."""
+    if len(shape) != len(sizes):
+        return not shape
+    fixed = {axis: size for axis, size in enumerate(shape) if isinstance(size, int) and size > 0 and axis not in free}
+    return all(sizes[axis] == size for axis, size in fixed.items())
+
+
+def _shown(shape: Sequence[Any]) -> str:
+    return "[" + ",".join("?" if size is None else str(size) for size in shape) + "]"

@@ -1,0 +1,114 @@
+"""Sizes at which a forward decides otherwise than at the example: found by what it compares sizes with."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from onnxpatch.inputs.dims import DynamicDim
+from onnxpatch.verification.branch_recorder import Decisions
+from onnxpatch.verification.hints import SizeHints
+from onnxpatch.verification.oracle import Asking
+from onnxpatch.verification.probe import Probe
+from onnxpatch.verification.size_recorder import Comparison
+
+_MOST = 6  # probes
+_TRIES = 12  # sizes tried for one comparison
+_QUESTIONS = 30  # for all of them: the search over sizes that comes afterwards needs its own
+Wish = dict[str, int]
+
+
+def size_branches(asking: Asking, hints: SizeHints, example: Decisions) -> Iterator[Probe]:
+    """For each comparison of sizes that went one way only, a probe at which it goes the other way.
+
+    A comparison may be of a size deep inside, of which only one value is known: that it grows as an input's size does
+    is a guess, which eager confirms by going the other way. There it may compare what it did not before: these are
+    followed as well, from that probe's sizes.
+    """
+    sizes = {dim.name: dim.size for dim in asking.dims}
+    seen, kept, asked = set(example.sizes.outcomes()), 0, 0
+    end = (asking.eager.seconds + asking.limits.seconds) / 2
+    open_ends = [(one, sizes) for one in dict.fromkeys(example.sizes.comparisons)]
+    for one, base in open_ends:  # grows
+        for wish in itertools.islice(_wishes(one, asking.dims, base, hints), _TRIES):
+            if kept == _MOST or asked == _QUESTIONS or asking.eager.seconds > end:
+                return
+            if (*one.place, not one.answer) in seen:
+                break
+            asked += 1
+            probe = asking.at(wish, far=True)
+            watched = asking.eager.decisions(probe.values, sizes=True) if probe else None
+            if not probe or not watched or watched.sizes.outcomes() <= seen:
+                continue
+            open_ends += [(new, probe.sizes) for new in watched.sizes.comparisons if new.outcome not in seen]
+            seen |= watched.sizes.outcomes()
+            kept += 1
+            yield probe
+
+
+def _wishes(one: Comparison, dims: Sequence[DynamicDim], base: Wish, hints: SizeHints) -> Iterator[Wish]:
+    """Sizes at which it may go the other way, the likeliest first, none of them twice."""
+    asked = [base]
+    for guess in _guesses(one, dims, base, hints):
+        wish = {**base, **guess}
+        if wish not in asked and min(wish.values()) > 0:
+            asked.append(wish)
+            yield wish
+
+
+def _guesses(one: Comparison, dims: Sequence[DynamicDim], base: Wish, hints: SizeHints) -> Iterator[Wish]:
+    wanted = list(_wanted(one))
+    theirs = [dim.name for dim in dims if base[dim.name] == one.size] or _by_kinship(one, dims, base)
+    inner = [dim.name for dim in dims if any(axis for _, axis, _ in dim.places)]
+
+    def all_to(names: Sequence[str], value: int, step: int = 1) -> Wish:
+        return {name: _scaled(base[name], value, one, step) for name in names}
+
+    if one.equality and not one.step:  # two sizes that are to be equal: either may move
+        yield from ({name: int(one.other)} for name in theirs)
+        yield from ({name: one.size} for name, size in base.items() if size == one.other)
+    for value in wanted:
+        yield from (all_to([name], value) for name in theirs)
+        yield all_to(theirs, value)
+    for value in wanted[:2]:
+        for step in _steps(hints):
+            yield from (all_to([name], value, step) for name in theirs)
+            yield all_to(inner, value, step)
+        share = math.sqrt(max(0, value) / max(1, one.size))  # where it is an area
+        yield {name: math.ceil(base[name] * share) for name in inner}
+
+
+def _by_kinship(one: Comparison, dims: Sequence[DynamicDim], base: Wish) -> list[str]:
+    """Those first of which the compared size is a part or a multiple; the batch last."""
+
+    def stranger(dim: DynamicDim) -> tuple[bool, bool]:
+        small, large = sorted((max(1, base[dim.name]), max(1, one.size)))
+        return large % small != 0, all(axis == 0 for _, axis, _ in dim.places)
+
+    return [dim.name for dim in sorted(dims, key=stranger)]
+
+
+def _wanted(one: Comparison) -> Iterator[int]:
+    """Values of the compared size that answer otherwise, those nearest by first."""
+    size, other = one.size, one.other
+    if one.step:
+        rest = (int(other) - size) % one.step
+        yield from (size + rest, size + rest - one.step, size + rest + one.step) if rest else (size + 1, size - 1)
+    elif one.equality:
+        yield from (int(other),) if size != other else (size + 1, size - 1, 2 * size)
+    elif size <= other:
+        yield from (math.floor(other) + 1, math.ceil(other), 2 * math.ceil(other))
+    else:
+        yield from (math.ceil(other) - 1, math.floor(other), math.floor(other) // 2)
+
+
+def _scaled(size: int, value: int, one: Comparison, step: int) -> int:
+    """What an input's size becomes when the compared one becomes `value`, rounded up to a multiple."""
+    value = max(0, value)
+    exact = value if size == one.size else math.ceil(size * value / max(1, one.size))
+    return -(-exact // step) * step
+
+
+def _steps(hints: SizeHints) -> Iterable[int]:
+    return dict.fromkeys([*hints.steps[:2], 2, 8, 32])

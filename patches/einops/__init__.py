@@ -1,0 +1,1 @@
+"""Patches for einops' layers and functions."""

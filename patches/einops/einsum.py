@@ -1,0 +1,52 @@
+"""einops.einsum called inside a forward: in an integer type that the runtimes multiply."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch.formulas.einops.words import explained
+
+_NARROW = (torch.uint8, torch.int8, torch.int16)  # ONNX has an Einsum of them, onnxruntime does not
+
+
+class _Counted(torch.nn.Module):
+    """How often each of two things is met together, in bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import einops  # noqa: F401  # loaded before the model is patched, as it is where a model's own module imports it
+
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        from einops import einsum
+
+        return einsum(left, right, "batch step one, batch step two -> batch one two")
+
+
+def _counts() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    sizes = ((2, 5, 3), (3, 9, 2), (1, 2, 4), (0, 3, 3))
+    return [(torch.randint(0, 99, size).to(torch.uint8), torch.randint(0, 99, size).to(torch.uint8)) for size in sizes]
+
+
+_AXES = {0: "batch", 1: "step", 2: "things"}
+
+
+@patch(
+    "einops.einsum",
+    name="einops-einsum",
+    why="Could not find an implementation for Einsum(12), for tensors of bytes",
+    link="https://onnx.ai/onnx/operators/onnx__Einsum.html",
+    requires=("einops>=0.7",),
+    exporters=("dynamo", "trace"),
+    proof=Proof(_Counted, _counts, (_AXES, _AXES), fails=("dynamo", "trace")),
+)
+def einsum(original: Any, *tensors_and_pattern: Any) -> torch.Tensor:
+    tensors = [each for each in tensors_and_pattern if isinstance(each, torch.Tensor)]
+    dtypes = {each.dtype for each in tensors}
+    if exporting() is None or len(dtypes) != 1 or not dtypes <= set(_NARROW):
+        return explained(lambda: original(*tensors_and_pattern))
+    # What overflows is the same modulo the narrow type's range, whatever the wider type.
+    wide = [each.to(torch.int32) if isinstance(each, torch.Tensor) else each for each in tensors_and_pattern]
+    return explained(lambda: original(*wide)).to(dtypes.pop())

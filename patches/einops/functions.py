@@ -1,0 +1,132 @@
+"""einops.rearrange, reduce and repeat called inside a forward: the plan of the pattern, in the leanest nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.overrides import is_tensor_like
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch.formulas.einops import rearrange as rearranging
+from onnxpatch.formulas.einops import reduce as reducing
+from onnxpatch.formulas.einops import repeat as repeating
+from onnxpatch.formulas.einops.axes import AxisPlan, Operation, UnplannedError, plan_axes
+from onnxpatch.formulas.einops.words import explained, refuse
+from onnxpatch.formulas.nodes import numbers
+
+_WHY = "einops in forward: a node for every size it touches (Shape, Gather, Concat), and slow transposes"
+_LINK = "https://github.com/pytorch/pytorch/issues/137629"
+
+
+def planned(
+    tensor: Any, pattern: str, operation: Operation, reduction: str, lengths: Mapping[str, Any]
+) -> tuple[torch.Tensor, AxisPlan, tuple[Any, ...]] | None:
+    """(tensor, plan, lengths) of a call of einops during export, or None where einops itself is to be called."""
+    if isinstance(tensor, list) and tensor and all(map(is_tensor_like, tensor)):
+        tensor = torch.stack(tensor)
+    # Complex tensors are like tensors: two real ones, which einops itself does not know.
+    if exporting() is None or not is_tensor_like(tensor) or not isinstance(pattern, str):
+        return None
+    given = tuple(lengths.values())
+    if not all(_is_size(length) for length in given):
+        return None
+    try:
+        plan = plan_axes(pattern, operation, tuple(lengths), tensor.dim())
+    except UnplannedError:
+        return None
+    if plan.refuses(numbers(tensor.shape), numbers(given)):
+        refuse(tensor.shape, pattern, lengths, reduction)
+    return tensor, plan, given
+
+
+def _is_size(length: Any) -> bool:
+    if isinstance(length, torch.Tensor):  # a size in a trace
+        return length.dim() == 0 and not length.dtype.is_floating_point and length.dtype != torch.bool
+    return isinstance(length, int | torch.SymInt) and not isinstance(length, bool)
+
+
+class _CallsEinops(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        import einops  # noqa: F401  # loaded before the model is patched, as it is where a model's own module imports it
+
+
+class _Patches(_CallsEinops):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        from einops import rearrange
+
+        patches = rearrange(x, "b c (h p) (w q) -> b h w (p q c)", p=4, q=4)
+        return rearrange(patches.softmax(dim=-1), "b h w (n d) -> b n (h w) d", n=8)
+
+
+class _Pooled(_CallsEinops):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        from einops import reduce
+
+        return reduce(x, "b c (h 2) (w 2) -> b c h w", "max")
+
+
+class _Upsampled(_CallsEinops):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        from einops import repeat
+
+        return repeat(x, "b c h w -> b c (h 2) (w 2)")
+
+
+def _images() -> list[tuple[torch.Tensor]]:
+    return [(torch.randn(size),) for size in ((2, 3, 8, 12), (3, 3, 16, 4), (1, 3, 4, 20), (0, 3, 8, 8))]
+
+
+_DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
+
+
+@patch(
+    "einops.rearrange",
+    name="einops-rearrange-function",
+    why=_WHY,
+    link=_LINK,
+    requires=("einops>=0.7",),
+    exporters=("dynamo", "trace"),
+    proof=Proof(_Patches, _images, _DYNAMIC, leaner=("dynamo", "trace")),
+)
+def rearrange(original: Any, tensor: Any, pattern: str, **lengths: Any) -> torch.Tensor:
+    found = planned(tensor, pattern, "rearrange", "rearrange", lengths)
+    if found is None:
+        return explained(lambda: original(tensor, pattern, **lengths))
+    return rearranging.rearrange(*found)
+
+
+@patch(
+    "einops.reduce",
+    name="einops-reduce-function",
+    why=_WHY,
+    link=_LINK,
+    requires=("einops>=0.7",),
+    exporters=("dynamo", "trace"),
+    proof=Proof(_Pooled, _images, _DYNAMIC, leaner=("dynamo", "trace")),
+)
+def reduce(original: Any, tensor: Any, pattern: str, reduction: Any, **lengths: Any) -> torch.Tensor:
+    known = isinstance(reduction, str) and reduction in reducing.REDUCTIONS
+    found = planned(tensor, pattern, "reduce", reduction, lengths) if known else None
+    if found is None or (reduction == "mean" and not (found[0].is_floating_point() or found[0].is_complex())):
+        return explained(lambda: original(tensor, pattern, reduction, **lengths))
+    tensor, plan, given = found
+    return reducing.reduce(tensor, plan, reduction, given)
+
+
+@patch(
+    "einops.repeat",
+    name="einops-repeat-function",
+    why=_WHY,
+    link=_LINK,
+    requires=("einops>=0.7",),
+    exporters=("dynamo", "trace"),
+    proof=Proof(_Upsampled, _images, _DYNAMIC, leaner=("dynamo", "trace")),
+)
+def repeat(original: Any, tensor: Any, pattern: str, **lengths: Any) -> torch.Tensor:
+    found = planned(tensor, pattern, "repeat", "repeat", lengths)
+    if found is None:
+        return explained(lambda: original(tensor, pattern, **lengths))
+    return repeating.repeat(*found)

@@ -1,0 +1,105 @@
+"""einops.layers.torch.Rearrange and Reduce: the pattern is a fixed plan before the export starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from onnxpatch import Proof, Settings, patch
+from onnxpatch.errors import RefusedError
+from onnxpatch.formulas.einops.axes import UnplannedError
+from onnxpatch.formulas.einops.rearrange import rearranged_by
+from onnxpatch.formulas.einops.reduce import reduced_by
+from onnxpatch.formulas.einops.stepwise import REDUCTIONS, Stepwise, stepwise
+
+_ISSUE = "https://github.com/arogozhnikov/einops/issues/355"
+_WHY = "symbolic for __getitem__ produced an incorrect number of outputs (expected 2, but got 1)"
+
+
+def prepare(pattern: str, reduction: str, lengths: dict[str, Any]) -> dict[str, object]:
+    """The attributes of the plan; raises RefusedError where there is none."""
+    fixed = all(isinstance(length, int) for length in lengths.values())
+    if not fixed:
+        raise RefusedError(f"an axis length of {pattern!r} is not a plain number: {lengths}")
+    try:
+        return stepwise(pattern, reduction, lengths)
+    except UnplannedError as error:
+        raise RefusedError(f"no plan for the pattern {pattern!r}") from error
+
+
+def own_forward(cls_path: str) -> Any:
+    """Refuses instances of subclasses whose forward is not the layer's."""
+
+    def accepts(module: torch.nn.Module, settings: Settings) -> str | None:
+        owner = next(cls for cls in type(module).__mro__ if "forward" in vars(cls))
+        path = f"{owner.__module__}.{owner.__qualname__}"
+        return None if path == cls_path else f"{path} has a forward of its own"
+
+    return accepts
+
+
+def _patch_embedding() -> torch.nn.Module:
+    from einops.layers.torch import Rearrange
+
+    rearrange = Rearrange("b c (h p1) (w p2) -> b (h w) (p1 p2 c)", p1=4, p2=4)
+    return torch.nn.Sequential(rearrange, torch.nn.LayerNorm(48), torch.nn.Linear(48, 8))
+
+
+def _pooling() -> torch.nn.Module:
+    from einops.layers.torch import Reduce
+
+    return Reduce("b c (h p1) (w p2) -> b (h w) c", "max", p1=2, p2=2)
+
+
+def _images() -> list[tuple[torch.Tensor]]:
+    return [(torch.randn(size),) for size in ((2, 3, 8, 12), (3, 3, 16, 4), (1, 3, 4, 20), (0, 3, 8, 8))]
+
+
+_DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
+
+
+@patch(
+    "einops.layers.torch.Rearrange",
+    name="einops-rearrange",
+    why=_WHY,
+    link=_ISSUE,
+    requires=("einops>=0.7",),
+    subclasses=True,
+    accepts=own_forward("einops.layers.torch.Rearrange"),
+    proof=Proof(_patch_embedding, _images, _DYNAMIC, fails=("script",), leaner=("dynamo", "trace")),
+)
+class RearrangeStandIn(Stepwise):
+    @staticmethod
+    def onnxpatch_prepare(module: Any, settings: Settings) -> dict[str, object]:
+        return prepare(module.pattern, "rearrange", module.axes_lengths)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if torch.jit.is_scripting():
+            return self.onnxpatch_steps_applied(input)
+        else:
+            return rearranged_by(self, input)
+
+
+@patch(
+    "einops.layers.torch.Reduce",
+    name="einops-reduce",
+    why=_WHY,
+    link=_ISSUE,
+    requires=("einops>=0.7",),
+    subclasses=True,
+    accepts=own_forward("einops.layers.torch.Reduce"),
+    proof=Proof(_pooling, _images, _DYNAMIC, fails=("script",), leaner=("dynamo", "trace")),
+)
+class ReduceStandIn(Stepwise):
+    @staticmethod
+    def onnxpatch_prepare(module: Any, settings: Settings) -> dict[str, object]:
+        if module.reduction not in REDUCTIONS[1:]:
+            raise RefusedError(f"the layer has no reduction {module.reduction!r} in eager either")
+        return prepare(module.pattern, module.reduction, module.axes_lengths)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if torch.jit.is_scripting():
+            return self.onnxpatch_steps_applied(input)
+        else:
+            return reduced_by(self, input)

@@ -1,0 +1,159 @@
+"""einops.pack and unpack called inside a forward: each tensor by a plan of its own, and slices that need few sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch.formulas.einops.axes import AxisPlan, product
+from onnxpatch.formulas.einops.rearrange import rearrange
+from onnxpatch.formulas.einops.words import explained
+from onnxpatch.formulas.nodes import numbers
+
+_WHY = "einops.pack and unpack in forward: a node for every size they touch (Shape, Gather, Unsqueeze, Concat)"
+_LINK = "https://einops.rocks/4-pack-and-unpack/"
+
+
+def packing_plan(before: int, packed: int, after: int) -> AxisPlan:
+    """Of a tensor whose dimensions from `before` on, `packed` many, become one."""
+    alone = [(axis,) for axis in range(before + packed + after)]
+    middle = tuple(range(before, before + packed))
+    count = len(alone)
+    outputs = (*alone[:before], middle, *alone[before + packed :])
+    return AxisPlan(tuple(alone), outputs, (0,) * count, (-1,) * count, tuple(range(count)))
+
+
+def unpacking_plan(before: int, lengths: Sequence[Any], after: int) -> AxisPlan:
+    """The reverse; the lengths of the dimensions are handed in, one of them may be -1."""
+    packing = packing_plan(before, len(lengths), after)
+    middle = packing.outputs[before]
+    given = tuple(axis - before if axis in middle else -1 for axis in range(len(packing.inputs)))
+    open_axis = next((axis for axis in middle if _is_open(lengths[axis - before])), -1)
+    inferred = tuple(open_axis if group == middle else group[0] for group in packing.outputs)
+    if open_axis >= 0:
+        given = tuple(-1 if axis == open_axis else place for axis, place in enumerate(given))
+    return AxisPlan(packing.outputs, packing.inputs, packing.fixed, given, inferred)
+
+
+def _is_open(length: Any) -> bool:
+    return isinstance(length, int) and length == -1
+
+
+def slices(shapes: Sequence[Sequence[Any]]) -> list[slice]:
+    """Where each of the packed shapes lies; what follows an open length is counted from the end.
+
+    The last one goes to the end of the axis, whatever its length.
+    """
+    lengths = [None if any(map(_is_open, shape)) else product(shape) for shape in shapes]
+    unknown = lengths.index(None) if None in lengths else len(lengths) - 1
+    positions: list[Any] = [0]
+    for length in lengths[:unknown]:
+        positions.append(positions[-1] + length if len(positions) > 1 else length)
+    ends: list[Any] = [None]
+    for length in reversed(lengths[unknown + 1 :]):
+        ends.append(-length if ends[-1] is None else ends[-1] - length)
+    edges = [*positions, *reversed(ends)]
+    return [slice(start, end) for start, end in pairwise(edges)]
+
+
+def _sides(pattern: Any) -> tuple[int, int] | None:
+    """How many axes stand before and after the "*", or None for a pattern that einops refuses."""
+    axes = pattern.split() if isinstance(pattern, str) else []
+    named = [axis for axis in axes if axis != "*"]
+    if len(named) != len(axes) - 1 or len(set(named)) != len(named) or not all(map(_is_name, named)):
+        return None
+    return axes.index("*"), len(axes) - axes.index("*") - 1
+
+
+def _is_name(axis: str) -> bool:
+    return axis.isidentifier() and not axis.startswith("_") and not axis.endswith("_")
+
+
+def _is_shape(shape: Any) -> bool:
+    if not isinstance(shape, tuple | list):
+        return False
+    sizes = [length for length in shape if not isinstance(length, torch.SymInt | torch.Tensor)]
+    return all(isinstance(length, int) and (length > 0 or length == -1) for length in sizes)
+
+
+def _fits(shapes: Sequence[Sequence[Any]], size: Any) -> bool:
+    """Whether an axis of this size can be cut so, as far as plain numbers tell."""
+    size, *lengths = numbers([size, *(length for shape in shapes for length in shape)])
+    if sum(map(_is_open, lengths)) > 1:
+        return False
+    if not all(isinstance(number, int) for number in (size, *lengths)):
+        return True
+    found = iter(lengths)
+    taken = [product([next(found) for _ in shape]) for shape in shapes]
+    rest = size - sum(length for length in taken if length > 0)
+    unit = next((-length for length in taken if length < 0), 0)
+    return rest % unit == 0 if unit and rest >= 0 else rest == 0 and not unit
+
+
+class _TwoPacked(torch.nn.Module):
+    """Tokens of an image and of a text as one sequence, and apart again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import einops  # noqa: F401  # loaded before the model is patched, as it is where a model's own module imports it
+
+    def forward(self, image: torch.Tensor, text: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        from einops import pack, unpack
+
+        tokens, shapes = pack([image, text], "b * d")
+        image, text = unpack(tokens.softmax(dim=-1), shapes, "b * d")
+        first, rest = unpack(image, [(1,), (-1, 3)], "b h * d")
+        return text, first, rest
+
+
+def _pairs() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    sizes = ((2, 3, 7, 8, 6), (3, 5, 4, 8, 1), (1, 2, 10, 8, 9))  # no empty batch: einops refuses it
+    return [(torch.randn(b, h, w, d), torch.randn(b, n, d)) for b, h, w, d, n in sizes]
+
+
+_PROOF = Proof(
+    _TwoPacked,
+    _pairs,
+    ({0: "batch", 1: "height", 2: "width"}, {0: "batch", 1: "tokens"}),
+    leaner=("dynamo", "trace"),
+)
+
+
+@patch("einops.pack", name="einops-pack", why=_WHY, link=_LINK, requires=("einops>=0.7",),
+       exporters=("dynamo", "trace"), proof=_PROOF)  # fmt: skip
+def pack(original: Any, tensors: Any, pattern: str) -> tuple[torch.Tensor, list[tuple[Any, ...]]]:
+    sides = _sides(pattern)
+    known = isinstance(tensors, tuple | list) and tensors and all(isinstance(x, torch.Tensor) for x in tensors)
+    if exporting() is None or sides is None or not known or any(x.dim() < sum(sides) for x in tensors):
+        return explained(lambda: original(tensors, pattern))
+    before, after = sides
+    plans = [packing_plan(before, x.dim() - before - after, after) for x in tensors]
+    # A length of -1 is einops' own way of packing, and torch refuses one for an empty tensor.
+    parts = [rearrange(x, plan, filled=True) for x, plan in zip(tensors, plans, strict=True)]
+    shapes = [tuple(x.shape)[before : x.dim() - after] for x in tensors]
+    return torch.cat(parts, dim=before), shapes
+
+
+@patch("einops.unpack", name="einops-unpack", why=_WHY, link=_LINK, requires=("einops>=0.7",),
+       exporters=("dynamo", "trace"), proof=_PROOF)  # fmt: skip
+def unpack(original: Any, tensor: Any, packed_shapes: Any, pattern: str) -> list[torch.Tensor]:
+    sides = _sides(pattern)
+    known = isinstance(tensor, torch.Tensor) and isinstance(packed_shapes, tuple | list) and len(packed_shapes) > 0
+    if exporting() is None or sides is None or not known or tensor.dim() != sum(sides) + 1:
+        return explained(lambda: original(tensor, packed_shapes, pattern))
+    before, after = sides
+    if not all(map(_is_shape, packed_shapes)) or not _fits(packed_shapes, tensor.shape[before]):
+        return explained(lambda: original(tensor, packed_shapes, pattern))
+    return [
+        _element(tensor[(*[slice(None)] * before, part)], before, shape, after)
+        for part, shape in zip(slices(packed_shapes), packed_shapes, strict=True)
+    ]
+
+
+def _element(part: torch.Tensor, before: int, shape: Sequence[Any], after: int) -> torch.Tensor:
+    lengths = [1 if _is_open(length) else length for length in shape]
+    return rearrange(part, unpacking_plan(before, shape, after), lengths, filled=any(map(_is_open, shape)))

@@ -1,0 +1,44 @@
+"""Sizes padded to a multiple: `(k - size % k) % k`, as models with windows and strides write what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch._torch.symbolic_sizes import missing_to
+
+
+class _Groups(torch.nn.Module):
+    """The largest of each group of four rows, the last group padded, and the first row of each."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        missing = (4 - x.shape[1] % 4) % 4
+        padded = functional.pad(x, (0, 0, 0, missing))
+        groups = padded.reshape(x.shape[0], padded.shape[1] // 4, 4, 3).amax(2)
+        return groups + x[:, ::4]
+
+
+@patch(
+    "torch.SymInt.__mod__",
+    name="padded-sizes",
+    why="minutes of export, or Constraints violated: sympy cannot tell that h + (k - h % k) % k is a multiple of k",
+    link="https://github.com/pytorch/pytorch/issues/136216",
+    exporters=("dynamo",),
+    proof=Proof(
+        _Groups,
+        lambda: [(torch.rand(batch, length, 3),) for batch, length in ((2, 11), (3, 8), (1, 5), (2, 2))],
+        ({0: "batch", 1: "length"},),
+        leaner=("dynamo",),
+    ),
+)
+def padded_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> Any:
+    """What is missing to a multiple, as `k * ceil(size / k) - size`: added to the size, the size itself cancels."""
+    if exporting() != "dynamo" or not isinstance(step, int) or step < 2:
+        return original(value, step)
+    size = missing_to(value, step)
+    return original(value, step) if size is None else (size + (step - 1)) // step * step - size

@@ -1,0 +1,102 @@
+"""The native-size trap: a Python `if` that returns the table unchanged when the traced image has the trained size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch._torch.symbolic_sizes import relation_of, traced_from_sizes
+from onnxpatch.formulas.shortcuts import calling_frame, crops_at, shortcut_at
+from onnxpatch.formulas.skipped_resizes import remember
+from onnxpatch.formulas.symbolic import as_tensor, symbolic
+
+WHY = "native-size trap: exported at the trained size, the graph keeps the position table as it is and fails elsewhere"
+
+
+class _Trained(torch.nn.Module):
+    """A position table of its trained size, or resized to the image's with the offset that DINO introduced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(1, 16, 6))
+
+    def positions(self, height: Any, width: Any, count: Any) -> Tensor:
+        if count == self.table.shape[1] and height == width:
+            return self.table
+        grid = self.table.reshape(1, 4, 4, 6).permute(0, 3, 1, 2)
+        factor = ((height + 0.1) / 4, (width + 0.1) / 4)
+        grid = torch.nn.functional.interpolate(grid, scale_factor=factor, mode="bicubic")
+        return grid.permute(0, 2, 3, 1).reshape(1, -1, 6)
+
+    def forward(self, image: Tensor) -> Tensor:
+        tokens = torch.nn.functional.avg_pool2d(image, 4).flatten(2).transpose(1, 2)
+        return tokens.mean(2, keepdim=True) + self.positions(image.shape[2] // 4, image.shape[3] // 4, tokens.shape[1])
+
+
+def _images() -> list[tuple[Tensor]]:
+    return [(torch.randn(2, 3, *size),) for size in ((16, 16), (28, 36), (8, 32), (20, 20))]
+
+
+_PROOF = dict(build=_Trained, inputs=_images, dynamic_shapes=({0: "b", 2: "h", 3: "w"},))
+
+
+@patch(
+    "torch.SymBool.__bool__",
+    name="size-shortcut",
+    why=WHY,
+    link="https://github.com/facebookresearch/dinov2/issues/288",
+    exporters=("dynamo",),
+    proof=Proof(**_PROOF, fails=("dynamo",)),
+)
+def size_shortcut(original: Callable[[Any], bool], value: Any) -> bool:
+    """An `if` on sizes that leaves a resize out is answered so that the resize is done, at every size."""
+    if exporting() is None:
+        return original(value)
+    answer = _answer(value)
+    return original(value) if answer is None else answer
+
+
+@patch(
+    "torch.Tensor.__bool__",
+    name="size-shortcut-trace",
+    why=WHY,
+    link="https://github.com/facebookresearch/dinov2/issues/288",
+    exporters=("trace",),
+    proof=Proof(**_PROOF, fails=("trace",)),
+)
+def size_shortcut_trace(original: Callable[[Any], bool], value: Tensor) -> bool:
+    """The same under trace, where sizes are 0-d tensors."""
+    if value.dim() or not traced_from_sizes(value):
+        return original(value)
+    answer = _answer(value)
+    return original(value) if answer is None else answer
+
+
+def _answer(value: Any) -> bool | None:
+    frame, relation = calling_frame(2), relation_of(value)
+    if frame is None or relation is None or _of_torch(frame):
+        return None
+    if relation == "ordered":
+        return True if crops_at(frame) else None
+    shortcut = shortcut_at(frame)
+    if shortcut is None:
+        return None
+    native = shortcut.native(frame, _equal)
+    if isinstance(native, Tensor):
+        remember(frame, native)
+    return relation == "different"
+
+
+def _of_torch(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith("torch.")
+
+
+def _equal(a: Any, b: Any) -> Any:
+    if symbolic(a) or symbolic(b):
+        return as_tensor(a, torch.int64) == as_tensor(b, torch.int64)
+    return bool(a == b)

@@ -1,0 +1,49 @@
+"""Python decisions on stored tensors: a schedule in a buffer, a flag in a parameter. Their value is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch._torch.constants import constant, unrecorded
+from onnxpatch.patching import runtime
+
+
+class _Scheduled(torch.nn.Module):
+    """Blocks of which a buffer says whether they are on, and how often their result is added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.active = torch.nn.Buffer(torch.tensor([0.0, 0.7]))
+        self.times = torch.nn.Buffer(torch.tensor([3, 2]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in range(2):
+            if self.active[block] > 0.5:
+                x = torch.cat([x] * self.times[block].item()) + int(self.times.sum())
+        return x
+
+
+@patch(
+    "torch.Tensor.__bool__",
+    "torch.Tensor.__int__",
+    "torch.Tensor.__float__",
+    "torch.Tensor.__index__",
+    "torch.Tensor.item",
+    "torch.Tensor.tolist",
+    name="stored-numbers",
+    why="Could not guard on data-dependent expression Eq(u0, 1): an if on a buffer or parameter",
+    link="https://github.com/pytorch/pytorch/issues/157355",
+    exporters=("dynamo",),
+    proof=Proof(_Scheduled, lambda: [(torch.randn(n, 3),) for n in (4, 2, 7)], ({0: "n"},), fails=("dynamo",)),
+)
+def stored_numbers(original: Any, tensor: Tensor) -> Any:
+    """The number itself where it is made of parameters and buffers alone: they are constants of the graph."""
+    running = runtime.current()
+    if exporting() != "dynamo" or running is None or running.model is None:
+        return original(tensor)
+    known = constant(tensor, running.model, running.tensors)
+    return original(tensor) if known is None else unrecorded(lambda: original(known))

@@ -1,0 +1,52 @@
+"""Numbers taken out of tensors that were made of sizes: `.item()` and `.tolist()` under the TorchScript exporter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch._torch.symbolic_sizes import traced_from_sizes
+
+FROZEN = "Converting a tensor to a Python number might cause the trace to be incorrect: .item() of sizes freezes them"
+LINK = "https://github.com/pytorch/pytorch/issues/21576"
+
+
+class _Longest(torch.nn.Module):
+    """As many places as the longer of two sequences has, and how many are missing from each."""
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        lengths = torch.stack([torch.arange(rows.shape[0]).amax() + 1 for rows in (x, y)])
+        longest = lengths.amax().item()
+        first, second = lengths.tolist()
+        return torch.arange(longest) * x.sum(), torch.cat([x.new_zeros(longest - first), y.new_ones(longest - second)])
+
+
+def _pairs() -> list[tuple[Tensor, Tensor]]:
+    return [(torch.randn(m, 2), torch.randn(n, 2)) for m, n in ((3, 5), (7, 2), (4, 4))]
+
+
+@patch(
+    "torch.Tensor.item",
+    "torch.Tensor.tolist",
+    name="symbolic-items",
+    why=FROZEN,
+    link=LINK,
+    exporters=("trace",),
+    proof=Proof(_Longest, _pairs, ({0: "m"}, {0: "n"}), fails=("trace",)),
+)
+def symbolic_items(original: Any, tensor: Tensor) -> Any:
+    """What was computed from sizes alone stays so: 0-d tensors where eager has numbers."""
+    if exporting() != "trace" or not traced_from_sizes(tensor):
+        return original(tensor)
+    if original.__name__ == "item":
+        return tensor.reshape(())
+    return _nested(tensor, original(tensor))
+
+
+def _nested(tensor: Tensor, numbers: Any) -> Any:
+    if not isinstance(numbers, list):
+        return tensor
+    return [_nested(tensor[index], inner) for index, inner in enumerate(numbers)]

@@ -1,0 +1,68 @@
+"""A tensor and a number computed from sizes: `positions * (keys / queries)`, `indices % width`, `x ** length`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch._torch import function_name
+from onnxpatch.formulas.symbolic import symbolic
+
+_WORDS = ("mul", "sub", "floordiv", "mod", "pow")
+ARITHMETIC = {f"__{side}{word}__" for word in _WORDS for side in ("", "r", "i")} | {
+    f"{name}{end}"
+    for name in ("mul", "multiply", "sub", "subtract", "rsub", "floor_divide", "remainder", "pow", "clamp", "clip")
+    for end in ("", "_")
+}
+
+
+class _Relative(torch.nn.Module):
+    """Distances between rows and columns of two resolutions, as decomposed relative positions scale them."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        ratio = max(x.shape[2] / x.shape[1], 1.0)
+        rows = torch.arange(x.shape[1])
+        return x.sum() + rows * ratio, rows % x.shape[2], rows ** x.shape[0], x.clamp(0.5, ratio)
+
+
+def between(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether torch.export meets arithmetic of a tensor with a symbolic number."""
+    if exporting() != "dynamo" or function_name(function) not in ARITHMETIC or "out" in kwargs:
+        return False
+    given = (*args, *kwargs.values())
+    return any(symbolic(value) for value in given) and any(isinstance(value, Tensor) for value in given)
+
+
+@patch(
+    "torch.*",
+    name="symbolic-scalars",
+    why="float() argument must be a string or a real number, not 'SymbolicTensor'; and integers ** size are floats",
+    link="https://github.com/pytorch/pytorch/issues/153115",
+    exporters=("dynamo",),
+    calls=between,
+    proof=Proof(
+        _Relative,
+        lambda: [(torch.rand(batch, *size),) for batch, size in ((2, (4, 6)), (3, (7, 5)), (1, (2, 9)))],
+        ({0: "batch", 1: "height", 2: "width"},),
+        fails=("dynamo",),
+    ),
+)
+def symbolic_scalars(original: Any, *args: Any, **kwargs: Any) -> Tensor:
+    """The number as a 0-d tensor, which the exporter can write; like a number, it does not widen the other's dtype."""
+    name = function_name(original)
+    both = name.startswith("cl")  # clamp takes two numbers or two tensors
+    tensors = [_tensor(value, both and place > 0) for place, value in enumerate(args)]
+    if name.strip("_").endswith("pow") and len(tensors) == 2:  # ONNX's Pow is of its base's dtype
+        common = torch.result_type(*tensors)
+        tensors = [value.to(common) for value in tensors]
+    return original(*tensors, **{key: _tensor(value, both) for key, value in kwargs.items()})  # type: ignore[no-any-return]
+
+
+def _tensor(value: Any, also_numbers: bool) -> Any:
+    if symbolic(value) or (also_numbers and isinstance(value, int | float)):
+        whole = isinstance(value, int | torch.SymInt)
+        return torch.scalar_tensor(value, dtype=torch.int64 if whole else torch.get_default_dtype())
+    return value

@@ -1,0 +1,144 @@
+"""timm's windows: Swin, Swin V2, DaViT and relatives at sizes known at run time, in few nodes and few symbolic sizes.
+
+Plain torch.export gets them right where eager takes other sizes, but writes the mask by nine assignments to slices and
+asks sympy about each of them: with dynamic height and width that is most of the time of an export.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch.formulas.windows import Pair, is_static, merge, pad_to, partition, shift_mask, windows_over
+from onnxpatch.patching.proof import randomised
+
+LINK = "https://github.com/huggingface/pytorch-image-models/issues/1844"
+SLOW = "exporting with dynamic height and width takes minutes: sizes nested in paddings, a mask written slice by slice"
+_MODELS = "timm.models"
+_WINDOWED = ("swin_transformer", "swin_transformer_v2", "swin_transformer_v2_cr", "davit", "gcvit")
+# Blocks with the same `_attn`.
+_BLOCKS = (("swin_transformer", "SwinTransformerBlock"), ("swin_transformer_v2", "SwinTransformerV2Block"))
+_DYNAMIC = ({0: "batch", 1: "height", 2: "width"},)
+_SIZES = ((8, 12), (9, 6), (4, 8), (11, 5))
+
+
+def _blocks() -> nn.Module:
+    """One shifted block of timm's Swin and one of Swin V2, (B, H, W, C) to the same, that take maps of any size."""
+    import importlib
+
+    found = [getattr(importlib.import_module(f"{_MODELS}.{module}"), name) for module, name in _BLOCKS]
+    sizes = dict(num_heads=2, window_size=4, shift_size=2, dynamic_mask=True)
+    return randomised(nn.Sequential(*(block(8, (8, 8), **sizes) for block in found)))
+
+
+def _cr_block() -> nn.Module:
+    from timm.models.swin_transformer_v2_cr import SwinTransformerV2CrBlock
+
+    return randomised(SwinTransformerV2CrBlock(8, 2, (8, 8), (4, 4), (2, 2), dynamic_mask=True))
+
+
+def _maps() -> list[tuple[Tensor]]:
+    return [(torch.randn(2, *size, 8),) for size in _SIZES]
+
+
+def _spatial() -> nn.Module:
+    """The windowed block of timm's DaViT, (B, C, H, W) to the same."""
+    from timm.models.davit import SpatialBlock
+
+    return SpatialBlock(8, num_heads=2, window_size=4)
+
+
+def _proof_in_davit() -> Proof:
+    return Proof(
+        _spatial,
+        lambda: [(torch.randn(2, 8, *size),) for size in _SIZES],
+        ({0: "batch", 2: "height", 3: "width"},),
+        leaner=("dynamo",),
+    )
+
+
+@patch(
+    *(f"{_MODELS}.{module}.window_partition" for module in _WINDOWED),
+    name="timm-window-partition",
+    why=SLOW,
+    link=LINK,
+    exporters=("dynamo",),
+    proof=_proof_in_davit(),
+)
+def window_partition(original: Any, x: Tensor, window_size: Pair) -> Tensor:
+    """(B, H, W, C) to (B * windows, wh, ww, C), one axis moved."""
+    if exporting() is None or is_static(*x.shape[1:3]):
+        return original(x, window_size)  # type: ignore[no-any-return]
+    high, wide = window_size
+    return partition(x, (high, wide), x.shape[2] // wide).unflatten(1, (high, wide))
+
+
+@patch(
+    *(f"{_MODELS}.{module}.window_reverse" for module in _WINDOWED),
+    name="timm-window-reverse",
+    why=SLOW,
+    link=LINK,
+    exporters=("dynamo",),
+    proof=_proof_in_davit(),
+)
+def window_reverse(original: Any, windows: Tensor, window_size: Pair, *size: Any) -> Tensor:
+    """(B * windows, wh, ww, C) back to (B, H, W, C); the size is given as H and W, or as a pair."""
+    height, width = size if len(size) == 2 else size[0]
+    if exporting() is None or is_static(height, width):
+        return original(windows, window_size, *size)  # type: ignore[no-any-return]
+    high, wide = window_size
+    return merge(windows.flatten(1, 2), (high, wide), (height // high, width // wide))
+
+
+@patch(
+    *(f"{_MODELS}.{module}.{name}" for module, name in _BLOCKS),
+    name="timm-swin-block",
+    why=SLOW,
+    link=LINK,
+    exporters=("dynamo", "trace"),
+    bodies={"_attn": {"1729d45df45b", "a2366c403bfa"}, "get_attn_mask": {"ded0a17b976e", "f94db34fc30a"}},
+    proof=Proof(_blocks, _maps, _DYNAMIC, leaner=("dynamo", "trace")),
+)
+class SwinBlock:
+    """Attention inside the windows of a map that was shifted, then padded."""
+
+    def _attn(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) to the same."""
+        if exporting() is None or is_static(*x.shape[1:3]):
+            return super()._attn(x)  # type: ignore[misc,no-any-return]
+        return _within_windows(self, x)
+
+
+@patch(
+    f"{_MODELS}.swin_transformer_v2_cr.SwinTransformerV2CrBlock",
+    name="timm-swin-cr-block",
+    why=SLOW,
+    link=LINK,
+    exporters=("dynamo", "trace"),
+    bodies={"_shifted_window_attn": {"afd4b7beb6ad"}, "get_attn_mask": {"95172cd6832e"}},
+    proof=Proof(_cr_block, _maps, _DYNAMIC, leaner=("dynamo", "trace")),
+)
+class SwinCrBlock:
+    """The same in Swin V2's other implementation."""
+
+    def _shifted_window_attn(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) to the same."""
+        if exporting() is None or is_static(*x.shape[1:3]):
+            return super()._shifted_window_attn(x)  # type: ignore[misc,no-any-return]
+        return _within_windows(self, x)
+
+
+def _within_windows(block: Any, x: Tensor) -> Tensor:
+    (height, width), (high, wide) = x.shape[1:3], block.window_size
+    shift, shifted = (block.shift_size[0], block.shift_size[1]), any(block.shift_size)
+    grid = windows_over(height, high), windows_over(width, wide)
+    moved = torch.roll(x, (-shift[0], -shift[1]), (1, 2)) if shifted else x
+    windows = partition(pad_to(moved, (high, wide)), (high, wide), grid[1])
+    mask = block.attn_mask
+    if getattr(block, "dynamic_mask", False):
+        mask = shift_mask((high, wide), shift, grid, x) if shifted else None
+    merged = merge(block.attn(windows, mask=mask), (high, wide), grid)[:, :height, :width]
+    return torch.roll(merged, shift, (1, 2)) if shifted else merged

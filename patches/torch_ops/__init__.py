@@ -1,0 +1,1 @@
+"""Patches for functions and layers of torch itself."""

@@ -1,0 +1,102 @@
+"""Adaptive pooling to any output size, of a map of any size: which cells a window covers is worked out in the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch.formulas.resize import Axis, pool_members, resize
+
+LINK = "https://github.com/pytorch/pytorch/issues/64806"
+WHY = (
+    "Unsupported: ONNX export of operator adaptive_avg_pool2d, input size not accessible / output size that are not "
+    "factor of input size; with dynamic sizes the windows of the example stay"
+)
+
+
+class _Pyramid(torch.nn.Module):
+    """Pooled to several grids, as PSPNet, UPerNet and spatial pyramids do."""
+
+    def __init__(self, pool: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.pool = pool
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self.pool(x, size) for size in (1, 3, (2, 4), (None, 2)))
+
+
+def _maps() -> list[tuple[Tensor]]:
+    return [(torch.randn(2, 3, *size),) for size in ((7, 10), (4, 5), (3, 3), (12, 9))]
+
+
+_PROOF = dict(inputs=_maps, dynamic_shapes=({0: "b", 2: "h", 3: "w"},), fails=("dynamo", "trace"))
+
+
+@patch(
+    "torch.nn.functional.adaptive_avg_pool1d",
+    "torch.nn.functional.adaptive_avg_pool2d",
+    "torch.nn.functional.adaptive_avg_pool3d",
+    name="adaptive-average-pooling",
+    why=WHY,
+    link=LINK,
+    exporters=("dynamo", "trace"),
+    proof=Proof(lambda: _Pyramid(torch.nn.functional.adaptive_avg_pool2d), **_PROOF),
+)
+def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size: Any) -> Tensor:
+    """Averages by one matrix for each axis."""
+    spatial = int(original.__name__[-2])
+    sizes = _sizes(input, output_size, spatial)
+    if not _ours(input, sizes):
+        return original(input, output_size)
+    batched = input if input.dim() == spatial + 2 else input[None]
+    pooled = resize(batched, [Axis(size) for size in sizes], "area")
+    return pooled if batched is input else pooled[0]
+
+
+@patch(
+    "torch.nn.functional.adaptive_max_pool1d",
+    "torch.nn.functional.adaptive_max_pool2d",
+    "torch.nn.functional.adaptive_max_pool3d",
+    name="adaptive-max-pooling",
+    why=WHY,
+    link=LINK,
+    exporters=("dynamo", "trace"),
+    proof=Proof(lambda: _Pyramid(torch.nn.functional.adaptive_max_pool2d), **_PROOF),
+)
+def adaptive_max(original: Callable[..., Any], input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """The largest value under each window, one axis after the other."""
+    spatial = int(original.__name__[-2]) if original.__name__[-1] == "d" else input.dim() - 2
+    sizes = _sizes(input, output_size, spatial)
+    if return_indices or not input.is_floating_point() or not _ours(input, sizes):
+        return original(input, output_size, return_indices)
+    for position, size in enumerate(sizes):
+        input = _largest(input, position - spatial, size)
+    return input
+
+
+def _largest(x: Tensor, dim: int, size: Any) -> Tensor:
+    if isinstance(size, int) and size == 1:
+        return x.amax(dim, keepdim=True)
+    outputs = torch.arange(size, device=x.device)
+    inputs = torch.arange(x.shape[dim], device=x.device)
+    rows = x.transpose(dim, -1).unsqueeze(-2).masked_fill(~pool_members(outputs, inputs), float("-inf"))
+    return rows.amax(-1).transpose(dim, -1)
+
+
+def _sizes(input: Tensor, output_size: Any, spatial: int) -> list[Any]:
+    asked = list(output_size) if isinstance(output_size, tuple | list) else [output_size] * spatial
+    lengths = input.shape[-spatial:]
+    return [length if size is None else size for size, length in zip(asked, lengths, strict=True)]
+
+
+def _ours(input: Tensor, sizes: list[Any]) -> bool:
+    """Whether windows depend on a size. One global window is what the exporters know; under trace all is dynamic."""
+    running = exporting()
+    if running is None or all(isinstance(size, int) and size == 1 for size in sizes):
+        return False
+    numbers = (*sizes, *input.shape[-len(sizes) :])
+    return running == "trace" or not all(isinstance(number, int) for number in numbers)

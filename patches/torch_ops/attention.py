@@ -1,0 +1,74 @@
+"""torch.nn.functional.scaled_dot_product_attention: what the exporters get wrong or refuse, in plain tensor operations.
+
+Four-dimensional attention without a mask stays as it is. Grouped heads, other ranks, a causal flag that depends on a
+size, and masks that leave a query without any key are cured here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.attention import attend, causal, repeat_heads, seen
+
+
+class _Attention(torch.nn.Module):
+    """A mask of padding in which a row may be all padding, then attention over (batch, length, features)."""
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        keep = torch.arange(x.shape[1]) < lengths[:, None]
+        q = x.unflatten(-1, (2, -1)).transpose(1, 2)
+        attention = torch.nn.functional.scaled_dot_product_attention
+        masked = attention(q, q[:, :1], q[:, :1], keep[:, None, None], enable_gqa=True)
+        return masked, attention(x, x, x, is_causal=x.shape[1] > 1)
+
+
+@patch(
+    "torch.nn.functional.scaled_dot_product_attention",
+    name="attention",
+    why="only 4D query, key, and value are supported; conversion of scaled_dot_product_attention not implemented if "
+    "enable_gqa is True; argument 'is_causal' must be bool, not Tensor; wrong numbers where a row is masked entirely",
+    link="https://github.com/pytorch/pytorch/issues/149662",
+    by_name=True,  # torch refuses a causal flag that is a tensor before it dispatches the call
+    proof=Proof(
+        build=_Attention,
+        inputs=lambda: [
+            (torch.randn(2, 5, 8), torch.tensor([3, 5])),
+            (torch.randn(3, 7, 8), torch.tensor([0, 7, 4])),
+            (torch.randn(1, 4, 8), torch.tensor([0])),
+        ],
+        dynamic_shapes=({0: "batch", 1: "length"}, {0: "batch"}),
+        fails=("dynamo", "trace"),
+    ),
+)
+def scaled_dot_product_attention(
+    original: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: Any = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """As torch's; `is_causal` may depend on a size."""
+    heads = query.shape[-3] if query.dim() > 2 else None
+    if enable_gqa and heads is not None:
+        key, value = repeat_heads(key, heads), repeat_heads(value, heads)
+    depends = isinstance(is_causal, torch.Tensor | torch.SymBool)
+    if depends:  # with one query and one key a causal mask changes nothing; with more, the flag is what it says
+        attn_mask, is_causal = causal(query, key) | ~_as_tensor(is_causal, query), False
+    if query.dim() != 4:
+        mask = causal(query, key) if is_causal else attn_mask
+        return attend(query, key, value, mask, scale)
+    output = original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
+    return output if attn_mask is None or depends else seen(output, attn_mask)
+
+
+def _as_tensor(flag: Any, like: torch.Tensor) -> torch.Tensor:
+    if isinstance(flag, torch.Tensor):
+        return flag.to(torch.bool)
+    return torch.ones((), dtype=torch.bool, device=like.device) & (torch.scalar_tensor(torch.sym_ite(flag, 1, 0)) > 0)

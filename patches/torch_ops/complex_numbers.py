@@ -1,0 +1,49 @@
+"""Complex tensors as pairs of real ones: rotary position encodings, spectra, phases.
+
+ONNX has a complex dtype and no operators for it. While a patched model runs, every torch call that makes or takes a
+complex tensor is done on `Pair`s: the real and the imaginary part, each an ordinary tensor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.complex_calls import complex_call, touches_complex
+
+
+class _Rotary(torch.nn.Module):
+    """Rotary encoding as Llama and SAM 2 write it, with a stored table and one made of positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        angles = torch.outer(torch.arange(32.0), 1.0 / 100.0 ** (torch.arange(0, 8, 2) / 8))
+        self.register_buffer("table", torch.polar(torch.ones_like(angles), angles))
+        self.speed = torch.nn.Parameter(torch.rand(4))
+
+    def forward(self, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        pairs = torch.view_as_complex(q.float().reshape(*q.shape[:-1], -1, 2))
+        stored = torch.view_as_real(pairs * self.table[: q.shape[1]][None, :, None]).flatten(3)
+        phase = torch.arange(q.shape[1])[:, None] * self.speed
+        made = torch.polar(torch.ones_like(phase), phase).unsqueeze(1)
+        return stored.type_as(q), (pairs * made.conj() * torch.exp(1j * phase)[:, None]).abs()
+
+
+@patch(
+    "torch.*",
+    name="complex-numbers",
+    why="Exporting the operator 'aten::view_as_complex' to ONNX is not supported; ComplexFloat has no ONNX form",
+    link="https://github.com/facebookresearch/sam2/issues/186",
+    calls=touches_complex,
+    proof=Proof(
+        build=_Rotary,
+        inputs=lambda: [(torch.randn(2, 6, 3, 8),), (torch.randn(1, 11, 3, 8),), (torch.randn(3, 4, 3, 8),)],
+        dynamic_shapes=({0: "batch", 1: "length"},),
+        fails=("dynamo", "trace"),
+    ),
+)
+def complex_as_pairs(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Any torch call on complex tensors, done on pairs of real ones."""
+    return complex_call(original, *args, **kwargs)

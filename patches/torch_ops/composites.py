@@ -1,0 +1,267 @@
+"""Functions that torch itself makes of simpler ones, and the TorchScript exporter does not know: made of those here."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch._torch import function_name
+
+Tensor = torch.Tensor
+
+
+def transposed(x: Tensor) -> Tensor:
+    return x.transpose(-2, -1)
+
+
+def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
+    parts = [part for part in (prepend, x, append) if part is not None]
+    x = torch.cat(parts, dim) if len(parts) > 1 else x
+    for _ in range(n):
+        rest = x.shape[dim] - 1
+        x = x.narrow(dim, 1, rest) - x.narrow(dim, 0, rest)
+    return x
+
+
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
+    rest = y.shape[dim] - 1
+    heights = (y.narrow(dim, 1, rest) + y.narrow(dim, 0, rest)) / 2
+    return (heights * (dx if x is None else diff(x, dim=-1 if x.dim() == 1 else dim))).sum(dim)
+
+
+def rot90(x: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
+    first, second = dims
+    turns: dict[int, Callable[[], Tensor]] = {
+        0: x.clone,
+        1: lambda: x.flip(second).transpose(first, second),
+        2: lambda: x.flip((first, second)),
+        3: lambda: x.flip(first).transpose(first, second),
+    }
+    return turns[k % 4]()
+
+
+def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    if offset:
+        zeros = torch.zeros_like(x[..., :1]).expand([*x.shape[:-1], abs(offset)])
+        x = torch.cat((zeros, x) if offset > 0 else (x, zeros), -1)
+    ticks = torch.arange(x.shape[-1], device=x.device)
+    columns = torch.where(ticks[:, None] + offset == ticks, x.unsqueeze(-2), torch.zeros_like(x.unsqueeze(-2)))
+    return columns.movedim((-2, -1), (dim1, dim2))
+
+
+def block_diag(*blocks: Tensor) -> Tensor:
+    blocks = tuple(block.reshape([1] * (2 - block.dim()) + list(block.shape)) for block in blocks)
+    width = sum(block.shape[1] for block in blocks)
+    rows, before = [], 0
+    for block in blocks:
+        left = block.new_zeros([block.shape[0], before])
+        before = before + block.shape[1]
+        rows.append(torch.cat((left, block, block.new_zeros([block.shape[0], width - before])), 1))
+    return torch.cat(rows, 0)
+
+
+def nanmean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    x = x if dtype is None else x.to(dtype)
+    known = ~torch.isnan(x)
+    axes = tuple(range(x.dim())) if dim is None else dim
+    total = torch.where(known, x, torch.zeros_like(x)).sum(axes, keepdim=keepdim)
+    return total / known.to(x.dtype).sum(axes, keepdim=keepdim)
+
+
+def channel_shuffle(x: Tensor, groups: int) -> Tensor:
+    return x.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)
+
+
+def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    mixed = torch.einsum("...i,oij,...j->...o", x, weight, y)
+    return mixed if bias is None else mixed + bias
+
+
+def cartesian_prod(*axes: Tensor) -> Tensor:
+    grids = torch.meshgrid(*axes, indexing="ij")
+    return torch.stack([grid.flatten() for grid in grids], -1) if len(axes) > 1 else axes[0]
+
+
+def kron(x: Tensor, y: Tensor) -> Tensor:
+    rank = max(x.dim(), y.dim())
+    x, y = (t.reshape([1] * (rank - t.dim()) + list(t.shape)) for t in (x, y))
+    for axis in range(rank):
+        x, y = x.unsqueeze(2 * axis + 1), y.unsqueeze(2 * axis)
+    product = x * y
+    for axis in range(rank):
+        product = product.flatten(axis, axis + 1)
+    return product
+
+
+def isin(x: Any, others: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    others = torch.as_tensor(others)
+    same = (torch.as_tensor(x).unsqueeze(-1) == others.flatten()).to(torch.int32).amax(-1) > 0
+    return ~same if invert else same
+
+
+def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    if dim is None:
+        return x.flatten().gather(0, indices.flatten())
+    axis = dim % x.dim()
+    shape = torch.broadcast_shapes(*([1 if i == axis else n for i, n in enumerate(t.shape)] for t in (x, indices)))
+    widths = ([t.shape[axis] if i == axis else n for i, n in enumerate(shape)] for t in (x, indices))
+    return torch.gather(*(x.expand(next(widths)), axis, indices.expand(next(widths))))
+
+
+def addcdiv(x: Tensor, numerator: Tensor, denominator: Tensor, *, value: float = 1) -> Tensor:
+    return x + value * (numerator / denominator)
+
+
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    count = x.shape[0] if N is None else N
+    powers = torch.arange(count, device=x.device)
+    return x.unsqueeze(-1) ** (powers if increasing else count - 1 - powers)
+
+
+def float_power(x: Any, exponent: Any) -> Tensor:
+    return torch.pow(torch.as_tensor(x).double(), exponent)
+
+
+def matrix_power(x: Tensor, n: int) -> Tensor:
+    return functools.reduce(torch.matmul, [x] * n)
+
+
+def logspace(start: Any, end: Any, steps: Any, base: float = 10.0, **kwargs: Any) -> Tensor:
+    return torch.pow(base, torch.linspace(start, end, steps, **kwargs))
+
+
+def _up_to(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """(..., n, n) from the axis moved last: each entry's row of entries, and which of them do not come after it."""
+    last = x.movedim(dim, -1)
+    ticks = torch.arange(last.shape[-1], device=x.device)
+    return last.unsqueeze(-2), ticks[:, None] >= ticks
+
+
+def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    rows, here = _up_to(x if dtype is None else x.to(dtype), dim)
+    return torch.where(here, rows, torch.ones_like(rows)).prod(x.dim()).movedim(x.dim() - 1, dim)
+
+
+def logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    rows, here = _up_to(x, dim)
+    return torch.where(here, rows, torch.full_like(rows, -torch.inf)).logsumexp(x.dim()).movedim(x.dim() - 1, dim)
+
+
+def cov(x: Tensor, *, correction: int = 1) -> Tensor:
+    x = x if x.dim() == 2 else x.unsqueeze(0)
+    centred = x - x.mean(1, keepdim=True)
+    total = torch.ones_like(x[0]).sum() - correction
+    result = torch.matmul(centred, centred.transpose(0, 1)) / total
+    return result.squeeze()
+
+
+def corrcoef(x: Tensor) -> Tensor:
+    spread = cov(x)
+    scale = torch.sqrt(torch.diagonal(spread))
+    return (spread / scale[:, None] / scale).clamp(-1, 1)
+
+
+def unflatten(x: Tensor, dim: Any, sizes: Any) -> Tensor:
+    """By a reshape: the exporter takes the traced shape of aten::unflatten for a static one, silently."""
+    axis = dim % x.dim()
+    return x.reshape([*x.shape[:axis], *sizes, *x.shape[axis + 1 :]])
+
+
+def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    axis = dimension % x.dim()
+    count = torch.div(x.shape[axis] - size, step, rounding_mode="floor") + 1
+    places = torch.arange(count, device=x.device)[:, None] * step + torch.arange(size, device=x.device)
+    windows = x.index_select(axis, places.flatten()).unflatten(axis, (-1, size))
+    return windows.movedim(axis + 1, -1)
+
+
+class _Composed(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        square = torch.diag_embed(x.diff(dim=1)).mT * torch.rot90(x[:, 1:], 2, (1, 2)).unsqueeze(-2)
+        spread = torch.corrcoef(x[0].T) + torch.block_diag(x[0, :2, :2], x[0, :2, :4].T @ x[0, :2, :4])
+        windows = x.unfold(1, 3, 2).cumprod(1).logcumsumexp(1)
+        return square, spread, windows, torch.take_along_dim(x, x.argsort(1), 1), torch.kron(x[0], x[0, :2])
+
+
+COMPOSITES: dict[str, Callable[..., Any]] = {
+    "diff": diff,
+    "trapezoid": trapezoid,
+    "trapz": trapezoid,
+    "rot90": rot90,
+    "diag_embed": diag_embed,
+    "block_diag": block_diag,
+    "nanmean": nanmean,
+    "channel_shuffle": channel_shuffle,
+    "bilinear": bilinear,
+    "cartesian_prod": cartesian_prod,
+    "kron": kron,
+    "isin": isin,
+    "take_along_dim": take_along_dim,
+    "addcdiv": addcdiv,
+    "vander": vander,
+    "float_power": float_power,
+    "matrix_power": matrix_power,
+    "linalg_matrix_power": matrix_power,
+    "logspace": logspace,
+    "cumprod": cumprod,
+    "logcumsumexp": logcumsumexp,
+    "cov": cov,
+    "corrcoef": corrcoef,
+    "unflatten": unflatten,
+    "unfold": unfold,
+    "mT": transposed,
+    "mH": transposed,
+    "adjoint": transposed,
+    "deg2rad": lambda x: x * (torch.pi / 180),
+    "rad2deg": lambda x: x * (180 / torch.pi),
+    "hypot": lambda x, y: torch.sqrt(x * x + y * y),
+    "sinc": lambda x: torch.where(x == 0, torch.ones_like(x), torch.sin(torch.pi * x) / (torch.pi * x)),
+    "heaviside": lambda x, values: torch.where(x == 0, values, (x > 0).to(x.dtype)),
+    "copysign": lambda x, y: torch.where(torch.as_tensor(y) < 0, -x.abs(), x.abs()),
+    "asinh": lambda x: torch.sign(x) * torch.log(x.abs() + torch.sqrt(x * x + 1)),
+    "exp2": lambda x: torch.pow(2.0, x),
+    "expm1": lambda x: torch.exp(x) - 1,
+    "sgn": torch.sign,
+    "frac": lambda x: x - torch.sign(x) * torch.floor(x.abs()),
+    "trunc": lambda x: torch.sign(x) * torch.floor(x.abs()),
+    "logaddexp": lambda x, y: torch.maximum(x, y) + torch.log1p(torch.exp(-(x - y).abs())),
+    "xlogy": lambda x, y: torch.where(x == 0, torch.zeros_like(x), x * torch.log(y)),
+    "vdot": lambda x, y: (x * y).sum(),
+    "logit": lambda x, eps=None: torch.log((c := x if eps is None else x.clamp(eps, 1 - eps)) / (1 - c)),
+}
+"""By the name that torch gives the function."""
+
+
+def composed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the TorchScript exporter would meet one of these."""
+    return _name(function) in COMPOSITES and exporting() == "trace" and "out" not in kwargs
+
+
+def _name(function: Any) -> str:
+    # Tensor.unfold is another function than F.unfold, under the same name.
+    if getattr(function, "__module__", None) == "torch.nn.functional" and function.__name__ == "unfold":
+        return "im2col"
+    return function_name(function)
+
+
+@patch(
+    "torch.*",
+    name="composites",
+    why="UnsupportedOperatorError: Exporting the operator 'aten::diff', 'aten::mT', 'aten::unfold', ... to ONNX",
+    link="https://github.com/pytorch/pytorch/issues/126972",
+    exporters=("trace",),
+    calls=composed,
+    proof=Proof(
+        build=_Composed,
+        inputs=lambda: [(torch.randn(2, 7, 6),), (torch.randn(3, 7, 6),)],
+        dynamic_shapes=({0: "batch"},),
+        fails=("trace",),
+    ),
+)
+def compose(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """The function, out of others that the exporter knows."""
+    return COMPOSITES[_name(original)](*args, **kwargs)

@@ -1,0 +1,167 @@
+"""Tensors made from sizes: lists of them, linspace over a dynamic number of steps, identity matrices of bools."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch.formulas.symbolic import as_tensor, symbolic
+
+
+class _Sizes(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        height, width = x.shape[1:3]
+        sizes = torch.as_tensor([(height, width), (height // 2, width // 2)], dtype=torch.long)
+        middle = torch.tensor([height / 2, 1.0])
+        return sizes.prod(1).cumsum(0) + x.mean() + middle[None]
+
+
+@patch(
+    "torch.tensor",
+    "torch.as_tensor",
+    name="tensor-of-sizes",
+    why="torch.tensor([height, width]) of dynamic sizes keeps the traced ones: Converting a tensor to a Python integer",
+    link="https://github.com/pytorch/pytorch/pull/28713",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        build=_Sizes,
+        inputs=lambda: [(torch.randn(2, *size),) for size in ((4, 6), (9, 3), (2, 11))],
+        dynamic_shapes=({1: "height", 2: "width"},),
+        fails=("dynamo", "trace"),
+    ),
+)
+def tensor_of_sizes(original: Any, data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """A nest of lists of numbers, sizes among them: stacked, so that the sizes stay sizes."""
+    if exporting() is None or not _holds_size(data):
+        return original(data, *args, **kwargs)
+    dtype = kwargs.get("dtype") or (args[0] if args else None) or _dtype_of(data)
+    return _stacked(data, dtype, kwargs.get("device"))
+
+
+def _holds_size(data: Any) -> bool:
+    if isinstance(data, list | tuple):
+        return any(_holds_size(inner) for inner in data)
+    return symbolic(data)
+
+
+def _dtype_of(data: Any) -> torch.dtype:
+    if isinstance(data, list | tuple):
+        return functools.reduce(torch.promote_types, map(_dtype_of, data))
+    if isinstance(data, torch.Tensor):
+        # A number made of sizes is a Python float in eager.
+        return torch.get_default_dtype() if data.dtype.is_floating_point else data.dtype
+    whole = isinstance(data, int | torch.SymInt)
+    return torch.bool if isinstance(data, bool) else torch.int64 if whole else torch.get_default_dtype()
+
+
+def _stacked(data: Any, dtype: torch.dtype, device: Any) -> torch.Tensor:
+    if isinstance(data, list | tuple):
+        return torch.stack([_stacked(inner, dtype, device) for inner in data])
+    return as_tensor(data, dtype, device)
+
+
+class _Positions(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n = x.shape[1]
+        return x + torch.linspace(-1, 1, steps=n)[:, None] * torch.linspace(0.5, n - 0.5, n)[:, None]
+
+
+@patch(
+    "torch.linspace",
+    name="linspace",
+    why="Received user-specified dim hint Dim.DYNAMIC, but tracing inferred a static shape: linspace pins its steps; "
+    "the TorchScript exporter's linspace of one step is NaN",
+    link="https://github.com/pytorch/pytorch/issues/127396",
+    proof=Proof(
+        build=_Positions,
+        inputs=lambda: [(torch.randn(2, 5, 3),), (torch.randn(1, 9, 3),), (torch.randn(3, 1, 3),)],
+        dynamic_shapes=({0: "batch", 1: "length"},),
+        fails=("dynamo", "trace"),
+    ),
+)
+def linspace(original: Any, start: Any, end: Any, steps: Any, **kwargs: Any) -> torch.Tensor:
+    """With dynamic steps: from both ends towards the middle, as torch does, so that each end is met exactly."""
+    if exporting() is None or not symbolic(steps):
+        return original(start, end, steps, **kwargs)
+    made = {key: value for key, value in kwargs.items() if key in ("dtype", "device") and value is not None}
+    dtype = made.get("dtype", torch.get_default_dtype())
+    ticks = torch.arange(steps, device=made.get("device"))
+    last = torch.ones_like(ticks).sum() - 1
+    start, end = (_number(value, dtype, ticks.device) for value in (start, end))
+    step = (end - start) / last.clamp(min=1).to(dtype)
+    rising = start + step * ticks.to(dtype)
+    falling = end - step * (last - ticks).to(dtype)
+    return torch.where(ticks * 2 < last + 1, rising, falling)
+
+
+def _number(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
+    """A number as it is; a size, or what was computed from one, as a 0-d tensor."""
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype)
+    if isinstance(value, torch.SymInt | torch.SymFloat):
+        return torch.scalar_tensor(value, dtype=dtype, device=device)
+    return value
+
+
+class _Diagonal(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = x @ x.transpose(1, 2)
+        return scores.masked_fill(torch.eye(x.shape[1], dtype=torch.bool), 0.0)
+
+
+@patch(
+    "torch.eye",
+    name="eye",
+    why="NOT_IMPLEMENTED: Could not find an implementation for EyeLike(9), for an identity matrix of bools",
+    link="https://github.com/pytorch/pytorch/issues/124279",
+    exporters=("trace",),
+    proof=Proof(
+        build=_Diagonal,
+        inputs=lambda: [(torch.randn(2, 5, 3),), (torch.randn(1, 9, 3),)],
+        dynamic_shapes=({0: "batch", 1: "length"},),
+        fails=("trace",),
+    ),
+)
+def eye(original: Any, n: Any, m: Any = None, **kwargs: Any) -> torch.Tensor:
+    """Where the numbers of row and column agree."""
+    if exporting() != "trace":
+        return original(n, **kwargs) if m is None else original(n, m, **kwargs)
+    device = kwargs.get("device")
+    rows, columns = torch.arange(n, device=device), torch.arange(n if m is None else m, device=device)
+    return (rows[:, None] == columns).to(kwargs.get("dtype") or torch.get_default_dtype())
+
+
+class _Filled(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ids = torch.full((x.shape[0], 1), 2)
+        counts = torch.full((x.shape[0], 2), x.shape[1])
+        return x.gather(1, ids) + torch.full(x.shape[:1], True)[:, None].int() + x.gather(1, counts - 4)
+
+
+@patch(
+    "torch.full",
+    name="full",
+    why="torch.full of an integer or a bool comes out as float: Type 'tensor(float)' of input parameter of operator "
+    "(Gather) is invalid",
+    link="https://github.com/pytorch/pytorch/issues/104403",
+    exporters=("trace",),
+    proof=Proof(
+        build=_Filled,
+        inputs=lambda: [(torch.randn(2, 5),), (torch.randn(1, 9),)],
+        dynamic_shapes=({0: "batch", 1: "length"},),
+        fails=("trace",),
+    ),
+)
+def full(original: Any, size: Any, fill_value: Any, **kwargs: Any) -> torch.Tensor:
+    """Of the dtype that eager infers from the value, which the exporter does not."""
+    if kwargs.get("dtype") is not None or exporting() != "trace":
+        return original(size, fill_value, **kwargs)
+    if isinstance(fill_value, torch.Tensor) and not fill_value.is_floating_point():  # a size, while it is traced
+        return fill_value.to(kwargs.get("device")).expand(size).clone()
+    if isinstance(fill_value, int):
+        kwargs["dtype"] = torch.bool if isinstance(fill_value, bool) else torch.int64
+        fill_value = int(fill_value)  # the exporter has no form for a bool
+    return original(size, fill_value, **kwargs)

@@ -1,0 +1,171 @@
+"""Discrete Fourier transforms as products with cosine and sine matrices; spectra are pairs of real tensors.
+
+A transform of n points is `x @ W` with `W[j, k] = exp(-2 pi i j k / n)`. The matrices of a size that is known at export
+become constants; those of a dynamic size are made in the graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from onnxpatch import Proof, patch
+from onnxpatch.errors import RefusedError
+from onnxpatch.formulas.complex_pairs import Pair
+
+Matrices = tuple[torch.Tensor, torch.Tensor]
+
+
+@functools.lru_cache(maxsize=32)
+def _table(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray]:
+    angles = 2 * np.pi * (np.outer(np.arange(rows), np.arange(columns)) % points) / points
+    return np.cos(angles).astype("float32"), np.sin(angles).astype("float32")
+
+
+def count(size: Any, like: torch.Tensor) -> torch.Tensor:
+    """A size as a 0-d tensor, which stays dynamic under both exporters; as a Python float it would be frozen."""
+    return torch.ones_like(torch.arange(size, device=like.device)).sum()
+
+
+def matrices(rows: Any, columns: Any, points: Any, like: torch.Tensor) -> Matrices:
+    """cos and sin of 2 pi j k / points, for j < rows and k < columns."""
+    if all(isinstance(size, int) for size in (rows, columns, points)):
+        found = _table(rows, columns, points)
+        return tuple(torch.from_numpy(part).to(like) for part in found)  # type: ignore[return-value]
+    total = count(points, like)
+    steps = torch.arange(rows, device=like.device)[:, None] * torch.arange(columns, device=like.device)
+    angles = (steps % total).to(like.dtype) * (2 * math.pi) / total.to(like.dtype)  # the remainder keeps angles exact
+    return torch.cos(angles), torch.sin(angles)
+
+
+def forward_1d(x: Any, size: Any, dim: int, sign: int, half: bool) -> Pair:
+    """Unscaled transform along `dim`, of the first `size` entries (zeros beyond); half: size // 2 + 1 terms."""
+    pair = x if isinstance(x, Pair) or x.is_complex() else None
+    x = Pair.of(x) if pair is not None else x
+    like = x.real if isinstance(x, Pair) else x
+    length = size if size is not None else like.shape[dim]
+    cos, sin = matrices(length, length // 2 + 1 if half else length, length, like)
+    along = lambda part: _fit(part, size, dim).transpose(dim, -1)  # noqa: E731
+    back = lambda part: part.transpose(dim, -1)  # noqa: E731
+    if not isinstance(x, Pair):
+        return Pair(back(along(x) @ cos), back(sign * (along(x) @ sin)))
+    real, imag = along(x.real), along(x.imag)
+    return Pair(back(real @ cos - sign * (imag @ sin)), back(imag @ cos + sign * (real @ sin)))
+
+
+def inverse_real_1d(x: Pair, size: Any, dim: int) -> torch.Tensor:
+    """Unscaled real inverse of a half spectrum along `dim`, of `size` points (2 (terms - 1) when None)."""
+    points = size if size is not None else 2 * (x.real.shape[dim] - 1)
+    terms = points // 2 + 1
+    cos, sin = matrices(terms, points, points, x.real)
+    order = torch.arange(terms, device=x.real.device)
+    # Every term stands for itself and its mirror image, but the first, and the last of an even number of points.
+    alone = (order == 0) | (order * 2 == count(points, x.real))
+    weight = torch.where(alone, 1.0, 2.0).to(x.real)[:, None]
+    along = lambda part: _fit(part, terms if size is not None else None, dim).transpose(dim, -1)  # noqa: E731
+    return (along(x.real) @ (cos * weight) - along(x.imag) @ (sin * weight)).transpose(dim, -1)
+
+
+def _fit(x: torch.Tensor, size: Any, dim: int) -> torch.Tensor:
+    """`x` cut or filled with zeros to `size` entries along `dim`."""
+    if size is None:
+        return x
+    x = x.narrow(dim, 0, size) if _static(x.shape[dim]) and x.shape[dim] >= size else _padded(x, size, dim)
+    return x
+
+
+def _static(size: Any) -> bool:
+    return isinstance(size, int)
+
+
+def _padded(x: torch.Tensor, size: Any, dim: int) -> torch.Tensor:
+    shape = [size if axis == dim % x.dim() else length for axis, length in enumerate(x.shape)]
+    return torch.cat((x, x.new_zeros(shape)), dim).narrow(dim, 0, size)
+
+
+def scaled(x: Any, sizes: list[Any], norm: str | None, inverse: bool) -> Any:
+    """The share of the normalisation that this direction has: none, 1 / n, or 1 / sqrt(n)."""
+    norm = norm or "backward"
+    if norm not in ("backward", "forward", "ortho"):
+        raise RuntimeError(f"Invalid normalization mode: {norm!r}")
+    if norm == ("forward" if inverse else "backward"):
+        return x
+    like = x.real if isinstance(x, Pair) else x
+    total = functools.reduce(lambda a, b: a * b, (count(n, like) for n in sizes)).to(like.dtype)
+    return x / (torch.sqrt(total) if norm == "ortho" else total)
+
+
+def _axes(x: Any, s: Any, dim: Any, default: int | None) -> tuple[list[int], list[Any]]:
+    """(dimensions, requested sizes or None) of a transform over several dimensions."""
+    if isinstance(dim, int):
+        dim = (dim,)
+    if dim is None:
+        wanted = default if s is None else len(s)
+        dim = tuple(range(-(wanted if wanted is not None else x.dim()), 0))
+    s = [None] * len(dim) if s is None else [None if n == -1 else n for n in s]
+    return list(dim), s
+
+
+def transform(name: str, x: Any, s: Any, dim: Any, norm: str | None) -> Any:
+    """torch.fft.<name>; `name` is what torch calls it: (i)(r)fft, 2 or n at the end for several dimensions."""
+    kind = name.removesuffix("2").removesuffix("n")
+    if kind not in ("fft", "ifft", "rfft", "irfft"):
+        raise RefusedError(f"torch.fft.{name} has no ONNX form here")
+    default = {"2": 2, "n": None}.get(name[-1], 1)
+    dims, sizes = _axes(x, s, dim, default)
+    inverse = kind.startswith("i")
+    points = [n if n is not None else x.shape[d] for d, n in zip(dims, sizes, strict=True)]
+    if kind == "irfft":
+        points[-1] = sizes[-1] if sizes[-1] is not None else 2 * (x.shape[dims[-1]] - 1)
+        x = Pair.of(x)
+        for d, n in zip(dims[:-1], sizes[:-1], strict=True):
+            x = forward_1d(x, n, d, 1, False)
+        return scaled(inverse_real_1d(x, sizes[-1], dims[-1]), points, norm, inverse)
+    if kind == "rfft":
+        x = forward_1d(x, sizes[-1], dims[-1], -1, True)
+        dims, sizes = dims[:-1], sizes[:-1]
+    for d, n in zip(dims, sizes, strict=True):
+        x = forward_1d(x, n, d, 1 if inverse else -1, False)
+    return scaled(x, points, norm, inverse)
+
+
+class _Spectrum(torch.nn.Module):
+    """A filter in the frequency domain, as global filter networks have it, and a transform over a fixed axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(1, 1, 1, 2))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        half = torch.fft.rfft2(x, dim=(1, 2), norm="ortho") * torch.view_as_complex(self.weight)
+        return torch.fft.irfft2(half, s=x.shape[1:], dim=(1, 2), norm="ortho"), torch.fft.fft(x, dim=0).abs()
+
+
+NAMES = ("fft", "ifft", "rfft", "irfft", "fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn")
+
+
+@patch(
+    *(f"torch.fft.{name}" for name in NAMES),
+    name="fft",
+    why="Exporting the operator 'aten::fft_rfft2' to ONNX is not supported: Fourier transforms and complex spectra",
+    link="https://github.com/pytorch/pytorch/issues/107588",
+    proof=Proof(
+        build=_Spectrum,
+        inputs=lambda: [(torch.randn(2, 8, 10),), (torch.randn(2, 13, 15),), (torch.randn(2, 6, 7),)],
+        dynamic_shapes=({1: "height", 2: "width"},),
+        fails=("dynamo", "trace"),
+    ),
+)
+def fft(original: Any, input: Any, s: Any = None, dim: Any = None, norm: str | None = None, **kwargs: Any) -> Any:
+    """torch.fft's transforms over one, two or all dimensions, of real or complex input."""
+    name = original.__name__.removeprefix("fft_")
+    s = kwargs.get("n", s)
+    if name in ("fft", "ifft", "rfft", "irfft"):
+        s, dim = (None if s is None else (s,)), -1 if dim is None else dim
+    elif name.endswith("2") and dim is None:
+        dim = (-2, -1)
+    return transform(name, input, s, dim, norm)

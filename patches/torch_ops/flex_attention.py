@@ -1,0 +1,127 @@
+"""torch.nn.attention.flex_attention in plain tensor operations: its functions are applied to all pairs at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from onnxpatch import Proof, patch
+from onnxpatch.errors import RefusedError
+from onnxpatch.formulas.attention import repeat_heads
+
+Mod = Callable[..., torch.Tensor]
+MODULE = "torch.nn.attention.flex_attention"
+
+
+@dataclass(frozen=True)
+class MaskFunction:
+    """What stands in for a BlockMask while exporting: its function; blocks are a matter of kernels."""
+
+    mask_mod: Mod
+
+    def to(self, device: Any) -> MaskFunction:
+        return self
+
+
+def pairs(scores: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Indices of batch, head, query and key that broadcast to (batch, heads, queries, keys)."""
+    shape = lambda axis: [-1 if i == axis else 1 for i in range(4)]  # noqa: E731
+    return tuple(torch.arange(scores.shape[i], device=scores.device).view(shape(i)) for i in range(4))
+
+
+class _Windowed(torch.nn.Module):
+    """Attention to near tokens that lie not ahead, with a bias that grows with the distance for each head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slopes = torch.nn.Parameter(torch.tensor([0.5, 0.1]))
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        near = lambda b, h, i, j: (i >= j) & (i - j < 4) & (i != 1)  # noqa: E731
+        mask = create_block_mask(near, None, None, q.shape[2], q.shape[2], device="cpu")
+        bias = lambda score, b, h, i, j: score - self.slopes[h] * (i - j)  # noqa: E731
+        return flex_attention(q, k, k, score_mod=bias, block_mask=mask, enable_gqa=True)
+
+
+def _inputs() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return [(torch.randn(b, 2, n, 16), torch.randn(b, 1, n, 16)) for b, n in ((2, 9), (1, 17), (3, 4))]
+
+
+@patch(
+    f"{MODULE}.flex_attention",
+    name="flex-attention",
+    why="No ONNX function found for <torch.ops.higher_order.flex_attention>; Unsupported value kind: Tensor",
+    link="https://github.com/pytorch/pytorch/issues/147371",
+    proof=Proof(
+        build=_Windowed,
+        inputs=_inputs,
+        dynamic_shapes=({0: "batch", 2: "length"}, {0: "batch", 2: "length"}),
+        fails=("dynamo", "trace"),
+    ),
+)
+def flex_attention(
+    original: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    score_mod: Mod | None = None,
+    block_mask: Any = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    return_lse: bool = False,
+    kernel_options: Any = None,
+    *,
+    return_aux: Any = None,
+) -> Any:
+    """As torch's, except for return_aux, which is refused."""
+    if return_aux is not None:
+        raise RefusedError("flex_attention with return_aux has no ONNX form here")
+    if enable_gqa:
+        key, value = repeat_heads(key, query.shape[1], 1), repeat_heads(value, query.shape[1], 1)
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = torch.matmul(query, key.transpose(-1, -2)) * scale
+    where = pairs(scores)
+    if score_mod is not None:
+        scores = score_mod(scores, *where)
+    if block_mask is not None:
+        allowed = block_mask.mask_mod(*where)
+        scores = torch.where(allowed, scores, torch.full_like(scores, -math.inf))
+    # A query that sees no key gives zeros: the largest score is then -inf, and minus itself it would be NaN.
+    largest = scores.amax(-1, keepdim=True)
+    largest = torch.where(largest == -math.inf, torch.zeros_like(largest), largest)
+    weights = torch.exp(scores - largest)
+    total = weights.sum(-1, keepdim=True)
+    output = torch.matmul(weights / torch.where(total == 0, torch.ones_like(total), total), value)
+    return (output, (torch.log(total) + largest).squeeze(-1)) if return_lse else output
+
+
+class _MaskOnly(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, x.shape[2], x.shape[2], device="cpu")
+        return flex_attention(x, x, x, block_mask=mask)
+
+
+@patch(
+    f"{MODULE}.create_block_mask",
+    name="flex-attention-mask",
+    why="Exporting the operator 'aten::sort' with stable=True, or vmap, of create_block_mask is not supported",
+    link="https://github.com/pytorch/pytorch/issues/147371",
+    proof=Proof(
+        build=_MaskOnly,
+        inputs=lambda: [(torch.randn(2, 1, 9, 16),), (torch.randn(1, 1, 17, 16),), (torch.randn(3, 1, 4, 16),)],
+        dynamic_shapes=({0: "batch", 2: "length"},),
+        fails=("trace",),
+        exporters=("dynamo",),
+    ),
+)
+def create_block_mask(original: Any, mask_mod: Mod, *args: Any, **kwargs: Any) -> MaskFunction:
+    """The mask function alone: the stand-in of flex_attention asks it about all pairs of tokens."""
+    return MaskFunction(mask_mod)

@@ -1,0 +1,191 @@
+"""F.interpolate with sizes that come from symbolic shapes: position tables by two MatMuls, images by ONNX Resize."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, Settings, exporting, patch
+from onnxpatch._torch.constants import constant, unrecorded
+from onnxpatch._torch.symbolic_sizes import example_of, traced_from
+from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch.formulas import nearest
+from onnxpatch.formulas.position_forms import form_of
+from onnxpatch.formulas.resize import Axis, resize
+from onnxpatch.formulas.skipped_resizes import native_here
+from onnxpatch.formulas.symbolic import as_tensor, scaled, symbolic
+from onnxpatch.patching import runtime
+
+SMOOTH = ("linear", "bilinear", "bicubic", "trilinear")
+
+
+class _Table(torch.nn.Module):
+    """A learned table, interpolated to the image's grid by a scale factor with an offset: frozen by both exporters."""
+
+    def __init__(self, antialias: bool = False) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(1, 6, 5, 5))
+        self.antialias = antialias
+
+    def forward(self, image: Tensor) -> Tensor:
+        height, width = image.shape[2] // 4, image.shape[3] // 4
+        factor = ((height + 0.1) / 5, (width + 0.1) / 5)
+        table = torch.nn.functional.interpolate(
+            self.table, scale_factor=factor, mode="bicubic", antialias=self.antialias
+        )
+        return torch.nn.functional.avg_pool2d(image, 4).mean(1, keepdim=True) + table
+
+
+def _images() -> list[tuple[Tensor]]:
+    return [(torch.randn(2, 3, *size),) for size in ((28, 36), (20, 20), (16, 44), (8, 12))]
+
+
+@patch(
+    "torch.nn.functional.interpolate",
+    name="interpolate",
+    why="F.interpolate: output size frozen by a scale_factor from shapes, Unsupported: ONNX export of operator "
+    "aten::_upsample_bicubic2d_aa, slow or missing cubic Resize",
+    link="https://github.com/facebookresearch/dinov2/issues/19",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        build=lambda: _Table(antialias=True),
+        inputs=_images,
+        dynamic_shapes=({0: "b", 2: "h", 3: "w"},),
+        fails=("dynamo", "trace"),
+    ),
+)
+def interpolate(
+    original: Callable[..., Tensor],
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """F.interpolate; by `onnxpatch.formulas.resize` for a static table, an antialiased image, or a scale from sizes."""
+    given = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
+    spatial = input.dim() - 2
+    if exporting() is None or not input.is_floating_point() or spatial < 1:
+        return original(input, *given)
+    stored = _stored(original, input, given)
+    if stored is not None:
+        return stored
+    sizes = None if size is None else _each(size, spatial)
+    scales = None if scale_factor is None else _each(scale_factor, spatial)
+    if sizes is not None and _misplaced(input, sizes, mode):
+        return nearest.sampled(input, sizes, mode)
+    if not _ours(input, sizes, scales, mode, antialias):
+        return original(input, *given)
+    axes = _axes(input, sizes, scales, bool(recompute_scale_factor))
+    return resize(input, axes, mode, align_corners=align_corners, antialias=antialias, channels_last=_is_table(input))
+
+
+def _stored(original: Callable[..., Tensor], input: Tensor, given: tuple[Any, ...]) -> Tensor | None:
+    """The table interpolated once, for good: where the image's size is not dynamic, or the user named it."""
+    running = runtime.current()
+    if running is None or running.model is None or not _is_constant_size(running.settings, given[:2]):
+        return None
+    if not _is_table(input):
+        return None
+    table = constant(input, running.model, running.tensors)
+    if table is None:
+        return None
+    size, factor = (_numbers(value) for value in given[:2])
+    stored: Tensor = unrecorded(lambda: original(table, size, factor, *given[2:]))
+    return stored
+
+
+def _is_constant_size(settings: Settings, asked: tuple[Any, ...]) -> bool:
+    form = form_of(settings, "interpolate")
+    if form is not None:
+        return form == "static"
+    # Under trace every size is a tensor, whether it is going to be dynamic or not.
+    leaves = [number for value in asked if value is not None for number in _each(value, 1)]
+    return exporting() == "dynamo" and not any(symbolic(number) for number in leaves)
+
+
+def _numbers(value: Any) -> Any:
+    """Python numbers of a size or scale: the traced ones, which is what was asked for."""
+    if value is None or isinstance(value, int | float):
+        return value
+    if isinstance(value, torch.SymInt | torch.SymFloat):
+        return (int if isinstance(value, torch.SymInt) else float)(value)
+    if isinstance(value, Tensor):
+        with tracing_paused():
+            return value.tolist()
+    return tuple(_numbers(number) for number in value)
+
+
+def _each(value: Any, spatial: int) -> list[Any]:
+    if isinstance(value, Tensor) and value.dim() == 1:
+        return list(value.unbind())
+    return list(value) if isinstance(value, Sequence) else [value] * spatial
+
+
+def _ours(input: Tensor, sizes: list[Any] | None, scales: list[Any] | None, mode: str, antialias: bool) -> bool:
+    """Whether the two matrices are better than what the exporter makes of it."""
+    asked = [*(sizes or ()), *(scales or ())]
+    if antialias:
+        return True
+    if any(isinstance(scale, torch.SymFloat | Tensor) for scale in scales or ()):
+        return True
+    dynamic = any(symbolic(number) for number in asked) or _asked_to_compute()
+    return dynamic and mode in SMOOTH and _is_table(input)
+
+
+def _misplaced(input: Tensor, sizes: list[Any], mode: str) -> bool:
+    """Whether onnxruntime's Resize picks, or at other sizes may pick, another neighbour than torch."""
+    if mode == "nearest-exact":
+        return exporting() == "trace"  # which knows no operator for it; dynamo gathers already
+    if mode != "nearest":
+        return False
+    pairs = list(zip(input.shape[2:], sizes, strict=True))
+    free = any(symbolic(number) for pair in pairs for number in pair)
+    found = [(example_of(extent), example_of(size)) for extent, size in pairs]
+    fits = nearest.grows_wholly if free else nearest.runtime_agrees
+    return not all(a is not None and b is not None and fits(a, b) for a, b in found)
+
+
+def _asked_to_compute() -> bool:
+    running = runtime.current()
+    return running is not None and form_of(running.settings, "interpolate") == "dynamic"
+
+
+def _is_table(input: Tensor) -> bool:
+    """Whether its spatial sizes are those of a parameter, not of an image."""
+    if exporting() == "trace":
+        running = runtime.current()
+        model = running.model if running else None
+        return model is not None and traced_from(input, (*model.parameters(), *model.buffers()))
+    return all(isinstance(size, int) for size in input.shape)
+
+
+def _axes(input: Tensor, sizes: list[Any] | None, scales: list[Any] | None, recompute: bool) -> list[Axis]:
+    if sizes is not None:
+        return [Axis(size) for size in sizes]
+    assert scales is not None
+    outputs = [scaled(extent, scale) for extent, scale in zip(input.shape[2:], scales, strict=True)]
+    if recompute:
+        return [Axis(size) for size in outputs]
+    native = native_here()
+    return [
+        Axis(size, _precise(extent, size, scale), native)
+        for extent, size, scale in zip(input.shape[2:], outputs, scales, strict=True)
+    ]
+
+
+def _precise(extent: Any, size: Any, scale: Any) -> Any:
+    """The scale in double precision where it is a whole number of elements and an offset over the table's."""
+    from onnxpatch._torch.symbolic_sizes import split_fraction
+
+    if not isinstance(scale, torch.SymFloat):
+        return scale
+    split = split_fraction(scale * extent)
+    if split is None:
+        return scale
+    return (as_tensor(split[0], torch.float64) + split[1]) / extent

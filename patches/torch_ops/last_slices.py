@@ -1,0 +1,72 @@
+"""The last element of an axis, `x[:, -1:]`: torch.export does not see that it is one where the size is computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch.formulas.symbolic import symbolic
+
+
+class _Sine(torch.nn.Module):
+    """Rows and columns of a map that was halved three times, over the last of them: DETR's sine embedding."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(3):
+            x = x[:, :, ::2, ::2]
+        batch, _, height, width = x.shape
+        rows = torch.arange(1, height + 1, dtype=x.dtype)[None, :, None].expand(batch, height, width)
+        columns = torch.arange(1, width + 1, dtype=x.dtype)[None, None, :].expand(batch, height, width)
+        rows = rows / (rows[:, -1:, :] + 1e-6)
+        columns = columns / (columns[:, :, -1:] + 1e-6)
+        return x * (rows + columns)[:, None]
+
+
+def _images() -> list[tuple[Tensor]]:
+    return [(torch.randn(2, 3, *size),) for size in ((192, 256), (33, 52), (160, 64))]
+
+
+def _takes_last(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return function is Tensor.__getitem__ and any(_is_last(item) for item in _items(args[1]))
+
+
+@patch(
+    "torch.*",
+    calls=_takes_last,  # not for every index: those into complex tensors are for the patch of complex numbers
+    name="last-slice",
+    why="The size of tensor a must match the size of tensor b (Min(1, Max(0, ...))); The following inconsistencies "
+    "were found: Eq(A, Max(0, A - Max(0, A - 1)))",
+    link="https://github.com/huggingface/transformers/pull/34393",
+    exporters=("dynamo",),
+    proof=Proof(_Sine, _images, ({0: "b", 2: "h", 3: "w"},), fails=("dynamo",)),
+)
+def last_slice(original: Any, tensor: Tensor, index: Any) -> Tensor:
+    """`tensor[..., -1:, ...]` has one element there, whatever formula the axis' size has; an empty axis is refused."""
+    items = _items(index)
+    if exporting() != "dynamo":
+        return original(tensor, index)
+    rest, axis, kept = sum(_axes(item) for item in items), 0, []
+    for item in items:
+        if _is_last(item) and symbolic(tensor.shape[axis]):
+            tensor, item = tensor.select(axis, -1).unsqueeze(axis), slice(None)
+        kept.append(item)
+        axis += tensor.dim() - rest if item is Ellipsis else _axes(item)
+    return original(tensor, tuple(kept))
+
+
+def _items(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)
+
+
+def _is_last(item: Any) -> bool:
+    return isinstance(item, slice) and isinstance(item.start, int) and item.start == -1 and item.stop is None
+
+
+def _axes(item: Any) -> int:
+    """How many axes of the tensor one item of an index takes up."""
+    if item is None or item is Ellipsis or isinstance(item, bool):
+        return 0
+    return item.dim() if isinstance(item, Tensor) and item.dtype == torch.bool else 1

@@ -1,0 +1,164 @@
+"""torch.nn.MultiheadAttention and TransformerEncoder: sizes that the TorchScript exporter freezes, nested padding."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch.formulas.attention import attend, causal
+from onnxpatch.settings import Settings
+
+Tensor = torch.Tensor
+
+
+class _Encoder(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(6, 2, 12, batch_first=True)
+        self.encoder = torch.nn.TransformerEncoder(layer, 1)
+        self.attention = torch.nn.MultiheadAttention(6, 2, kdim=4, vdim=4, add_bias_kv=True)
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return self.attention(self.encoder(x).transpose(0, 1), y, y)
+
+
+@patch(
+    "torch.nn.functional.multi_head_attention_forward",
+    name="multihead-attention",
+    why="aten::_native_multi_head_attention / aten::_transformer_encoder_layer_fwd is not supported; other sizes fail",
+    link="https://github.com/pytorch/pytorch/issues/110255",
+    exporters=("trace",),
+    proof=Proof(
+        build=_Encoder,
+        inputs=lambda: [(torch.randn(b, n, 6), torch.randn(m, b, 4)) for b, n, m in ((2, 5, 7), (3, 8, 2), (1, 4, 4))],
+        dynamic_shapes=({0: "batch", 1: "queries"}, {0: "keys", 1: "batch"}),
+        fails=("trace",),
+    ),
+)
+def multi_head_attention_forward(
+    original: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: Any = False,
+) -> tuple[Tensor, Tensor | None]:
+    """(length, batch, features), or without the batch; sizes go through views with -1 only."""
+    if exporting() != "trace" or training or static_k is not None or static_v is not None:
+        values = dict(list(locals().items())[4:])
+        return original(query, key, value, **values)
+    single = query.dim() == 2
+    q, k, v = (t.unsqueeze(1) if single else t for t in (query, key, value))
+    weights = (q_proj_weight, k_proj_weight, v_proj_weight)
+    if not use_separate_proj_weight and in_proj_weight is not None:
+        weights = in_proj_weight.chunk(3)
+    biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
+    linear = torch.nn.functional.linear
+    q, k, v = (linear(t, w, b) for t, w, b in zip((q, k, v), weights, biases, strict=True))
+    if is_causal and attn_mask is None:
+        attn_mask = ~causal(q.transpose(0, 1), k.transpose(0, 1))
+    mask = _mask(attn_mask, key_padding_mask, q.dtype, num_heads, single)
+    extra = []
+    if bias_k is not None and bias_v is not None:
+        extra.append((bias_k + torch.zeros_like(k[:1]), bias_v + torch.zeros_like(v[:1])))
+    if add_zero_attn:
+        extra.append((torch.zeros_like(k[:1]), torch.zeros_like(v[:1])))
+    for more_k, more_v in extra:
+        k, v = torch.cat((k, more_k)), torch.cat((v, more_v))
+        mask = None if mask is None else torch.nn.functional.pad(mask, (0, 1))
+    q, k, v = (t.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for t in (q, k, v))
+    output = attend(q, k, v, mask, None).permute(2, 0, 1, 3).flatten(2)
+    output = linear(output, out_proj_weight, out_proj_bias)
+    found = None
+    if need_weights:
+        scores = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(embed_dim_to_check // num_heads)
+        found = torch.softmax(scores if mask is None else scores + mask, -1)
+        found = found.mean(1) if average_attn_weights else found
+    if single:
+        return output.squeeze(1), None if found is None else found.squeeze(0)
+    return output, found
+
+
+def _mask(attn_mask: Any, padding: Any, dtype: torch.dtype, heads: int, single: bool) -> Tensor | None:
+    """Both masks, added up, to be added to scores (batch, heads, queries, keys)."""
+    parts = []
+    if attn_mask is not None:
+        added = _added(attn_mask, dtype)
+        parts.append(added.unflatten(0, (-1, heads)) if added.dim() == 3 else added)
+    if padding is not None:
+        added = _added(padding.unsqueeze(0) if single else padding, dtype)
+        parts.append(added.unsqueeze(1).unsqueeze(1))
+    return parts[0] + parts[1] if len(parts) == 2 else (parts or [None])[0]
+
+
+def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    if mask.dtype != torch.bool:
+        return mask.to(dtype)
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -math.inf)
+
+
+class _PaddedEncoder(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(6, 2, 12, batch_first=True), 1)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        return self.encoder(x, src_key_padding_mask=torch.arange(x.shape[1]) >= lengths[:, None])
+
+
+def _exporter_named(module: torch.nn.Module, settings: Settings) -> str | None:
+    return None if settings.exporter else "is for patched(..., exporter='dynamo' or 'trace'); scripting needs the class"
+
+
+@patch(
+    "torch.nn.TransformerEncoder",
+    name="encoder-padding",
+    why="Exporting the operator 'aten::_nested_tensor_from_mask'; other numbers than eager at padded places",
+    link="https://github.com/pytorch/pytorch/issues/97111",
+    exporters=("trace", "dynamo"),
+    accepts=_exporter_named,
+    proof=Proof(
+        build=_PaddedEncoder,
+        inputs=lambda: [
+            (torch.randn(2, 5, 6), torch.tensor([3, 5])),
+            (torch.randn(3, 8, 6), torch.tensor([8, 2, 6])),
+            (torch.randn(1, 4, 6), torch.tensor([4])),
+        ],
+        dynamic_shapes=({0: "batch", 1: "length"}, {0: "batch"}),
+        fails=("trace", "dynamo"),
+    ),
+)
+class PaddedEncoder:
+    """Zeros at padded places, as eager leaves them when it runs the sequences as one nested tensor."""
+
+    def forward(self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: Any = None) -> Any:
+        output = super().forward(src, mask, src_key_padding_mask, is_causal)  # type: ignore[misc]
+        nested = getattr(self, "use_nested_tensor", False) and mask is None
+        if src_key_padding_mask is None or not nested or torch.is_grad_enabled() or self.training:  # type: ignore[attr-defined]
+            return output
+        padding = src_key_padding_mask
+        padding = padding if padding.dtype == torch.bool else padding < 0
+        return output.masked_fill(padding.unsqueeze(-1), 0.0)

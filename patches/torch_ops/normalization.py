@@ -1,0 +1,144 @@
+"""Normalisations that the TorchScript exporter refuses: layer norm over a size read off its input, RMS norm, and
+instance norm over dynamic channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch.formulas.symbolic import symbolic
+
+
+class _Layer(torch.nn.Module):
+    """The shape to normalise over read off a value whose own shape the exporter does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(6))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        rows = torch.nn.utils.rnn.pad_sequence([x, y], batch_first=True)
+        return torch.nn.functional.layer_norm(rows, rows.shape[-1:], self.weight)
+
+
+@patch(
+    "torch.nn.functional.layer_norm",
+    name="layer-norm",
+    why="Failed to export a node (in list node prim::ListConstruct) because it is not constant",
+    link="https://github.com/pytorch/pytorch/issues/45126",
+    exporters=("trace",),
+    proof=Proof(
+        build=_Layer,
+        inputs=lambda: [(torch.randn(2, 6), torch.randn(4, 6)), (torch.randn(5, 6), torch.randn(3, 6))],
+        dynamic_shapes=({0: "first"}, {0: "second"}),
+        fails=("trace",),
+    ),
+)
+def layer_norm(
+    original: Any,
+    input: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """The shape to normalise over is the weight's; sizes of the input are no constants for the exporter."""
+    if exporting() == "trace" and weight is not None and any(map(symbolic, normalized_shape)):
+        with tracing_paused():
+            normalized_shape = tuple(weight.shape)
+    return original(input, normalized_shape, weight, bias, eps)
+
+
+class _RMS(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.rms_norm(x, (6,), self.weight)
+
+
+@patch(
+    "torch.nn.functional.rms_norm",
+    "torch.rms_norm",
+    name="rms-norm",
+    why="Exporting the operator 'aten::rms_norm' to ONNX opset version 18 is not supported",
+    link="https://github.com/pytorch/pytorch/issues/142275",
+    exporters=("trace",),
+    proof=Proof(
+        build=_RMS,
+        inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),)],
+        dynamic_shapes=({0: "batch", 1: "length"},),
+        fails=("trace",),
+    ),
+)
+def rms_norm(
+    original: Any,
+    input: torch.Tensor,
+    normalized_shape: list[int],
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+) -> torch.Tensor:
+    """x / sqrt(mean(x^2) + eps), times the weight."""
+    if exporting() != "trace":
+        return original(input, normalized_shape, weight, eps)
+    eps = torch.finfo(input.dtype).eps if eps is None else eps
+    axes = list(range(-len(normalized_shape), 0))
+    normal = input * torch.rsqrt(input.pow(2).mean(axes, keepdim=True) + eps)
+    return normal if weight is None else normal * weight
+
+
+class _Instance(torch.nn.Module):
+    """Over channels whose number is known, and over an axis that is dynamic."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.InstanceNorm1d(6, affine=True)
+        torch.nn.init.normal_(self.norm.weight)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.norm(x.transpose(1, 2)), torch.nn.functional.instance_norm(x)
+
+
+@patch(
+    "torch.nn.functional.instance_norm",
+    name="instance-norm",
+    why="ONNX export of instance_norm for unknown channel size",
+    link="https://github.com/pytorch/pytorch/issues/92977",
+    exporters=("trace",),
+    proof=Proof(
+        build=_Instance,
+        inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),), (torch.randn(1, 4, 6),)],
+        dynamic_shapes=({0: "batch", 1: "length"},),
+        fails=("trace",),
+    ),
+)
+def instance_norm(
+    original: Any,
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None = None,
+    running_var: torch.Tensor | None = None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """Each channel of each sample by its own mean and variance, or by the running ones."""
+    if exporting() != "trace":
+        rest = (running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+        return original(input, *rest)
+    by_channel = [1, -1] + [1] * (input.dim() - 2)
+    if use_input_stats:
+        axes = list(range(2, input.dim()))
+        mean = input.mean(axes, keepdim=True)
+        variance = (input - mean).pow(2).mean(axes, keepdim=True)
+    else:
+        mean, variance = (stored.view(by_channel) for stored in (running_mean, running_var) if stored is not None)
+    normal = (input - mean) * torch.rsqrt(variance + eps)
+    normal = normal if weight is None else normal * weight.view(by_channel)
+    return normal if bias is None else normal + bias.view(by_channel)

@@ -1,0 +1,54 @@
+"""Splitting into parts of a dynamic size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch.formulas.symbolic import symbolic
+
+
+class _Stages(torch.nn.Module):
+    """Stages stacked along the batch, and taken apart again."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        stacked = torch.cat([x, x * 2, x.square()])
+        return stacked.split(x.shape[0])
+
+
+@patch(
+    "torch.split",
+    "torch.Tensor.split",
+    name="symbolic-split",
+    why="Cannot split using values in 'split' attribute: x.split(batch) keeps the batch of the example; "
+    "Error during constant folding for node (::SplitToSequence)",
+    link="https://github.com/pytorch/pytorch/issues/27551",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        _Stages,
+        lambda: [(torch.randn(batch, 3),) for batch in (2, 5, 1)],
+        ({0: "batch"},),
+        fails=("dynamo", "trace"),
+    ),
+)
+def split(original: Any, tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """As many parts as the example has; their size stays a size."""
+    size = split_size_or_sections
+    if exporting() is None or not symbolic(size):
+        return original(tensor, size, dim)
+    parts = _count(original, tensor, size, dim)
+    return tuple(_part(tensor, size * index, size * (index + 1), dim) for index in range(parts))
+
+
+def _count(original: Any, tensor: Tensor, size: Any, dim: int) -> int:
+    if exporting() == "trace":
+        return len(original(tensor, int(size), dim))
+    return int((tensor.shape[dim] + size - 1) // size)  # torch.export keeps what it relies on here as a guard
+
+
+def _part(tensor: Tensor, start: Any, end: Any, dim: int) -> Tensor:
+    place = (slice(None),) * (dim % tensor.dim())
+    return tensor[(*place, slice(start, end))]

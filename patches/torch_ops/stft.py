@@ -1,0 +1,158 @@
+"""Short-time Fourier transforms as convolutions with the window folded into their kernels."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from onnxpatch import Proof, patch
+from onnxpatch.errors import RefusedError
+from onnxpatch.formulas.complex_pairs import Pair
+
+
+@functools.lru_cache(maxsize=16)
+def _waves(points: int, terms: int) -> np.ndarray:
+    """(2 terms, points): the cosines, then the negative sines, of the first `terms` frequencies."""
+    angles = 2 * np.pi * (np.outer(np.arange(terms), np.arange(points)) % points) / points
+    return np.concatenate((np.cos(angles), -np.sin(angles))).astype("float32")
+
+
+def _window(window: torch.Tensor | None, length: int, points: int, like: torch.Tensor) -> torch.Tensor:
+    """The window over `points` samples: ones when none is given, with zeros on both sides when it is shorter."""
+    window = torch.ones(length, dtype=like.dtype, device=like.device) if window is None else window.to(like)
+    before = (points - length) // 2
+    return F.pad(window, (before, points - length - before))
+
+
+def _sizes(n_fft: Any, hop_length: Any, win_length: Any) -> tuple[int, int, int]:
+    """(points, hop, window length), as torch fills them in; all must be known at export."""
+    hop = n_fft // 4 if hop_length is None else hop_length
+    length = n_fft if win_length is None else win_length
+    if not all(isinstance(size, int) for size in (n_fft, hop, length)):
+        raise RefusedError("stft with n_fft, hop_length or win_length computed from an input size: make them constants")
+    return n_fft, hop, length
+
+
+class _Spectrogram(torch.nn.Module):
+    """Magnitude and phase, changed and turned back into sound, as vocoders do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("window", torch.hann_window(16))
+        self.gain = torch.nn.Parameter(torch.rand(17, 1) + 0.5)
+
+    def forward(self, sound: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        spectrum = torch.stft(sound, 32, 8, 16, self.window, normalized=True, return_complex=True)
+        magnitude, phase = spectrum.abs() * self.gain, spectrum.angle()
+        changed = magnitude * torch.exp(1j * phase)
+        return magnitude, torch.istft(changed, 32, 8, 16, self.window, normalized=True)
+
+
+@patch(
+    "torch.stft",
+    "torch.Tensor.stft",
+    "torch.istft",
+    "torch.Tensor.istft",
+    name="stft",
+    why="STFT does not currently support complex types; Exporting the operator 'aten::istft' to ONNX is not supported",
+    link="https://github.com/gemelo-ai/vocos/issues/38",
+    proof=Proof(
+        build=_Spectrogram,
+        inputs=lambda: [(torch.randn(2, 160),), (torch.randn(1, 200),), (torch.randn(3, 97),)],
+        dynamic_shapes=({0: "batch", 1: "samples"},),
+        fails=("dynamo", "trace"),
+    ),
+)
+def stft(original: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+    """torch.stft and torch.istft."""
+    transform = inverse if "istft" in original.__name__ else forward
+    return transform(input, *args, **kwargs)
+
+
+def forward(
+    input: torch.Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: torch.Tensor | None = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+) -> Any:
+    """(samples,) or (batch, samples) to (..., frequencies, frames), complex, or with a last axis of 2."""
+    if align_to_window:
+        raise RefusedError("stft with align_to_window=True has no ONNX form here")
+    points, hop, length = _sizes(n_fft, hop_length, win_length)
+    if isinstance(input, Pair):
+        raise RefusedError("stft of a complex signal has no ONNX form here")
+    terms = points if onesided is False else points // 2 + 1
+    signal = input.unsqueeze(0) if input.dim() == 1 else input
+    signal = signal.unsqueeze(1)
+    if center:
+        signal = F.pad(signal, (points // 2, points // 2), mode=pad_mode)
+    kernel = torch.from_numpy(_waves(points, terms)).to(signal) * _window(window, length, points, signal)
+    both = F.conv1d(signal, kernel.reshape(2 * terms, 1, points), stride=hop)
+    if normalized:
+        both = both * points**-0.5
+    if input.dim() == 1:
+        both = both.squeeze(0)
+    pair = Pair(both.narrow(-2, 0, terms), both.narrow(-2, terms, terms))
+    return torch.stack((pair.real, pair.imag), -1) if return_complex is False else pair
+
+
+def inverse(
+    input: Any,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: torch.Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> torch.Tensor:
+    """(..., frequencies, frames), complex, to (..., samples); overlapping windows are divided out."""
+    if return_complex:
+        raise RefusedError("istft with return_complex=True has no ONNX form here")
+    points, hop, window_length = _sizes(n_fft, hop_length, win_length)
+    spectrum = Pair.of(input)
+    alone = spectrum.real.dim() == 2
+    both = torch.cat((spectrum.real, spectrum.imag), -2)
+    both = both.unsqueeze(0) if alone else both
+    terms = points // 2 + 1 if onesided is not False else points
+    shape = _window(window, window_length, points, both)
+    kernel = torch.from_numpy(_waves(points, terms) * _weights(points, terms)).to(both) * shape
+    signal = F.conv_transpose1d(both, kernel.reshape(2 * terms, 1, points), stride=hop)
+    # How much window lies over each sample: the same overlap-add, of the squared window.
+    frames = torch.ones_like(both.narrow(-2, 0, 1).narrow(0, 0, 1))
+    weight = F.conv_transpose1d(frames, (shape * shape).reshape(1, 1, points), stride=hop)
+    signal = _cut(signal, weight, points, center, length).squeeze(1)
+    if normalized:
+        signal = signal * points**0.5
+    return signal.squeeze(0) if alone else signal
+
+
+def _weights(points: int, terms: int) -> np.ndarray:
+    """(2 terms, 1): every term counts for itself and its mirror image, but those that are their own."""
+    weight = np.full(terms, 1.0 if terms == points else 2.0)
+    weight[0] = 1.0
+    if points % 2 == 0 and terms != points:
+        weight[-1] = 1.0
+    return (np.concatenate((weight, weight))[:, None] / points).astype("float32")
+
+
+def _cut(signal: torch.Tensor, weight: torch.Tensor, points: int, center: bool, length: int | None) -> torch.Tensor:
+    start = points // 2 if center else 0
+    if length is not None:
+        missing = F.pad(signal, (0, length)), F.pad(weight, (0, length), value=1.0)
+        return (missing[0] / missing[1]).narrow(-1, start, length)
+    stop = -(points // 2) if center else None
+    return signal[..., start:stop] / weight[..., start:stop]

@@ -1,0 +1,94 @@
+"""Patch merging, two by two cells into one, of a map whose sides may be odd."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.windows import pad_to, windows_over
+
+LINK = "https://github.com/microsoft/Swin-Transformer/issues/301"
+ODD = "`if height % 2 == 1` pads an odd map before merging: the exported graph does what the example's size needed"
+_MODELS = "transformers.models"
+
+
+def neighbours(x: Tensor, height: int, width: int) -> Tensor:
+    """(B, H * W, C) to (B, H/2 * W/2, 4 * C): each two by two cells in one row, column by column; odd sides padded."""
+    batch, _, channels = x.shape
+    rows, columns = windows_over(height, 2), windows_over(width, 2)
+    x = pad_to(x.view(batch, height, width, channels), (2, 2))
+    # The order of channels is (column, row, channel), as the four strided slices are joined in the models.
+    x = x.reshape(batch * rows, 2, columns, 2 * channels).transpose(1, 2)
+    x = x.reshape(batch * rows, columns, 2, 2, channels).transpose(2, 3)
+    return x.reshape(batch, rows * columns, 4 * channels)
+
+
+class _Merging(nn.Module):
+    def __init__(self, merging: nn.Module) -> None:
+        super().__init__()
+        self.merging = merging
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.merging(x.flatten(1, 2), (x.shape[1], x.shape[2]))
+
+
+def _swin_merging() -> nn.Module:
+    from transformers.models.swin.modeling_swin import SwinPatchMerging
+
+    return _Merging(SwinPatchMerging(8))
+
+
+def _swinv2_merging() -> nn.Module:
+    from transformers.models.swinv2.modeling_swinv2 import Swinv2PatchMerging
+
+    return _Merging(Swinv2PatchMerging((8, 8), 8))  # type: ignore[arg-type]  # annotated as tuple[int]
+
+
+def _maps() -> list[tuple[Tensor]]:
+    return [(torch.randn(2, height, width, 8),) for height, width in ((8, 6), (7, 10), (5, 3), (4, 9))]
+
+
+_DYNAMIC = ({0: "batch", 1: "height", 2: "width"},)
+
+
+@patch(
+    f"{_MODELS}.swin.modeling_swin.SwinPatchMerging",
+    f"{_MODELS}.donut.modeling_donut_swin.DonutSwinPatchMerging",
+    f"{_MODELS}.maskformer.modeling_maskformer_swin.MaskFormerSwinPatchMerging",
+    f"{_MODELS}.clap.modeling_clap.ClapAudioPatchMerging",
+    name="patch-merging",
+    why=ODD,
+    link=LINK,
+    bodies={"forward": {"1aa79e570eb5"}, "maybe_pad": {"0a6528ee7ff3"}},
+    proof=Proof(_swin_merging, _maps, dynamic_shapes=_DYNAMIC, fails=("dynamo", "trace")),
+)
+class PatchMerging:
+    """Merging with the norm before the reduction."""
+
+    norm: nn.Module
+    reduction: nn.Module
+
+    def forward(self, input_feature: Tensor, input_dimensions: tuple[int, int]) -> Tensor:
+        """(B, H * W, C) to (B, H/2 * W/2, 2 * C), sides rounded up."""
+        return self.reduction(self.norm(neighbours(input_feature, *input_dimensions)))
+
+
+@patch(
+    f"{_MODELS}.swinv2.modeling_swinv2.Swinv2PatchMerging",
+    f"{_MODELS}.swin2sr.modeling_swin2sr.Swin2SRPatchMerging",
+    name="patch-merging-postnorm",
+    why=ODD,
+    link=LINK,
+    bodies={"forward": {"dd487fd3b3f4"}, "maybe_pad": {"c3851eb4135e"}},
+    proof=Proof(_swinv2_merging, _maps, dynamic_shapes=_DYNAMIC, fails=("dynamo", "trace")),
+)
+class PatchMergingPostNorm:
+    """Merging with the norm after the reduction."""
+
+    norm: nn.Module
+    reduction: nn.Module
+
+    def forward(self, input_feature: Tensor, input_dimensions: tuple[int, int]) -> Tensor:
+        """(B, H * W, C) to (B, H/2 * W/2, 2 * C), sides rounded up."""
+        return self.norm(self.reduction(neighbours(input_feature, *input_dimensions)))

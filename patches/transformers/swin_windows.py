@@ -1,0 +1,248 @@
+"""Swin and its copies in transformers: windows, cyclic shift, masks and patch merging at sizes known at run time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onnxpatch import Proof, Settings, patch
+from onnxpatch.formulas import windows
+from onnxpatch.formulas.windows import is_static, merge, pad_to, partition, shift_mask, windows_over
+from onnxpatch.patching.proof import randomised
+
+LINK = "https://github.com/microsoft/Swin-Transformer/issues/301"
+FROZEN = "exported with dynamic height and width, the graph keeps the padding, windows and shift mask of its example"
+_SWIN = "transformers.models.swin.modeling_swin"
+_DONUT = "transformers.models.donut.modeling_donut_swin"
+_SWINV2 = "transformers.models.swinv2.modeling_swinv2"
+_SWIN2SR = "transformers.models.swin2sr.modeling_swin2sr"
+_MASKFORMER = "transformers.models.maskformer.modeling_maskformer_swin"
+_CLAP = "transformers.models.clap.modeling_clap"
+# What the layers' `forward` takes for "was padded, crop again": cropping is right also where nothing was padded.
+_CROP = (0, 0, 0, 1, 0, 1)
+
+
+class _OfMap(nn.Module):
+    """Feeds a (B, H, W, C) map to a layer that takes (B, H * W, C) and (H, W); returns the first output."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.layer(x.flatten(1, 2), (x.shape[1], x.shape[2]))
+        return out[0] if isinstance(out, tuple) else out
+
+
+def _maps(*sizes: tuple[int, int]) -> list[tuple[Tensor]]:
+    return [(torch.randn(2, height, width, 8),) for height, width in sizes]
+
+
+def _random(layer: nn.Module) -> nn.Module:
+    return _OfMap(randomised(layer))
+
+
+def _swin_layer() -> nn.Module:
+    from transformers import SwinConfig
+    from transformers.models.swin.modeling_swin import SwinLayer
+
+    config = SwinConfig(image_size=32, embed_dim=8, window_size=4)
+    config._attn_implementation = "eager"
+    return _random(SwinLayer(config, 8, (8, 8), 2, shift_size=2))
+
+
+def _donut_layer() -> nn.Module:
+    from transformers import DonutSwinConfig
+    from transformers.models.donut.modeling_donut_swin import DonutSwinLayer
+
+    return _random(DonutSwinLayer(DonutSwinConfig(image_size=32, embed_dim=8, window_size=4), 8, (8, 8), 2, 0.0, 2))
+
+
+def _swinv2_layer() -> nn.Module:
+    from transformers import Swinv2Config
+    from transformers.models.swinv2.modeling_swinv2 import Swinv2Layer
+
+    return _random(Swinv2Layer(Swinv2Config(image_size=32, embed_dim=8, window_size=4), 8, (8, 8), 2, 0.0, 2))
+
+
+def _maskformer_layer() -> nn.Module:
+    from transformers import MaskFormerSwinConfig
+    from transformers.models.maskformer.modeling_maskformer_swin import MaskFormerSwinLayer
+
+    config = MaskFormerSwinConfig(image_size=32, embed_dim=8, window_size=4)
+    return _random(MaskFormerSwinLayer(config, 8, (8, 8), 2, 0.0, 2))
+
+
+def _proof(build: Any, *sizes: tuple[int, int], **options: Any) -> Proof:
+    dynamic = ({0: "batch", 1: "height", 2: "width"},)
+    return Proof(build, lambda: _maps(*sizes), dynamic_shapes=dynamic, **options)
+
+
+class _Padding:
+    """Layers over (B, H, W, C) that attend inside windows."""
+
+    window_size: int
+
+    def maybe_pad(self, hidden_states: Tensor, height: int, width: int) -> tuple[Tensor, tuple[int, ...]]:
+        """Pad always, by nothing where nothing is missing, and have the caller crop."""
+        return pad_to(hidden_states, (self.window_size, self.window_size)), _CROP
+
+
+class _Clamping(_Padding):
+    """Layers that do without the shift where the map is no larger than the window.
+
+    transformers' own method writes the answer for the size at hand into the layer, for every call to come; here it is
+    worked out anew at each call, as in a fresh copy of the model.
+    """
+
+    shift_size: int
+    _map_size: Any
+
+    @staticmethod
+    def onnxpatch_prepare(module: nn.Module, settings: Settings) -> dict[str, object]:
+        return {"_map_size": None}
+
+    def set_shift_and_window_size(self, input_resolution: tuple[int, int]) -> None:
+        """Remember the size: whether it is too small is decided in the graph."""
+        self._map_size = input_resolution
+
+    def _shifted(self) -> Tensor | None:
+        """() of bool: whether there is a shift; None where it is certain."""
+        if self._map_size is None or (is_static(*self._map_size) and min(self._map_size) > self.window_size):
+            return None
+        return windows.larger_than(self.window_size, self._map_size)
+
+    def cyclic_shift(self, hidden_states: Tensor, reverse: bool = False) -> Tensor:
+        """(B, H, W, C) shifted up and left, or back."""
+        if not self.shift_size:
+            return hidden_states
+        shift = self.shift_size if reverse else -self.shift_size
+        shifted = self._shifted()
+        if shifted is None:
+            return torch.roll(hidden_states, (shift, shift), (1, 2))
+        return windows.roll(hidden_states, (shift * shifted, shift * shifted))
+
+    def get_attn_mask(self, height: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor | None:
+        """(windows, window cells, window cells) for a padded map, or None without a shift."""
+        if not self.shift_size:
+            return None
+        like = torch.empty(0, dtype=dtype, device=device)
+        window, shift = (self.window_size, self.window_size), (self.shift_size, self.shift_size)
+        shifted = self._shifted()
+        active = None if shifted is None else (shifted, shifted)
+        return shift_mask(window, shift, (height // window[0], width // window[1]), like, active)
+
+
+@patch(
+    f"{_SWIN}.SwinLayer",
+    name="swin-layer",
+    why=FROZEN,
+    link=LINK,
+    bodies={
+        "maybe_pad": {"92c2f7144880"},
+        "set_shift_and_window_size": {"aa7a6ee2d609"},
+        "get_attn_mask": {"ab01d82feec2"},
+        "cyclic_shift": {"605e6496a5e3"},
+    },
+    proof=_proof(_swin_layer, (8, 12), (9, 6), (4, 8), (11, 5), fails=("dynamo", "trace")),
+)
+class SwinLayer(_Clamping):
+    """Shifted-window attention of transformers' Swin."""
+
+
+@patch(
+    f"{_DONUT}.DonutSwinLayer",
+    f"{_CLAP}.ClapAudioLayer",
+    name="donut-swin-layer",
+    why=FROZEN,
+    link=LINK,
+    bodies={
+        "maybe_pad": {"92c2f7144880"},
+        "set_shift_and_window_size": {"aa7a6ee2d609"},
+        "get_attn_mask": {"ab01d82feec2"},
+        "forward": {"be6544e6d606"},
+    },
+    proof=_proof(_donut_layer, (8, 12), (9, 6), (4, 8), (11, 5), fails=("dynamo", "trace")),
+)
+class DonutSwinLayer(_Clamping):
+    """The same layer in its older spelling, the shift written out in `forward`."""
+
+    layernorm_before: nn.Module
+    layernorm_after: nn.Module
+    attention: nn.Module
+    drop_path: nn.Module
+    intermediate: nn.Module
+    output: nn.Module
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        input_dimensions: tuple[int, int],
+        output_attentions: bool | None = False,
+        always_partition: bool | None = False,
+    ) -> tuple[Tensor, ...]:
+        """(B, H * W, C) to the same, and the attention weights if asked for."""
+        if not always_partition:
+            self.set_shift_and_window_size(input_dimensions)
+        (height, width), window = input_dimensions, (self.window_size, self.window_size)
+        batch, _, channels = hidden_states.shape
+        grid = windows_over(height, window[0]), windows_over(width, window[1])
+        x = pad_to(self.layernorm_before(hidden_states).view(batch, height, width, channels), window)
+        mask = self.get_attn_mask(x.shape[1], x.shape[2], x.dtype, x.device)
+        windows = partition(self.cyclic_shift(x), window, grid[1])
+        attended, *weights = self.attention(windows, mask, output_attentions=output_attentions)
+        x = self.cyclic_shift(merge(attended, window, grid), reverse=True)
+        x = x[:, :height, :width].reshape(batch, height * width, channels)
+        hidden_states = hidden_states + self.drop_path(x)
+        hidden_states = hidden_states + self.output(self.intermediate(self.layernorm_after(hidden_states)))
+        return hidden_states, *weights
+
+
+@patch(
+    f"{_SWINV2}.Swinv2Layer",
+    f"{_SWIN2SR}.Swin2SRLayer",
+    name="swinv2-layer",
+    why=FROZEN,
+    link=LINK,
+    bodies={"maybe_pad": {"92c2f7144880"}, "get_attn_mask": {"069b3902dd11"}},
+    proof=_proof(_swinv2_layer, (8, 12), (9, 6), (4, 8), (11, 5), fails=("dynamo", "trace")),
+)
+class Swinv2Layer(_Padding):
+    """Shifted-window attention whose window and shift are settled when the layer is made."""
+
+    shift_size: int
+
+    def get_attn_mask(
+        self, height: int, width: int, dtype: torch.dtype, device: torch.device | None = None
+    ) -> Tensor | None:
+        """(windows, window cells, window cells) for a padded map, or None without a shift."""
+        if not self.shift_size:
+            return None
+        window, shift = (self.window_size, self.window_size), (self.shift_size, self.shift_size)
+        like = torch.empty(0, dtype=dtype, device=device)
+        return shift_mask(window, shift, (height // window[0], width // window[1]), like)
+
+
+@patch(
+    f"{_MASKFORMER}.MaskFormerSwinLayer",
+    name="maskformer-swin-layer",
+    why=FROZEN,
+    link=LINK,
+    bodies={"maybe_pad": {"944d2b5e4f32"}, "get_attn_mask": {"95aa288c6ae2"}},
+    proof=_proof(_maskformer_layer, (8, 12), (9, 6), (4, 8), (11, 5), fails=("dynamo", "trace")),
+)
+class MaskFormerSwinLayer(_Padding):
+    """Shifted-window attention of MaskFormer's backbone."""
+
+    shift_size: int
+
+    def get_attn_mask(
+        self,
+        input_resolution: tuple[int, int],
+        device: torch.device | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor | None:
+        """(windows, window cells, window cells) for a padded map, or None without a shift."""
+        return Swinv2Layer.get_attn_mask(self, *input_resolution, dtype, device)  # type: ignore[arg-type]

@@ -1,0 +1,140 @@
+"""dynamic_shapes and dynamic_axes in every form, into each other and into named dimensions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.export import Dim
+
+from onnxpatch import InputError
+from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.inputs.dims import dynamic_dims
+from onnxpatch.inputs.leaves import Inputs
+from tests.verified_models import Nested, Right
+
+
+def two(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+X, Y = torch.zeros(2, 3, 8, 8), torch.zeros(2, 5)
+NAMES = ({0: "b", 2: "h"}, {0: "b"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        NAMES,
+        {"x": {0: "b", 2: "h"}, "y": {0: "b"}},
+        {"y": {0: "b"}, "x": {0: "b", 2: "h"}},
+        (["b", None, "h", None], ("b", None)),
+        ({0: "b", -2: "h"}, {0: "b", 1: 5}),
+        ({0: Dim("b"), 2: Dim("h", min=2, max=64)}, {0: Dim("b")}),
+    ],
+    ids=["tuple", "dict", "shuffled", "lists", "negative-and-int", "Dim"],
+)
+def test_every_form_says_the_same(given: Any) -> None:
+    inputs = Inputs(two, (X, Y))
+    specs = shapes.read(inputs, given)
+    dims = {d.name: (d.size, [(leaf, axis) for leaf, axis, _ in d.places]) for d in dynamic_dims(inputs, specs)}
+    assert dims == {"b": (2, [(0, 0), (1, 0)]), "h": (8, [(0, 2)])}
+    axes = shapes.to_axes(specs, inputs.graph_leaves("trace"), ["x", "y"])
+    assert axes == {"x": {0: "b", 2: "h"}, "y": {0: "b"}}
+
+
+def test_bounds_and_derived_dims() -> None:
+    base = Dim("s", min=2, max=20)
+    inputs = Inputs(two, (X, Y))
+    (dim,) = dynamic_dims(inputs, shapes.read(inputs, ({2: 2 * base}, None)))
+    assert (dim.name, dim.size, dim.minimum, dim.maximum) == ("s", 4, 2, 20)
+    assert dim.places[0][2](5) == 10
+    assert dim.allows(20) and not dim.allows(21) and not dim.allows(1)
+
+
+def test_hints_are_unnamed_and_static_ones_stay() -> None:
+    inputs = Inputs(two, (X, Y))
+    specs = shapes.read(inputs, ({0: Dim.DYNAMIC, 2: Dim.AUTO, 3: Dim.STATIC}, {0: Dim.DYNAMIC}))
+    dims = dynamic_dims(inputs, specs)
+    assert [(d.name, d.named, len(d.places)) for d in dims] == [("x_dim0", False, 2), ("x_dim2", False, 1)]
+
+
+def test_axes_by_given_and_by_own_name() -> None:
+    inputs = Inputs(two, (X, Y))
+    for axes, names in (({"in0": {0: "b"}}, ["in0", "in1"]), ({"x": {0: "b"}}, None), ({"in0": [0]}, ["in0", "in1"])):
+        specs = shapes.read(inputs, None, axes, names, "trace")
+        assert list(specs[0]) == [0] and specs[1] == {}
+
+
+def test_axes_of_outputs_are_no_inputs() -> None:
+    inputs = Inputs(two, (X, Y))
+    specs = shapes.read(inputs, None, {"x": {0: "b"}, "out": {0: "b"}}, None, "dynamo", ["out"])
+    assert specs == [{0: "b"}, {}]
+
+
+def nested() -> Inputs:
+    x = torch.zeros(2, 3)
+    return Inputs(Nested(), (x, [x, x]), {"mask": None, "named": {"k": x}})
+
+
+def test_nested_arguments_are_named_and_found() -> None:
+    inputs = nested()
+    assert [leaf.name for leaf in inputs.graph_leaves("dynamo")] == ["x", "pair_0", "pair_1", "named_k"]
+    specs = shapes.read(inputs, {"x": {0: "b"}, "pair": [{0: "b"}, {0: "b"}], "named": {"k": {0: "b"}}, "mask": None})
+    (dim,) = dynamic_dims(inputs, specs)
+    assert len(dim.places) == 4
+    tree = shapes.to_shapes(inputs, specs)
+    assert tree == {"x": {0: "b"}, "pair": [{0: "b"}, {0: "b"}], "mask": None, "named": {"k": {0: "b"}}}
+
+
+def test_axes_of_nested_arguments_by_flattened_name() -> None:
+    specs = shapes.read(nested(), None, {"pair_1": {0: "b"}, "named_k": {1: "n"}}, None, "trace")
+    assert [dict(s) for s in specs] == [{}, {}, {0: "b"}, {}, {1: "n"}]
+
+
+def test_numbers_are_graph_inputs_of_trace_only() -> None:
+    inputs = Inputs(lambda x, k, flag: x, (X, 3, True))
+    assert [leaf.name for leaf in inputs.graph_leaves("dynamo")] == ["x"]
+    assert [leaf.name for leaf in inputs.graph_leaves("trace")] == ["x", "k", "flag"]
+
+
+def test_variadic_forward() -> None:
+    inputs = Inputs(lambda *tensors, **named: tensors, (Y, Y), {"extra": Y})
+    specs = shapes.read(inputs, ({0: "b"}, {0: "b"}))
+    assert [leaf.name for leaf in inputs.leaves] == ["tensors_0", "tensors_1", "extra"]
+    assert [dict(s) for s in specs] == [{0: "b"}, {0: "b"}, {}]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"z": {0: "b"}}, "names 'z', but the call gives only x"),
+        (({7: "b"},), "no axis 7"),
+        (({0: 3},), "declared 3, the example has 2"),
+        (({0: Dim("b", min=4)},), "outside 4"),
+        (({0: 1.5},), "is no name"),
+        (({0: "b"}, {0: "b"}), "has 2 entries, the call gives 1"),
+        ("b", "must be a dict by argument name or a tuple"),
+        (({0: "b", 2: "b"},), "dimension 'b' is 2 in one input and 8"),
+    ],
+)
+def test_what_cannot_be_is_said(given: Any, says: str) -> None:
+    inputs = Inputs(Right(), (X,))
+    with pytest.raises(InputError, match=says):
+        dynamic_dims(inputs, shapes.read(inputs, given))
+
+
+def test_both_conventions_at_once_are_refused() -> None:
+    with pytest.raises(InputError, match="give one"):
+        shapes.read(Inputs(Right(), (X,)), ({0: "b"},), {"x": {0: "b"}})
+
+
+def test_unknown_axes_name_lists_the_inputs() -> None:
+    with pytest.raises(InputError, match="names 'y'; the inputs are x"):
+        shapes.read(Inputs(Right(), (X,)), None, {"y": {0: "b"}})
+
+
+def test_arguments_that_do_not_fit_the_signature() -> None:
+    with pytest.raises(InputError, match=r"do not fit Right\.forward.*too many positional"):
+        Inputs(Right(), (X, X))

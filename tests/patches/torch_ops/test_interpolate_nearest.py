@@ -1,0 +1,85 @@
+"""Nearest resizing to a size: onnxruntime picks other neighbours for some; the kit picks those of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import onnxpatch
+from onnxpatch.formulas.nearest import grows_wholly, runtime_agrees
+from tests.exporting import export, run
+
+BOTH = pytest.mark.parametrize("exporter", ["dynamo", "trace"])
+FREE = ({2: "h", 3: "w"}, {2: "H", 3: "W"})
+
+
+class ToTheOther(nn.Module):
+    """The first image at the size of the second, as masks, logits and pyramids are resized."""
+
+    def __init__(self, mode: str = "nearest") -> None:
+        super().__init__()
+        self.mode = mode
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, size=y.shape[-2:], mode=self.mode) + 0 * y.mean()
+
+
+def pair(before: int, after: int) -> tuple[torch.Tensor, torch.Tensor]:
+    numbers = torch.arange(2 * 3 * before * before, dtype=torch.float32)
+    return numbers.reshape(2, 3, before, before), torch.zeros(2, 1, after, after)
+
+
+def patched(model: nn.Module, args: Sequence[torch.Tensor], exporter: str) -> bytes:
+    with onnxpatch.patched(model.eval(), exporter=exporter):
+        return export(model, tuple(args), exporter, FREE)
+
+
+def differing(file: bytes, model: nn.Module, sizes: Iterator[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [s for s in sizes if not torch.equal(run(file, pair(*s))[0], model(*pair(*s)))]
+
+
+@BOTH
+def test_every_neighbour_is_eagers(exporter: str) -> None:
+    model = ToTheOther()
+    sizes = [(56, 4), (14, 2), (28, 2), (14, 32), (12, 74), (40, 48), (7, 7), (9, 1), (1, 9), (20, 40), (21, 41)]
+    assert differing(patched(model, pair(20, 30), exporter), model, iter(sizes)) == []
+    plain = export(ToTheOther(), pair(20, 30), exporter, FREE)
+    assert (56, 4) in differing(plain, model, iter(sizes))  # what the patch is for
+
+
+@BOTH
+def test_growth_by_a_whole_factor_stays_one_resize(exporter: str) -> None:
+    import onnx
+
+    model = ToTheOther()
+    file = patched(model, pair(13, 25), exporter)
+    assert [node.op_type for node in onnx.load_from_string(file).graph.node].count("Resize") == 1
+    assert differing(file, model, iter([(13, 25), (13, 26), (25, 50), (7, 13), (20, 60), (5, 5)])) == []
+
+
+@BOTH
+def test_nearest_exact(exporter: str) -> None:
+    model = ToTheOther("nearest-exact")
+    sizes = [(14, 2), (14, 32), (40, 48), (7, 7), (9, 1), (1, 9), (20, 40), (20, 10)]
+    assert differing(patched(model, pair(20, 30), exporter), model, iter(sizes)) == []
+
+
+def test_static_sizes_that_the_runtime_gets_wrong() -> None:
+    class Mask(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.interpolate(x, size=(16, 16))
+
+    model, x = Mask().eval(), torch.randn(1, 1, 224, 224)
+    assert not runtime_agrees(224, 16)
+    for dynamo in (True, False):
+        assert onnxpatch.export(model, (x,), dynamo=dynamo).ok
+
+
+def test_the_rule_of_whole_growth_holds() -> None:
+    pairs = [(a, b) for a in range(1, 40) for k in range(1, 33) for b in (k * a - 1, k * a, k * a + 1) if b > 0]
+    assert all(runtime_agrees(*one) for one in pairs if grows_wholly(*one))
+    assert not grows_wholly(20, 30) and not grows_wholly(14, 2) and not grows_wholly(1, 40)
