@@ -20,7 +20,7 @@ FLOORS: dict[tuple[str, ...], int] = {
     ("__main__",): 12,
     ("cli",): 11,
     ("html",): 10,
-    ("export", "verify", "doctor", "plan", "session", "testing", "loops"): 9,
+    ("export", "verify", "doctor", "plan", "session", "testing", "loops", "prove"): 9,
     ("attempts",): 8,
     ("diagnosis",): 7,
     ("verification",): 6,
@@ -39,9 +39,9 @@ ROOMS = {name: room for room in FLOORS for name in room}
 MAY_IMPORT_PUBLIC_NAMES = ("__main__", "cli", "patches")
 
 # To be lowered, never raised: 0 is the aim of each.
-MODULES_IN_CIRCLES = 34
-MODULES_WITHOUT_A_ROOM = 131
-WRONG_IMPORTS = 1
+MODULES_IN_CIRCLES = 0
+MODULES_WITHOUT_A_ROOM = 0
+WRONG_IMPORTS = 0
 WRONG_IMPORTS_OF_PATCHES = 73
 
 
