@@ -196,7 +196,9 @@ def test_refusal_names_the_module_and_is_chained(dynamo: bool, tmp_path: Path) -
 
 def test_refusal_in_the_forward_names_module_and_line(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Identity(), DataBranch()).eval()
-    with pytest.raises(onnxpatch.ExportError, match=r"in module 1 \(DataBranch\) at .*verified\.py:\d+ in forward"):
+    with pytest.raises(
+        onnxpatch.ExportError, match=r"in module 1 \(DataBranch\) at .*verified_models\.py:\d+ in forward"
+    ):
         onnxpatch.export(model, (torch.rand(2, 3),), tmp_path / "m.onnx")
 
 

@@ -13,7 +13,13 @@ def test_every_package_is_listed():
     config.read(ROOT / "setup.cfg")
     listed = set(config["options"]["packages"].split())
     found = {".".join(init.parent.relative_to(ROOT).parts) for init in (ROOT / "onnxpatch").rglob("__init__.py")}
-    assert listed == found | {"onnxpatch.patches"}
+    patches = {
+        f"onnxpatch.{'.'.join(init.parent.relative_to(ROOT).parts)}"
+        for init in (ROOT / "patches").rglob("*/__init__.py")
+    }
+    assert listed == found | patches
+    folders = {folder for folder in (ROOT / "patches").iterdir() if any(folder.glob("*.py"))}
+    assert all((folder / "__init__.py").exists() for folder in folders), "a folder of patches without __init__.py"
 
 
 def test_what_the_pages_are_made_of_is_installed():
