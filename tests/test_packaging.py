@@ -14,8 +14,7 @@ def test_every_package_is_listed():
     listed = set(config["options"]["packages"].split())
     found = {".".join(init.parent.relative_to(ROOT).parts) for init in (ROOT / "onnxpatch").rglob("__init__.py")}
     patches = {
-        f"onnxpatch.{'.'.join(init.parent.relative_to(ROOT).parts)}"
-        for init in (ROOT / "patches").rglob("*/__init__.py")
+        f"onnxpatch.{'.'.join(init.parent.relative_to(ROOT).parts)}" for init in (ROOT / "patches").rglob("__init__.py")
     }
     assert listed == found | patches
     folders = {folder for folder in (ROOT / "patches").iterdir() if any(folder.glob("*.py"))}
