@@ -25,6 +25,8 @@ from typing import Any, Literal
 import torch
 from torch.utils import _pytree as pytree
 
+from onnxpatch.user_code import is_user_file
+
 __all__ = [
     "aten_operators",
     "exporting",
@@ -127,7 +129,7 @@ def _assert_source(one: Any) -> str:
         frames = stack.summary() if hasattr(stack, "summary") else ()
     except Exception:  # a captured traceback may be gone; the condition itself still counts
         return ""
-    outside = [f for f in frames if "/torch/" not in f.filename and "onnxpatch" not in f.filename]
+    outside = [f for f in frames if is_user_file(f.filename)]
     return f"{outside[-1].filename}:{outside[-1].lineno} {outside[-1].line or ''}".strip() if outside else ""
 
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from onnxpatch.control_flow import loops
-from onnxpatch.control_flow.sites import Site, here, user_frame
+from onnxpatch.control_flow.sites import Site, here
 from onnxpatch.control_flow.tape import Entry, Rebinding, rebuilt, tensors
+from onnxpatch.user_code import user_frame
 
 if TYPE_CHECKING:
     from onnxpatch.control_flow.capture import Capture

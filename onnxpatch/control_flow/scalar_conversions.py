@@ -13,8 +13,9 @@ from onnxpatch._torch.cond import settled
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.loop_inference import over_rows
-from onnxpatch.control_flow.sites import belongs_to_user, here, instruction, subscripting, user_frame
+from onnxpatch.control_flow.sites import here, instruction, subscripting
 from onnxpatch.control_flow.sizes import static_size
+from onnxpatch.user_code import is_user_frame, user_frame
 
 T = torch.Tensor
 Answer = Callable[..., Any]
@@ -69,7 +70,7 @@ def _tolist(capture: Capture, function: Any, tensor: torch.Tensor) -> Any:
 
 def _unbind(capture: Capture, function: Any, tensor: torch.Tensor, dim: int = 0) -> Any:
     caller = sys._getframe(2)
-    iterating = caller.f_code.co_name == "__iter__" and not belongs_to_user(caller)
+    iterating = caller.f_code.co_name == "__iter__" and not is_user_frame(caller)
     if iterating:
         return rows(capture, tensor, ITERATING)
     return capture.execute(function, (tensor, dim), {})

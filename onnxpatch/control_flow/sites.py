@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from types import CodeType, FrameType, TracebackType
 
+from onnxpatch.user_code import is_user_frame, user_frame, user_frames
+
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
 
@@ -25,17 +27,7 @@ class Site:
         return f"{self.file}:{self.line} in {self.function}"
 
 
-def belongs_to_user(frame: FrameType) -> bool:
-    """Whether a frame runs neither torch's code nor the kit's."""
-    name = frame.f_globals.get("__name__", "")
-    return name != "torch" and not name.startswith(("torch.", "onnxpatch.", "contextlib", "functools"))
-
-
-def user_frame(start: FrameType | None) -> FrameType | None:
-    """The innermost frame of the user's, from `start` outwards."""
-    while start is not None and not belongs_to_user(start):
-        start = start.f_back
-    return start
+_UNKNOWN = Site("<unknown>", 0, "<unknown>")
 
 
 def instruction(frame: FrameType) -> int:
@@ -56,7 +48,7 @@ def here() -> Site:
     """The line of the user's code that is running."""
     frame = user_frame(sys._getframe(1))
     if frame is None:
-        return Site("<unknown>", 0, "<unknown>")
+        return _UNKNOWN
     return Site(
         frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, _column(frame.f_code, instruction(frame))
     )
@@ -76,19 +68,18 @@ def raised_on_purpose(error: BaseException) -> bool:
     at: TracebackType | None = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
-    if at is None or not belongs_to_user(at.tb_frame):
+    if at is None or not is_user_frame(at.tb_frame):
         return False
     return at.tb_frame.f_code.co_code[at.tb_lasti] == _RAISE
 
 
 def line_of(error: BaseException) -> Site:
     """The innermost line of the user's in an error's traceback."""
-    at, found = error.__traceback__, Site("<unknown>", 0, "<unknown>")
-    while at is not None:
-        if belongs_to_user(at.tb_frame):
-            found = Site(at.tb_frame.f_code.co_filename, at.tb_lineno, at.tb_frame.f_code.co_name)
-        at = at.tb_next
-    return found
+    lines = list(user_frames(error))
+    if not lines:
+        return _UNKNOWN
+    frame, line = lines[-1]
+    return Site(frame.f_code.co_filename, line, frame.f_code.co_name)
 
 
 def subscripting() -> bool:

@@ -13,7 +13,8 @@ import torch
 from onnxpatch._torch.cond import settled
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.running import running
-from onnxpatch.control_flow.sites import belongs_to_user, here, subscripting
+from onnxpatch.control_flow.sites import here, subscripting
+from onnxpatch.user_code import is_user_frame
 
 _lock = threading.Lock()
 _holders = 0
@@ -62,7 +63,7 @@ def _asked_by_user() -> bool:
     frame = sys._getframe(2)
     if frame.f_code.co_name == "__bool__" and frame.f_globals.get("__name__") == "torch":
         frame = frame.f_back or frame  # SymInt.__bool__ asks SymBool.__bool__
-    return belongs_to_user(frame)
+    return is_user_frame(frame)
 
 
 def _sym_bool(capture: Capture, condition: torch.SymBool) -> bool | None:

@@ -9,7 +9,6 @@ import io
 import sys
 import tempfile
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,13 +23,14 @@ from onnxpatch._torch.caught_errors import TraceKept
 from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, quiet_exporters, watched_sizes
 from onnxpatch.diagnosis.places import Place, of_error, of_stack
 from onnxpatch.diagnosis.program_check import check_captured
-from onnxpatch.errors import InputError
+from onnxpatch.errors import InputError, error_chain
 from onnxpatch.exporters.request import Call
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.onnxfile.runtime import Graph, RunError
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Checked
+from onnxpatch.user_code import frames_of
 from onnxpatch.verification.eager import Eager, Flatten
 from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.probe import Probe
@@ -220,27 +220,18 @@ def _call(subject: Subject, exporter: str, opset: int) -> Call:
 
 
 def _refused(error: Exception, trial: Trial) -> None:
-    root = chain(error)[-1]
+    errors = error_chain(error)
+    root = errors[-1]
     trial.status, trial.kind = "refused", type(root).__name__
     trial.error = " ".join(str(root).split()) or type(root).__name__
-    trial.places = [place for one in chain(error) for place in of_error(one)]
-    trial.captured = next((found for one in chain(error) for found in _programs(one)), trial.captured)
+    trial.places = [place for one in errors for place in of_error(one)]
+    trial.captured = next((found for one in errors for found in _programs(one)), trial.captured)
 
 
 def _programs(error: BaseException) -> Iterator[Any]:
     """What an exporter held in hand when it gave up."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
+    for frame, _ in frames_of(error):
         yield from (v for v in frame.f_locals.values() if isinstance(v, torch.export.ExportedProgram))
-
-
-def chain(error: BaseException) -> list[BaseException]:
-    """The error and what caused it, the root last."""
-    found: list[BaseException] = []
-    one: BaseException | None = error
-    while one is not None and one not in found:
-        found.append(one)
-        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
-    return found
 
 
 # ------------------------------------------------------------------ comparing

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from onnxpatch.diagnosis.places import is_tool
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.nested import Value, opened, output_leaves
 from onnxpatch.patching.walk import modules
+from onnxpatch.user_code import is_user_frame
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
 
@@ -141,7 +141,7 @@ class _MethodWatch:
         if name in _TORCH_OWN or name.startswith("<") or self._stack[-1].module is module:
             return False
         own = getattr(type(module), name, None)
-        if getattr(own, "__code__", None) is not frame.f_code or is_tool(frame.f_code.co_filename):
+        if getattr(own, "__code__", None) is not frame.f_code or not is_user_frame(frame):
             return False
         caller = frame.f_back
         return caller is not None and caller.f_code.co_name not in _TORCH_OWN

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from onnxpatch.diagnosis import constructs as kinds
 from onnxpatch.diagnosis.calls import Unit
 from onnxpatch.diagnosis.constructs import at_line, code_at, in_function
-from onnxpatch.diagnosis.places import Place, is_tool
+from onnxpatch.diagnosis.places import Place
+from onnxpatch.user_code import is_user_file
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def scanned(unit: Unit, otherwise: str, sizes: bool | None = None) -> Cause:
     about = {kinds.BRANCH_SIZE, kinds.NUMBER_SIZE, kinds.LOOP_SIZE, kinds.LOOP_ROWS}
     if sizes is not None:
         found = sorted(found, key=lambda c: (c.kind in about) is not sizes)
-    if not found or is_tool(found[0].file):
+    if not found or not is_user_file(found[0].file):
         return Cause(otherwise)
     return Cause(found[0].kind, found[0].file, found[0].line, found[0].code)
 

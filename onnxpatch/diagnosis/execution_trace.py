@@ -15,8 +15,9 @@ import torch
 
 from onnxpatch.diagnosis.calls import Unit
 from onnxpatch.diagnosis.following import followed
-from onnxpatch.diagnosis.places import Place, is_tool, owner
+from onnxpatch.diagnosis.places import Place, owner
 from onnxpatch.diagnosis.statements import Statement
+from onnxpatch.user_code import is_user_frame, package_of
 from onnxpatch.verification.eager import Eager
 
 _MOST = 200_000  # steps of the interpreter that are followed in one run
@@ -76,8 +77,7 @@ class Way:
 
     def _own(self, frame: FrameType) -> bool:
         """Whether a frame is a method of the module, or helps one: no other module's method stands between."""
-        code = frame.f_code
-        if is_tool(code.co_filename) or frame.f_globals.get("__name__", "").partition(".")[0] != self._package:
+        if not is_user_frame(frame) or package_of(frame) != self._package:
             return False
         above: FrameType | None = frame
         while above is not None:

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from onnxpatch.diagnosis.attempt import Trial
-from onnxpatch.diagnosis.places import Place, is_tool
+from onnxpatch.diagnosis.places import Place
 from onnxpatch.onnxfile.arrays import as_array
 from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.user_code import is_user_file
 from onnxpatch.verification.comparison import compare
 from onnxpatch.verification.probe import Probe
 
@@ -107,5 +108,5 @@ def _name(node: torch.fx.Node) -> str:
 
 def _lines(node: torch.fx.Node) -> list[Place]:
     frames = [Place(file, int(line)) for file, line in _LINE.findall(node.meta.get("stack_trace") or "")]
-    users = [place for place in frames if not is_tool(place.file)]
+    users = [place for place in frames if is_user_file(place.file)]
     return list(reversed(users or frames))

@@ -13,8 +13,9 @@ import torch
 
 from onnxpatch.diagnosis.attempt import Stack, Subject, Trial
 from onnxpatch.diagnosis.calls import Unit
-from onnxpatch.diagnosis.places import Place, is_tool
+from onnxpatch.diagnosis.places import Place
 from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.user_code import is_user_file
 from onnxpatch.verification.probe import Probe
 
 
@@ -117,4 +118,4 @@ def _files(cls: Any) -> frozenset[str]:
             found.add(inspect.getsourcefile(one) or "")
         except (OSError, TypeError):
             continue
-    return frozenset(file for file in found if file and not is_tool(file))
+    return frozenset(file for file in found if file and is_user_file(file))

@@ -13,8 +13,9 @@ from onnxpatch.diagnosis.attempt import Subject, Trial
 from onnxpatch.diagnosis.calls import Unit
 from onnxpatch.diagnosis.cause import Cause, at, scanned
 from onnxpatch.diagnosis.first_divergence import first_divergence
-from onnxpatch.diagnosis.places import Place, is_tool
+from onnxpatch.diagnosis.places import Place
 from onnxpatch.diagnosis.suspects import likeliest
+from onnxpatch.user_code import is_user_file
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.specialized_dims import frozen_nodes
 
@@ -61,6 +62,6 @@ def _frozen(trial: Trial, example: Probe, probe: Probe) -> Cause | None:
         return None
     for found in frozen_nodes(trial.graph, trial.names, trial.order, example, probe):
         match = re.match(r"(.+?\.py):(\d+)", found.source)
-        if match and not is_tool(match[1]):
+        if match and is_user_file(match[1]):
             return at([Place(match[1], int(match[2]))], kinds.FIXED_SIZE)
     return None
