@@ -70,7 +70,7 @@ class Trial:
     kind: str = ""
     places: list[Place] = field(default_factory=list)
     warned: list[tuple[Stack, str]] = field(default_factory=list)
-    settled: list[tuple[str, Stack]] = field(default_factory=list)
+    settled: list[tuple[Any, Stack]] = field(default_factory=list)
     printed: str = ""
     checks: list[Checked] = field(default_factory=list)
     seconds: float = 0.0
@@ -202,7 +202,7 @@ def _export(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
         raise CaughtError(text).with_traceback(kept.lost[0].__traceback__) from None
 
 
-def _settled(trial: Trial, condition: str, frame: FrameType | None, env: Any) -> None:
+def _settled(trial: Trial, condition: Any, frame: FrameType | None, env: Any) -> None:
     if len(trial.settled) < _MOST:
         trial.settled.append((condition, of_stack(frame)))
     trial.symbols = trial.symbols or input_symbols(env)

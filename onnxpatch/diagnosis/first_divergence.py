@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,7 @@ import torch
 
 from onnxpatch.diagnosis.attempt import Trial
 from onnxpatch.diagnosis.places import Place
-from onnxpatch.onnxfile.arrays import as_array
-from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.onnxfile.intermediate_values import intermediate_values
 from onnxpatch.user_code import is_user_file
 from onnxpatch.verification.comparison import compare
 from onnxpatch.verification.probe import Probe
@@ -35,7 +34,7 @@ def first_divergence(trial: Trial, probe: Probe, tolerance: float = 1e-3) -> Div
     if program is None or trial.graph is None:
         return None
     feed = {name: probe.values[leaf] for name, leaf in zip(trial.names, trial.order, strict=True)}
-    found = values_inside(trial.graph, feed)
+    found = intermediate_values(trial.graph, feed)
     watch = _Values(program.module())
     try:
         with torch.no_grad():
@@ -46,36 +45,6 @@ def first_divergence(trial: Trial, probe: Probe, tolerance: float = 1e-3) -> Div
         if _differs(watch.seen[node.name], found, node.name, tolerance):
             return Divergence(_name(node), tuple(_lines(node)))
     return None
-
-
-def values_inside(graph: Graph, feed: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray[Any, Any]]:
-    """Every value of the main graph on one input, by name; {} where the graph cannot be run that way."""
-    import onnx
-
-    proto = onnx.load(str(graph.path))
-    names = [name for node in proto.graph.node for name in node.output if name]
-    del proto.graph.output[:]
-    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    try:
-        run = _runner(graph.runtime, proto)
-        return dict(zip(names, run(names, {name: as_array(value) for name, value in feed.items()}), strict=True))
-    except Exception:  # only a hint is lost
-        return {}
-
-
-def _runner(runtime: str, proto: Any) -> Callable[..., Sequence[Any]]:
-    if runtime == "reference":
-        from onnx.reference import ReferenceEvaluator
-
-        evaluate: Any = ReferenceEvaluator(proto)
-        return lambda names, feed: list(evaluate.run(names, feed))
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    run: Callable[..., Sequence[Any]] = session.run
-    return run
 
 
 class _Values(torch.fx.Interpreter):

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import sympy
 import torch
 
+from onnxpatch._torch.size_conditions import compiled_condition, size_conditions
 from onnxpatch.diagnosis.attempt import Stack, Subject, Trial
 from onnxpatch.diagnosis.calls import Unit
 from onnxpatch.diagnosis.places import Place
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.user_code import is_user_file
+from onnxpatch.verification.guards import holds
 from onnxpatch.verification.probe import Probe
 
 
 def settled(unit: Unit, trial: Trial) -> list[Place]:
     """The line of the unit at which a size was fixed, the likeliest alone."""
     mine = [(condition, own_place(stack, unit)) for condition, stack in trial.settled]
-    fixed = [p for c, p in mine if p and re.fullmatch(r"Eq\(\w+, \d+\)", c)]  # a size itself, no expression in it
-    equal = [p for c, p in mine if p and re.fullmatch(r"Eq\(.+, \d+\)", c)]
-    plain = [p for c, p in mine if p and not c.startswith("Ne(")]
+    fixed = [p for c, p in mine if p and _equals_number(c) and c.lhs.is_Symbol]  # a size itself, no expression in it
+    equal = [p for c, p in mine if p and _equals_number(c)]
+    plain = [p for c, p in mine if p and not isinstance(c, sympy.Ne)]
     return (fixed or equal or plain)[:1]
+
+
+def _equals_number(condition: Any) -> bool:
+    return isinstance(condition, sympy.Eq) and bool(condition.rhs.is_Integer)
 
 
 def turned_by_size(unit: Unit, trial: Trial, subject: Subject) -> Iterator[tuple[Place, set[int] | None]]:
@@ -42,7 +47,7 @@ def turned_by_size(unit: Unit, trial: Trial, subject: Subject) -> Iterator[tuple
         broken = {i for i, holds in enumerate(verdicts) if holds is False}
         if broken:
             yield place, broken
-        elif condition.startswith("Eq(") and all(holds is None for holds in verdicts):
+        elif isinstance(condition, sympy.Eq) and all(holds is None for holds in verdicts):
             yield place, None
 
 
@@ -66,8 +71,6 @@ def broken_conditions(trial: Trial, subject: Subject) -> list[Stack]:
 
 def _symbols(trial: Trial, probe: Probe, subject: Subject) -> dict[str, int]:
     """What the symbols of the input sizes are at a probe."""
-    from onnxpatch._torch import size_conditions
-
     program = getattr(trial.program, "exported_program", None) or trial.captured
     tensors = [v for v in probe.values if isinstance(v, torch.Tensor)]
     if program is not None:
@@ -82,14 +85,16 @@ def _symbols(trial: Trial, probe: Probe, subject: Subject) -> dict[str, int]:
     return dict(zip(trial.symbols, given, strict=True)) if len(given) == len(trial.symbols) else {}
 
 
-def _holds(condition: str, symbols: dict[str, int]) -> bool | None:
-    from onnxpatch.verification.guards import _FUNCTIONS
+def _holds(condition: Any, sizes: dict[str, int]) -> bool | None:
+    """Whether a condition holds at these sizes, by the names of the symbols; None where one of them is not known."""
+    compiled, names = _compiled(condition)
+    return holds(compiled, [sizes[name] for name in names]) if sizes.keys() >= set(names) else None
 
-    names = {**_FUNCTIONS, "FloatPow": math.pow, "TruncToInt": math.trunc}
-    try:
-        return bool(eval(condition, {"__builtins__": {}, **names}, dict(symbols)))
-    except Exception:
-        return None
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(condition: Any) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    symbols = sorted(getattr(condition, "free_symbols", ()), key=str)
+    return compiled_condition(condition, symbols), tuple(map(str, symbols))
 
 
 def own_place(stack: Stack, unit: Unit) -> Place | None:

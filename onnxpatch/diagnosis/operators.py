@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from onnxpatch import _torch
+from onnxpatch._torch import operator_tables
 
 Dynamo = Literal["translated", "decomposed", "none"]
 
@@ -54,11 +54,11 @@ def operators() -> dict[str, Operator]:
     """Every aten operator of the installed torch that writes into none of its arguments, by name."""
     translations, decompositions, symbolics = _known()
     found = {}
-    for name in _torch.aten_operators():
+    for name in operator_tables.aten_operators():
         status: Dynamo = "none"
         if name in translations:
             status = "translated"
-        elif name in decompositions or _torch.is_composite(name):
+        elif name in decompositions or operator_tables.is_composite(name):
             status = "decomposed"
         used = onnx_operators(translations.get(name, ()))
         found[name] = Operator(name, status, symbolics.get(name.partition(".")[0]), used)
@@ -77,7 +77,11 @@ def operator(name: str) -> Operator | None:
 
 @functools.cache
 def _known() -> tuple[dict[str, list[Callable[..., Any]]], set[str], dict[str, int]]:
-    return _torch.onnx_translations(), _torch.onnx_decompositions(), _torch.torchscript_symbolics()
+    return (
+        operator_tables.onnx_translations(),
+        operator_tables.onnx_decompositions(),
+        operator_tables.torchscript_symbolics(),
+    )
 
 
 @functools.cache
