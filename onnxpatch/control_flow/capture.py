@@ -11,7 +11,7 @@ import torch
 
 from onnxpatch._torch import exporting
 from onnxpatch.control_flow import tape
-from onnxpatch.control_flow.loop_inference import _Stacked, joined
+from onnxpatch.control_flow.loop_results import StackedRounds, joined
 from onnxpatch.control_flow.optional_output import OptionalOutput
 from onnxpatch.control_flow.path_explorer import Frame, Node, is_dropped
 from onnxpatch.control_flow.running import captures
@@ -75,6 +75,7 @@ class Capture:
         self.lengths: dict[tuple[int, Site], int] = {}
         self.probed: dict[tuple[int, Site], int] = {}
         self.probe: tuple[tuple[int, Site], int] | None = None
+        self.counters: set[int] = set()  # ids of tensors that are ints in eager: the numbers of loops
 
     def begin(self, inputs: list[torch.Tensor]) -> None:
         """Note the tensors that the root is called with."""
@@ -105,7 +106,7 @@ class Capture:
     def execute(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call, or take the answer from the path before; and note it in every frame that runs."""
         args, kwargs = self.settled(function, args, kwargs)
-        if args and isinstance(args[0], _Stacked):
+        if args and isinstance(args[0], StackedRounds):
             with self.pause():
                 return joined(function, *args, **kwargs)
         entry, above = None, len(self.frames)
@@ -206,6 +207,24 @@ class Capture:
         self.delegating.add(id(frame.module))
         around = self.frames[self.frames.index(frame) - 1]
         around.restart = True
+
+    def check_len(self, container: Any) -> None:
+        """`len` of a list that a loop on data fills: as long as the input says, and not as the rounds that were run."""
+        for loop in (loop for frame in self.frames for loop in frame.loops):
+            if loop.rounds_in(container) > 1:
+                raise loop.refusal("len() of a list that it fills depends on the number of rounds")
+
+    def check_counter(self, tensor: torch.Tensor, use: str) -> None:
+        """The number of a loop's round is a tensor here: as a key or as text it is not what it is in eager."""
+        if id(tensor) in self.counters or (tensor.dim() == 0 and not tensor.is_floating_point() and self._looping()):
+            raise self.refusal(
+                here(),
+                f"a loop that runs as often as the input says: a number of its rounds used as {use}",
+                remedy="look values up in a tensor (table[i]), and leave text to code that is not exported",
+            )
+
+    def _looping(self) -> bool:
+        return any(not loop.done for frame in self.frames for loop in frame.loops)
 
     # ---- refusing
 

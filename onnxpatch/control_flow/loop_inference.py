@@ -1,27 +1,40 @@
-"""Plain loops that run as often as the data says: a few rounds are run, and what they have in common becomes one loop.
+"""Plain loops that run as often as the input says: a few rounds are run, and what they have in common becomes one loop.
 
-The body runs a handful of times on stand-ins. Where every round makes the same calls, on the same tensors, on its own
-row and on what the round before left, that is a Scan or Loop; what does not fit is refused. After the loop the
-tensors of the last round stand for the final state, and a list with one tensor of every round for their stack.
+    total, outs = torch.zeros(4), []
+    for row in x:                        three rounds are run, each on a stand-in for its row
+        total = total * 0.5 + row        total: what the round before made; before the first round, the zeros
+        outs.append(total.tanh())        outs: one tensor of every round, made at the same place
+    return torch.stack(outs), total      -> one Scan: its stacked output, its last state
+
+It becomes a Scan (rows) or a Loop (`while`) where all of this holds; else it is refused, and `onnxpatch.scan`, `each`
+and `while_loop` are proposed. By induction it is then right for any number of rounds from one on:
+- the rounds make the same torch calls, call by call, on tensors that play the same part in each: from outside, the
+  round's own row, made by this round, or made by the round before;
+- each round starts from the same Python state (`round_state.py`), so that the next one would do the same again;
+- the code takes every row (`loop_rows.py`): `zip` with a shorter list would end the loop early;
+- no bool is decided inside, nothing is updated in place, what is carried keeps its shape and dtype;
+- with four rounds in place of three, the code after the loop does the same.
+A loop of no rounds leaves what stood before it. What nobody sees: state outside the model's code and objects (files,
+clocks, Python's random numbers). After the loop a tensor of the last round stands for the final state, and a list with
+one tensor of every round for their stack (`loop_results.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from onnxpatch.control_flow import loops
+from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch.control_flow.loop_results import ROW, LoopResults, Place
+from onnxpatch.control_flow.round_state import Changed, RoundState, check_same
 from onnxpatch.control_flow.sites import Site, here
-from onnxpatch.control_flow.tape import Entry, Rebinding, rebuilt, tensors
-from onnxpatch.user_code import user_frame
+from onnxpatch.control_flow.tape import Entry, tensors
 
 if TYPE_CHECKING:
     from onnxpatch.control_flow.capture import Capture
-
-_JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
-Place = tuple[int, int]  # entry of a round, tensor of its result
 
 
 class Loop:
@@ -37,43 +50,67 @@ class Loop:
         self.answers: list[torch.Tensor] = []
         self.start: int | None = None
         self.done = False
-        self._names: dict[str, Any] = {}
-        self._made: dict[Any, list[torch.Tensor]] = {}
+        self.places: dict[int, tuple[int, Place]] = {}  # by id of a tensor: the round that made it, and where in it
+        self.carried: dict[Place, torch.Tensor] = {}
+        self._state: RoundState | None = None
+        self._grown: dict[str, Any] | None = None
 
     # ---- while it runs
 
-    def begin(self) -> None:
+    def begin(self, row: torch.Tensor | None = None) -> None:
         """A round begins."""
+        if self._state is None:
+            self._check_state(sys._getframe(1))
+        if row is not None:
+            self.places[id(row)] = len(self.given), ROW
+            self.given.append(row)
         self.start = len(self.capture.frames[-1].tape)
-        self._names = _numbers()
 
     def end(self) -> None:
         """A round is over."""
         if self.start is None:
             return
-        tape = self.capture.frames[-1].tape
-        self.rounds.append(tape[self.start :])
-        self.start = None
-        changed = [name for name, value in _numbers().items() if self._names.get(name, value) != value]
-        if changed:
-            raise self.refusal(f"the Python number {changed[0]} changes with every round")
+        number, entries, self.start = len(self.rounds), self.capture.frames[-1].tape[self.start :], None
+        self.rounds.append(entries)
+        for at, entry in enumerate(entries):
+            for which, tensor in enumerate(tensors(entry.result)):
+                self.places.setdefault(id(tensor), (number, (at, which)))
+        self._check_state(sys._getframe(1))
+
+    def _check_state(self, frame: FrameType) -> None:
+        """The next round must start from the Python state from which this one started."""
+        before, rounds = self._state, len(self.rounds)
+        with self.capture.pause():
+            model = self.capture.frames[0].module
+            self._state = RoundState(frame, model, rounds, lambda tensor: self.places.get(id(tensor)))
+        if before is None:
+            return
+        try:
+            grown = check_same(before, self._state)
+            if self._grown is not None and self._grown != grown:
+                raise Changed(next(name for name in self._grown | grown if self._grown.get(name) != grown.get(name)))
+        except Changed as changed:
+            kind = "the Python number " if changed.number else ""
+            raise self.refusal(f"{kind}{changed.path} changes from one round to the next") from None
+        self._grown = grown if before.rounds > 1 else None
+
+    def rounds_in(self, values: Any) -> int:
+        """From how many rounds a container holds tensors."""
+        return len({self.places[id(tensor)][0] for tensor in tensors(values) if id(tensor) in self.places})
+
+    # ---- when it has ended
 
     def finish(self) -> None:
         """The last round is over: what all rounds have in common."""
-        self.done = True
-        self.places = {
-            id(tensor): (number, (at, which))
-            for number, entries in enumerate(self.rounds)
-            for at, entry in enumerate(entries)
-            for which, tensor in enumerate(tensors(entry.result))
-        }
+        self.done, self._state = True, None
         if len({len(entries) for entries in self.rounds}) > 1:
             raise self.refusal("its rounds differ")
-        self.carried: dict[Place, torch.Tensor] = {}
         for at in range(len(self.rounds[0])):
             self._compare([entries[at] for entries in self.rounds])
         if self.answers:
             self._pair(list(self.answers[1:]), carry=False)
+        self._check_carried()
+        self.results = LoopResults(self)
 
     def _compare(self, entries: list[Entry]) -> None:
         if any(entry.function != entries[0].function for entry in entries) or any(entry.mutates for entry in entries):
@@ -103,8 +140,7 @@ class Loop:
             raise self.refusal("its rounds differ")
         places = [self.places.get(id(tensor)) for tensor in found]
         if all(place is None for place in places):
-            same, own = all(tensor is found[0] for tensor in found), [id(row) for row in self.given]
-            if same or [id(tensor) for tensor in found] == own:
+            if all(tensor is found[0] for tensor in found):
                 return
         elif all(place is not None and place[0] == number for number, place in enumerate(places)):
             if len({place[1] for place in places if place is not None}) == 1:
@@ -130,147 +166,25 @@ class Loop:
             return False
         return self.carried.setdefault(places[0][1], init) is init
 
-    # ---- afterwards
+    def _check_carried(self) -> None:
+        """What is carried from round to round keeps its shape and dtype: a Scan or Loop has one of each."""
+        with self.capture.pause(), tracing_paused():
+            for place, init in self.carried.items():
+                kinds = {self._kind(init), *(self._kind(self.made(n, place)) for n in range(len(self.rounds)))}
+                if len(kinds) > 1:
+                    raise self.refusal("what is carried from one round to the next changes its shape or dtype")
 
-    def settled(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The arguments of a call after the loop, with its final state in place of the rounds' tensors."""
-        if not any(id(tensor) in self.places for tensor in tensors((args, kwargs))):
-            return args, kwargs
-        if function in _JOINS and isinstance(args[0], list | tuple):
-            return (self._joined(args[0]), *args[1:]), kwargs
-        return rebuilt(args, self.final), rebuilt(kwargs, self.final)
+    def _kind(self, tensor: torch.Tensor) -> tuple[torch.dtype, tuple[str, ...]]:
+        known = None if self.capture.twins is None else self.capture.twins.get(tensor)
+        shape = (known if isinstance(known, torch.Tensor) else tensor).shape
+        return tensor.dtype, tuple(str(size.node.expr if isinstance(size, torch.SymInt) else size) for size in shape)
 
-    def final(self, leaf: Any) -> Any:
-        """What stands for a tensor after the loop."""
-        place = self.places.get(id(leaf)) if isinstance(leaf, torch.Tensor) else None
-        if place is None:
-            return leaf
-        number, where = place
-        if number != len(self.rounds) - 1:
-            raise self.refusal("what a single round made is used after it")
-        if where in self.carried:
-            return self._run(None)[list(self.carried).index(where)]
-        if self.rows is None:
-            raise self.refusal("what its last round made is used after it, and nothing stood there before")
-        with self.capture.pause():
-            return self._run(where)[-1].select(0, -1)
-
-    def _joined(self, parts: Any) -> Any:
-        """A list that holds one tensor of every round, with their stack in the place of these."""
-        places = [self.places.get(id(part)) for part in parts]
-        inside = [index for index, place in enumerate(places) if place is not None]
-        first, count = inside[0], len(self.rounds)
-        wheres = {place[1] for place in places if place is not None}
-        if len(inside) != count or inside != list(range(first, first + count)) or len(wheres) != 1 or self.rows is None:
-            return [self.final(part) for part in parts]
-        if [place[0] for place in places if place is not None] != list(range(count)):
-            return [self.final(part) for part in parts]
-        outs = self._run(wheres.pop())[-1]
-        return _Stacked([*parts[:first]], outs, [*parts[first + count :]])
-
-    def _run(self, where: Place | None) -> list[torch.Tensor]:
-        if where not in self._made:
-            self._made[where] = self.capture.execute(LoopCall(self, where), tuple(self._outer(where)), {})
-        return self._made[where]
-
-    def _outer(self, where: Place | None) -> Iterator[Any]:
-        """Everything from outside that the body uses: what the loop needs, for those who record it."""
-        mine = {id(row) for row in self.given} | self.places.keys()
-        found = {id(t): t for entry in self.rounds[1] for t in tensors((entry.args, entry.kwargs))}
-        found.update((id(t), t) for t in (*self.carried.values(), *self.answers[:1]))
-        if self.rows is not None:
-            found[id(self.rows)] = self.rows
-        yield from (tensor for name, tensor in found.items() if name not in mine)
-
-    def emitted(self, where: Place | None, outer: Rebinding) -> list[torch.Tensor]:
-        """The loop itself: the final state, and for a place the stack of what every round made there."""
-        carry = [outer(init).clone() for init in self.carried.values()]
-        if self.rows is None:
-            state = [outer(self.answers[0]).clone(), *carry]
-            found = loops.while_loop(lambda *now: [now[0]], lambda *now: self._round(list(now[1:]), None, outer), state)
-            return list(found)[1:]
-        dummy = [] if carry else [torch.zeros(1)]
-
-        def step(*given: torch.Tensor) -> list[torch.Tensor]:
-            made = self._round(list(given[:-1]) if carry else [], given[-1], outer, where)
-            return [*(given[0].clone() for _ in dummy), *made]
-
-        found = list(loops.scan_loop(step, [*carry, *dummy], outer(self.rows)))
-        return found[len(dummy) :] if dummy else found
-
-    def _round(
-        self, carry: list[torch.Tensor], row: torch.Tensor | None, outer: Rebinding, where: Place | None = None
-    ) -> list[torch.Tensor]:
-        """The second round again, on other tensors. Returns the new state, then what it made at a place."""
-        binding = outer.child()
-        for (at, which), now in zip(self.carried, carry, strict=True):
-            binding.bind(tensors(self.rounds[0][at].result)[which], now)
-        if row is not None:
-            binding.bind(self.given[1], row)
-        binding.run(self.rounds[1])
-        new = [binding(tensors(self.rounds[1][at].result)[which]) for at, which in self.carried]
-        if self.rows is None:
-            return [binding(self.answers[2]), *new]
-        if where is None:
-            return [*new, torch.zeros(())]
-        return [*new, binding(tensors(self.rounds[1][where[0]].result)[where[1]])]
+    def made(self, number: int, place: Place) -> torch.Tensor:
+        """The tensor that a round made at a place."""
+        return self.given[number] if place == ROW else tensors(self.rounds[number][place[0]].result)[place[1]]
 
     def refusal(self, found: str) -> Exception:
         return refused(self.capture, self.site, found)
-
-
-class LoopCall:
-    """A loop as one call that can be noted and done again: (what it uses from outside) -> what it leaves."""
-
-    __name__ = "Loop"
-
-    def __init__(self, loop: Loop, where: Place | None) -> None:
-        self.loop, self.where = loop, where
-        self.outer = list(loop._outer(where))
-
-    def __call__(self, *given: torch.Tensor) -> list[torch.Tensor]:
-        binding = Rebinding()
-        for old, new in zip(self.outer, given, strict=True):
-            if old is not new:
-                binding.bind(old, new)
-        with self.loop.capture.pause():
-            return [tensor.clone() for tensor in self.loop.emitted(self.where, binding)]
-
-
-class _Stacked(list[Any]):
-    """The parts of a list that is joined, those of the loop's rounds as one tensor [rounds, ...]."""
-
-    def __init__(self, before: list[Any], outs: torch.Tensor, after: list[Any]) -> None:
-        super().__init__([*before, outs, *after])
-        self.before, self.outs, self.after = before, outs, after
-
-
-def joined(function: Any, parts: _Stacked, dim: int = 0) -> torch.Tensor:
-    """`stack` or `cat` of such a list."""
-    dims = parts.outs.dim() - 1
-    if function is torch.stack:
-        at = dim % (dims + 1)
-        middle = parts.outs.movedim(0, at)
-        sides = [[part.unsqueeze(at) for part in side] for side in (parts.before, parts.after)]
-    else:
-        at = dim % dims
-        middle = parts.outs.movedim(0, at).flatten(at, at + 1)
-        sides = [parts.before, parts.after]
-    return torch.cat([*sides[0], middle, *sides[1]], at) if any(sides) else middle
-
-
-def over_rows(capture: Capture, rows: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Stand-ins for the rows of a tensor, as many as are needed to see what the loop does."""
-    frame = capture.frames[-1]
-    loop = Loop(capture, rows)
-    frame.open_loop(loop)
-    for _ in range(frame.rounds):
-        row = capture.execute(torch.select, (rows, 0, 0), {})
-        loop.given.append(row)
-        loop.begin()
-        yield row
-        loop.end()
-    frame.close_loop(loop)
 
 
 def refused(capture: Capture, site: Site, found: str) -> Exception:
@@ -281,19 +195,6 @@ def refused(capture: Capture, site: Site, found: str) -> Exception:
         remedy="put its body into a function marked @onnxpatch.scan (rows that depend on the ones before), "
         "@onnxpatch.each (rows that do not) or @onnxpatch.while_loop, or write it for the whole tensor",
     )
-
-
-def _numbers() -> dict[str, Any]:
-    """The Python numbers among the local names of the user's code that is running."""
-    frame = user_frame(_caller())
-    found = {} if frame is None else frame.f_locals
-    return {name: value for name, value in found.items() if isinstance(value, bool | int | float | str)}
-
-
-def _caller() -> Any:
-    import sys
-
-    return sys._getframe(2)
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from onnxpatch._torch.cond import equates, hint_of, settled, storage_key, suppressed_guards
-from onnxpatch.control_flow.attributes import Attributes
 from onnxpatch.control_flow.loop_inference import Loop, refused
 from onnxpatch.control_flow.sites import Site, raised_on_purpose
 from onnxpatch.control_flow.tape import Entry, leaves, names_in, plain_values, target_of, tensors
 from onnxpatch.control_flow.template import Template, assembled
 from onnxpatch.errors import OnnxpatchError
+from onnxpatch.patching.model_state import Bindings
 
 if TYPE_CHECKING:
     from onnxpatch.control_flow.capture import Capture
@@ -72,7 +72,7 @@ class Frame:
 
     def __init__(self, capture: Capture, module: torch.nn.Module, call: Callable[[], Any]) -> None:
         self.capture, self.module, self._call = capture, module, call
-        self.attributes = Attributes(module)
+        self.attributes = Bindings(module)
         self.reuse = True
         self.restart = False
         self.rounds = 3
@@ -250,7 +250,7 @@ class Frame:
         """The arguments of a call, with the final state of the loops before it."""
         for loop in self.loops:
             if loop.done:
-                args, kwargs = loop.settled(function, args, kwargs)
+                args, kwargs = loop.results.in_call(function, args, kwargs)
         return args, kwargs
 
     def _settled(self, value: Any) -> Any:
@@ -261,7 +261,7 @@ class Frame:
         template = Template([value], liberal=True)
         made = {id(slot): slot.values[0] for slot in template.slots}
         for loop in self.loops:
-            made = {name: loop.final(leaf) for name, leaf in made.items()}
+            made = {name: loop.results.final(leaf) for name, leaf in made.items()}
         return assembled(template.structure, made)
 
     def replay(self, function: Any, args: Any, kwargs: Any) -> Entry | None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from onnxpatch.control_flow.attributes import Attributes, Undecided
 from onnxpatch.control_flow.builtin_hooks import shadowed
 from onnxpatch.control_flow.capture import Capture, Dropped, sites
 from onnxpatch.control_flow.merge import Emitter
@@ -21,7 +20,9 @@ from onnxpatch.control_flow.sites import line_of, raised_on_purpose
 from onnxpatch.control_flow.sizes import decisions_on_sizes
 from onnxpatch.control_flow.tape import tensors
 from onnxpatch.control_flow.template import CannotMerge, Template, assembled
+from onnxpatch.control_flow.undecided_attribute import Undecided
 from onnxpatch.errors import OnnxpatchError
+from onnxpatch.patching.model_state import Bindings
 
 Call = Callable[[], Any]
 
@@ -165,7 +166,7 @@ def _leave_attributes(capture: Capture, frame: Frame) -> None:
         if key[1].startswith("_buffers."):
             raise refuse()
         alike = all(value is values[0] or _equal(value, values[0]) for value in values)
-        frame.attributes.put(key, values[0] if alike else Undecided(refuse))
+        frame.attributes.bind(key, values[0] if alike else Undecided(refuse))
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -175,7 +176,7 @@ def _equal(a: Any, b: Any) -> bool:
 def run_root(capture: Capture, module: torch.nn.Module, call: Call, args: Any, substitutions: list[Any]) -> Any:
     """The outermost call: what the forward did to attributes is taken back, a refusal that was swallowed is raised."""
     capture.begin(tensors(args))
-    attributes = Attributes(module)
+    attributes = Bindings(module)
     try:
         with capture.entered(), shadowed(substitutions), decisions_on_sizes(), Forking(capture):
             value = run_module(capture, module, call)

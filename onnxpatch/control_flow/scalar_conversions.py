@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ import torch
 from onnxpatch._torch.cond import settled
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.loop_inference import over_rows
+from onnxpatch.control_flow.loop_rows import Rows
 from onnxpatch.control_flow.sites import here, instruction, subscripting
 from onnxpatch.control_flow.sizes import static_size
 from onnxpatch.user_code import is_user_frame, user_frame
@@ -90,16 +90,6 @@ def rows(capture: Capture, tensor: torch.Tensor, what: str) -> Any:
     return list(capture.execute(T.unbind, (tensor, 0), {}))
 
 
-class Rows:
-    """The rows of a tensor, or the numbers of a range, as many as the input says: to be looped over."""
-
-    def __init__(self, capture: Capture, rows: torch.Tensor) -> None:
-        self._capture, self._rows = capture, rows
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        return over_rows(self._capture, self._rows)
-
-
 def _unpacked() -> int | None:
     """How many names the user's line unpacks into, if that is what it does: `q, k, v = qkv`."""
     frame = user_frame(sys._getframe(1))
@@ -175,7 +165,14 @@ def _contains(capture: Capture, function: Any, tensor: torch.Tensor, element: An
     return decided(capture, torch.any(tensor == element))
 
 
+def _repr(capture: Capture, function: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    capture.check_counter(tensor, "text")
+    with capture.pause():
+        return function(tensor, *args, **kwargs)
+
+
 def _format(capture: Capture, function: Any, tensor: torch.Tensor, spec: str) -> str:
+    capture.check_counter(tensor, "text")
     return f"<tensor of shape {tuple(tensor.shape)}>" if capture.exporter == "dynamo" else "<tensor>"
 
 
@@ -284,6 +281,7 @@ ANSWERS: dict[Any, Answer] = {
     T.__float__: _float,
     T.__contains__: _contains,
     T.__format__: _format,
+    T.__repr__: _repr,
     T.numpy: _outside,
     T.__array__: _outside,
     torch.tensor: _built,

@@ -44,6 +44,7 @@ def _install() -> None:
     _replace(torch.SymBool, "__bool__", _sym_bool)
     _replace(torch.SymInt, "__index__", _sym_index)
     _replace(torch.SymInt, "__int__", _sym_index)
+    _replace(torch.Tensor, "__hash__", _tensor_hash)
 
 
 def _replace(cls: type, name: str, answer: Any) -> None:
@@ -71,6 +72,12 @@ def _sym_bool(capture: Capture, condition: torch.SymBool) -> bool | None:
     if known is not None:
         return known
     return capture.decide(as_predicate(capture, condition), condition)
+
+
+def _tensor_hash(capture: Capture, tensor: torch.Tensor) -> int | None:
+    """`table.get(i)` in a loop over a range: eager looks an int up, a tensor would never be found."""
+    capture.check_counter(tensor, "a key")
+    return None
 
 
 def bool_of(capture: Capture, condition: Any) -> bool:

@@ -28,14 +28,13 @@ _HEAVY = frozenset(
 
 @dataclass(eq=False)
 class Entry:
-    """One call: what was called, with what, and what came back. `random`: the result depends on random numbers."""
+    """One call: what was called, with what, and what came back. mutates: it writes into a tensor that it was given."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Any
     mutates: bool = False
-    random: bool = False
 
     @property
     def constant(self) -> bool:
