@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
-from onnxpatch.control_flow import constructors, loop_rows, scalar_conversions
+from onnxpatch.control_flow import constructors, scalar_conversions
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.running import running
-from onnxpatch.control_flow.sites import subscripting
+from onnxpatch.control_flow.current_capture import running
+from onnxpatch.control_flow.loops import rows
+from onnxpatch.control_flow.source_sites import subscripting
 from onnxpatch.patching import rebinding, runtime
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
@@ -139,7 +140,7 @@ def _range(capture: Capture, *bounds: Any) -> Any:
     if subscripting():
         return NotImplemented
     made = capture.execute(torch.arange, bounds, {"dtype": torch.int64})
-    return loop_rows.Rows(capture, made, counts=True)
+    return rows.Rows(capture, made, counts=True)
 
 
 def _fixed(capture: Capture, value: Any) -> Any:
@@ -149,7 +150,7 @@ def _fixed(capture: Capture, value: Any) -> Any:
 def _enumerate(capture: Capture, values: Any, start: int = 0) -> Any:
     if not isinstance(values, torch.Tensor) or scalar_conversions.fixed_size(capture, values, 0) is not None:
         return NotImplemented
-    return loop_rows.NumberedRows(capture, values, start)
+    return rows.NumberedRows(capture, values, start)
 
 
 _STAND_INS: dict[Any, Callable[..., Any]] = {

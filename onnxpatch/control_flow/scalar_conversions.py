@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.cond import settled
+from onnxpatch._torch.cond import constant_answer
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.loop_rows import Rows
-from onnxpatch.control_flow.sites import here, instruction, subscripting
-from onnxpatch.control_flow.sizes import static_size
+from onnxpatch.control_flow.loops.rows import Rows
+from onnxpatch.control_flow.size_decisions import static_size
+from onnxpatch.control_flow.source_sites import here, instruction, subscripting
 from onnxpatch.user_code import is_user_frame, user_frame
 
 T = torch.Tensor
@@ -144,21 +144,21 @@ def static_value(capture: Capture, tensor: Any) -> Any:
     """The value of a 0-d tensor that is the same for all inputs, or None where it may depend on them."""
     if capture.exporter == "dynamo" or not isinstance(tensor, torch.Tensor):
         return static_size(tensor)
-    twin = capture.twins.get(tensor) if capture.twins is not None else None
-    if isinstance(twin, torch.SymBool):
-        return settled(twin)
-    return None if twin is None or isinstance(twin, torch.Tensor) else static_size(twin)
+    symbolic = capture.shadow.get(tensor) if capture.shadow is not None else None
+    if isinstance(symbolic, torch.SymBool):
+        return constant_answer(symbolic)
+    return None if symbolic is None or isinstance(symbolic, torch.Tensor) else static_size(symbolic)
 
 
 def fixed_size(capture: Capture, tensor: torch.Tensor, dim: int) -> int | None:
     """A tensor's size if it is the same for all inputs."""
-    if capture.twins is None:
+    if capture.shadow is None:
         return static_size(tensor.shape[dim])
-    if capture.twins.unknown(tensor):
+    if capture.shadow.unknown(tensor):
         return None
-    twin = capture.twins.get(tensor)
+    symbolic = capture.shadow.get(tensor)
     with tracing_paused():
-        return static_size((tensor if twin is None else twin).shape[dim])
+        return static_size((tensor if symbolic is None else symbolic).shape[dim])
 
 
 def _contains(capture: Capture, function: Any, tensor: torch.Tensor, element: Any) -> Any:

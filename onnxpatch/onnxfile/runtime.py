@@ -58,7 +58,7 @@ class Graph:
         try:
             found = [o for o in self._session.run(None, self.arrays(feed)) if o is not None]
         except Exception as error:
-            raise _told(error) from error
+            raise _run_error(error) from error
         for name, value in zip(self.outputs, found, strict=False):
             if isinstance(value, list):
                 raise RunError(f"output {name!r} is a sequence of {len(value)} tensors, where the model gives a tensor")
@@ -84,7 +84,7 @@ _RUNNING = re.compile(r"Non-zero status code returned while running (?P<op>\S+) 
 _SOURCE = re.compile(r"(?:Status Message: )?(?:/\S+:\d+ .*?\) ?(?:const )?)?(?:[^.]{,120}? was false\. )?")
 
 
-def _told(error: Exception) -> RunError:
+def _run_error(error: Exception) -> RunError:
     """The runtime's words without its own source line: `Add 'node_add_5': … broadcast … 4 by 2`."""
     text = _BOILERPLATE.sub("", " ".join(str(error).split()))
     running = _RUNNING.search(text)
