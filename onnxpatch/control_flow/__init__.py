@@ -3,6 +3,10 @@
 `install` is called by `patched(model, branches=True)`. While the model runs under an exporter, a bool that depends on
 data is a decision of the innermost module's forward; that forward is run once per path, and what the paths return is
 merged by `Where` or `If`.
+
+Start at `forked_forward.run_module`. `path_explorer` runs the paths, `capture` holds the state of one export, `tape`
+the calls of a path; `scalar_conversions` and `size_decisions` answer bools and numbers; `merging`, `loops` and
+`optional_outputs` are the rest. May import `patching`, `onnxfile`, `inputs`, `_torch`.
 """
 
 from __future__ import annotations
