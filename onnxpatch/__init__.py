@@ -15,7 +15,7 @@ from onnxpatch.versions import ONNXPATCH
 
 if TYPE_CHECKING:
     from onnxpatch._torch import exporting
-    from onnxpatch.control_flow.optional_output import optional_output
+    from onnxpatch.control_flow.optional_outputs.decorator import optional_output
     from onnxpatch.doctor import doctor
     from onnxpatch.errors import (
         BranchError,
@@ -49,7 +49,7 @@ __version__ = ONNXPATCH
 
 _HOMES = {
     "_torch": ("exporting",),
-    "control_flow.optional_output": ("optional_output",),
+    "control_flow.optional_outputs.decorator": ("optional_output",),
     "doctor": ("doctor",),
     "errors": (
         "BranchError",

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from onnxpatch.diagnosis.attempt import Subject
-from onnxpatch.diagnosis.search import Progress, Search
-from onnxpatch.diagnosis.treatment import treat
+from onnxpatch.diagnosis.cures.treatment import treat
+from onnxpatch.diagnosis.parts.search import Progress, Search
+from onnxpatch.diagnosis.trials.attempt import Subject
 from onnxpatch.errors import InputError, UnknownExporterError
 from onnxpatch.exporters.request import example_of
 from onnxpatch.inputs import dynamic_shapes as shapes

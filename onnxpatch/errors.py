@@ -75,3 +75,13 @@ class VerificationError(OnnxpatchError):
     def __init__(self, message: str, report: object = None) -> None:
         super().__init__(message)
         self.report = report
+
+
+def error_chain(error: BaseException) -> list[BaseException]:
+    """The error, what caused it, and so on: the root cause last. `raise ... from None` ends the chain."""
+    found: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and all(one is not other for other in found):
+        found.append(one)
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+    return found

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from onnxpatch.control_flow.optional import flatten_reference
-from onnxpatch.control_flow.output_names import name_outputs
+from onnxpatch.control_flow.optional_outputs.output_names import name_outputs
+from onnxpatch.control_flow.optional_outputs.reference import flatten_reference
 from onnxpatch.errors import ExportError, InputError, ScriptedModelError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.explain import explained

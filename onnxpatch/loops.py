@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from onnxpatch._torch import exporting
-from onnxpatch.control_flow.loops import as_one_call, scan_loop
-from onnxpatch.control_flow.loops import while_loop as graph_while
+from onnxpatch.control_flow.loops.graph_loops import as_one_call, scan_loop
+from onnxpatch.control_flow.loops.graph_loops import while_loop as graph_while
 
 Body = Callable[..., Any]
 

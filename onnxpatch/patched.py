@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch import exporting, pytree
-from onnxpatch._torch.guard_sources import leave_out_unsolvable
+from onnxpatch._torch.guard_sources import drop_unsolvable_guards
 from onnxpatch.formulas.position_forms import check_example
 from onnxpatch.patching import runtime as scopes
 from onnxpatch.patching.plan import Plan, Swap, make_plan
@@ -132,7 +132,7 @@ def _root_mixin(scope: Scope) -> type:
             with scope.entered(self):  # type: ignore[arg-type]
                 output = super().__call__(*args, **kwargs)  # type: ignore[misc]
                 if exporting() == "dynamo":
-                    leave_out_unsolvable()
+                    drop_unsolvable_guards()
                 output = _copied(output, self) if exporting() == "trace" else output
             return output if scopes.current() is not None else _given_out(output)
 

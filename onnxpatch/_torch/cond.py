@@ -44,7 +44,7 @@ def storage_key(tensor: torch.Tensor) -> int:
         return id(tensor)
 
 
-def settled(condition: torch.SymBool) -> bool | None:
+def constant_answer(condition: torch.SymBool) -> bool | None:
     """What a condition on sizes always answers, for every size of at least one; None where it depends on the size.
 
     The exporter's own ranges start at 2 for sizes that nobody bounded (0 and 1 are special to it), so a lower end

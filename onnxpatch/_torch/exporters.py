@@ -128,9 +128,9 @@ def no_graphs_printed() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def watched_sizes(seen: Callable[[str, FrameType | None, Any], None]) -> Iterator[None]:
-    """Inside the block, in this thread, `seen(condition, frame, env)` is called for every condition on a size on which
-    torch.export settles; the frame is torch's own, called from the user's line; env for `input_symbols`."""
+def watched_sizes(seen: Callable[[Any, FrameType | None, Any], None]) -> Iterator[None]:
+    """Inside the block, in this thread, `seen(condition, frame, env)` is called for every sympy condition on sizes
+    that torch.export relies on; the frame is torch's own, called from the user's line; env for `input_symbols`."""
     try:
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -142,7 +142,7 @@ def watched_sizes(seen: Callable[[str, FrameType | None, Any], None]) -> Iterato
 
     def watching(self: Any, prefix: str, g: Any, *rest: Any, **named: Any) -> Any:
         if threading.get_ident() == thread:
-            seen(str(g), sys._getframe(1), self)
+            seen(g, sys._getframe(1), self)
         return original(self, prefix, g, *rest, **named)
 
     ShapeEnv._log_guard = watching  # type: ignore[method-assign]

@@ -24,7 +24,7 @@ _OPERATORS = tuple(os.path.join(os.path.dirname(torch.__file__), part) for part 
 
 
 @contextlib.contextmanager
-def passed_by(files: Iterable[str]) -> Iterator[None]:
+def ignore_frames(files: Iterable[str]) -> Iterator[None]:
     """Inside the block, torch names no line of `files` as the one that asked for a condition on a size."""
     try:
         from torch.fx.experimental.symbolic_shapes import uninteresting_files
@@ -41,7 +41,7 @@ def passed_by(files: Iterable[str]) -> Iterator[None]:
         known.difference_update(added)
 
 
-def leave_out_unsolvable() -> None:
+def drop_unsolvable_guards() -> None:
     """Drop what torch.export may fail to solve; for the end of a forward under torch.export."""
     with contextlib.suppress(ImportError, AttributeError):
         from torch._guards import detect_fake_mode

@@ -12,8 +12,7 @@ from typing import Any
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from onnxpatch._torch.caught_errors import TraceKept
-
-_BETWEEN = ("onnxpatch", "warnings", "contextlib")
+from onnxpatch.user_code import asking_frame, package_of
 
 
 @contextlib.contextmanager
@@ -30,12 +29,10 @@ def traced() -> Iterator[None]:
 def _at_the_models_line(show: Callable[..., None]) -> Callable[..., None]:
     shown = set()
 
-    def told(message: Any, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+    def show_once(message: Any, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
         if issubclass(category, TracerWarning):
-            frame = sys._getframe(1)
-            while frame.f_back is not None and _root_of(frame) in _BETWEEN:
-                frame = frame.f_back
-            if _root_of(frame) == "torch":  # its own checks of shapes: torch is silent about them too
+            frame = asking_frame(sys._getframe(1))
+            if frame is None or package_of(frame) == "torch":  # torch's own checks of shapes: it is silent about them
                 return
             filename, lineno = frame.f_code.co_filename, frame.f_lineno
             if (known := (str(message), filename, lineno)) in shown:
@@ -43,8 +40,4 @@ def _at_the_models_line(show: Callable[..., None]) -> Callable[..., None]:
             shown.add(known)
         show(message, category, filename, lineno, *rest)
 
-    return told
-
-
-def _root_of(frame: Any) -> str:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return show_once

@@ -10,7 +10,7 @@ import typer
 from onnxpatch.cli import show
 from onnxpatch.cli.failure import told_in_one_line
 from onnxpatch.cli.options import DebugOpt, JsonOpt
-from onnxpatch.diagnosis.operators import Operator, operators
+from onnxpatch.diagnosis.cures.operator_support import Operator, operators
 from onnxpatch.errors import InputError, UnknownExporterError
 from onnxpatch.settings import EXPORTERS
 from onnxpatch.versions import versions

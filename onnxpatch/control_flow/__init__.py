@@ -3,6 +3,10 @@
 `install` is called by `patched(model, branches=True)`. While the model runs under an exporter, a bool that depends on
 data is a decision of the innermost module's forward; that forward is run once per path, and what the paths return is
 merged by `Where` or `If`.
+
+Start at `forked_forward.run_module`. `path_explorer` runs the paths, `capture` holds the state of one export, `tape`
+the calls of a path; `scalar_conversions` and `size_decisions` answer bools and numbers; `merging`, `loops` and
+`optional_outputs` are the rest. May import `patching`, `onnxfile`, `inputs`, `_torch`.
 """
 
 from __future__ import annotations
@@ -14,11 +18,11 @@ import torch
 
 from onnxpatch._torch import exporting
 from onnxpatch.control_flow.builtin_hooks import prepared
-from onnxpatch.control_flow.capture import Capture, Report
-from onnxpatch.control_flow.containers import CONTAINERS, Choosing
-from onnxpatch.control_flow.optional_output import marked
-from onnxpatch.control_flow.run import declaring, run_module, run_root
-from onnxpatch.control_flow.running import latest
+from onnxpatch.control_flow.capture import BranchReport, Capture
+from onnxpatch.control_flow.current_capture import latest
+from onnxpatch.control_flow.forked_forward import declaring, run_module, run_root
+from onnxpatch.control_flow.module_containers import CONTAINERS, Choosing
+from onnxpatch.control_flow.optional_outputs.decorator import marked
 from onnxpatch.patching.swap import UndoLog, class_before, mixins_of
 from onnxpatch.patching.walk import modules
 from onnxpatch.settings import Settings
@@ -26,17 +30,17 @@ from onnxpatch.settings import Settings
 _FORMS = ("auto", "if", "where")
 
 
-def install(model: torch.nn.Module, settings: Settings, log: UndoLog, example: Any = None) -> Report:
+def install(model: torch.nn.Module, settings: Settings, log: UndoLog, example: Any = None) -> BranchReport:
     """Give every module of the user's a forward that forks under an exporter; `log` takes it out again.
 
     settings.options: `max_paths` (64), the most paths one call of one module may have; `branch_form`, one of "auto"
-    (by cost), "if" and "where"; `rewritten`: see `Report`.
+    (by cost), "if" and "where"; `rewritten`: see `BranchReport`.
     """
     limit = int(settings.options.get("max_paths", 64))
     form = settings.options.get("branch_form", "auto")
     if form not in _FORMS:
         raise ValueError(f"branch_form={form!r}: use one of {', '.join(map(repr, _FORMS))}")
-    report = Report(rewritten=bool(settings.options.get("rewritten")))
+    report = BranchReport(rewritten=bool(settings.options.get("rewritten")))
     if settings.exporter == "script":
         return report
     paths = {id(module): path for path, module in reversed(list(modules(model)))}
@@ -61,7 +65,7 @@ def install(model: torch.nn.Module, settings: Settings, log: UndoLog, example: A
     return report
 
 
-def report_of(model: torch.nn.Module) -> Report | None:
+def report_of(model: torch.nn.Module) -> BranchReport | None:
     """What forking did to a model that is patched with `branches=True`, after an export."""
     return next(
         (vars(mixin)["onnxpatch_report"] for mixin in mixins_of(type(model)) if "onnxpatch_report" in vars(mixin)), None
@@ -73,7 +77,7 @@ def _decides(module: torch.nn.Module) -> bool:
     return not class_before(type(module)).__module__.startswith("torch.")
 
 
-def _mixin(cls: type, run: Any = None, report: Report | None = None) -> type:
+def _mixin(cls: type, run: Any = None, report: BranchReport | None = None) -> type:
     declared = marked(cls)
 
     class Forked:
@@ -94,4 +98,4 @@ def _mixin(cls: type, run: Any = None, report: Report | None = None) -> type:
     return Forked
 
 
-__all__ = ["Report", "install", "report_of"]
+__all__ = ["BranchReport", "install", "report_of"]

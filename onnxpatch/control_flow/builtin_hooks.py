@@ -12,8 +12,9 @@ import torch
 
 from onnxpatch.control_flow import constructors, scalar_conversions
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.running import running
-from onnxpatch.control_flow.sites import subscripting
+from onnxpatch.control_flow.current_capture import running
+from onnxpatch.control_flow.loops import rows
+from onnxpatch.control_flow.source_sites import subscripting
 from onnxpatch.patching import rebinding, runtime
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
@@ -95,6 +96,7 @@ def _float(capture: Capture, value: Any = 0.0) -> Any:
 
 
 def _len(capture: Capture, value: Any) -> Any:
+    capture.check_len(value)
     return value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else NotImplemented
 
 
@@ -138,7 +140,7 @@ def _range(capture: Capture, *bounds: Any) -> Any:
     if subscripting():
         return NotImplemented
     made = capture.execute(torch.arange, bounds, {"dtype": torch.int64})
-    return scalar_conversions.Rows(capture, made)
+    return rows.Rows(capture, made, counts=True)
 
 
 def _fixed(capture: Capture, value: Any) -> Any:
@@ -148,8 +150,7 @@ def _fixed(capture: Capture, value: Any) -> Any:
 def _enumerate(capture: Capture, values: Any, start: int = 0) -> Any:
     if not isinstance(values, torch.Tensor) or scalar_conversions.fixed_size(capture, values, 0) is not None:
         return NotImplemented
-    numbers = capture.execute(torch.arange, (values.shape[0],), {"dtype": torch.int64})
-    return ((number + start, values[number]) for number in scalar_conversions.Rows(capture, numbers))
+    return rows.NumberedRows(capture, values, start)
 
 
 _STAND_INS: dict[Any, Callable[..., Any]] = {

@@ -11,12 +11,12 @@ import torch
 
 from onnxpatch._torch import exporting
 from onnxpatch.control_flow import tape
-from onnxpatch.control_flow.loop_inference import _Stacked, joined
-from onnxpatch.control_flow.optional_output import OptionalOutput
+from onnxpatch.control_flow.current_capture import captures
+from onnxpatch.control_flow.loops.results import StackedRounds, joined
+from onnxpatch.control_flow.optional_outputs.decorator import OptionalOutput
 from onnxpatch.control_flow.path_explorer import Frame, Node, is_dropped
-from onnxpatch.control_flow.running import captures
-from onnxpatch.control_flow.sites import Site, here, line_of
-from onnxpatch.control_flow.symbolic_shadow import Twins
+from onnxpatch.control_flow.source_sites import Site, here, line_of
+from onnxpatch.control_flow.symbolic_shadow import SymbolicShadow
 from onnxpatch.control_flow.tape import Entry, tensors
 from onnxpatch.errors import BranchError
 
@@ -31,7 +31,7 @@ class Dropped:
 
 
 @dataclass
-class Report:
+class BranchReport:
     """What forking did: modules that decided, paths run, paths dropped, notes on what the graph does differently.
 
     rewritten: the file will be worked over by the kit, so that it may promise what the exporter itself cannot write.
@@ -59,7 +59,7 @@ class Report:
 class Capture:
     """One run of a root model under an exporter."""
 
-    def __init__(self, path_of: Callable[[torch.nn.Module], str], limit: int, form: str, report: Report) -> None:
+    def __init__(self, path_of: Callable[[torch.nn.Module], str], limit: int, form: str, report: BranchReport) -> None:
         self.exporter = exporting()
         self.path_of, self.limit, self.form, self.report = path_of, limit, form, report
         self.frames: list[Frame] = []
@@ -69,17 +69,18 @@ class Capture:
         self.inputs: list[torch.Tensor] = []
         self.alive: list[Any] = []  # what torch refers to without owning it, and ids that must not be reused
         self.random: set[int] = set()
-        self.twins: Twins | None = None
+        self.shadow: SymbolicShadow | None = None
         self.declared: dict[int, tuple[OptionalOutput, torch.Tensor | None]] = {}
         self.missing: tuple[OptionalOutput, torch.Tensor | None] | None = None
         self.lengths: dict[tuple[int, Site], int] = {}
         self.probed: dict[tuple[int, Site], int] = {}
         self.probe: tuple[tuple[int, Site], int] | None = None
+        self.counters: set[int] = set()  # ids of tensors that are ints in eager: the numbers of loops
 
     def begin(self, inputs: list[torch.Tensor]) -> None:
         """Note the tensors that the root is called with."""
         self.inputs = inputs
-        self.twins = Twins(inputs) if self.exporter == "trace" else None
+        self.shadow = SymbolicShadow(inputs) if self.exporter == "trace" else None
 
     # ---- being in force
 
@@ -104,8 +105,8 @@ class Capture:
 
     def execute(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call, or take the answer from the path before; and note it in every frame that runs."""
-        args, kwargs = self.settled(function, args, kwargs)
-        if args and isinstance(args[0], _Stacked):
+        args, kwargs = self.with_loop_results(function, args, kwargs)
+        if args and isinstance(args[0], StackedRounds):
             with self.pause():
                 return joined(function, *args, **kwargs)
         entry, above = None, len(self.frames)
@@ -118,11 +119,11 @@ class Capture:
             frame.append(entry)
         return list(entry.result) if type(entry.result) is list else entry.result
 
-    def settled(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def with_loop_results(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """The arguments of a call, with the final state of the loops on data before it."""
         for frame in reversed(self.frames):
             if frame.loops:
-                args, kwargs = frame.settled_call(function, args, kwargs)
+                args, kwargs = frame.with_loop_results(function, args, kwargs)
         return args, kwargs
 
     def _call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
@@ -132,8 +133,8 @@ class Capture:
         self.alive.append(entry)
         if tape.is_random(function, kwargs, args) or any(id(t) in self.random for t in tensors((args, kwargs))):
             self.random.update(id(t) for t in tensors((result, args[:1]) if entry.mutates else result))
-        if self.twins is not None:
-            self.twins.follow(entry)
+        if self.shadow is not None:
+            self.shadow.follow(entry)
         return entry
 
     # ---- what authors declared about optional outputs
@@ -206,6 +207,24 @@ class Capture:
         self.delegating.add(id(frame.module))
         around = self.frames[self.frames.index(frame) - 1]
         around.restart = True
+
+    def check_len(self, container: Any) -> None:
+        """`len` of a list that a loop on data fills: as long as the input says, and not as the rounds that were run."""
+        for loop in (loop for frame in self.frames for loop in frame.loops):
+            if loop.rounds_in(container) > 1:
+                raise loop.refusal("len() of a list that it fills depends on the number of rounds")
+
+    def check_counter(self, tensor: torch.Tensor, use: str) -> None:
+        """The number of a loop's round is a tensor here: as a key or as text it is not what it is in eager."""
+        if id(tensor) in self.counters or (tensor.dim() == 0 and not tensor.is_floating_point() and self._looping()):
+            raise self.refusal(
+                here(),
+                f"a loop that runs as often as the input says: a number of its rounds used as {use}",
+                remedy="look values up in a tensor (table[i]), and leave text to code that is not exported",
+            )
+
+    def _looping(self) -> bool:
+        return any(not loop.done for frame in self.frames for loop in frame.loops)
 
     # ---- refusing
 

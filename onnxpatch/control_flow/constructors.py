@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from onnxpatch.control_flow import scalar_conversions
-from onnxpatch.control_flow.running import running
+from onnxpatch.control_flow.current_capture import running
 from onnxpatch.patching import rebinding
 
 _TYPES: dict[str, torch.dtype] = {

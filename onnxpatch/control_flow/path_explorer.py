@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from onnxpatch._torch.cond import equates, hint_of, settled, storage_key, suppressed_guards
-from onnxpatch.control_flow.attributes import Attributes
-from onnxpatch.control_flow.loop_inference import Loop, refused
-from onnxpatch.control_flow.sites import Site, raised_on_purpose
+from onnxpatch._torch.cond import constant_answer, equates, hint_of, storage_key, suppressed_guards
+from onnxpatch.control_flow.loops.inference import Loop, refused
+from onnxpatch.control_flow.merging.output_template import Template, assembled
+from onnxpatch.control_flow.source_sites import Site, raised_on_purpose
 from onnxpatch.control_flow.tape import Entry, leaves, names_in, plain_values, target_of, tensors
-from onnxpatch.control_flow.template import Template, assembled
 from onnxpatch.errors import OnnxpatchError
+from onnxpatch.patching.model_state import Bindings
 
 if TYPE_CHECKING:
     from onnxpatch.control_flow.capture import Capture
@@ -72,7 +72,7 @@ class Frame:
 
     def __init__(self, capture: Capture, module: torch.nn.Module, call: Callable[[], Any]) -> None:
         self.capture, self.module, self._call = capture, module, call
-        self.attributes = Attributes(module)
+        self.attributes = Bindings(module)
         self.reuse = True
         self.restart = False
         self.rounds = 3
@@ -109,7 +109,7 @@ class Frame:
         """Whether a forward with loops does the same after another number of rounds; asks for that run first."""
         if not self.looped:
             return True
-        seen = [told(leaf) for leaf in self.root.leaves()]
+        seen = [path_summary(leaf) for leaf in self.root.leaves()]
         if self._seen is None:
             self._seen, self.rounds = seen, self.rounds + 1
             return False
@@ -121,7 +121,7 @@ class Frame:
         self._begin()
         leaf = Leaf(self.tape, self.cuts)
         try:
-            leaf.value = self._settled(self._call())
+            leaf.value = self._final_value(self._call())
             self._check_assumed()
         except OnnxpatchError:
             raise
@@ -141,7 +141,7 @@ class Frame:
         """torch.export takes sizes that an operator needs equal to be so for good, whatever they are in the example:
         the other side of the condition would be gone."""
         for condition, text, site in self._assumed:
-            if settled(condition) is not None:
+            if constant_answer(condition) is not None:
                 raise self.capture.refusal(
                     site,
                     f"a branch runs only on sizes that are equal, {text}, which they are not in the example",
@@ -246,14 +246,14 @@ class Frame:
         self.close_loop(loop)
         return False
 
-    def settled_call(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def with_loop_results(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """The arguments of a call, with the final state of the loops before it."""
         for loop in self.loops:
             if loop.done:
-                args, kwargs = loop.settled(function, args, kwargs)
+                args, kwargs = loop.results.in_call(function, args, kwargs)
         return args, kwargs
 
-    def _settled(self, value: Any) -> Any:
+    def _final_value(self, value: Any) -> Any:
         if not self.loops:
             return value
         if not self.loops[-1].done:
@@ -261,7 +261,7 @@ class Frame:
         template = Template([value], liberal=True)
         made = {id(slot): slot.values[0] for slot in template.slots}
         for loop in self.loops:
-            made = {name: loop.final(leaf) for name, leaf in made.items()}
+            made = {name: loop.results.final(leaf) for name, leaf in made.items()}
         return assembled(template.structure, made)
 
     def replay(self, function: Any, args: Any, kwargs: Any) -> Entry | None:
@@ -301,7 +301,7 @@ class Frame:
         return self.root.predicate is not None
 
 
-def told(leaf: Leaf) -> Any:
+def path_summary(leaf: Leaf) -> Any:
     """What a path did outside its loops, as far as Python values go: equal for paths that do the same."""
     inner = {id(entry) for loop in leaf.loops for entries in loop.rounds for entry in entries}
     rows = {id(row) for loop in leaf.loops for row in loop.given}

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from onnxpatch._torch.cond import settled
+from onnxpatch._torch.cond import constant_answer
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.loop_inference import over_rows
-from onnxpatch.control_flow.sites import belongs_to_user, here, instruction, subscripting, user_frame
-from onnxpatch.control_flow.sizes import static_size
+from onnxpatch.control_flow.loops.rows import Rows
+from onnxpatch.control_flow.size_decisions import static_size
+from onnxpatch.control_flow.source_sites import here, instruction, subscripting
+from onnxpatch.user_code import is_user_frame, user_frame
 
 T = torch.Tensor
 Answer = Callable[..., Any]
@@ -69,7 +70,7 @@ def _tolist(capture: Capture, function: Any, tensor: torch.Tensor) -> Any:
 
 def _unbind(capture: Capture, function: Any, tensor: torch.Tensor, dim: int = 0) -> Any:
     caller = sys._getframe(2)
-    iterating = caller.f_code.co_name == "__iter__" and not belongs_to_user(caller)
+    iterating = caller.f_code.co_name == "__iter__" and not is_user_frame(caller)
     if iterating:
         return rows(capture, tensor, ITERATING)
     return capture.execute(function, (tensor, dim), {})
@@ -87,16 +88,6 @@ def rows(capture: Capture, tensor: torch.Tensor, what: str) -> Any:
             "depend on the ones before) or @onnxpatch.each (rows that do not)",
         )
     return list(capture.execute(T.unbind, (tensor, 0), {}))
-
-
-class Rows:
-    """The rows of a tensor, or the numbers of a range, as many as the input says: to be looped over."""
-
-    def __init__(self, capture: Capture, rows: torch.Tensor) -> None:
-        self._capture, self._rows = capture, rows
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        return over_rows(self._capture, self._rows)
 
 
 def _unpacked() -> int | None:
@@ -153,28 +144,35 @@ def static_value(capture: Capture, tensor: Any) -> Any:
     """The value of a 0-d tensor that is the same for all inputs, or None where it may depend on them."""
     if capture.exporter == "dynamo" or not isinstance(tensor, torch.Tensor):
         return static_size(tensor)
-    twin = capture.twins.get(tensor) if capture.twins is not None else None
-    if isinstance(twin, torch.SymBool):
-        return settled(twin)
-    return None if twin is None or isinstance(twin, torch.Tensor) else static_size(twin)
+    symbolic = capture.shadow.get(tensor) if capture.shadow is not None else None
+    if isinstance(symbolic, torch.SymBool):
+        return constant_answer(symbolic)
+    return None if symbolic is None or isinstance(symbolic, torch.Tensor) else static_size(symbolic)
 
 
 def fixed_size(capture: Capture, tensor: torch.Tensor, dim: int) -> int | None:
     """A tensor's size if it is the same for all inputs."""
-    if capture.twins is None:
+    if capture.shadow is None:
         return static_size(tensor.shape[dim])
-    if capture.twins.unknown(tensor):
+    if capture.shadow.unknown(tensor):
         return None
-    twin = capture.twins.get(tensor)
+    symbolic = capture.shadow.get(tensor)
     with tracing_paused():
-        return static_size((tensor if twin is None else twin).shape[dim])
+        return static_size((tensor if symbolic is None else symbolic).shape[dim])
 
 
 def _contains(capture: Capture, function: Any, tensor: torch.Tensor, element: Any) -> Any:
     return decided(capture, torch.any(tensor == element))
 
 
+def _repr(capture: Capture, function: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    capture.check_counter(tensor, "text")
+    with capture.pause():
+        return function(tensor, *args, **kwargs)
+
+
 def _format(capture: Capture, function: Any, tensor: torch.Tensor, spec: str) -> str:
+    capture.check_counter(tensor, "text")
     return f"<tensor of shape {tuple(tensor.shape)}>" if capture.exporter == "dynamo" else "<tensor>"
 
 
@@ -283,6 +281,7 @@ ANSWERS: dict[Any, Answer] = {
     T.__float__: _float,
     T.__contains__: _contains,
     T.__format__: _format,
+    T.__repr__: _repr,
     T.numpy: _outside,
     T.__array__: _outside,
     torch.tensor: _built,

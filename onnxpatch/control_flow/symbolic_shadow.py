@@ -29,7 +29,7 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-class Twins:
+class SymbolicShadow:
     """The fake counterparts of a trace's tensors. `get`: a fake tensor, a (symbolic) number, or None if unknown."""
 
     def __init__(self, inputs: list[torch.Tensor]) -> None:
@@ -45,9 +45,9 @@ class Twins:
     def get(self, tensor: torch.Tensor) -> Any:
         return self._known.get(id(tensor))
 
-    def put(self, tensor: torch.Tensor, twin: Any) -> None:
+    def put(self, tensor: torch.Tensor, symbolic: Any) -> None:
         self._derived.add(id(tensor))
-        self._known[id(tensor)] = twin
+        self._known[id(tensor)] = symbolic
 
     def unknown(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor comes from the inputs in a way that was not followed."""
@@ -69,20 +69,20 @@ class Twins:
             return
 
     def _repeat(self, entry: Entry) -> Any:
-        args, kwargs = rebuilt(entry.args, self._twin), rebuilt(entry.kwargs, self._twin)
+        args, kwargs = rebuilt(entry.args, self._symbolic), rebuilt(entry.kwargs, self._symbolic)
         name = getattr(entry.function, "__name__", "").strip("_")
         if name in _ARITHMETIC and not tensors((args, kwargs)):
             return _ARITHMETIC[name](*args, **kwargs)
         with self._world.mode:
             return entry.function(*args, **kwargs)
 
-    def _twin(self, leaf: Any) -> Any:
+    def _symbolic(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         found = self._known.get(id(leaf))
         return self._world.fake(leaf, frozenset(), None) if found is None else found
 
     def _pair(self, made: list[torch.Tensor], found: Any) -> None:
-        twins = list(found) if isinstance(found, tuple | list) else [found]
-        if len(twins) == len(made):
-            self._known.update((id(tensor), twin) for tensor, twin in zip(made, twins, strict=True))
+        shadow = list(found) if isinstance(found, tuple | list) else [found]
+        if len(shadow) == len(made):
+            self._known.update((id(tensor), symbolic) for tensor, symbolic in zip(made, shadow, strict=True))

@@ -10,6 +10,7 @@ import torch
 
 from onnxpatch._torch import exporting
 from onnxpatch._torch.cond import free_symbols, substitute_symbols
+from onnxpatch._torch.function_modes import unseen
 
 # Calls that give constants: run once outside, and used as they are inside a branch.
 _CONSTANTS = frozenset({torch.tensor, torch.as_tensor, torch.from_numpy, torch.asarray})
@@ -28,14 +29,13 @@ _HEAVY = frozenset(
 
 @dataclass(eq=False)
 class Entry:
-    """One call: what was called, with what, and what came back. `random`: the result depends on random numbers."""
+    """One call: what was called, with what, and what came back. mutates: it writes into a tensor that it was given."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Any
     mutates: bool = False
-    random: bool = False
 
     @property
     def constant(self) -> bool:
@@ -224,5 +224,5 @@ def int_hint(size: Any) -> int:
     if isinstance(size, torch.SymInt):
         hint = size.node.hint
         return 8 if hint is None else int(hint)
-    with torch._C.DisableTorchFunction():
+    with unseen():
         return int(size)

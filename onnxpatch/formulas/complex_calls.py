@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch import function_name
+from onnxpatch._torch.function_modes import function_name
 from onnxpatch.errors import RefusedError
 from onnxpatch.formulas import complex_pairs
 from onnxpatch.formulas.complex_pairs import (

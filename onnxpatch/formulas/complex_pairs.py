@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from onnxpatch._torch import exporting, unseen
+from onnxpatch._torch import exporting
+from onnxpatch._torch.function_modes import unseen
 from onnxpatch.errors import RefusedError
 
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-_MACHINERY = ("onnxpatch.patching.runtime", "onnxpatch.patching.rebinding", "contextlib")
+from onnxpatch.user_code import asking_frame, package_of
+
 RESIZING = re.compile(r"interpol|resiz|resampl|rescale|upsampl", re.IGNORECASE)
 
 
@@ -49,12 +50,13 @@ def crops_at(frame: FrameType) -> bool:
     return any(first <= frame.f_lineno <= last for first, last in _crops(frame.f_code))
 
 
-def calling_frame(depth: int) -> FrameType | None:
-    """The nearest frame, `depth` above the caller's, that is not the machinery which calls stand-ins."""
-    frame: FrameType | None = sys._getframe(depth + 1)
-    while frame is not None and frame.f_globals.get("__name__") in _MACHINERY:
-        frame = frame.f_back
-    return frame
+def deciding_frame(depth: int) -> FrameType | None:
+    """The frame, from `depth` above the caller's outwards, whose `if` asked; None where torch itself asked.
+
+    Only the engine that calls stand-ins is passed over: what other code of the kit asks is no `if` of the model.
+    """
+    frame = asking_frame(sys._getframe(depth + 1), past="onnxpatch.patching")
+    return None if frame is None or package_of(frame) == "torch" else frame
 
 
 def _tree(code: CodeType) -> ast.AST | None:

@@ -127,10 +127,9 @@ def _freedom(side: Side, name: str) -> str:
 
 
 def _frozen(side: Side, name: str) -> list[str]:
-    """Where `name` is frozen. A finding at several sizes that moved together is dropped where fewer explain it."""
+    """Where `name` is frozen, a sentence for each finding of the report."""
     if side.report is None:
         return []
-    moved = [(set(f.dimension.split(", ")), f) for f in side.report.frozen]
-    least = [f for names, f in moved if name in names and not any(o < names and g.node == f.node for o, g in moved)]
-    told = [" ".join(part for part in (f.where, f.op, f.node, f.source) if part) for f in least]
-    return list(dict.fromkeys(told))
+    found = [one for one in side.report.frozen if name in one.dimension.split(", ")]
+    sentences = [" ".join(part for part in (one.where, one.op, one.node, one.source) if part) for one in found]
+    return list(dict.fromkeys(sentences))

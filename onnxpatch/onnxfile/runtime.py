@@ -17,7 +17,6 @@ from onnxpatch.onnxfile.arrays import as_array
 
 _NO_KERNEL = "NOT_IMPLEMENTED"
 RUNTIMES = ("onnxruntime", "reference")
-_IN_MEMORY = 1 << 30
 
 
 class RunError(Exception):
@@ -47,19 +46,19 @@ class Graph:
         self.outputs = [o.name for o in self.proto.graph.output]
         self.note = ""
         try:
-            self._session = _opened(str(self.path), self.runtime)
+            self._session = open_session(str(self.path), self.runtime)
         except RunError as error:
             if runtime is not None or _NO_KERNEL not in str(error) or not bfloat16.holds(self.proto):
                 raise
             self.note = f"compared in onnx.reference, since onnxruntime has no kernel on the CPU: {error}"
-            self.runtime, self._session = "reference", _opened(str(self.path), "reference")
+            self.runtime, self._session = "reference", open_session(str(self.path), "reference")
 
     def run(self, feed: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
         """Outputs in order, without those that an ONNX optional leaves out. Tensors on any device may be fed."""
         try:
             found = [o for o in self._session.run(None, self.arrays(feed)) if o is not None]
         except Exception as error:
-            raise _told(error) from error
+            raise _run_error(error) from error
         for name, value in zip(self.outputs, found, strict=False):
             if isinstance(value, list):
                 raise RunError(f"output {name!r} is a sequence of {len(value)} tensors, where the model gives a tensor")
@@ -85,7 +84,7 @@ _RUNNING = re.compile(r"Non-zero status code returned while running (?P<op>\S+) 
 _SOURCE = re.compile(r"(?:Status Message: )?(?:/\S+:\d+ .*?\) ?(?:const )?)?(?:[^.]{,120}? was false\. )?")
 
 
-def _told(error: Exception) -> RunError:
+def _run_error(error: Exception) -> RunError:
     """The runtime's words without its own source line: `Add 'node_add_5': … broadcast … 4 by 2`."""
     text = _BOILERPLATE.sub("", " ".join(str(error).split()))
     running = _RUNNING.search(text)
@@ -121,7 +120,7 @@ def _load(path: Path) -> Any:
     return proto
 
 
-def _opened(model: str | bytes, runtime: str) -> Any:
+def open_session(model: str | bytes, runtime: str) -> Any:
     """A session of a file, or of a model in memory. Raises RunError where the runtime refuses it."""
     try:
         return _onnxruntime(model) if runtime == "onnxruntime" else _reference(model)
@@ -163,24 +162,3 @@ def _narrow(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     import onnx
 
     return array.astype(onnx.helper.tensor_dtype_to_np_dtype(bfloat16.BFLOAT16))
-
-
-def shapes_inside(graph: Graph, feed: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The shape of every value of the main graph on one input. Needs the model in memory: {} above 1 GiB."""
-    import onnx
-
-    if graph.path.stat().st_size > _IN_MEMORY:
-        return {}
-    proto = onnx.load(str(graph.path))
-    names = [name for node in proto.graph.node for name in node.output if name]
-    known = {o.name for o in proto.graph.output}
-    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
-    ordered = [*known, *(n for n in names if n not in known)]
-    arrays = graph.arrays(feed)
-    try:
-        values = _opened(proto.SerializeToString(), graph.runtime).run(ordered, arrays)
-    except Exception:  # only a hint is lost
-        return {}
-    tensors = ((n, v) for n, v in zip(ordered, values, strict=True) if not isinstance(v, list))  # no sequences
-    inside = {name: tuple(np.shape(value)) for name, value in tensors}
-    return inside | {name: tuple(np.shape(value)) for name, value in arrays.items()}

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from onnxpatch._torch import exporting, torch_function_key
+from onnxpatch._torch import exporting
 from onnxpatch._torch.caught_errors import ExportKept
-from onnxpatch._torch.guard_sources import passed_by
+from onnxpatch._torch.function_modes import torch_function_key
+from onnxpatch._torch.guard_sources import ignore_frames
 from onnxpatch._torch.script_tracing import traced
 from onnxpatch.errors import paths_named_by
 from onnxpatch.patching import rebinding
@@ -102,7 +103,7 @@ class Scope:
                 substitution.install()
                 stack.callback(substitution.remove)
             if exporting() == "dynamo":
-                stack.enter_context(passed_by(self._files()))
+                stack.enter_context(ignore_frames(self._files()))
                 stack.enter_context(ExportKept())
             elif exporting() == "trace":
                 stack.enter_context(traced())

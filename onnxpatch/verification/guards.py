@@ -8,28 +8,18 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnxpatch._torch import size_conditions
+from onnxpatch._torch.size_conditions import compiled_condition, size_conditions
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.probe_search import ProbeSearch
 
 _WIDTH = {1: 200, 2: 48, 3: 10}  # sizes tried per dimension, by how many dimensions the guard speaks of
-# How torch and sympy spell the operations of a size expression.
-_FUNCTIONS: dict[str, Any] = {
-    "Eq": operator.eq, "Ne": operator.ne, "Max": max, "Min": min, "Abs": abs, "Mod": operator.mod,
-    "PythonMod": operator.mod, "FloorDiv": operator.floordiv, "CleanDiv": operator.floordiv,
-    "IntTrueDiv": operator.truediv, "ToFloat": float, "FloorToInt": math.floor, "CeilToInt": math.ceil,
-    "floor": math.floor, "ceiling": math.ceil, "TruncToInt": math.trunc, "PowByNatural": operator.pow,
-    "OpaqueUnaryFn_sqrt": math.sqrt, "sqrt": math.sqrt, "And": lambda *a: all(a), "Or": lambda *a: any(a),
-    "Not": operator.not_, "Where": lambda c, a, b: a if c else b, "RoundToInt": round, "True": True, "False": False,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,21 +34,25 @@ class Guard:
 
     def holds(self, sizes: dict[str, int]) -> bool | None:
         """Whether the condition holds at these sizes; None where it cannot be told."""
-        try:
-            return bool(self._compiled(*(sizes[name] for _, name in self.symbols)))
-        except (TypeError, ValueError, KeyError, AttributeError, NameError, ZeroDivisionError):
+        if any(name not in sizes for _, name in self.symbols):
             return None
+        return holds(self._compiled, [sizes[name] for _, name in self.symbols])
 
     @functools.cached_property
     def _compiled(self) -> Callable[..., Any]:
-        """A plain Python function: thousands of sizes are tried, and sympy takes a millisecond for each."""
-        import sympy
+        return compiled_condition(self.condition, [symbol for symbol, _ in self.symbols])
 
-        names = [f"n{i}" for i in range(len(self.symbols))]
-        plain = [sympy.Symbol(name, integer=True, positive=True) for name in names]
-        renamed = self.condition.xreplace({s: p for (s, _), p in zip(self.symbols, plain, strict=True)})
-        code = compile(str(renamed), "<guard>", "eval")
-        return lambda *sizes: eval(code, {"__builtins__": {}, **_FUNCTIONS}, dict(zip(names, sizes, strict=True)))
+
+def holds(condition: Callable[..., Any], sizes: Sequence[int]) -> bool | None:
+    """What a compiled condition says of sizes; None where it cannot be evaluated there.
+
+    A division by zero or the root of a negative number has no answer, and torch may write a function that is not known
+    (NameError), or not of numbers alone (TypeError).
+    """
+    try:
+        return bool(condition(*sizes))
+    except (ArithmeticError, ValueError, NameError, TypeError):
+        return None
 
 
 def guards_of(exported: Any, inputs: Inputs, dims: Sequence[DynamicDim]) -> list[Guard]:

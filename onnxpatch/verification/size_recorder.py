@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from onnxpatch.user_code import package_of
+
 _MOST = 2000
 
 
@@ -50,8 +52,7 @@ class SizeWatch:
 
     def note(self, size: WatchedSize, other: Any, answer: bool, equality: bool) -> bool:
         frame = sys._getframe(2)
-        ours = frame.f_globals.get("__name__", "").partition(".")[0] != "torch"
-        if ours and len(self.comparisons) < _MOST and isinstance(other, int | float):
+        if package_of(frame) != "torch" and len(self.comparisons) < _MOST and isinstance(other, int | float):
             place = (frame.f_code.co_filename, frame.f_lineno, frame.f_lasti)
             of = size.divided if size.step else int(size)
             other = int(other) if isinstance(other, int) else other

@@ -9,7 +9,8 @@ from typing import Any
 
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.onnxfile.graph import all_nodes
-from onnxpatch.onnxfile.runtime import Graph, shapes_inside
+from onnxpatch.onnxfile.intermediate_values import intermediate_shapes
+from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.results.report import Frozen
 from onnxpatch.verification.probe import Probe
 
@@ -58,7 +59,7 @@ def frozen_nodes(
 
 def _shapes(graph: Graph, names: Sequence[str], order: Sequence[int], probe: Probe) -> Mapping[str, tuple[int, ...]]:
     feed = {name: probe.values[leaf] for name, leaf in zip(names, order, strict=True)}
-    return shapes_inside(graph, feed)
+    return intermediate_shapes(graph, feed)
 
 
 def source_of(node: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from onnxpatch import Proof, exporting, patch
 from onnxpatch._torch.symbolic_sizes import relation_of, traced_from_sizes
-from onnxpatch.formulas.shortcuts import calling_frame, crops_at, shortcut_at
+from onnxpatch.formulas.shortcuts import crops_at, deciding_frame, shortcut_at
 from onnxpatch.formulas.skipped_resizes import remember
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
 
@@ -78,8 +77,8 @@ def size_shortcut_trace(original: Callable[[Any], bool], value: Tensor) -> bool:
 
 
 def _answer(value: Any) -> bool | None:
-    frame, relation = calling_frame(2), relation_of(value)
-    if frame is None or relation is None or _of_torch(frame):
+    frame, relation = deciding_frame(2), relation_of(value)
+    if frame is None or relation is None:
         return None
     if relation == "ordered":
         return True if crops_at(frame) else None
@@ -90,10 +89,6 @@ def _answer(value: Any) -> bool | None:
     if isinstance(native, Tensor):
         remember(frame, native)
     return relation == "different"
-
-
-def _of_torch(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).startswith("torch.")
 
 
 def _equal(a: Any, b: Any) -> Any:

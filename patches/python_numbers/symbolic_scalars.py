@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, exporting, patch
-from onnxpatch._torch import function_name
+from onnxpatch._torch.function_modes import function_name
 from onnxpatch.formulas.symbolic import symbolic
 
 _WORDS = ("mul", "sub", "floordiv", "mod", "pow")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from onnxpatch import Proof, exporting, patch
-from onnxpatch._torch import function_name
+from onnxpatch._torch.function_modes import function_name
 
 Tensor = torch.Tensor
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import onnxpatch
 from onnxpatch import doctor
-from onnxpatch.diagnosis import constructs
+from onnxpatch.diagnosis.lines import constructs
 from tests.diagnosis.failing_models import CASES, Ailing
 from tests.diagnosis.failing_models.hosts import Flat, Net
 from tests.diagnosis.failing_models.joined import Vision

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from onnxpatch import doctor
-from onnxpatch.diagnosis import constructs, line_bisect
-from onnxpatch.diagnosis.attempt import Subject, Trial
-from onnxpatch.diagnosis.calls import Unit, record
-from onnxpatch.diagnosis.caught import where_caught
-from onnxpatch.diagnosis.execution_trace import other_numbers, partings, way_of
-from onnxpatch.diagnosis.isolated_module import case_of
-from onnxpatch.diagnosis.places import Place, inside, is_tool
-from onnxpatch.diagnosis.statements import statement_at
+from onnxpatch.diagnosis.lines import constructs, line_bisect
+from onnxpatch.diagnosis.lines.caught_exceptions import caught_exception_lines
+from onnxpatch.diagnosis.lines.execution_trace import diverging_lines, other_numbers, trace_execution
+from onnxpatch.diagnosis.lines.statements import statement_at
+from onnxpatch.diagnosis.parts.isolated_module import case_of
+from onnxpatch.diagnosis.parts.module_calls import Unit, record
+from onnxpatch.diagnosis.stack_lines import Place, model_lines
+from onnxpatch.diagnosis.trials.attempt import Subject, Trial
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.patching.registry import Registry
 from onnxpatch.verification.eager import Eager
@@ -54,17 +54,17 @@ def _line(text: str) -> int:
 
 def _ways(model: nn.Module, one: int, other: int, watched: Sequence[Any] = ()) -> Any:
     eager = Eager(model, Inputs(model, (torch.randn(1, one, WIDTH),)))
-    return [way_of(Unit("", model), eager, [torch.randn(1, n, WIDTH)], watched) for n in (one, other)]
+    return [trace_execution(Unit("", model), eager, [torch.randn(1, n, WIDTH)], watched) for n in (one, other)]
 
 
 def test_ways_part_where_a_branch_or_the_end_of_a_loop_is_taken_otherwise() -> None:
     one, other = _ways(Winding().eval(), 4, 8)
-    assert [place.line for place in partings(one, other)] == [_line("for step in range"), _line("if half > 2")]
+    assert [place.line for place in diverging_lines(one, other)] == [_line("for step in range"), _line("if half > 2")]
 
 
 def test_ways_of_equal_sizes_do_not_part() -> None:
     one, other = _ways(Winding().eval(), 5, 4)
-    assert partings(one, other) == []
+    assert diverging_lines(one, other) == []
 
 
 def test_numbers_of_a_watched_statement_are_kept() -> None:
@@ -75,7 +75,7 @@ def test_numbers_of_a_watched_statement_are_kept() -> None:
 
 
 def test_a_way_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxpatch.diagnosis.execution_trace._MOST", 10)
+    monkeypatch.setattr("onnxpatch.diagnosis.lines.execution_trace._MOST", 10)
     assert _ways(Winding().eval(), 4, 8) == [None, None]
 
 
@@ -96,7 +96,7 @@ def test_a_tracing_debugger_stays_as_it_was() -> None:
     sys.settrace(watching)
     try:
         _ways(Winding().eval(), 4, 8)
-        where_caught(_subject(Attempted().eval()))
+        caught_exception_lines(_subject(Attempted().eval()))
         kept = sys.gettrace()
     finally:
         sys.settrace(before)
@@ -109,8 +109,8 @@ def _subject(model: nn.Module) -> Subject:
 
 
 def test_an_exception_that_the_model_catches_is_seen_with_its_line() -> None:
-    assert where_caught(_subject(Sound().eval())) == []
-    (place,) = where_caught(_subject(Attempted().eval()))
+    assert caught_exception_lines(_subject(Sound().eval())) == []
+    (place,) = caught_exception_lines(_subject(Attempted().eval()))
     assert constructs.code_at(place.file, place.line) == "y = self.wide(x)"
 
 
@@ -136,9 +136,8 @@ def test_the_refused_line_is_found_by_stopping_before_it() -> None:
 
 
 def test_lines_of_torch_and_of_the_doctor_are_nobodys() -> None:
-    assert is_tool(torch.nn.__file__) and is_tool(line_bisect.__file__) and not is_tool(__file__)
     stack = [Place(torch.nn.__file__, 1), Place(__file__, 2), Place(line_bisect.__file__, 3), Place(__file__, 4)]
-    assert inside(stack) == [Place(__file__, 2)]
+    assert model_lines(stack) == [Place(__file__, 2)]
 
 
 def test_a_layer_of_torch_is_named_without_the_line_that_called_the_doctor() -> None:

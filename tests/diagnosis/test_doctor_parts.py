@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from onnxpatch import doctor
-from onnxpatch.diagnosis import search
-from onnxpatch.diagnosis.attempt import Subject, Trial, attempt
-from onnxpatch.diagnosis.calls import Unit, call_tree, record
-from onnxpatch.diagnosis.isolated_module import case_of
-from onnxpatch.diagnosis.pointed import pointed
-from onnxpatch.diagnosis.program_check import check_captured
+from onnxpatch.diagnosis.parts import search
+from onnxpatch.diagnosis.parts.isolated_module import case_of
+from onnxpatch.diagnosis.parts.module_calls import Unit, call_tree, record
+from onnxpatch.diagnosis.parts.named_parts import named_parts
+from onnxpatch.diagnosis.trials.attempt import Subject, Trial, attempt
+from onnxpatch.diagnosis.trials.program_check import check_captured
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.probe import Probe
 from tests.diagnosis.failing_models.hosts import Flat, Net
@@ -73,8 +73,8 @@ def test_an_export_that_did_not_end_points_at_the_conditions_it_had_settled() ->
     model = Net(BranchOnSize).eval()
     subject = _subject(model, *_lengths(4, 9))
     whole = attempt(subject, "dynamo", 18, quick=True)
-    cut = Trial("slow", settled=whole.settled, symbols=whole.symbols)
-    units = pointed(call_tree(model, subject.inputs), cut, subject)
+    cut = Trial("slow", size_conditions=whole.size_conditions, symbols=whole.symbols)
+    units = named_parts(call_tree(model, subject.inputs), cut, subject)
     assert [unit.path for unit in units] == ["blocks.1.part"]
 
 

@@ -1,0 +1,43 @@
+"""What a TorchFunctionMode sees: which torch APIs, why, and what happens when they move.
+
+- `torch.overrides.get_overridable_functions` (public) says which functions a TorchFunctionMode sees.
+- `torch._C.DisableTorchFunction` runs a block past every mode, as `torch.overrides` itself does. If it moves, this file
+  fails at import.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+import torch
+
+unseen = torch._C.DisableTorchFunction
+"""Context manager: torch calls inside are seen by no TorchFunctionMode."""
+
+
+_BUILTINS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
+@functools.cache
+def _overridable() -> frozenset[Any]:
+    functions = torch.overrides.get_overridable_functions()
+    return frozenset(function for group in functions.values() for function in group)
+
+
+def torch_function_key(function: Any) -> Any | None:
+    """What a TorchFunctionMode is handed when `function` is called, or None if such a mode never sees it."""
+    if isinstance(function, types.GetSetDescriptorType | property):
+        return function.__get__
+    if isinstance(function, _BUILTINS):
+        owner = function if getattr(function, "__module__", None) else getattr(function, "__objclass__", None)
+        return function if str(getattr(owner, "__module__", "")).split(".")[0] == "torch" else None
+    return function if function in _overridable() else None
+
+
+def function_name(function: Any) -> str:
+    """The name that a torch function has in torch; of a property (Tensor.mT) that of the property."""
+    name = getattr(function, "__name__", "")
+    # A property comes to a TorchFunctionMode as the bound __get__ of its descriptor.
+    return getattr(getattr(function, "__self__", None), "__name__", name) if name == "__get__" else name

@@ -1,0 +1,86 @@
+"""Which operators have an ONNX form: which private torch APIs, why, and what happens when they move.
+
+`torch.onnx._internal.exporter` (its registry and decompositions), `torch.onnx._internal.torchscript_exporter` (its
+symbolics) and `torch._C._dispatch_get_all_op_names` hold the tables. Where they have moved, the table of operators is
+empty and says so; nothing else uses them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def onnx_translations() -> dict[str, list[Callable[..., Any]]]:
+    """{"aten::add.Tensor": [the functions that write it in ONNX]} of the dynamo exporter; {} where torch moved them."""
+    try:
+        from torch.onnx._internal.exporter import _registration
+
+        registered = _registration.ONNXRegistry.from_torchlib().functions
+    except (ImportError, AttributeError):
+        return {}
+    found: dict[str, list[Callable[..., Any]]] = {}
+    for metas in registered.values():
+        for meta in metas:
+            name = _qualified(meta.fx_target)
+            written = meta.onnx_function
+            found.setdefault(name, []).append(getattr(written, "func", getattr(written, "function", written)))
+    return found
+
+
+def onnx_decompositions() -> set[str]:
+    """Overloads that the dynamo exporter breaks up into others before translation; empty where torch moved them."""
+    try:
+        from torch.onnx._internal.exporter import _decomp, _registration
+
+        registry = _registration.ONNXRegistry.from_torchlib()
+        written = set(_decomp.get_onnx_implemented_overloads(registry))
+        table = _decomp.create_onnx_friendly_decomposition_table(written)
+    except (ImportError, AttributeError, TypeError):
+        return set()
+    return {_qualified(overload) for overload in table}
+
+
+def _qualified(target: Any) -> str:
+    """`aten::add.Tensor`, `aten::gelu`; a Python function by its own name."""
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return str(getattr(target, "__name__", target))
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
+
+
+def torchscript_symbolics() -> dict[str, int]:
+    """{"aten::gelu": lowest opset of its symbolic} of the TorchScript exporter; {} where torch moved them."""
+    for home, written in (("torch.onnx._internal.torchscript_exporter",) * 2, ("torch.onnx._internal", "torch.onnx")):
+        try:
+            registry = importlib.import_module(f"{home}.registration").registry
+            package = importlib.import_module(written)
+        except (ImportError, AttributeError):
+            continue
+        for module in pkgutil.iter_modules(package.__path__):  # each fills the registry when it is imported
+            if module.name.startswith("symbolic_opset"):
+                importlib.import_module(f"{written}.{module.name}")
+        groups = {name: registry.get_function_group(name) for name in registry.all_functions()}
+        return {name: group.get_min_supported() for name, group in groups.items() if group is not None}
+    return {}
+
+
+def aten_operators() -> list[str]:
+    """Every aten overload that torch has, `aten::add.Tensor`: those that write into an argument left out."""
+    names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
+    return sorted(name for name in names if not _writes(name))
+
+
+def _writes(name: str) -> bool:
+    packet, _, overload = name.removeprefix("aten::").partition(".")
+    found = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+    return found is None or bool(found._schema.is_mutable)
+
+
+def is_composite(name: str) -> bool:
+    """Whether torch itself writes the operator in terms of others, so that an exporter never sees it."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"))

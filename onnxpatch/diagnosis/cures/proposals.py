@@ -1,0 +1,139 @@
+"""Ways out for one culprit: those that can be tried are tried on it, the others follow from the kind of construct."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from onnxpatch.diagnosis.cures.patch_bisect import Step, applied, steps_of
+from onnxpatch.diagnosis.lines import constructs as kinds
+from onnxpatch.diagnosis.lines.cause import Cause
+from onnxpatch.diagnosis.trials.attempt import Subject, Trial
+from onnxpatch.patched import patch_model
+from onnxpatch.patching.plan import Plan, make_plan
+from onnxpatch.patching.registry import Registry
+from onnxpatch.results.diagnosis import Proposal
+from onnxpatch.settings import Exporter, make_settings
+
+Try = Callable[[Subject, str], Trial]
+_OTHER: dict[str, Exporter] = {"dynamo": "trace", "trace": "dynamo", "script": "trace"}
+_DECISIONS = {kinds.BRANCH_TENSOR, kinds.BRANCH_SIZE, kinds.NUMBER_TENSOR, kinds.LOOP_TENSOR, kinds.DATA_SIZE,
+              kinds.UNKNOWN}  # fmt: skip
+_ADVICE = {
+    kinds.BRANCH_TENSOR: "compute both sides and choose with torch.where, or keep the `if` and use branches=True",
+    kinds.BRANCH_SIZE: "write it without the branch (always pad, slice with the size itself), or torch.where on a size",
+    kinds.NUMBER_TENSOR: "leave it a 0-d tensor: no .item(), int() or float(); choose by torch.index_select or a mask",
+    kinds.NUMBER_SIZE: "keep sizes symbolic: //, * and -1 in reshape, no int(), float(), round() or math on them",
+    kinds.LOOP_ROWS: "write it on the whole tensor (torch.vmap, matmul, cumsum), or as torch.ops.higher_order.scan",
+    kinds.LOOP_SIZE: "write it on the whole tensor, or as a scan over the axis (torch.ops.higher_order.scan)",
+    kinds.LOOP_TENSOR: "a fixed number of steps with a mask on those that are done, or while_loop",
+    kinds.BUILT: "torch.stack or torch.cat of the 0-d tensors; torch.arange and .new_tensor for sizes",
+    kinds.FIXED_SIZE: "make the other operand follow the size: expand, arange(size) or -1 instead of a fixed number",
+    kinds.DATA_SIZE: "masks instead of selections: keep all rows and weight them, or a fixed maximum with padding",
+    kinds.COMPLEX: "hold real and imaginary parts as two real tensors (cos and sin for rotations)",
+    kinds.NO_TRANSLATION: "write it with operators that have a translation, in a method marked onnx_forward",
+    kinds.NOT_LOADED: "write the operator out in others, in a method marked onnx_forward, or cast what it is given",
+    kinds.WRONG_TRANSLATION: "write the operator out in elementary ones, in a method marked onnx_forward",
+    kinds.NOT_SCRIPTABLE: "export by tracing (script=False), or mark the Python-only part with torch.jit.ignore",
+    kinds.DEFAULTS: "give every argument of forward, or use onnxpatch.export, which keeps defaults out of the graph",
+    kinds.CAUGHT: "use onnxpatch.export, which goes on after it, or ask beforehand (shapes, an `if`) instead of trying",
+    kinds.STATE: "build the table from the input's size in every call instead of keeping it",
+}
+
+
+def propose(
+    subject: Subject,
+    cause: Cause,
+    exporter: Exporter,
+    opset: int,
+    attempt: Try,
+    registry: Registry,
+    left: Callable[[], float],
+) -> list[Proposal]:
+    """What came out right on `subject` when tried, the least first, then what to write instead."""
+    found: list[Proposal] = []
+    if left() > 0:
+        found += _by_patches(subject, exporter, opset, attempt, registry)
+    if not found and left() > 0 and cause.construct in _DECISIONS and exporter != "script":
+        found += _by_branches(subject, exporter, opset, attempt, registry)
+    if left() > 0:
+        found += _by_exporter(subject, exporter, attempt)
+    advice = _ADVICE.get(cause.construct)
+    if advice:
+        found.append(Proposal("rewrite", cause.construct, advice))
+    if not any(p.tried for p in found):
+        found.append(Proposal("none", "", "no registered patch cures it: none known"))
+        text = "give the class an ONNX form of its own: a method decorated with onnxpatch.onnx_forward"
+        found.append(Proposal("decorator", "onnx_forward", text))
+    return found
+
+
+# ------------------------------------------------------------------ patches
+def _by_patches(subject: Subject, exporter: Exporter, opset: int, attempt: Try, registry: Registry) -> list[Proposal]:
+    made = make_plan(subject.model, settings=make_settings(exporter=exporter, opset=opset), registry=registry)
+    used = _used(subject, made, exporter, attempt)
+    if not used:
+        return []
+    alone = [[step] for step in _one_each(used)] if len(used) > 1 else []
+    enough = next((steps for steps in alone if _cures(subject, made, steps, exporter, attempt)), used)
+    names = list(dict.fromkeys(step.patch for step in enough))
+    listed = ", ".join(repr(name) for name in names)
+    text = f"the registered patch{'es' if len(names) > 1 else ''} {listed}: onnxpatch.export, or patched(model)"
+    return [Proposal("patch", ", ".join(names), text, tried=True)]
+
+
+def _used(subject: Subject, made: Plan, exporter: Exporter, attempt: Try) -> list[Step]:
+    """The entries of the plan that took part in an export which came out right; [] where it did not."""
+    steps = steps_of(made)
+    if not steps:
+        return []
+    with applied(made, steps) as patched:
+        trial = attempt(subject, exporter)
+        hits = set(patched.scope.hits)
+    if trial.status != "right":
+        return []
+    return [step for step in steps if step.path is not None or step.patch in hits]
+
+
+def _one_each(steps: Sequence[Step]) -> list[Step]:
+    return list({step.patch: step for step in steps}.values())[:4]
+
+
+def _cures(subject: Subject, made: Plan, steps: Sequence[Step], exporter: Exporter, attempt: Try) -> bool:
+    names = {step.patch for step in steps}
+    with applied(made, [step for step in steps_of(made) if step.patch in names]):
+        return attempt(subject, exporter).status == "right"
+
+
+# ------------------------------------------------------------------ branches, exporters
+def _by_branches(subject: Subject, exporter: Exporter, opset: int, attempt: Try, registry: Registry) -> list[Proposal]:
+    with forked(subject, exporter, opset, registry) as ready:
+        if not ready or attempt(subject, exporter).status != "right":
+            return []
+    return [Proposal("branches", "branches=True", "fork the branch into the graph: branches=True", tried=True)]
+
+
+@contextlib.contextmanager
+def forked(subject: Subject, exporter: Exporter, opset: int, registry: Registry) -> Iterator[bool]:
+    """The subject patched with its branches forked; False where that cannot be done here."""
+    example: tuple[Any, Any] = subject.inputs.rebuild(subject.inputs.values())
+    try:
+        patched = patch_model(
+            subject.model, exporter=exporter, opset=opset, branches=True, example=example, registry=registry
+        )
+    except Exception:  # no branches to fork, or not in this form: no proposal
+        yield False
+        return
+    with patched:
+        yield True
+
+
+def _by_exporter(subject: Subject, exporter: Exporter, attempt: Try) -> list[Proposal]:
+    other = _OTHER[exporter]
+    if attempt(subject, other).status != "right":
+        return []
+    return [Proposal("exporter", other, f"the other exporter: {_ASKED[other]}", tried=True)]
+
+
+_ASKED: dict[str, str] = {"dynamo": "dynamo=True", "trace": "dynamo=False", "script": "dynamo=False, script=True"}

@@ -1,0 +1,37 @@
+"""Exceptions that leave a module's call and are caught by the model: torch.export refuses with words about something
+else, so the eager model is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+
+from onnxpatch.diagnosis.lines.trace_function import tracing_with
+from onnxpatch.diagnosis.stack_lines import Place, lines_of_stack
+from onnxpatch.diagnosis.trials.attempt import Subject
+from onnxpatch.verification.eager import Eager
+
+_CALLS = {
+    getattr(getattr(torch.nn.Module, name, None), "__code__", None) for name in ("_wrapped_call_impl", "_call_impl")
+} - {None}
+
+
+def caught_exception_lines(subject: Subject) -> Sequence[Place]:
+    """The line whose call of a module raises, where the model catches that and goes on; [] where nothing is caught."""
+    seen: list[Sequence[Place]] = []
+
+    def follow(frame: FrameType, event: str, arg: Any) -> Any:
+        if event == "exception":
+            seen.append(lines_of_stack(frame.f_back)[:1])
+        return follow
+
+    def enter(frame: FrameType, event: str, arg: Any) -> Any:
+        return follow if event == "call" and frame.f_code in _CALLS else None
+
+    eager = Eager(subject.model, subject.inputs, subject.flatten)
+    with tracing_with(enter):
+        answer = eager.ask(subject.probes[0].values)
+    return seen[-1] if seen and answer.accepted else []

@@ -1,0 +1,212 @@
+"""What a line of Python does that a graph cannot hold, read off its syntax: a hint beside the exporters' own words."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from onnxpatch.diagnosis.lines.statements import tree_of
+
+BRANCH_TENSOR = "branch on a tensor's value"
+BRANCH_SIZE = "branch on a size"
+NUMBER_TENSOR = "Python number taken out of a tensor"
+NUMBER_SIZE = "Python number made of a size"
+LOOP_ROWS = "loop over the rows of a tensor"
+LOOP_SIZE = "loop as long as a size"
+LOOP_TENSOR = "loop that a tensor's value ends"
+BUILT = "tensor built from Python numbers"
+FIXED_SIZE = "size fixed at the example's"
+DATA_SIZE = "size that depends on data"
+NO_TRANSLATION = "operator without a translation"
+WRONG_TRANSLATION = "operator whose translation differs"
+NOT_LOADED = "ONNX that the runtime does not take"
+COMPLEX = "complex numbers"
+NOT_SCRIPTABLE = "Python that TorchScript cannot compile"
+DEFAULTS = "default arguments become graph inputs"
+STATE = "state kept between calls"
+CAUGHT = "exception caught in the forward"
+UNKNOWN = "not identified"
+
+_SIZES = {"shape", "size", "numel", "nelement"}
+_NUMBERS = {"int", "float", "round", "bool"}
+_TAKING = {"item", "tolist", "__int__", "__float__", "numpy"}
+_BUILDING = {"tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor", "from_numpy"}
+_MATHS = {"ceil", "floor", "sqrt", "log", "log2", "pow", "prod", "gcd", "isqrt", "exp"}
+_MASKING = {"nonzero", "masked_select", "unique", "argwhere", "unique_consecutive", "repeat_interleave", "bincount"}
+_STATIC = {"training", "is_scripting", "is_tracing", "is_exporting", "isinstance", "hasattr", "callable", "device",
+           "dtype", "is_floating_point", "is_cuda", "is_in_onnx_export", "requires_grad"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Construct:
+    """One suspicious place in a source file: an expression, or the head of a statement, down to line `end`."""
+
+    kind: str
+    file: str
+    line: int
+    code: str
+    end: int = 0
+
+
+def code_at(file: str, line: int) -> str:
+    """A line of source; where it is but a bracket, the next one with it."""
+    code = linecache.getline(file, line).strip()
+    return f"{code} {linecache.getline(file, line + 1).strip()}" if code in ("(", "[", "{") else code
+
+
+def at_line(file: str, line: int) -> Construct | None:
+    """The construct that stands on a line, or None where nothing there is suspicious."""
+    function = _function_at(file, line)
+    if function is None:
+        return None
+    on_line = [c for c in _constructs(function, file) if c.line == line]
+    covering = [c for c in _constructs(function, file) if c.line < line <= c.end]
+    return min(on_line or covering, key=_rank, default=None)
+
+
+def in_function(function: Any) -> list[Construct]:
+    """Every suspicious construct of a function, the most telling first."""
+    try:
+        function = inspect.unwrap(function)
+        file, first = inspect.getsourcefile(function) or "", function.__code__.co_firstlineno
+    except (TypeError, AttributeError, ValueError):
+        return []
+    node = _function_at(file, first, exact=True)
+    return sorted(_constructs(node, file), key=_rank) if node else []
+
+
+_ORDER = (BRANCH_TENSOR, LOOP_ROWS, LOOP_TENSOR, LOOP_SIZE, NUMBER_TENSOR, NUMBER_SIZE, BRANCH_SIZE, BUILT, DATA_SIZE)
+
+
+def _rank(construct: Construct) -> int:
+    return _ORDER.index(construct.kind) if construct.kind in _ORDER else len(_ORDER)
+
+
+def _function_at(file: str, line: int, exact: bool = False) -> ast.FunctionDef | None:
+    tree = tree_of(file)
+    best: ast.FunctionDef | None = None
+    for node in ast.walk(tree) if tree else ():
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        start = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+        inside = start <= line <= (node.end_lineno or line)
+        if (start == line or node.lineno == line) if exact else inside and (best is None or node.lineno >= best.lineno):
+            best = node
+    return best
+
+
+def _constructs(function: ast.FunctionDef, file: str) -> Iterator[Construct]:
+    sizes = _size_names(function)
+    for node in ast.walk(function):
+        kind = _kind(node, sizes)
+        if kind:
+            line: int = getattr(node, "lineno", function.lineno)
+            head = getattr(node, "test", getattr(node, "iter", node))
+            yield Construct(kind, file, line, code_at(file, line), getattr(head, "end_lineno", None) or line)
+
+
+def _kind(node: ast.AST, sizes: set[str]) -> str | None:
+    if isinstance(node, ast.If | ast.IfExp | ast.Assert):
+        return _branch(node.test, sizes)
+    if isinstance(node, ast.While):
+        return {BRANCH_TENSOR: LOOP_TENSOR, BRANCH_SIZE: LOOP_SIZE}.get(_branch(node.test, sizes) or "")
+    if isinstance(node, ast.For | ast.comprehension):
+        return _loop(node.iter, sizes)
+    if isinstance(node, ast.Call):
+        return _call(node, sizes)
+    return None
+
+
+def _branch(test: ast.expr, sizes: set[str]) -> str | None:
+    """A test of plain settings is no branch of the graph; one that compares tensors or sizes is."""
+    if _mentions_size(test, sizes):
+        return BRANCH_SIZE
+    names = _words(test)
+    if names & _STATIC:
+        return None
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
+        return None
+    calls = any(isinstance(n, ast.Call) for n in ast.walk(test))
+    compares = any(isinstance(n, ast.Compare) for n in ast.walk(test))
+    plain = all(_is_setting(n) for n in ast.walk(test) if isinstance(n, ast.Attribute | ast.Name))
+    return BRANCH_TENSOR if (calls or compares or isinstance(test, ast.Name)) and not plain else None
+
+
+def _is_setting(node: ast.AST) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id in ("self", "s", "config", "cfg", "torch", "math", "np")
+
+
+def _loop(over: ast.expr, sizes: set[str]) -> str | None:
+    if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id == "range":
+        if _mentions_size(over, sizes):
+            return LOOP_SIZE
+        taken = any(isinstance(n, ast.Call) and _name_of(n.func) in _NUMBERS | _TAKING for n in ast.walk(over))
+        return LOOP_TENSOR if taken else None
+    return LOOP_ROWS if isinstance(over, ast.Name) else None
+
+
+def _call(node: ast.Call, sizes: set[str]) -> str | None:
+    name, bare = _name_of(node.func), isinstance(node.func, ast.Name)
+    size = any(_mentions_size(a, sizes) for a in node.args)
+    if name in _TAKING and not bare:
+        return NUMBER_TENSOR
+    if bare and name in _NUMBERS and node.args and not isinstance(node.args[0], ast.Constant):
+        return NUMBER_SIZE if size else NUMBER_TENSOR
+    if name in _MATHS and size:
+        return NUMBER_SIZE
+    if name in _BUILDING and not bare and node.args and not isinstance(node.args[0], ast.Constant):
+        return BUILT
+    if name in _MASKING or (name == "where" and len(node.args) == 1):
+        return DATA_SIZE
+    return None
+
+
+def _name_of(function: ast.expr) -> str:
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+
+
+def _words(node: ast.AST) -> set[str]:
+    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return names | {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+
+
+def _mentions_size(node: ast.AST, sizes: set[str]) -> bool:
+    for one in ast.walk(node):
+        if isinstance(one, ast.Attribute) and one.attr in _SIZES:
+            return True
+        if isinstance(one, ast.Name) and one.id in sizes:
+            return True
+        if isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id == "len":
+            return True
+    return False
+
+
+def _size_names(function: ast.FunctionDef) -> set[str]:
+    """Names that hold sizes: assigned from .shape, .size(), len(), or from such names."""
+    names = {a.arg for a in function.args.args if a.arg in ("h", "w", "H", "W", "height", "width", "size", "hw_shape")}
+    for _ in range(3):
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assign) and _mentions_size(node.value, names) and _scalar(node.value):
+                names |= {n.id for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+    return names
+
+
+def _scalar(value: ast.expr) -> bool:
+    """A tensor sliced or shaped by a size is no size: only arithmetic, plain calls and the shape itself are."""
+    if isinstance(value, ast.Call):
+        return _name_of(value.func) in _NUMBERS | _MATHS | {"size", "len", "numel", "min", "max", "divmod", "abs"}
+    if isinstance(value, ast.Subscript):
+        return _scalar(value.value)
+    if isinstance(value, ast.BinOp):
+        return _scalar(value.left) and _scalar(value.right)
+    if isinstance(value, ast.Attribute):
+        return value.attr in _SIZES
+    if isinstance(value, ast.Tuple | ast.List):
+        return all(_scalar(v) for v in value.elts)
+    return isinstance(value, ast.Name | ast.Constant | ast.UnaryOp | ast.IfExp | ast.Starred)

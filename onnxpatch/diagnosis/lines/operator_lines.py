@@ -1,0 +1,103 @@
+"""Which operator an exporter's error names, and the line of the model that calls it."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from onnxpatch._torch.caught_errors import TraceKept
+from onnxpatch.diagnosis.stack_lines import Place, model_lines
+from onnxpatch.diagnosis.trials.attempt import Subject, Trial
+
+_OPERATORS = (
+    r"OpOverload\(op='(?P<ns>\w+)\.(?P<op>\w+)'(?:, overload='(?P<overload>\w+)')?",
+    r"(?:operator|op) '?(?P<ns>\w+)::(?P<op>\w+)'?",
+    r"ONNX export of (?:operator )?(?P<op>\w+)",
+    r"torch\.ops\.(?P<ns>\w+)\.(?P<op>\w+)\.",
+    r"[Oo]ccurred when translating (?P<op>\w+)",
+    r"[Cc]onversion of (?P<op>\w+) not implemented",
+)
+_NAMED = ("UnsupportedOperatorError", "DispatchError", "GraphConstructionError", "SymbolicValueError")
+_ABOUT_AN_OPERATOR = re.compile(
+    r"No ONNX function|Error when translating|Unsupported: ONNX export|ccurred when translating"
+    r"|onversion of \w+ not implemented"
+)
+_TRACED_LINE = re.compile(r"(?P<file>[^\s()]+\.py)\((?P<line>\d+)\): (?P<function>\S+)")
+_PYTHON_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+
+
+def operator_in(trial: Trial) -> str:
+    """The operator that an error is about (`aten::name.overload`); "" where it is about none."""
+    if trial.kind not in _NAMED and not _ABOUT_AN_OPERATOR.search(trial.error):
+        return ""
+    for pattern in _OPERATORS:
+        found = re.search(pattern, trial.error)
+        if found:
+            parts = found.groupdict()
+            overload = parts.get("overload") or ""
+            name = f"{parts.get('ns') or 'aten'}::{parts['op']}"
+            return name if overload in ("", "default") else f"{name}.{overload}"
+    return ""
+
+
+def onnx_operator_in(error: str) -> str:
+    """The ONNX operator for which a runtime would not load a graph; "" where its words name none."""
+    found = re.search(r"of operator \((\w+)\)|implementation for (\w+)\(|Node \([^)]*\) Op \((\w+)\)", error)
+    return f"onnx::{next(name for name in found.groups() if name)}" if found else ""
+
+
+def in_text(error: str) -> list[Place]:
+    """The first of the model's own lines in an exporter's text."""
+    for pattern in (_TRACED_LINE, _PYTHON_LINE):
+        found = [Place(m["file"], int(m["line"])) for m in pattern.finditer(error)]
+        users = [place for place in model_lines(found) if not place.file.startswith("torch")]
+        if users:
+            return users[:1]
+    return []
+
+
+def operator_lines(subject: Subject, operator: str, exporter: str, trial: Trial) -> list[Place]:
+    """The first line of the model that calls an operator."""
+    name = _bare(operator)
+    try:
+        found = _fx_lines(subject, operator, trial) if exporter == "dynamo" else _jit_lines(subject, name)
+        return next(found, [])
+    except Exception:  # only the line is lost
+        return []
+
+
+def _bare(operator: str) -> str:
+    return operator.partition("::")[2].partition(".")[0].strip("_").lower()
+
+
+def operator_nodes(program: Any, operator: str) -> Iterator[Any]:
+    """The nodes of an ExportedProgram that call an operator."""
+    return (node for node in program.graph.nodes if _bare(operator) in str(node.target))
+
+
+def _fx_lines(subject: Subject, operator: str, trial: Trial) -> Iterator[list[Place]]:
+    from onnxpatch.exporters.program import capture
+
+    program = trial.captured or capture(subject.model, subject.inputs, subject.specs)
+    for node in operator_nodes(program, operator):
+        trace = node.meta.get("stack_trace") or ""
+        users = model_lines(reversed([Place(m["file"], int(m["line"])) for m in _PYTHON_LINE.finditer(trace)]))
+        if users:
+            yield users[:1]
+
+
+def _jit_lines(subject: Subject, name: str) -> Iterator[list[Place]]:
+    args, _ = subject.inputs.rebuild(subject.inputs.values())
+    with warnings.catch_warnings(), torch.no_grad(), TraceKept():
+        warnings.simplefilter("ignore")
+        traced = torch.jit.trace(subject.model, args, check_trace=False)
+    for node in traced.inlined_graph.nodes():
+        if name in node.kind().lower():
+            found = [Place(m["file"], int(m["line"])) for m in _TRACED_LINE.finditer(node.sourceRange())]
+            users = model_lines(found)
+            if users:
+                yield users[:1]

@@ -1,0 +1,1 @@
+"""Which part of a model fails by itself: parts are recorded in eager, exported alone, searched. Start at `search`."""

@@ -1,0 +1,80 @@
+"""From the smallest parts up: for models of which the large parts take too long to be exported one after the other.
+
+A part that fails here is a smallest one, since all that it calls was tried before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from onnxpatch.diagnosis.parts.failing_part import FailingPart, plain_layer
+from onnxpatch.diagnosis.parts.isolated_module import Case, case_of
+from onnxpatch.diagnosis.parts.module_calls import Tree, Unit, record
+from onnxpatch.diagnosis.parts.named_parts import named_parts
+
+if TYPE_CHECKING:
+    from onnxpatch.diagnosis.parts.search import Search
+
+_SHARE = 1 / 6  # of the time that is left, for one part
+_ENOUGH = 1 / 3  # of the time for all: with a culprit named, the others may wait
+_AT_ONCE = 8  # parts whose inputs are recorded in one run
+
+Key = tuple[int, str]
+
+
+def from_below(search: Search) -> list[FailingPart]:
+    """The smallest parts that fail as the whole model does; where none does, those that take too long by themselves."""
+    assert search.tree is not None
+    found: list[FailingPart] = []
+    slow = search.slow
+    blamed = {one.unit.key for one in slow}
+    begun = search.left()
+    for unit, case in _cases(search):
+        if search.left() <= 0 or (found and search.left() < begun * (1 - _ENOUGH)):
+            search.late |= not found
+            break
+        if case.key in search.known:
+            search.same(unit, case)
+        elif not blamed & _inside(search.tree, unit).keys():
+            subject, tried = search.part(case, search.whole, _SHARE)
+            one, fails = FailingPart(unit, subject, tried), search.alike(tried)
+            search.known[case.key] = unit, [one] if fails else []
+            if fails or tried.status == "slow":
+                (found if fails else slow).append(one)
+                blamed.add(unit.key)
+    return found or (slow if search.whole.status == "slow" else [])
+
+
+def _cases(search: Search) -> Iterator[tuple[Unit, Case]]:
+    assert search.tree is not None
+    units = _in_order(search)
+    for batch in (units[i : i + _AT_ONCE] for i in range(0, len(units), _AT_ONCE)):
+        calls = record(search.root.model, search.root.inputs, search.root.probes, batch)
+        for unit in batch:
+            case = case_of(unit, calls[unit.key], search.root.probes, 0)
+            if case is not None:
+                yield unit, case
+
+
+def _in_order(search: Search) -> list[Unit]:
+    """What the failure points at before the rest, and each from the smallest up; torch's own plain layers left out."""
+    tree = search.tree
+    assert tree is not None
+    units = {unit.key: unit for children in tree.below.values() for unit in children if unit.key != tree.root.key}
+    suspected = {unit.key for unit in named_parts(tree, search.whole, search.root)}
+    size = {key: len(_inside(tree, unit)) for key, unit in units.items()}
+    parts = [unit for unit in units.values() if not plain_layer(unit, tree)]
+    return sorted(parts, key=lambda unit: (unit.key not in suspected, size[unit.key]))
+
+
+def _inside(tree: Tree, unit: Unit) -> dict[Key, Unit]:
+    """A unit and all that it calls, at any depth."""
+    found = {unit.key: unit}
+    pending = [unit]
+    while pending:
+        for child in tree.children(pending.pop()):
+            if child.key not in found:
+                found[child.key] = child
+                pending.append(child)
+    return found

@@ -1,0 +1,1 @@
+"""One export of one module or part, and its verdict."""

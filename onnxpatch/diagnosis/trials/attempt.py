@@ -1,0 +1,257 @@
+"""One plain export of one module, and its verdict: right, silent (exported, but wrong), refused, or too slow."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import io
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+import torch
+from torch.jit import TracerWarning  # type: ignore[attr-defined]
+
+from onnxpatch._torch.caught_errors import TraceKept
+from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, quiet_exporters, watched_sizes
+from onnxpatch.diagnosis.stack_lines import Place, lines_of_error, lines_of_stack
+from onnxpatch.diagnosis.trials.program_check import check_captured
+from onnxpatch.errors import InputError, error_chain
+from onnxpatch.exporters.request import Call
+from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.onnxfile.runtime import Graph, RunError
+from onnxpatch.patching.model_state import Snapshot
+from onnxpatch.results.report import Checked
+from onnxpatch.user_code import frames_of
+from onnxpatch.verification.eager import Eager, Flatten
+from onnxpatch.verification.input_matching import match_inputs
+from onnxpatch.verification.probe import Probe
+from onnxpatch.verification.runner import check_graph, excuse_unsteady
+from onnxpatch.verification.timelimit import TimeLimit, limited
+
+Status = Literal["right", "silent", "refused", "slow", "untested"]
+Stack = tuple[Place, ...]
+_MOST = 500  # warnings and conditions that are kept of one export
+
+
+class CaughtError(Exception):
+    """A model catches the error of a torch call: a plain trace would have ended the process."""
+
+
+@dataclass
+class Subject:
+    """What is tried: a module (patched or not), its inputs, its dynamic sizes, and eager's answers."""
+
+    model: torch.nn.Module
+    inputs: Inputs
+    specs: list[shapes.LeafSpec]
+    probes: list[Probe]
+    input_names: Sequence[str] | None = None
+    flatten: Flatten | None = None
+    strict: frozenset[str] = frozenset()  # probes at which eager's own unsteadiness is no excuse
+
+
+@dataclass
+class Trial:
+    """What came of it. error: the exporter's or the runtime's text; places: user code lines in the error's traceback,
+    innermost last; warned: (stack, text) of warnings about the trace; size_conditions: (sympy condition, stack) of what
+    torch.export relied on; a stack holds lines of user code, innermost first; printed: what the exporter wrote."""
+
+    status: Status = "right"
+    error: str = ""
+    kind: str = ""
+    places: list[Place] = field(default_factory=list)
+    warned: list[tuple[Stack, str]] = field(default_factory=list)
+    size_conditions: list[tuple[Any, Stack]] = field(default_factory=list)
+    printed: str = ""
+    checks: list[Checked] = field(default_factory=list)
+    seconds: float = 0.0
+    program: Any = None
+    captured: Any = None  # the ExportedProgram that the dynamo exporter translates, or began with
+    twice: bool = False  # a part fails too with sizes that torch.export may fix as it likes
+    symbols: list[str] = field(default_factory=list)  # of the dynamic sizes, where there is no ExportedProgram
+    graph: Graph | None = None
+    names: list[str] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+    folder: Any = None
+
+    @property
+    def fails(self) -> bool:
+        return self.status not in ("right", "untested")
+
+    @property
+    def halfway(self) -> bool:
+        """Whether it was wrong as captured, and never translated: there is no graph to ask."""
+        return self.status == "silent" and self.graph is None and bool(self.checks)
+
+    def wrong_at(self) -> frozenset[str]:
+        """Labels of the probes at which the graph is wrong."""
+        return frozenset(check.label for check in self.checks if not check.ok)
+
+    def first_wrong(self) -> Checked | None:
+        return next((check for check in self.checks if not check.ok), None)
+
+
+def as_patched(subject: Subject, plain: Trial) -> Subject:
+    """The subject for trials under patches: what eager does there excuses nothing, since eager is patched then too.
+
+    Only probes that the unpatched model was unsteady at stay without a verdict.
+    """
+    unsteady = {check.label for check in plain.checks if check.status == "unsteady"}
+    return dataclasses.replace(subject, strict=frozenset(probe.label for probe in subject.probes) - unsteady)
+
+
+def attempt(
+    subject: Subject,
+    exporter: str,
+    opset: int,
+    tolerance: float = 1e-3,
+    seconds: float | None = None,
+    quick: bool = False,
+) -> Trial:
+    """Export `subject` as it stands and hold the graph against its probes. Nothing is raised for a failing export.
+
+    quick: under dynamo, stop where torch.export's first try is refused, or its program is wrong already.
+    """
+    trial, start = Trial(), time.perf_counter()
+    trial.folder = tempfile.TemporaryDirectory(prefix="onnxpatch-")
+    state = Snapshot(subject.model)
+    try:
+        with limited(seconds):
+            if exporter == "dynamo":
+                _recorded(trial, lambda: _export_program(subject, trial, quick))
+                state.restore()
+            if quick and trial.captured is not None and trial.status == "right":
+                checks = check_captured(trial.captured, subject.probes, tolerance)
+                _judge(subject, checks, tolerance, trial)
+            if trial.status == "right":
+                _recorded(trial, lambda: _export_file(subject, exporter, opset, trial))
+                state.restore()
+            if trial.status == "right":
+                _check_graph(subject, exporter, opset, tolerance, trial)
+    except TimeLimit as late:
+        trial.status, trial.error, trial.kind = "slow", f"took more than {late.seconds:.0f} s", "TimeLimit"
+        trial.places = lines_of_error(late)
+    finally:
+        state.restore()
+    trial.seconds = time.perf_counter() - start
+    return trial
+
+
+# ------------------------------------------------------------------ exporting
+def _recorded(trial: Trial, step: Callable[[], None]) -> None:
+    printed = io.StringIO()
+    with warnings.catch_warnings(), _captured_output(printed), torch.no_grad():
+        warnings.simplefilter("always")
+        warnings.showwarning = functools.partial(_note_warning, trial)
+        try:
+            step()
+        except Exception as error:
+            _note_refusal(error, trial)
+    trial.printed += printed.getvalue()[-200_000:]
+
+
+@contextlib.contextmanager
+def _captured_output(into: io.StringIO) -> Iterator[None]:
+    """The exporters print whole graphs when they fail."""
+    with contextlib.redirect_stdout(into), contextlib.redirect_stderr(into), quiet_exporters():
+        yield
+
+
+def _note_warning(trial: Trial, message: Any, category: type[Warning], *_where: Any) -> None:
+    """Called while the code that is warned about still runs: its stack tells whose line it is."""
+    if issubclass(category, TracerWarning) and len(trial.warned) < _MOST:
+        trial.warned.append((lines_of_stack(sys._getframe(1)), str(message)))
+
+
+def _export_program(subject: Subject, trial: Trial, once: bool) -> None:
+    args, kwargs = subject.inputs.rebuild(subject.inputs.values())
+    with watched_sizes(functools.partial(_note_condition, trial)):
+        trial.captured = dynamo_capture(subject.model, args, kwargs, _hinted(subject), once)
+
+
+def _export_file(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
+    args, kwargs = subject.inputs.rebuild(subject.inputs.values())
+    path = Path(trial.folder.name) / "model.onnx"
+    if exporter == "dynamo":
+        with watched_sizes(functools.partial(_note_condition, trial)):
+            trial.program = dynamo_export(trial.captured or subject.model, args, kwargs, _hinted(subject), opset)
+        trial.program.save(str(path))
+        return
+    target: Any = subject.model
+    if exporter == "script" and not isinstance(target, torch.jit.ScriptModule):
+        target = torch.jit.script(target)
+    call = _call(subject, exporter, opset)
+    leaves, names = subject.inputs.graph_leaves("trace"), call.trace_names()
+    axes = shapes.to_axes(subject.specs, leaves, names[: len(leaves)])
+    with TraceKept() as kept:
+        torch.onnx.export(
+            target, args, str(path), kwargs=kwargs or None, dynamo=False, dynamic_axes=axes or None,
+            input_names=names, opset_version=opset,
+        )  # fmt: skip
+    if kept.lost:
+        text = f"a torch call raises and the model catches it: torch.jit.trace ends the process there ({kept.lost[0]})"
+        raise CaughtError(text).with_traceback(kept.lost[0].__traceback__) from None
+
+
+def _note_condition(trial: Trial, condition: Any, frame: FrameType | None, env: Any) -> None:
+    if len(trial.size_conditions) < _MOST:
+        trial.size_conditions.append((condition, lines_of_stack(frame)))
+    trial.symbols = trial.symbols or input_symbols(env)
+
+
+def _hinted(subject: Subject) -> Any:
+    """The dynamic shapes for torch.export: names of dimensions left out, which it takes for promises."""
+    dynamic = torch.export.Dim.DYNAMIC
+    specs = [{axis: dynamic if isinstance(s, str) else s for axis, s in one.items()} for one in subject.specs]
+    return shapes.to_shapes(subject.inputs, specs)
+
+
+def _call(subject: Subject, exporter: str, opset: int) -> Call:
+    return Call(subject.model, subject.inputs, subject.specs, exporter, opset, subject.input_names, None, False, {})
+
+
+def _note_refusal(error: Exception, trial: Trial) -> None:
+    errors = error_chain(error)
+    root = errors[-1]
+    trial.status, trial.kind = "refused", type(root).__name__
+    trial.error = " ".join(str(root).split()) or type(root).__name__
+    trial.places = [place for one in errors for place in lines_of_error(one)]
+    trial.captured = next((found for one in errors for found in _programs(one)), trial.captured)
+
+
+def _programs(error: BaseException) -> Iterator[Any]:
+    """What an exporter held in hand when it gave up."""
+    for frame, _ in frames_of(error):
+        yield from (v for v in frame.f_locals.values() if isinstance(v, torch.export.ExportedProgram))
+
+
+# ------------------------------------------------------------------ comparing
+def _check_graph(subject: Subject, exporter: str, opset: int, tolerance: float, trial: Trial) -> None:
+    try:
+        trial.graph = Graph(Path(trial.folder.name) / "model.onnx")
+        names = _call(subject, exporter, opset).names_for(trial.graph)
+        trial.names, trial.order = match_inputs(trial.graph, subject.inputs, names)
+    except (RunError, InputError) as error:
+        trial.status, trial.error, trial.kind = "silent", str(error), type(error).__name__
+        return
+    _judge(subject, check_graph(trial.graph, trial.names, trial.order, subject.probes, tolerance), tolerance, trial)
+
+
+def _judge(subject: Subject, checks: Sequence[Checked], tolerance: float, trial: Trial) -> None:
+    if not checks:
+        return
+    eager = Eager(subject.model, subject.inputs, subject.flatten)
+    excused = excuse_unsteady(checks, subject.probes, eager, tolerance)
+    trial.checks = [was if was.label in subject.strict else now for was, now in zip(checks, excused, strict=True)]
+    wrong = trial.first_wrong()
+    if wrong is not None:
+        trial.status, trial.error, trial.kind = "silent", wrong.sentence(), wrong.status

@@ -1,0 +1,287 @@
+"""Plain loops over rows: those that become one loop of the graph, and those that three rounds do not tell from others.
+
+Each takes rows [n, 4]; the material of test_plain_loops.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+RIGHT: dict[str, Callable[[], nn.Module]] = {}
+REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {}
+CALLS = 0
+
+
+class Looping(nn.Module):
+    """What the loops below use of their module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rounds = 0
+        self.scales = [2.0] * 5
+        self.table = nn.Parameter(torch.rand(5, 4), requires_grad=False)
+
+
+def _model(forward: Callable[[Any, Tensor], Any]) -> Callable[[], nn.Module]:
+    cls = type(forward.__name__, (Looping,), {"forward": forward, "__module__": __name__})
+    return lambda: cls().eval()
+
+
+def right(forward: Callable[[Any, Tensor], Any]) -> None:
+    RIGHT[forward.__name__] = _model(forward)
+
+
+def refused(says: str) -> Callable[[Callable[[Any, Tensor], Any]], None]:
+    def register(forward: Callable[[Any, Tensor], Any]) -> None:
+        REFUSED[forward.__name__] = _model(forward), says
+
+    return register
+
+
+# ---- right for every number of rows
+
+
+@right
+def counter_in_arithmetic(self: Looping, x: Tensor) -> Tensor:
+    total = torch.zeros(4)
+    for i in range(x.shape[0]):
+        total = total + x[i] * self.table[i % 5] * 0.5**i
+    return total
+
+
+@right
+def numbered_rows(self: Looping, x: Tensor) -> Tensor:
+    return torch.stack([row * i for i, row in enumerate(x, 1)])
+
+
+@right
+def backwards(self: Looping, x: Tensor) -> Tensor:
+    total = torch.zeros(4)
+    for i in range(x.shape[0] - 1, -1, -1):
+        total = total * 0.5 + x[i]
+    return total
+
+
+@right
+def row_before(self: Looping, x: Tensor) -> tuple[Tensor, Tensor]:
+    before, outs = torch.zeros(4), []
+    for row in x:
+        outs.append(row - before)
+        before = row
+    return torch.stack(outs), before
+
+
+@right
+def last_row_after_the_loop(self: Looping, x: Tensor) -> Tensor:
+    total = torch.zeros(4)
+    for row in x:
+        total = total + row
+    return total + row * 3
+
+
+@right
+def state_in_a_tuple(self: Looping, x: Tensor) -> tuple[Tensor, Tensor]:
+    state, outs = (torch.zeros(4), torch.zeros(4)), []
+    for row in x:
+        h, c = state
+        assert len(state) == 2
+        state = torch.tanh(c) + h * 0.1, c * 0.5 + row
+        outs.append(state)
+    return torch.stack([h for h, _ in outs]), state[1]
+
+
+@right
+def number_before_the_loop(self: Looping, x: Tensor) -> Tensor:
+    total = 0
+    for row in x:
+        total = total + row.sum()
+    return total * torch.ones(2)
+
+
+@right
+def generator_that_a_list_takes(self: Looping, x: Tensor) -> Tensor:
+    return torch.stack(list(row * 2 for row in x))
+
+
+# ---- refused: a few rounds agree where a later one would not
+
+
+@refused("decides inside it")
+def counter_compared(self: Looping, x: Tensor) -> Tensor:
+    total = torch.zeros(4)
+    for i in range(x.shape[0]):
+        if i == 5:
+            total = total + 100
+        total = total + x[i]
+    return total
+
+
+@refused("self.rounds changes")
+def counted_by_an_attribute(self: Looping, x: Tensor) -> Tensor:
+    self.rounds, total = 0, torch.zeros(4)
+    for row in x:
+        self.rounds += 1
+        total = total + row * (9.0 if self.rounds == 6 else 2.0)
+    return total
+
+
+@refused("count[0] changes")
+def counted_in_a_list(self: Looping, x: Tensor) -> Tensor:
+    count, total = [0], torch.zeros(4)
+    for row in x:
+        count[0] += 1
+        total = total + row * (9.0 if count[0] == 6 else 2.0)
+    return total
+
+
+@refused("CALLS changes")
+def counted_by_a_global(self: Looping, x: Tensor) -> Tensor:
+    global CALLS
+    total = torch.zeros(4)
+    for row in x:
+        CALLS += 1
+        total = total + row * (9.0 if CALLS % 6 == 5 else 2.0)
+    return total
+
+
+def _counting() -> Callable[[], float]:
+    rounds = 0
+
+    def scale() -> float:
+        nonlocal rounds
+        rounds += 1
+        return 9.0 if rounds == 6 else 2.0
+
+    return scale
+
+
+@refused("scale")
+def counted_by_a_closure(self: Looping, x: Tensor) -> Tensor:
+    scale, total = _counting(), torch.zeros(4)
+    for row in x:
+        total = total + row * scale()
+    return total
+
+
+@refused("scales")
+def iterator_beside_the_rows(self: Looping, x: Tensor) -> Tensor:
+    scales, total = iter([2.0] * 6 + [5.0] * 50), torch.zeros(4)
+    for row in x:
+        total = total + row * next(scales)
+    return total
+
+
+def _scales() -> Iterator[float]:
+    yield from [2.0] * 6
+    yield from itertools.repeat(5.0)
+
+
+@refused("scales")
+def generator_beside_the_rows(self: Looping, x: Tensor) -> Tensor:
+    scales, total = _scales(), torch.zeros(4)
+    for row in x:
+        total = total + row * next(scales)
+    return total
+
+
+@refused("len() of a list")
+def length_asked_for(self: Looping, x: Tensor) -> Tensor:
+    outs: list[Tensor] = []
+    for row in x:
+        if len(outs) >= 6:
+            break
+        outs.append(row * 2)
+    return torch.stack(outs)
+
+
+@refused("len() of a list")
+def length_asked_for_afterwards(self: Looping, x: Tensor) -> Tensor:
+    outs = [row * 2 for row in x]
+    return torch.stack(outs) if len(outs) > 5 else torch.stack(outs) * 2
+
+
+@refused("recent")
+def last_five(self: Looping, x: Tensor) -> Tensor:
+    recent: list[Tensor] = []
+    for row in x:
+        recent = [*recent, row][-5:]
+    return torch.stack(recent).sum(0)
+
+
+@refused("recent")
+def last_five_of_a_deque(self: Looping, x: Tensor) -> Tensor:
+    recent: collections.deque[Tensor] = collections.deque(maxlen=5)
+    for row in x:
+        recent.append(row)
+    return torch.stack(list(recent)).sum(0)
+
+
+@refused("a slice takes a part of outs")
+def first_five_afterwards(self: Looping, x: Tensor) -> Tensor:
+    outs = []
+    for row in x:
+        outs.append(row * 2)
+    return torch.stack(outs[:5])
+
+
+@refused("waiting")
+def five_rounds_late(self: Looping, x: Tensor) -> Tensor:
+    waiting, total = [torch.zeros(4)] * 5, torch.zeros(4)
+    for row in x:
+        waiting = [*waiting[1:], row]
+        total = total + waiting[0]
+    return total
+
+
+@refused("one round to the next")
+def exchanged(self: Looping, x: Tensor) -> Tensor:
+    a, b = torch.zeros(4), torch.ones(4)
+    for _row in x:
+        a, b = b, a
+    return a
+
+
+@refused("may stop before the last")
+def beside_a_shorter_list(self: Looping, x: Tensor) -> Tensor:
+    return torch.stack([row * scale for row, scale in zip(x, self.scales, strict=False)])
+
+
+@refused("may stop before the last")
+def first_five(self: Looping, x: Tensor) -> Tensor:
+    return torch.stack([row * 2 for row in itertools.islice(x, 5)])
+
+
+@refused("may stop before the last")
+def generator_beside_a_shorter_list(self: Looping, x: Tensor) -> Tensor:
+    doubled = (row * 2 for row in x)
+    return torch.stack([row * scale for row, scale in zip(doubled, self.scales, strict=False)])
+
+
+@refused("used as a key")
+def counter_looked_up(self: Looping, x: Tensor) -> Tensor:
+    total, extra = torch.zeros(4), {5: 100.0}
+    for i in range(x.shape[0]):
+        total = total + x[i] + extra.get(i, 0.0)
+    return total
+
+
+@refused("used as text")
+def counter_as_text(self: Looping, x: Tensor) -> Tensor:
+    total = torch.zeros(4)
+    for i in range(x.shape[0]):
+        total = total + x[i] * (9.0 if f"{i}" == "5" else 2.0)
+    return total
+
+
+@refused("shape or dtype")
+def grown_by_cat(self: Looping, x: Tensor) -> Tensor:
+    rows = torch.zeros(1, 4)
+    for row in x:
+        rows = torch.cat([rows, rows.mean(0, keepdim=True) + row])
+    return rows
