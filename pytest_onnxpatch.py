@@ -6,12 +6,15 @@ It stands outside the package because pytest imports it at every start, and impo
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+_LONGEST = 200  # bytes of a file's name; file systems take 255
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,12 +37,22 @@ def assert_exports(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 def _kept(check: Callable[..., Any], folder: Path, test: str, *args: Any, **kwargs: Any) -> Any:
     __tracebackhide__ = True
+    from onnxpatch.messages import visible
+
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / (re.sub(r"[^\w.-]+", "-", test).strip("-") + ".md")
+    file = folder / f"{_file_name(test)}.md"
     try:
         reports = check(*args, **kwargs)
     except AssertionError as error:
-        file.write_text(f"### {test} failed\n\n```\n{error}\n```\n", encoding="utf-8")
+        file.write_text(f"### {visible.markdown(test)} failed\n\n{visible.fenced(str(error))}\n", encoding="utf-8")
         raise
     file.write_text("\n".join(report.to_markdown() for report in reports.values()), encoding="utf-8")
     return reports
+
+
+def _file_name(test: str) -> str:
+    """The test's name as that of a file; long ones are cut, and told apart by a digest."""
+    name = re.sub(r"[^\w.-]+", "-", test).strip("-")
+    if len(name.encode()) <= _LONGEST:
+        return name
+    return f"{name.encode()[:_LONGEST].decode(errors='ignore')}-{hashlib.sha256(test.encode()).hexdigest()[:8]}"

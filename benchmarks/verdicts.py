@@ -32,8 +32,9 @@ import onnxpatch
 from benchmarks import forked, torchvision_ops
 from benchmarks.steady import movement
 from benchmarks.verdict_subjects import Subject, of_family, small
+from onnxpatch.errors import RunError
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.onnxfile.runtime import Graph, RunError
+from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.verification.comparison import compare_all
 from onnxpatch.verification.eager import Eager, flatten_output
 from onnxpatch.verification.input_matching import match_inputs

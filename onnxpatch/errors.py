@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterator
-
-
-class _Named(threading.local):
-    path_of: Callable[[object], str] | None = None
-
-
-_named = _Named()
-
-
-@contextlib.contextmanager
-def paths_named_by(path_of: Callable[[object], str]) -> Iterator[None]:
-    """Inside the block, in this thread, `module_path` answers as `path_of`: set while a patched model runs."""
-    before, _named.path_of = _named.path_of, path_of
-    try:
-        yield
-    finally:
-        _named.path_of = before
-
-
-def module_path(module: object) -> str:
-    """The module's path in the patched model that is running, for messages; "" for its root, or where none runs."""
-    return _named.path_of(module) if _named.path_of else ""
+from onnxpatch.messages.visible import visible
 
 
 class OnnxpatchError(Exception):
-    """Base of everything the kit raises on purpose."""
+    """Base of everything the kit raises on purpose.
+
+    Its text shows what models and files call things, with control characters spelled out.
+    """
+
+    def __str__(self) -> str:
+        return visible(super().__str__())
 
 
 class RefusedError(OnnxpatchError):
@@ -67,6 +49,18 @@ class InputError(OnnxpatchError):
 
 class ExportError(OnnxpatchError):
     """The exporter itself refused the model; the exporter's own error is the cause."""
+
+
+class RunError(OnnxpatchError):
+    """The graph cannot be run on this input: the runtime refuses it, or it was stopped at its time limit (`stopped`).
+
+    `node`: the node that the runtime names, if it names one.
+    """
+
+    def __init__(self, message: str, node: str | None = None, stopped: bool = False) -> None:
+        super().__init__(message)
+        self.node = node
+        self.stopped = stopped
 
 
 class VerificationError(OnnxpatchError):

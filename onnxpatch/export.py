@@ -21,6 +21,7 @@ from onnxpatch.inputs.example import brought_by, given
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_figures
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
+from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS, checked_limit
 from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.patched import Patched, patch_model
 from onnxpatch.patching.digest import digest
@@ -63,6 +64,7 @@ def export(
     data: Sequence[Any] = (),
     runtime: str | None = None,
     flatten: Flatten | None = None,
+    max_seconds: float | None = DEFAULT_SECONDS,
     progress: Callable[[str, int, int], None] | None = None,
     **options: Any,
 ) -> Report:
@@ -79,7 +81,8 @@ def export(
     6e-2; whole numbers and bools exact). max_probes: inputs compared; other data, every branch and
     what a dropped guard asks for are compared in any case.
     data: more inputs to compare at, each args or (args, kwargs). flatten: turns an output of the unpatched model into
-    its tensors in the graph's order. progress: called with (stage, done, of).
+    its tensors in the graph's order. max_seconds: how long one run of the graph may take while it is compared, 120
+    unless said otherwise, None for no limit. progress: called with (stage, done, of).
 
     Compared are the unpatched model, the patched model and the ONNX runtime, at the example, on other data, and at
     other sizes of every dynamic dimension that the unpatched model accepts. Python numbers among the arguments are
@@ -92,6 +95,7 @@ def export(
     exporter = "dynamo" if dynamo else "script" if script else "trace"
     _refuse_what_cannot_be(model, exporter, script, check, options)
     check_figures(tolerance, max_probes, opset_version)
+    limit = checked_limit(max_seconds)
     torch_options, patch_options = split_options(options, inspect.signature(export).parameters)
     brought = None if given(args, kwargs) else brought_by(model)
     if brought is not None:
@@ -106,7 +110,7 @@ def export(
     )
     report = Report("", type(model).__name__, exporter, call.opset, tolerance=tolerance, versions=versions())
     patching = {"only": only, "exclude": exclude, "image_size": image_size, "branches": branches, **patch_options}
-    job = Job(call, report, patching, check, runtime, flatten=flatten, progress=progress)
+    job = Job(call, report, patching, check, runtime, flatten=flatten, max_seconds=limit, progress=progress)
     with OutFile(f) as out:
         report.file = out.name
         state = Snapshot(model)
@@ -125,6 +129,7 @@ def export(
         if job.optionals:
             write_optionals(out.path)
         out.keep()
+        report.notes += out.notes
     return report
 
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
-from onnxpatch.errors import InputError
+from onnxpatch.errors import InputError, RunError
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_figures
 from onnxpatch.onnxfile import stamp
-from onnxpatch.onnxfile.runtime import Graph, RunError
+from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
+from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.results.report import Report
 from onnxpatch.verification.eager import Flatten
 from onnxpatch.verification.holding import hold_against
@@ -43,6 +44,7 @@ def verify(
     guards: bool = True,
     runtime: str | None = None,
     flatten: Flatten | None = None,
+    max_seconds: float | None = DEFAULT_SECONDS,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Report:
     """Hold an ONNX file, however it was made, against the model as it is now.
@@ -53,7 +55,8 @@ def verify(
     largest magnitude (float32; float16 1e-2, bfloat16 6e-2, whole numbers and bools exact). data: more inputs to try,
     each args or (args, kwargs), special values included. guards: also run torch.export on the model and probe the
     sizes at which its conditions break. runtime: 'onnxruntime' or 'reference'. flatten: output -> its tensors in the
-    order of the graph's outputs. progress: called with (stage, done, of).
+    order of the graph's outputs. max_seconds: how long one run of the graph may take, 120 unless said otherwise, None
+    for no limit; a graph that is stopped is wrong. progress: called with (stage, done, of).
 
     Returns a Report; `report.ok` is the verdict. The model is as it was afterwards.
     Raises InputError for what cannot be compared: no file, a corrupt one, inputs that do not fit, an example that the
@@ -64,7 +67,7 @@ def verify(
     inputs = Inputs(model, args, kwargs)
     report = Report(str(file), type(model).__name__, tolerance=tolerance, versions=versions())
     try:
-        graph = Graph(file, runtime)
+        graph = Graph(file, runtime, max_seconds)
     except RunError as error:
         raise InputError(f"{file}: {error}") from None
     names, order = match_inputs(graph, inputs, input_names)

@@ -12,7 +12,7 @@ from typing import Any
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from onnxpatch._torch.caught_errors import TraceKept
-from onnxpatch.user_code import asking_frame, package_of
+from onnxpatch.messages.user_code import asking_frame, package_of
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import sympy
 import torch
 from sympy.printing.lambdarepr import LambdaPrinter
 
-from onnxpatch.user_code import is_user_file
+from onnxpatch.messages.user_code import is_user_file
 
 # torch's functions of sizes as Python computes them; what sympy itself has (Eq, floor) sympy writes as Python.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

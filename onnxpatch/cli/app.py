@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from onnxpatch.cli import diagnose, export_model, list_patches, operator_table, plan_model, verify_file
+from onnxpatch.cli import diagnose, export_model, list_patches, operator_table, plan_model, show, verify_file
 
 
 class OneLine(TyperGroup):
@@ -35,7 +35,7 @@ def _complain(error: Any) -> int:
     else:
         asked = getattr(getattr(error, "ctx", None), "command_path", "onnxpatch")
         told = " ".join(error.format_message().split()).rstrip(".")
-        print(f"onnxpatch: {told}: {asked} --help says what can be given", file=sys.stderr)
+        show.complaint(f"onnxpatch: {told}: {asked} --help says what can be given")
     return int(error.exit_code)
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
+from onnxpatch.cli.array_sizes import LARGEST, refuse_oversized
 from onnxpatch.errors import InputError
 
 FILES = (".npy", ".npz", ".safetensors")
 _BATCH, _PIXELS, _LENGTH = 2, 224, 16
-_LARGEST = 1 << 31
 _SHAPED = re.compile(r"(?P<dtype>[a-z][a-z0-9_]*)\[(?P<dims>[^\]]*)\](?:<(?P<high>\d+))?")
 
 
@@ -82,7 +82,7 @@ def _described(name: str, text: str, sizes: Sizes) -> Array:
         if label:
             free[axis] = label
     total = math.prod(shape) * dtype.itemsize
-    if total > _LARGEST:
+    if total > LARGEST:
         raise InputError(f"--input {name}={text}: {total / 2**30:.1f} GiB at {shape}: give smaller sizes, such as H=64")
     high = int(match["high"]) if match["high"] else None
     if high == 0:
@@ -138,16 +138,18 @@ def _one_of(path: Path, key: str, named: bool) -> torch.Tensor:
 
 
 def _held(path: Path) -> dict[str, torch.Tensor]:
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
     try:
+        if not path.is_file():
+            raise InputError(f"{path}: there is no such file")
+        refuse_oversized(path)
         return _safetensors(path) if path.suffix == ".safetensors" else _numpy(path)
     except ImportError as error:
         raise InputError(f"{path}: reading it needs {error.name}: pip install 'onnxpatch[cli]'") from None
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{path} cannot be read as {path.suffix} ({type(error).__name__}: {error})") from error
+        told = f"{type(error).__name__}: {' '.join(str(error)[:300].split())}"
+        raise InputError(f"{str(path)[:300]} cannot be read as {path.suffix} ({told})") from error
 
 
 def _safetensors(path: Path) -> dict[str, torch.Tensor]:

@@ -23,6 +23,7 @@ from onnxpatch.cli.options import (
     InputOpt,
     JsonOpt,
     MarkdownOpt,
+    MaxSecondsOpt,
     OnlyOpt,
     OpsetOpt,
     ProbesOpt,
@@ -36,6 +37,7 @@ from onnxpatch.cli.result import hand_over
 from onnxpatch.cli.target import load
 from onnxpatch.errors import OnnxpatchError, UnknownExporterError, VerificationError
 from onnxpatch.exporters.artifact import writable
+from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
 from onnxpatch.results.report import EXPORTING, Checked
 from onnxpatch.settings import EXPORTERS
 from onnxpatch.versions import versions
@@ -57,6 +59,7 @@ def export(
     tolerance: ToleranceOpt = 1e-3,
     max_probes: ProbesOpt = 16,
     runtime: RuntimeOpt = None,
+    max_seconds: MaxSecondsOpt = DEFAULT_SECONDS,
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
     html: HtmlOpt = None,
@@ -75,7 +78,7 @@ def export(
         call = example(loaded, inputs, dynamic, pixels, input_names)
         arguments = {**vars(call), **which(exporter), "opset_version": opset, "tolerance": tolerance, **options}
         with show.progress("export") as progress:
-            report, refusal = _run(loaded.model, file, arguments, check, max_probes, runtime, progress)
+            report, refusal = _run(loaded.model, file, arguments, check, max_probes, runtime, max_seconds, progress)
         if refusal is None or json or markdown:
             hand_over(report, json, markdown)
         if html:
@@ -99,8 +102,8 @@ def _run(
     model: Any, file: Path, arguments: dict[str, Any], *rest: Any
 ) -> tuple[onnxpatch.Report, OnnxpatchError | None]:
     """The report, and the refusal where there is no graph to report of: the report then says no more than that."""
-    check, max_probes, runtime, progress = rest
-    checking = {"check": check, "max_probes": max_probes, "runtime": runtime, "progress": progress}
+    named = ("check", "max_probes", "runtime", "max_seconds", "progress")
+    checking: dict[str, Any] = dict(zip(named, rest, strict=True))
     try:
         return onnxpatch.export(model, f=file, **arguments, **checking), None
     except VerificationError as error:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from onnxpatch import errors
 from onnxpatch.errors import InputError, OnnxpatchError
+from onnxpatch.messages.visible import visible
 
 RIGHT, WRONG, BAD_INPUT, FAULT = 0, 1, 2, 3
 # What the caller can mend by asking otherwise; every other error of the kit is an answer about the model.
@@ -34,7 +35,7 @@ def told_in_one_line(debug: bool) -> Iterator[None]:
     except Exception as error:
         if debug or type(error).__module__.split(".")[0] in ("click", "typer"):
             raise
-        print(_line(error), file=sys.stderr)
+        print(visible(_line(error)), file=sys.stderr)
         raise SystemExit(code_of(error)) from None
 
 

@@ -49,6 +49,10 @@ ProbesOpt = Annotated[
     int, typer.Option("--max-probes", min=1, help="Inputs to compare at; those that every proof needs come on top.")
 ]
 RuntimeOpt = Annotated[str | None, typer.Option(help="onnxruntime, or reference (slow; needs nothing else).")]
+MaxSecondsOpt = Annotated[
+    float,
+    typer.Option("--max-seconds", metavar="SECONDS", help="How long one run of the graph may take; inf for no limit."),
+]
 JsonOpt = Annotated[bool, typer.Option("--json", help="Write the result to stdout as JSON.")]
 MarkdownOpt = Annotated[bool, typer.Option("--markdown", help="Write the result to stdout as Markdown, for an issue.")]
 HtmlOpt = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with everything found.")]

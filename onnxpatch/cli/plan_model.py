@@ -89,4 +89,4 @@ def _tabulate(made: Plan) -> None:
     if made.functions:
         print(f"\n{made.watching()}")
     for finding in made.findings:
-        print(finding)
+        show.line(finding)

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from onnxpatch.messages.visible import one_line
 from onnxpatch.results.table import table as plain
 
 Report = Callable[[str, int, int], None]
@@ -33,7 +35,7 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -
     for column, name in enumerate(header):  # the first is what one copies and searches for: it stays whole
         drawn.add_column(name, overflow="fold", no_wrap=column == 0 and _short(rows))
     for row in rows:
-        drawn.add_row(*(Text(str(cell)) for cell in row))
+        drawn.add_row(*(Text(one_line(str(cell))) for cell in row))
     Console().print(drawn)
 
 
@@ -47,11 +49,16 @@ def as_json(value: Any) -> None:
 
 def headline(text: str, right: bool) -> None:
     """The verdict, first line of the result, coloured in a terminal."""
-    Console(highlight=False, soft_wrap=True).print(Text(text, style="green" if right else "bold red"))
+    Console(highlight=False, soft_wrap=True).print(Text(one_line(text), style="green" if right else "bold red"))
+
+
+def line(text: str) -> None:
+    """One line on stdout."""
+    print(one_line(text))
 
 
 def complaint(text: str) -> None:
-    print(text, file=sys.stderr)
+    print(one_line(text), file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -69,4 +76,6 @@ def progress(title: str) -> Iterator[Report]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
-        yield lambda stage, done, of: bar.update(task, description=f"{title}: {stage}", completed=done, total=of)
+        yield lambda stage, done, of: bar.update(
+            task, description=escape(one_line(f"{title}: {stage}")), completed=done, total=of
+        )

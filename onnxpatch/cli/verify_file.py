@@ -20,6 +20,7 @@ from onnxpatch.cli.options import (
     InputOpt,
     JsonOpt,
     MarkdownOpt,
+    MaxSecondsOpt,
     ProbesOpt,
     RuntimeOpt,
     TargetArg,
@@ -29,6 +30,7 @@ from onnxpatch.cli.options import (
 from onnxpatch.cli.result import hand_over
 from onnxpatch.cli.target import load
 from onnxpatch.exporters.artifact import writable
+from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
 
 
 def verify(
@@ -42,6 +44,7 @@ def verify(
     max_probes: ProbesOpt = 16,
     guards: Annotated[bool, typer.Option(help="Also look for conditions that the export dropped.")] = True,
     runtime: RuntimeOpt = None,
+    max_seconds: MaxSecondsOpt = DEFAULT_SECONDS,
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
     html: HtmlOpt = None,
@@ -68,6 +71,7 @@ def verify(
                 max_probes=max_probes,
                 guards=guards,
                 runtime=runtime,
+                max_seconds=max_seconds,
                 progress=progress,
             )
         hand_over(report, json, markdown)

@@ -15,7 +15,7 @@ from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.loops.rows import Rows
 from onnxpatch.control_flow.size_decisions import static_size
 from onnxpatch.control_flow.source_sites import here, instruction, subscripting
-from onnxpatch.user_code import is_user_frame, user_frame
+from onnxpatch.messages.user_code import is_user_frame, user_frame
 
 T = torch.Tensor
 Answer = Callable[..., Any]

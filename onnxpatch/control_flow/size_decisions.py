@@ -14,7 +14,7 @@ from onnxpatch._torch.cond import constant_answer
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.current_capture import running
 from onnxpatch.control_flow.source_sites import here, subscripting
-from onnxpatch.user_code import is_user_frame
+from onnxpatch.messages.user_code import is_user_frame
 
 _lock = threading.Lock()
 _holders = 0

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from types import CodeType, FrameType, TracebackType
 
-from onnxpatch.user_code import is_user_frame, user_frame, user_frames
+from onnxpatch.messages.user_code import is_user_frame, user_frame, user_frames
 
 _RAISE = dis.opmap["RAISE_VARARGS"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from onnxpatch.user_code import is_user_file, is_user_frame, runs_in, user_frames
+from onnxpatch.messages.user_code import is_user_file, is_user_frame, runs_in, user_frames
 
 _DOCTOR = "onnxpatch.diagnosis"
 _DOCTORS_FOLDER = Path(__file__).parent

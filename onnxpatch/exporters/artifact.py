@@ -1,4 +1,4 @@
-"""The file to be: written beside its place, edited there, moved there once it is proven, dropped otherwise."""
+"""The file that is written: made beside its target, edited there, moved to it once it is proven, dropped otherwise."""
 
 from __future__ import annotations
 
@@ -10,61 +10,77 @@ from types import TracebackType
 from typing import Any
 
 from onnxpatch.errors import InputError
+from onnxpatch.exporters.leftovers import PREFIX, Lock, sweep
+from onnxpatch.exporters.target import Target, target_of
 
 
 class OutFile:
     """`path` to write to while in the context; `keep()` moves it (and its external data) to the target.
 
     f: a path, an object with `write` (given the bytes), or None (nothing is kept). Without `keep()` nothing is left,
-    and a file that was at the target stays as it was.
+    and a file that was at the target stays as it was. `notes`: what `keep()` has to say for the report.
+
+    The file is made in a hidden folder beside the target, `.onnxpatch-…`. A process that is killed leaves it there: the
+    next export to that place removes it, once the lock in it is free.
     """
 
     def __init__(self, f: Any = None) -> None:
-        self._target = None if f is None or hasattr(f, "write") else writable(f)
+        self._target = None if f is None or hasattr(f, "write") else target_of(f)
         self._stream = f if hasattr(f, "write") else None
-        self.name = str(self._target or "")
+        self.name = str(self._target.asked) if self._target else ""
+        self.notes: list[str] = []
         self._folder: Path | None = None
+        self._lock: Lock | None = None
 
     def __enter__(self) -> OutFile:
-        beside = str(self._target.parent) if self._target else None
+        beside = self._target.file.parent if self._target and not self._target.through else None
+        place = str(beside or tempfile.gettempdir())
         try:
-            self._folder = Path(tempfile.mkdtemp(prefix=".onnxpatch-", dir=beside))
+            sweep(Path(place))
+            self._folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+            self._lock = Lock(self._folder)
         except OSError as error:  # a read-only file system, or one that is full: access() does not know
+            self._drop()
             raise InputError(
                 f"nothing can be written in {beside or 'the temporary folder'} ({error.strerror}): choose another place"
             ) from None
+        except BaseException:
+            self._drop()
+            raise
         return self
 
     @property
     def path(self) -> Path:
         """Where to write: the target's own file name, since external data is named after it."""
         assert self._folder is not None
-        return self._folder / (self._target.name if self._target else "model.onnx")
+        return self._folder / (self._target.file.name if self._target else "model.onnx")
 
     def keep(self) -> None:
+        """Move what was written to the target. Raises InputError where the target does not take it."""
         if self._stream is not None:
             self._stream.write(self.path.read_bytes())
         if self._target is None:
             return
-        others = [one for one in self.path.parent.iterdir() if one != self.path]
-        for one in (*others, self.path):  # the model last: it names the others
-            os.replace(one, self._target.parent / one.name)
+        others = [one for one in self.path.parent.iterdir() if one != self.path and one.name != Lock.NAME]
+        self.notes += self._target.take(self.path, others)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._drop()
+
+    def _drop(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def writable(f: Any) -> Path:
-    """`f` as a path that a file can be written to. Raises InputError that says why none can."""
-    try:
-        path = Path(f)
-    except TypeError:
-        raise InputError(f"f must be a path, a binary file object or None, not {type(f).__name__}") from None
-    if path.is_dir():
-        raise InputError(f"{path} is a folder: give the name of a file in it")
-    if not path.parent.is_dir():
-        raise InputError(f"{path.parent} does not exist: make the folder first")
-    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        raise InputError(f"{path} cannot be written: choose another place")
-    return path
+def write_text(file: str | os.PathLike[str], text: str) -> None:
+    """Write a page or a report to `file`, as `OutFile` writes: whole or not at all. Raises InputError."""
+    with OutFile(file) as out:
+        out.path.write_text(text, encoding="utf-8")
+        out.keep()
+
+
+def writable(f: Any) -> Target:
+    """The target of `f`, for a check before any work. Raises InputError that says why nothing can be written there."""
+    return target_of(f)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import OnnxpatchError, error_chain
-from onnxpatch.user_code import frames_of, is_user_file, is_user_frame
+from onnxpatch.messages.user_code import frames_of, is_user_file, is_user_frame
 
 
 def explained(error: BaseException, model: Any, exporter: str) -> str:

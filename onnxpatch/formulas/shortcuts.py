@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from onnxpatch.user_code import asking_frame, package_of
+from onnxpatch.messages.user_code import asking_frame, package_of
 
 RESIZING = re.compile(r"interpol|resiz|resampl|rescale|upsampl", re.IGNORECASE)
 

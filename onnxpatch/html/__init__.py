@@ -10,7 +10,9 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import InputError
+from onnxpatch.exporters.artifact import write_text
 from onnxpatch.html.comparison import Comparison, Progress, alone, compare
+from onnxpatch.messages.visible import visible
 from onnxpatch.patching.plan import Plan
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.results.report import Report
@@ -47,24 +49,24 @@ def write(
     progress: Progress | None = None,
 ) -> None:
     """Write the page of an export, beside the plain export (made here). arguments: those of `onnxpatch.export`."""
-    _save(file, page(compare(model, report, exported, arguments, progress)))
+    write_text(file, page(compare(model, report, exported, arguments, progress)))
 
 
 def write_report(
     file: str | os.PathLike[str], model: torch.nn.Module, report: Report, exported: str | os.PathLike[str]
 ) -> None:
     """Write the page of a file that was verified."""
-    _save(file, page(alone(model, report, exported)))
+    write_text(file, page(alone(model, report, exported)))
 
 
 def write_plan(file: str | os.PathLike[str], made: Plan) -> None:
     """Write the page of a plan, which `onnxpatch.plan` made."""
-    _save(file, plan_page(made))
+    write_text(file, plan_page(made))
 
 
 def write_diagnosis(file: str | os.PathLike[str], model: torch.nn.Module, diagnosis: Diagnosis) -> None:
     """Write the page of a diagnosis: what `onnxpatch.doctor` said of `model`."""
-    _save(file, diagnosis_page(model, diagnosis))
+    write_text(file, diagnosis_page(model, diagnosis))
 
 
 def _rendered(template: str, context: Mapping[str, Any]) -> str:
@@ -74,14 +76,7 @@ def _rendered(template: str, context: Mapping[str, Any]) -> str:
         raise InputError("an HTML page needs jinja2: pip install 'onnxpatch[cli]'") from None
     folder = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=folder, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.get_template(template).render(**context, code_style=_code_style())
-
-
-def _save(file: str | os.PathLike[str], text: str) -> None:
-    try:
-        Path(file).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{file} cannot be written ({error.strerror}): choose another place") from None
+    return visible(environment.get_template(template).render(**context, code_style=_code_style()))
 
 
 def _code_style() -> str:

@@ -14,6 +14,7 @@ import torch
 from onnxpatch.errors import ExportError, OnnxpatchError
 from onnxpatch.export import export
 from onnxpatch.onnxfile.graph import histogram
+from onnxpatch.onnxfile.runtime import load_graph
 from onnxpatch.patching.plan import Plan, make_plan
 from onnxpatch.results.report import Report
 from onnxpatch.verify import verify
@@ -108,7 +109,7 @@ def _graph(file: str | os.PathLike[str] | None) -> Any:
 
     if file is None or not Path(file).is_file():
         return None
-    proto = onnx.load(str(file), load_external_data=False)
+    proto = load_graph(Path(file))
     try:
         shaped = onnx.shape_inference.infer_shapes(proto)
     except Exception:  # shapes only label the drawing

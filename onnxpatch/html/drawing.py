@@ -87,14 +87,14 @@ def _sorted(boxes: dict[str, Box], graph: Any) -> dict[str, Box]:
 
 
 def _key(node: Any) -> str:
-    return f"node {node.output[0]}"
+    return f"node {node.output[0] if node.output else id(node)}"
 
 
 def _box(node: Any, known: dict[str, str], inside: bool) -> Box:
     kind = "moves" if node.op_type in _MOVES else "sizes" if node.op_type in _SIZES else "computes"
     outputs = ", ".join(f"{name} {known.get(name, '')}".strip() for name in node.output)
     tip = f"{node.op_type} {node.name}\n{', '.join(node.input)}\n→ {outputs}"
-    return Box(_key(node), node.op_type, known.get(node.output[0], ""), tip, inside, kind)
+    return Box(_key(node), node.op_type, known.get(node.output[0] if node.output else "", ""), tip, inside, kind)
 
 
 def _svg(boxes: dict[str, Box], edges: list[tuple[str, str]]) -> str:

@@ -34,7 +34,12 @@ class Session:
         self._session = session
         self._narrow = {i.name for i in session.get_inputs() if i.type == _TYPE}
 
-    def run(self, names: Sequence[str] | None, feed: Mapping[str, np.ndarray[Any, Any]]) -> list[Any]:
+    def get_inputs(self) -> Any:
+        return self._session.get_inputs()
+
+    def run(
+        self, names: Sequence[str] | None, feed: Mapping[str, np.ndarray[Any, Any]], options: Any = None
+    ) -> list[Any]:
         """As InferenceSession.run; bfloat16 outputs are torch tensors."""
         import onnxruntime
 
@@ -44,7 +49,7 @@ class Session:
             else made.ortvalue_from_numpy(array)
             for name, array in feed.items()
         }  # fmt: skip
-        return [_read(value) for value in self._session.run_with_ort_values(names, given)]
+        return [_read(value) for value in self._session.run_with_ort_values(names, given, options)]
 
 
 def _bits(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
+_LONGEST = 100_000  # characters
 _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # torch.fx's stand-in for a stack that it has not
 
 
@@ -18,6 +19,19 @@ def all_nodes(graph: Any) -> Iterator[Any]:
         for attribute in node.attribute:
             for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
                 yield from all_nodes(inner)
+
+
+def is_text(proto: Any) -> bool:
+    """Whether every name in a model is text: protobuf gives bytes where a file has anything else."""
+    graph = proto.graph
+    names = [graph.name, *(part for entry in proto.metadata_props for part in (entry.key, entry.value))]
+    names += [o.domain for o in proto.opset_import] + [one.name for one in graph.initializer]
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        names += [value.name, *(dim.dim_param for dim in value.type.tensor_type.shape.dim)]
+    for node in (one for part in (graph, *proto.functions) for one in all_nodes(part)):
+        names += [node.name, node.op_type, node.domain, node.doc_string, *node.input, *node.output]
+        names += [part for entry in node.metadata_props for part in (entry.key, entry.value)]
+    return all(isinstance(name, str) for name in names)
 
 
 def histogram(proto: Any) -> Counter[str]:
@@ -31,17 +45,28 @@ def module_of(node: Any) -> str | None:
 
     dynamo keeps scopes in the metadata; the TorchScript exporter writes them into the name, `/blocks/blocks.0/Add`.
     """
-    kept = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), None)
+    kept = scopes(node)
     if kept is not None:
-        try:
-            scopes = ast.literal_eval(kept)
-        except (ValueError, SyntaxError):
-            return None
-        named = [scope for scope in scopes[:-1] if scope != _NO_MODULE]
-        return str(named[-1]) if named else ""
+        named = [scope for scope in kept[:-1] if scope != _NO_MODULE]
+        return named[-1] if named else ""
+    if any(entry.key == _SCOPES for entry in node.metadata_props):
+        return None
     if not node.name.startswith("/"):
         return None
     return _joined(node.name.strip("/").split("/")[:-1])
+
+
+def scopes(node: Any) -> list[str] | None:
+    """The names of the modules around a node and its own, as dynamo wrote them; None where it wrote none, or no list
+    of strings."""
+    written = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), None)
+    if written is None or len(written) > _LONGEST:
+        return None
+    try:
+        found = ast.literal_eval(written)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+    return found if isinstance(found, list) and all(isinstance(scope, str) for scope in found) else None
 
 
 def _joined(scopes: list[str]) -> str:

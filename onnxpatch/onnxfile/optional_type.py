@@ -20,7 +20,8 @@ def write_optionals(file: str | os.PathLike[str]) -> None:
     The value and its flag go into an If whose branches give the value or nothing. Needs opset 16 or later.
     """
     with edited(file) as proto:
-        tree = output_structure.read({entry.key: entry.value for entry in proto.metadata_props})
+        outputs = [output.name for output in proto.graph.output]
+        tree = output_structure.read({entry.key: entry.value for entry in proto.metadata_props}, outputs)
         assert tree is not None, "name_outputs wrote it"
         for leaf in output_structure.leaves(tree):
             if leaf.get("form") == "onnx" and "flag" in leaf:

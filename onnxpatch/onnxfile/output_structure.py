@@ -8,11 +8,12 @@ keys are not all strings has its `keys`; "constant" has `value`.
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
+
+from onnxpatch.onnxfile.metadata import parsed
+from onnxpatch.onnxfile.tree_check import checked
 
 KEY = "onnxpatch.outputs"
 Tree = dict[str, Any]
@@ -119,34 +120,9 @@ def _inner_inputs(node: Any) -> Iterator[str]:
             yield from (output.name for output in attribute.g.output)
 
 
-def read(metadata: Mapping[str, str]) -> Tree | None:
-    """The structure in a file's metadata, or None where the kit wrote none."""
-    return json.loads(metadata[KEY]) if KEY in metadata else None
+def read(metadata: Mapping[str, str], outputs: Collection[str]) -> Tree | None:
+    """The structure in a file's metadata, or None where the kit wrote none.
 
-
-def rebuilt(tree: Tree, values: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
-    """The output as eager returned it, from the graph's outputs by name; None where a flag says so."""
-    kind, items = tree["kind"], tree.get("items")
-    if kind == "tensor":
-        gone = "flag" in tree and bool(values[tree["flag"]]) is not tree["present"]
-        return None if gone else values[tree["name"]]
-    if kind == "constant":
-        return tree["value"]
-    if isinstance(items, list):
-        found = [rebuilt(item, values, classes) for item in items]
-        return tuple(found) if kind == "tuple" else found
-    keys = tree.get("keys") or list(items or {})
-    parts = {key: rebuilt(item, values, classes) for key, item in zip(keys, (items or {}).values(), strict=True)}
-    return parts if kind == "dict" else _class_of(tree, classes)(**parts)
-
-
-def _class_of(tree: Tree, classes: Mapping[str, type]) -> Any:
-    """The class named, if the caller or an imported module has it; a stand-in with the same fields otherwise."""
-    module, _, name = tree["class"].partition(":")
-    found: Any = classes.get(name.rpartition(".")[2]) or sys.modules.get(module)
-    if not isinstance(found, type):
-        for part in name.split("."):
-            found = getattr(found, part, None)
-    if isinstance(found, type):
-        return found
-    return dataclasses.make_dataclass(name.rpartition(".")[2], [(field, Any, None) for field in tree["items"]])
+    outputs: the names of the graph's outputs. Raises InputError for a structure that `write` cannot have written.
+    """
+    return checked(KEY, parsed(KEY, metadata[KEY]), outputs) if KEY in metadata else None

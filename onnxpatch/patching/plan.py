@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import RefusedError, ScriptedModelError
+from onnxpatch.messages.visible import one_line
 from onnxpatch.patching import decorators
 from onnxpatch.patching.match import Candidate, Matcher
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
@@ -66,7 +67,7 @@ class Plan:
     def watching(self) -> str:
         """One line for the function patches: nearly all of them watch any model, and few of them ever act."""
         names = ", ".join(patch.name for patch, _ in self.functions)
-        return f"watched for while it runs ({len(self.functions)}; `onnxpatch list` says what for): {names}"
+        return one_line(f"watched for while it runs ({len(self.functions)}; `onnxpatch list` says what for): {names}")
 
     def __str__(self) -> str:
         rows = [(s.path or "(root)", type(s.module).__name__, s.patch.name, s.patch.why) for s in self.swaps]
@@ -76,7 +77,7 @@ class Plan:
         if self.near_misses:
             missed = [("" if m.path is None else m.path or "(root)", m.patch, m.reason) for m in self.near_misses]
             parts.append(table(("not swapped", "patch", "reason"), missed))
-        return "\n\n".join([*parts, *self.findings])
+        return "\n\n".join([*parts, *map(one_line, self.findings)])
 
 
 def make_plan(

@@ -18,7 +18,7 @@ from onnxpatch._torch.caught_errors import ExportKept
 from onnxpatch._torch.function_modes import torch_function_key
 from onnxpatch._torch.guard_sources import ignore_frames
 from onnxpatch._torch.script_tracing import traced
-from onnxpatch.errors import paths_named_by
+from onnxpatch.messages.module_paths import paths_named_by
 from onnxpatch.patching import rebinding
 from onnxpatch.patching.registry import Patch
 from onnxpatch.settings import Settings

@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from onnxpatch.messages.visible import markdown as escaped
+from onnxpatch.messages.visible import one_line
 from onnxpatch.settings import Exporter
 
 SCHEMA = 1
@@ -99,20 +101,20 @@ class Diagnosis:
         return f"{self.model} {told.get(self.status, self.status)} ({how})"
 
     def __str__(self) -> str:
-        lines = [self.headline()]
+        lines = [one_line(self.headline())]
         for culprit in self.culprits:
-            lines += ["", *_text(culprit)]
-        lines += [f"note: {note}" for note in self.notes]
+            lines += ["", *map(one_line, _text(culprit))]
+        lines += [one_line(f"note: {note}") for note in self.notes]
         return "\n".join([*lines, f"{self.exports} exports tried in {self.seconds:.1f} s"])
 
     def to_markdown(self) -> str:
-        lines = [f"### {self.headline()}", ""]
+        lines = [f"### {escaped(self.headline())}", ""]
         for culprit in self.culprits:
             head, *rest = _text(culprit)
-            lines += [f"**{head}**", "", *(f"- {line.strip()}" for line in rest), ""]
-        lines += [f"- {note}" for note in self.notes]
+            lines += [f"**{escaped(head)}**", "", *(f"- {escaped(line.strip())}" for line in rest), ""]
+        lines += [f"- {escaped(note)}" for note in self.notes]
         if self.versions:
-            lines += ["", ", ".join(f"{name} {version}" for name, version in self.versions.items())]
+            lines += ["", escaped(", ".join(f"{name} {version}" for name, version in self.versions.items()))]
         return "\n".join(lines).rstrip() + "\n"
 
 

@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from onnxpatch.messages.visible import markdown as escaped
+from onnxpatch.messages.visible import one_line
+
 if TYPE_CHECKING:
     from onnxpatch.results.report import Checked, Report
 
@@ -64,17 +67,17 @@ def _at(op: str, node: str, source: str) -> str:
 
 def text(report: Report) -> str:
     """Headline, one line per check, findings below."""
-    rows: Sequence[tuple[str, ...]] = [_HEAD, *_rows(report)]
+    rows: Sequence[tuple[str, ...]] = [_HEAD, *(tuple(map(one_line, row)) for row in _rows(report))]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([_headline(report), *table, *_tail(report)])
+    return "\n".join([one_line(_headline(report)), *table, *map(one_line, _tail(report))])
 
 
 def markdown(report: Report) -> str:
     """The same for an issue: a heading, a table, a list; versions at the end."""
-    lines = [f"### {_headline(report)}", "", "| " + " | ".join(_HEAD) + " |", "|" + " --- |" * len(_HEAD)]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in _rows(report)]
-    lines += ["", *(f"- {line}" for line in _tail(report))]
+    lines = [f"### {escaped(_headline(report))}", "", "| " + " | ".join(_HEAD) + " |", "|" + " --- |" * len(_HEAD)]
+    lines += ["| " + " | ".join(escaped(cell) for cell in row) + " |" for row in _rows(report)]
+    lines += ["", *(f"- {escaped(line)}" for line in _tail(report))]
     if report.versions:
-        lines += ["", ", ".join(f"{name} {version}" for name, version in report.versions.items())]
+        lines += ["", escaped(", ".join(f"{name} {version}" for name, version in report.versions.items()))]
     return "\n".join(lines).rstrip() + "\n"

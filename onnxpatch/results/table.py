@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from onnxpatch.messages.visible import one_line
+
 _WIDEST = 72
 
 
@@ -17,5 +19,5 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def _cut(row: Sequence[object]) -> list[str]:
     # The last column runs to the end of the line: reasons are there, and a cut reason helps nobody.
-    cells = [" ".join(str(cell).split()) for cell in row]
+    cells = [one_line(" ".join(str(cell).split())) for cell in row]
     return [cell if len(cell) <= _WIDEST else cell[: _WIDEST - 1] + "…" for cell in cells[:-1]] + cells[-1:]

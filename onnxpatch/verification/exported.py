@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from onnxpatch.errors import VerificationError
+from onnxpatch.errors import RunError, VerificationError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.request import Call
-from onnxpatch.onnxfile.runtime import Graph, RunError, have_onnxruntime
+from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
+from onnxpatch.onnxfile.runtime import Graph, have_onnxruntime
 from onnxpatch.patched import Patched
 from onnxpatch.results.report import Checked, Report
 from onnxpatch.verification.eager import Eager, Flatten
@@ -35,6 +36,7 @@ class Job:
     runtime: str | None = None
     found: Subject | None = None
     flatten: Flatten | None = None
+    max_seconds: float | None = DEFAULT_SECONDS
     progress: Callable[[str, int, int], None] | None = None
     checked: float = 0.0  # seconds of the patched model's check
     exported: float = 0.0  # seconds of all the rest
@@ -62,7 +64,7 @@ def prove(job: Job, out: OutFile) -> None:
     have_onnxruntime()  # its import is no work on this model
     start, watch = time.perf_counter(), Stopwatch()
     try:
-        graph = Graph(out.path, job.runtime)
+        graph = Graph(out.path, job.runtime, job.max_seconds)
     except RunError as error:
         job.report.checks.append(Checked("loading", "the file", "example", {}, error=str(error), status="refused"))
         raise VerificationError(f"the exported graph cannot be loaded: {error}", job.report) from None

@@ -51,9 +51,15 @@ def hold_against(
             progress(graph.runtime, done, len(probes))
         checks = check_graph(graph, names, order, [probe], report.tolerance)
         report.checks += excuse_unsteady(checks, [probe], found.eager, report.tolerance)
+        if graph.stopped:  # every further run may take as long
+            report.notes += [f"{len(probes) - done - 1} more inputs were not tried"] if done + 1 < len(probes) else []
+            del probes[done + 1 :]
+            break
     left_out = len(found.search.asking.left_out) + len(everything) - len(probes)
     if within is not None and left_out:
         report.notes.append(f"{left_out} more inputs were left out, to take no longer than the export")
+    tried = {id(probe) for probe in probes}
+    broken = [(guard, probe) for guard, probe in broken if id(probe) in tried]
     report.refused, report.first_refusal = found.search.refusals.count, found.search.refusals.first
     add_findings(report, graph, found.dims, names, order, probes, broken)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from onnxpatch.onnxfile.runtime import Graph, RunError
+from onnxpatch.errors import RunError
+from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.results.report import Checked, OutputParity
 from onnxpatch.verification.comparison import NON_FINITE, compare_all
 from onnxpatch.verification.eager import Eager

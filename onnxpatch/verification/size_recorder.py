@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch.user_code import package_of
+from onnxpatch.messages.user_code import package_of
 
 _MOST = 2000
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from onnxpatch.inputs.dims import DynamicDim
-from onnxpatch.onnxfile.graph import all_nodes
+from onnxpatch.onnxfile.graph import all_nodes, scopes
 from onnxpatch.onnxfile.intermediate_values import intermediate_shapes
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.results.report import Frozen
@@ -16,6 +15,8 @@ from onnxpatch.verification.probe import Probe
 
 # Operators that may take their output's size from a constant, where the model takes it from its input.
 _SIZED = frozenset({"Reshape", "Expand", "Resize", "Tile", "Pad", "CenterCropPad"})
+
+_LONGEST = 10_000  # characters of a stack trace that are read: the file may hold any text in its place
 
 
 def frozen_inputs(graph: Graph, names: Sequence[str], order: Sequence[int], dims: Sequence[DynamicDim]) -> list[Frozen]:
@@ -66,19 +67,12 @@ def source_of(node: Any) -> str:
     """`file:line in function: code`, innermost frame, where the exporter kept it; else the module path, or ''."""
     kept = {entry.key: entry.value for entry in getattr(node, "metadata_props", ())}
     trace = kept.get("pkg.torch.onnx.stack_trace", "") or node.doc_string
-    frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n\s*([^\n]*)', trace)
+    frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n\s*([^\n]*)', trace[-_LONGEST:])
     if frames:
         file, line, function, code = frames[-1]
         return f"{file}:{line} in {function}: {code.strip()}"
-    found = re.search(r"(\S+\.py)\((\d+)\): (\S+)", trace)
+    found = re.search(r"(\S+\.py)\((\d+)\): (\S+)", trace[:_LONGEST])
     if found:
         return f"{found[1]}:{found[2]} in {found[3]}"
-    return _scope(kept.get("pkg.torch.onnx.name_scopes", ""))
-
-
-def _scope(written: str) -> str:
-    try:
-        scopes = [scope for scope in ast.literal_eval(written) if scope]
-    except (ValueError, SyntaxError):
-        return ""
-    return f"in module {scopes[-2]}" if len(scopes) > 1 else ""
+    named = [scope for scope in scopes(node) or () if scope]
+    return f"in module {named[-2]}" if len(named) > 1 else ""

@@ -67,7 +67,7 @@ def made(model: nn.Module, x: torch.Tensor, exporter: str, file: Path) -> onnxpa
     with onnxpatch.patched(model, branches=True, exporter=exporter):
         file.write_bytes(export(model, (x,), exporter, ROWS))
         name_outputs(file, report_of(model))
-    return onnxpatch.Session(file)
+    return onnxpatch.Session(file, classes=[Found, Pair])
 
 
 def same(a: Any, b: Any) -> bool:
@@ -103,9 +103,21 @@ def test_export_writes_the_structure(cls: type[nn.Module], exporter: str, tmp_pa
     onnxpatch.export(
         model, (EXAMPLES[0],), file, branches=True, dynamo=exporter == "dynamo", dynamic_shapes=({0: "rows"},)
     )
-    session = onnxpatch.Session(file)
+    session = onnxpatch.Session(file, classes=[Found, Pair])
     for x in EXAMPLES:
         assert same(session(x), model(x)), (session(x), model(x))
+
+
+def test_without_classes_structures_are_records(tmp_path: Path) -> None:
+    for model, names in ((Dataclass().eval(), ("boxes", "scores")), (Named().eval(), ("first", "second"))):
+        file = tmp_path / "m.onnx"
+        onnxpatch.export(model, (EXAMPLES[0],), file, branches=True, dynamo=False, dynamic_shapes=({0: "rows"},))
+        session = onnxpatch.Session(file)
+        for x in EXAMPLES:
+            out, wanted = session(x), model(x)
+            for index, name in enumerate(names):
+                assert same(getattr(out, name), getattr(wanted, name))
+                assert same(out[name], getattr(wanted, name)) and same(out[index], getattr(wanted, name))
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterable
 from types import CodeType, FrameType
 
-from onnxpatch.user_code import is_user_frame
+from onnxpatch.messages.user_code import is_user_frame
 
 
 def sliced(frame: FrameType | None, paths: Iterable[str]) -> str | None:

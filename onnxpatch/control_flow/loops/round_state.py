@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from onnxpatch.user_code import is_user_frame, runs_in
+from onnxpatch.messages.user_code import is_user_frame, runs_in
 
 Origin = tuple[int, Any] | None
 """Where a tensor was made: (round, place in it); None for one from outside the loop."""

@@ -21,7 +21,7 @@ import torch
 
 from onnxpatch.control_flow.loops.inference import Loop
 from onnxpatch.control_flow.source_sites import instruction
-from onnxpatch.user_code import user_frame
+from onnxpatch.messages.user_code import user_frame
 
 if TYPE_CHECKING:
     from onnxpatch.control_flow.capture import Capture

@@ -9,7 +9,7 @@ from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.constructs import at_line, code_at, in_function
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.stack_lines import Place
-from onnxpatch.user_code import is_user_file
+from onnxpatch.messages.user_code import is_user_file
 
 
 @dataclass(frozen=True)

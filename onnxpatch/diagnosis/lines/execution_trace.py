@@ -17,7 +17,7 @@ from onnxpatch.diagnosis.lines.statements import Statement
 from onnxpatch.diagnosis.lines.trace_function import tracing_with
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.stack_lines import Place, owner
-from onnxpatch.user_code import is_user_frame, package_of
+from onnxpatch.messages.user_code import is_user_frame, package_of
 from onnxpatch.verification.eager import Eager
 
 _MOST = 200_000  # steps of the interpreter that are followed in one run

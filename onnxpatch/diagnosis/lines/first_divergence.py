@@ -12,8 +12,8 @@ import torch
 
 from onnxpatch.diagnosis.stack_lines import Place
 from onnxpatch.diagnosis.trials.attempt import Trial
+from onnxpatch.messages.user_code import is_user_file
 from onnxpatch.onnxfile.intermediate_values import intermediate_values
-from onnxpatch.user_code import is_user_file
 from onnxpatch.verification.comparison import compare
 from onnxpatch.verification.probe import Probe
 

@@ -15,7 +15,7 @@ from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.stack_lines import Place
 from onnxpatch.diagnosis.trials.attempt import Stack, Subject, Trial
 from onnxpatch.inputs import dynamic_shapes as shapes
-from onnxpatch.user_code import is_user_file
+from onnxpatch.messages.user_code import is_user_file
 from onnxpatch.verification.guards import holds
 from onnxpatch.verification.probe import Probe
 

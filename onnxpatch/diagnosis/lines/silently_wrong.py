@@ -15,7 +15,7 @@ from onnxpatch.diagnosis.lines.suspect_lines import likeliest
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.stack_lines import Place
 from onnxpatch.diagnosis.trials.attempt import Subject, Trial
-from onnxpatch.user_code import is_user_file
+from onnxpatch.messages.user_code import is_user_file
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.specialized_dims import frozen_nodes
 

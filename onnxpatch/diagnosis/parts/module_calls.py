@@ -13,8 +13,8 @@ import torch
 
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.nested import Value, opened, output_leaves
+from onnxpatch.messages.user_code import is_user_frame
 from onnxpatch.patching.walk import modules
-from onnxpatch.user_code import is_user_frame
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
 

@@ -23,14 +23,14 @@ from onnxpatch._torch.caught_errors import TraceKept
 from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, quiet_exporters, watched_sizes
 from onnxpatch.diagnosis.stack_lines import Place, lines_of_error, lines_of_stack
 from onnxpatch.diagnosis.trials.program_check import check_captured
-from onnxpatch.errors import InputError, error_chain
+from onnxpatch.errors import InputError, RunError, error_chain
 from onnxpatch.exporters.request import Call
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.onnxfile.runtime import Graph, RunError
+from onnxpatch.messages.user_code import frames_of
+from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Checked
-from onnxpatch.user_code import frames_of
 from onnxpatch.verification.eager import Eager, Flatten
 from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.probe import Probe

@@ -8,8 +8,8 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from onnxpatch.errors import module_path
 from onnxpatch.formulas.nodes import numbers
+from onnxpatch.messages.module_paths import module_path
 
 Answer = TypeVar("Answer")
 

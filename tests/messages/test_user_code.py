@@ -14,7 +14,7 @@ import torch
 
 import onnxpatch
 from onnxpatch.errors import error_chain
-from onnxpatch.user_code import asking_frame, is_user_file, is_user_frame, package_of, user_frame, user_frames
+from onnxpatch.messages.user_code import asking_frame, is_user_file, is_user_frame, package_of, user_frame, user_frames
 
 
 def _frame_of(name: str, file: str) -> FrameType:
