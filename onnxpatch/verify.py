@@ -17,13 +17,13 @@ from onnxpatch.inputs.validate import check_figures
 from onnxpatch.onnxfile import stamp
 from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
 from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.results.report import Report
 from onnxpatch.verification.eager import Flatten
 from onnxpatch.verification.holding import hold_against
 from onnxpatch.verification.input_matching import declared_by, match_inputs, refuse_unfitting
 from onnxpatch.verification.probe import Limits
 from onnxpatch.verification.reference import subject
-from onnxpatch.verification.timelimit import TimeLimit, limited
 from onnxpatch.versions import versions
 
 _CAPTURE = 60.0  # seconds for torch.export, which serves for its conditions alone here

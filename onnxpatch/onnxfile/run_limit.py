@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onnxpatch.errors import InputError, RunError
-from onnxpatch.verification.timelimit import TimeLimit, limited
+from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 
 DEFAULT_SECONDS = 120.0  # for one run of a graph, on whatever machine: far more than any model of ours needs
 _TICK = 1.0  # seconds that the watching thread stays alive after the last run

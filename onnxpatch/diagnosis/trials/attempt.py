@@ -29,13 +29,13 @@ from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.messages.user_code import frames_of
 from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Checked
 from onnxpatch.verification.eager import Eager, Flatten
 from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.runner import check_graph, excuse_unsteady
-from onnxpatch.verification.timelimit import TimeLimit, limited
 
 Status = Literal["right", "silent", "refused", "slow", "untested"]
 Stack = tuple[Place, ...]
