@@ -1,6 +1,6 @@
-"""The pytest plugin: a fixture `assert_exports`, and `--onnxpatch-reports DIR` to keep what was found.
+"""The pytest plugin: the fixture `assert_exports`, and `--onnxpatch-reports DIR` to keep the reports.
 
-It stands outside the package because pytest imports it at every start, and importing the package imports torch.
+It is a module outside the package: pytest imports it in every run, and must not load torch for that.
 """
 
 from __future__ import annotations
@@ -10,14 +10,20 @@ import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, ParamSpec
 
 import pytest
+
+if TYPE_CHECKING:
+    from onnxpatch import Report
+
+P = ParamSpec("P")
 
 _LONGEST = 200  # bytes of a file's name; file systems take 255
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declares --onnxpatch-reports; pytest calls it."""
     group = parser.getgroup("onnxpatch", "ONNX exports")
     group.addoption(
         "--onnxpatch-reports", metavar="DIR", default=None, help="keep the report of every assert_exports as Markdown"
@@ -25,18 +31,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def assert_exports(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """`onnxpatch.testing.assert_exports`; with --onnxpatch-reports, what it found is also written there."""
+def assert_exports(request: pytest.FixtureRequest) -> Callable[..., dict[str, Report]]:
+    """`onnxpatch.testing.assert_exports`; with --onnxpatch-reports DIR it also writes its reports into DIR."""
     from onnxpatch import testing
 
     folder = request.config.getoption("--onnxpatch-reports")
     if folder is None:
         return testing.assert_exports
-    return functools.partial(_kept, testing.assert_exports, Path(folder), request.node.nodeid)
+    return functools.partial(_with_report_kept, testing.assert_exports, Path(folder), request.node.nodeid)
 
 
-def _kept(check: Callable[..., Any], folder: Path, test: str, *args: Any, **kwargs: Any) -> Any:
-    __tracebackhide__ = True
+def _with_report_kept(
+    check: Callable[P, dict[str, Report]], folder: Path, test: str, *args: P.args, **kwargs: P.kwargs
+) -> dict[str, Report]:
+    __tracebackhide__ = True  # pytest then shows the user's line
     from onnxpatch.messages import visible
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,7 +59,7 @@ def _kept(check: Callable[..., Any], folder: Path, test: str, *args: Any, **kwar
 
 
 def _file_name(test: str) -> str:
-    """The test's name as that of a file; long ones are cut, and told apart by a digest."""
+    """A file name for a test. A long one is cut, and ends in a digest so that two do not meet."""
     name = re.sub(r"[^\w.-]+", "-", test).strip("-")
     if len(name.encode()) <= _LONGEST:
         return name

@@ -16,7 +16,7 @@ from onnxpatch.exporters.request import example_of
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.validate import check_figures
+from onnxpatch.inputs.validate import check_numbers
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.settings import EXPORTERS, Exporter
@@ -64,7 +64,7 @@ def doctor(
         raise UnknownExporterError(f"exporter={exporter!r} is not known: use one of {', '.join(EXPORTERS)}")
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"model must be a torch.nn.Module, not {type(model).__name__}")
-    check_figures(tolerance, max_probes, opset_version)
+    check_numbers(tolerance, max_probes, opset_version)
     args, kwargs, _ = example_of(model, args, kwargs, {})
     inputs = Inputs(model, args, kwargs)
     specs = shapes.read(inputs, dynamic_shapes, dynamic_axes, input_names, chosen)

@@ -1,4 +1,4 @@
-"""Every error the kit raises: each names the module path, what was found and what to do."""
+"""The errors that onnxpatch raises. Each names the module path or the argument, what was found, and what to do."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from onnxpatch.messages.visible import visible
 
 
 class OnnxpatchError(Exception):
-    """Base of everything the kit raises on purpose.
+    """Base class of the errors that onnxpatch raises.
 
-    Its text shows what models and files call things, with control characters spelled out.
+    `str()` spells out control characters, since names from models and files are part of the text.
     """
 
     def __str__(self) -> str:
@@ -16,45 +16,48 @@ class OnnxpatchError(Exception):
 
 
 class RefusedError(OnnxpatchError):
-    """Raised by a stand-in's `onnxpatch_prepare`: the instance is not swapped; the plan shows the reason."""
+    """A patch cannot stand in for this module, which then stays as it is; the plan shows the reason.
+
+    Raised by a patch's `onnxpatch_prepare`.
+    """
 
 
 class DuplicatePatchError(OnnxpatchError):
-    """Two declarations share a name, or claim the same method of the same instance with equal right."""
+    """Two patches have the same name, or replace the same method of a module with equal rank."""
 
 
 class UnknownPatchError(OnnxpatchError):
-    """`only=` or `exclude=` names neither a patch nor a module path of the model."""
+    """A name in `only=` or `exclude=` is neither a patch nor the path of a module in the model."""
 
 
 class UnknownExporterError(OnnxpatchError):
-    """`exporter=` is none of dynamo, trace, script."""
+    """`exporter=` is not one of dynamo, trace, script."""
 
 
 class ScriptedModelError(OnnxpatchError):
-    """The model is a ScriptModule already: nothing in it can be swapped any more."""
+    """The model is a torch.jit.ScriptModule, whose code is compiled and cannot be swapped."""
 
 
 class RestoreError(OnnxpatchError):
-    """Something could not be put back; everything else was, and the text lists what was not."""
+    """Part of the model could not be restored. The text lists those parts; everything else was restored."""
 
 
 class BranchError(RefusedError):
-    """A Python branch or number that depends on data and cannot be exported: says where, and what to write instead."""
+    """Python code that depends on tensor values and cannot be exported: says where, and what to write instead."""
 
 
 class InputError(OnnxpatchError):
-    """What was handed in cannot be used: arguments, dynamic shapes, names, paths, files. The model was not touched."""
+    """An argument cannot be used: inputs, dynamic shapes, names, paths, files. The model was not changed."""
 
 
 class ExportError(OnnxpatchError):
-    """The exporter itself refused the model; the exporter's own error is the cause."""
+    """torch.onnx.export raised. Its error is the `__cause__`."""
 
 
 class RunError(OnnxpatchError):
-    """The graph cannot be run on this input: the runtime refuses it, or it was stopped at its time limit (`stopped`).
+    """The runtime cannot run the graph on this input.
 
-    `node`: the node that the runtime names, if it names one.
+    node: the node that the runtime's error names, or None. stopped: True where the run reached its time limit.
     """
 
     def __init__(self, message: str, node: str | None = None, stopped: bool = False) -> None:
@@ -64,7 +67,7 @@ class RunError(OnnxpatchError):
 
 
 class VerificationError(OnnxpatchError):
-    """The graph does not compute what the unpatched model computes. `report` holds every figure."""
+    """The ONNX output differs from the unpatched model's. `report` is the `Report` with every check."""
 
     def __init__(self, message: str, report: object = None) -> None:
         super().__init__(message)
@@ -72,10 +75,10 @@ class VerificationError(OnnxpatchError):
 
 
 def error_chain(error: BaseException) -> list[BaseException]:
-    """The error, what caused it, and so on: the root cause last. `raise ... from None` ends the chain."""
-    found: list[BaseException] = []
-    one: BaseException | None = error
-    while one is not None and all(one is not other for other in found):
-        found.append(one)
-        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
-    return found
+    """The error, its cause, the cause of that, and so on: the root cause last. `raise ... from None` ends the chain."""
+    chain: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and all(current is not other for other in chain):
+        chain.append(current)
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return chain

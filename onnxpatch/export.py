@@ -17,9 +17,9 @@ from onnxpatch.exporters.explain import explained
 from onnxpatch.exporters.request import Call, run_exporter, split_options
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
-from onnxpatch.inputs.example import brought_by, given
+from onnxpatch.inputs.example import declared_example, has_example
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.validate import check_figures
+from onnxpatch.inputs.validate import check_numbers
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
 from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS, checked_limit
 from onnxpatch.onnxfile.stamp import stamp
@@ -94,10 +94,10 @@ def export(
     """
     exporter = "dynamo" if dynamo else "script" if script else "trace"
     _refuse_what_cannot_be(model, exporter, script, check, options)
-    check_figures(tolerance, max_probes, opset_version)
+    check_numbers(tolerance, max_probes, opset_version)
     limit = checked_limit(max_seconds)
     torch_options, patch_options = split_options(options, inspect.signature(export).parameters)
-    brought = None if given(args, kwargs) else brought_by(model)
+    brought = None if has_example(args, kwargs) else declared_example(model)
     if brought is not None:
         args, kwargs = brought.args, brought.kwargs
         input_names, output_names = input_names or brought.input_names, output_names or brought.output_names

@@ -1,14 +1,22 @@
-"""Loops that run as often as the data says, written so that a graph can hold them: `scan`, `each`, `while_loop`.
+"""`scan`, `each` and `while_loop`: loops whose number of rounds depends on the input, in a form that can be exported.
 
-A decorator takes the body. Outside an export the decorated function is a plain Python loop; under an exporter the body
-is recorded once and becomes an ONNX Scan or Loop. Bodies may use modules and tensors from outside.
+torch.jit.trace and torch.export unroll a Python loop as often as the example needs. These decorators take the body of
+the loop instead. Outside an export the decorated function is a plain Python loop. Under an exporter the body is
+recorded once and becomes an ONNX Scan or Loop. Bodies may use modules and tensors from around them.
+
+    @onnxpatch.scan
+    def step(total, row):           # a running sum: totals[i] = rows[: i + 1].sum(0)
+        total = total + row
+        return total, total
+
+    last, totals = step(torch.zeros(4), rows)
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar, cast
 
 import torch
 
@@ -16,71 +24,94 @@ from onnxpatch._torch import exporting
 from onnxpatch.control_flow.loops.graph_loops import as_one_call, scan_loop
 from onnxpatch.control_flow.loops.graph_loops import while_loop as graph_while
 
-Body = Callable[..., Any]
+State: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
+# A decorated function is typed as its body is: parameters and results are of the same kinds, with rows stacked.
+ScanBody = TypeVar("ScanBody", bound=Callable[[Any, torch.Tensor], tuple[Any, torch.Tensor]])
+RowBody = TypeVar("RowBody", bound=Callable[[torch.Tensor], torch.Tensor])
+WhileBody = TypeVar("WhileBody", bound=Callable[..., State])
 
 
-def scan(body: Body) -> Body:
-    """`body(carry, row) -> (carry, out)` over the rows of a tensor: `scan(body)(init, rows) -> (carry, outs)`.
+def scan(body: ScanBody) -> ScanBody:
+    """A loop over the rows of a tensor in which each round may use what the rounds before left.
 
-    init, carry: a tensor, or a tuple of tensors whose shapes and dtypes do not change. rows: [n, ...]. outs: the n
-    results stacked, [n, ...]. n may be dynamic, and at least 1.
+    body(carry, row) -> (carry, out) becomes a function (init, rows) -> (last carry, outs).
+    carry, init: a tensor, or a tuple of tensors, whose shapes and dtypes stay the same from round to round.
+    rows: [n, ...]. outs: the results stacked, [n, ...]. n may be dynamic; it must be at least 1.
     """
 
     @functools.wraps(body)
-    def run(init: Any, rows: torch.Tensor) -> Any:
+    def run(init: State, rows: torch.Tensor) -> tuple[State, torch.Tensor]:
         if exporting() is None:
             return _plain_scan(body, init, rows)
         single = isinstance(init, torch.Tensor)
-        flat = [init] if single else list(init)
 
-        def step(*given: torch.Tensor) -> list[torch.Tensor]:
-            carry, out = body(given[0] if single else tuple(given[:-1]), given[-1])
+        def step(*values: torch.Tensor) -> list[torch.Tensor]:
+            carry, out = body(values[0] if single else tuple(values[:-1]), values[-1])
             return [carry, out] if single else [*carry, out]
 
-        *carry, outs = as_one_call(lambda *now: scan_loop(step, list(now[:-1]), now[-1]), [*flat, rows])
+        flat = [*_as_tuple(init), rows]
+        *carry, outs = as_one_call(lambda *values: scan_loop(step, list(values[:-1]), values[-1]), flat)
         return (carry[0] if single else tuple(carry)), outs
 
-    return run
+    return cast(ScanBody, run)
 
 
-def each(body: Body) -> Body:
-    """`body(row) -> out` for every row of a tensor, independently: `each(body)(rows) -> outs`, stacked, [n, ...]."""
+def each(body: RowBody) -> RowBody:
+    """A loop over the rows of a tensor in which every round stands alone.
 
-    @functools.wraps(body)
-    def run(rows: torch.Tensor) -> Any:
-        if exporting() is None:
-            return torch.stack([body(row) for row in rows])
-        return scan(lambda nothing, row: (nothing.clone(), body(row)))(torch.zeros(1), rows)[1]
-
-    return run
-
-
-def while_loop(condition: Callable[..., Any]) -> Callable[[Body], Body]:
-    """`@while_loop(condition)` over `body(*state) -> state`: called with the first state, returns the last.
-
-    condition(*state) -> 0-d bool tensor, asked before every round, so the body may run zero times. state: tensors whose
-    shapes and dtypes do not change; a body with one of them returns it alone.
+    body(row) -> out becomes a function rows -> outs. rows: [n, ...]. outs: the results stacked, [n, ...]. n may be
+    dynamic; it must be at least 1.
     """
 
-    def decorate(body: Body) -> Body:
+    @functools.wraps(body)
+    def run(rows: torch.Tensor) -> torch.Tensor:
+        if exporting() is None:
+            return torch.stack([body(row) for row in rows])
+        # Scan needs something to carry: one number, handed on as it is.
+        _, outs = scan(lambda unused, row: (unused.clone(), body(row)))(torch.zeros(1), rows)
+        return outs
+
+    return cast(RowBody, run)
+
+
+def while_loop(condition: Callable[..., torch.Tensor]) -> Callable[[WhileBody], WhileBody]:
+    """A loop that runs while `condition` holds.
+
+    `@while_loop(condition)` on body(*state) -> state gives a function from the first state to the last.
+    condition(*state): a 0-d bool tensor, asked before every round, so the body may run zero times.
+    state: tensors whose shapes and dtypes stay the same. A body with one of them returns the tensor, not a tuple.
+    """
+
+    def decorate(body: WhileBody) -> WhileBody:
         @functools.wraps(body)
-        def run(*state: torch.Tensor) -> Any:
+        def run(*state: torch.Tensor) -> State:
             if exporting() is None:
                 while bool(condition(*state)):
                     state = _as_tuple(body(*state))
             else:
-                go = lambda *now: [torch.as_tensor(condition(*now)).reshape(())]  # noqa: E731
-                state = tuple(
-                    as_one_call(lambda *now: graph_while(go, lambda *s: list(_as_tuple(body(*s))), list(now)), state)
-                )
+                state = tuple(_graph_while(condition, body, state))
             return state[0] if len(state) == 1 else state
 
-        return run
+        return cast(WhileBody, run)
 
     return decorate
 
 
-def _plain_scan(body: Body, carry: Any, rows: torch.Tensor) -> Any:
+def _graph_while(
+    condition: Callable[..., torch.Tensor], body: Callable[..., State], state: tuple[torch.Tensor, ...]
+) -> list[torch.Tensor]:
+    def goes_on(*values: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.as_tensor(condition(*values)).reshape(())]
+
+    def step(*values: torch.Tensor) -> list[torch.Tensor]:
+        return list(_as_tuple(body(*values)))
+
+    return as_one_call(lambda *values: graph_while(goes_on, step, list(values)), state)
+
+
+def _plain_scan(
+    body: Callable[[Any, torch.Tensor], tuple[Any, torch.Tensor]], carry: State, rows: torch.Tensor
+) -> tuple[State, torch.Tensor]:
     outs = []
     for row in rows:
         carry, out = body(carry, row)
@@ -88,5 +119,5 @@ def _plain_scan(body: Body, carry: Any, rows: torch.Tensor) -> Any:
     return carry, torch.stack(outs)
 
 
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else tuple(value) if isinstance(value, list) else (value,)
+def _as_tuple(state: State) -> tuple[torch.Tensor, ...]:
+    return (state,) if isinstance(state, torch.Tensor) else tuple(state)

@@ -1,4 +1,4 @@
-"""`plan`: the dry run of `patched`."""
+"""`plan`: what `patched` would change in a model, without changing it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ def plan(
     registry: Registry = REGISTRY,
     **options: Any,
 ) -> Plan:
-    """What `patched(model, ...)` would do, without touching the model.
+    """A `Plan` of what `patched(model, ...)` would do; the model is not changed.
 
-    only, exclude: names of patches or paths of modules, `*` allowed; the others are left alone.
-    settings, options: see `patched`; options are those of `Settings` by keyword.
+    only, exclude: names of patches or paths of modules, `*` allowed. only: just these are applied; exclude: all others.
+    settings, options: as in `patched`. The options are the fields of `Settings` by keyword.
+    registry: the patches to choose from.
 
     Raises UnknownPatchError for a name that fits nothing, ScriptedModelError for a ScriptModule.
     """

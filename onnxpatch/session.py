@@ -1,36 +1,41 @@
-"""Running an exported file as the model was called: `Session` gives back the structure that eager returned."""
+"""`Session`: an exported file in onnxruntime, called as the model is called and returning what the model returns."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from onnxpatch.errors import InputError, OnnxpatchError
 from onnxpatch.onnxfile import bfloat16, output_structure
-from onnxpatch.onnxfile.arrays import as_array
+from onnxpatch.onnxfile.arrays import Array, Output, as_array
 from onnxpatch.onnxfile.rebuild import Classes, rebuilt
 from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS, LimitedRuns, checked_limit
 from onnxpatch.onnxfile.runtime import run_error
 
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession, SessionOptions
+
 
 class Session:
-    """onnxruntime, with the outputs put together again.
+    """An ONNX file in onnxruntime whose outputs have the structure that the model returned in eager.
 
     session(*inputs, **inputs_by_name): tensors or arrays, nested as the model takes them, in the order of the graph's
-    inputs. Returns what the model returns: None where a flag says that an output is missing, dicts, lists and tuples.
-    A dataclass, named tuple or ModelOutput comes back as a `Record`: `out.name`, `out["name"]`, `out[0]`. A file
-    without the kit's metadata gives its outputs as a plain list (one output: itself).
+    inputs. Tensors in, tensors out; arrays in, arrays out. Returns dicts, lists and tuples as the model does, and None
+    for an optional output whose flag says that it is missing. A dataclass, named tuple or ModelOutput is returned as a
+    `Record`: `out.name`, `out["name"]`, `out[0]`. A file that onnxpatch did not write gives a plain list, or its only
+    output.
 
-    model: a path, or the bytes of a file. classes: dataclasses, named tuples and ModelOutputs to make the outputs from
-    instead; found by name, with exactly the fields that the file states. The file itself chooses no class and no code.
-    max_seconds: how long one run may take, 120 unless said otherwise, None for no limit.
+    model: a path, or the bytes of a file. providers, options: as onnxruntime.InferenceSession takes them.
+    classes: dataclasses, named tuples and ModelOutputs to return in place of `Record`. They are found by name and must
+    have the fields that the file states. The file chooses no class and runs no code.
+    max_seconds: how long one run may take, 120 by default; None for no limit.
 
-    Raises InputError for a file that cannot be loaded and for inputs that do not fit, RunError where the runtime stops
-    or is stopped, ImportError without onnxruntime. onnxruntime reads the file in this process: a broken file that makes
-    onnxruntime itself crash ends the process. Open files that you do not trust in a process of their own.
+    Raises InputError for a file that cannot be loaded and for inputs that do not fit, RunError where onnxruntime raises
+    or reaches the limit, ImportError without onnxruntime. A damaged file can crash onnxruntime, and with it the
+    process: open files that you do not trust in a process of their own.
     """
 
     def __init__(
@@ -38,21 +43,23 @@ class Session:
         model: str | os.PathLike[str] | bytes,
         providers: Sequence[str] = ("CPUExecutionProvider",),
         classes: Iterable[type] = (),
-        options: Any = None,
+        options: SessionOptions | None = None,
         max_seconds: float | None = DEFAULT_SECONDS,
     ) -> None:
         limit = checked_limit(max_seconds)
         self._classes = Classes(classes)
-        given = model if isinstance(model, bytes) else os.fspath(model)
-        if isinstance(given, str) and not os.path.isfile(given):
-            raise InputError(f"there is no file {given!r}")
-        self.session = _opened(given, providers, options)
+        source = model if isinstance(model, bytes) else os.fspath(model)
+        if isinstance(source, str) and not os.path.isfile(source):
+            raise InputError(f"there is no file {source!r}")
+        self.session = _open(source, providers, options)
         try:
             self.inputs = [node.name for node in self.session.get_inputs()]
             self.outputs = [node.name for node in self.session.get_outputs()]
             metadata = self.session.get_modelmeta().custom_metadata_map
         except UnicodeDecodeError:
-            raise InputError(f"{_called(given)}: its names or its metadata are no text") from None
+            raise InputError(
+                f"{_source_name(source)}: its names or its metadata are not UTF-8: export it again"
+            ) from None
         self.structure = output_structure.read(metadata, self.outputs)
         if self.structure is not None:
             self._classes.check(self.structure)
@@ -66,48 +73,49 @@ class Session:
             raise
         except Exception as error:
             raise run_error(error) from error
-        torch_too = any(isinstance(value, torch.Tensor) for value in feed.values())
-        return self._put_together([_tensor(value) if torch_too else _widened(value) for value in values])
+        as_tensors = any(isinstance(value, torch.Tensor) for value in feed.values())
+        return self._structured([_as_tensor(value) if as_tensors else _as_numpy(value) for value in values])
 
-    def _feed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def _feed(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
         """The inputs by name. Raises InputError where there are too many or too few."""
         flat = list(_leaves(args))
         named = {name: value for name, value in kwargs.items() if name in self.inputs}
         flat += [leaf for name, value in kwargs.items() if name not in named for leaf in _leaves(value)]
-        free = [name for name in self.inputs if name not in named]
-        if len(flat) != len(free):
+        positional = [name for name in self.inputs if name not in named]
+        if len(flat) != len(positional):
             raise InputError(
                 f"the graph takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), "
                 f"{len(flat) + len(named)} were given"
             )
-        return {**dict(zip(free, flat, strict=True)), **named}
+        return {**dict(zip(positional, flat, strict=True)), **named}
 
-    def _put_together(self, values: list[Any]) -> Any:
+    def _structured(self, values: list[Output]) -> Any:
         if self.structure is not None:
             return rebuilt(self.structure, dict(zip(self.outputs, values, strict=True)), self._classes)
         return values[0] if len(values) == 1 else values
 
 
-def _opened(given: str | bytes, providers: Sequence[str], options: Any) -> Any:
+def _open(source: str | bytes, providers: Sequence[str], options: SessionOptions | None) -> InferenceSession:
     import onnxruntime
 
     if options is None:
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # what it would log is raised, without the file's names as they are
-    # Without any but the CPU's provider there is nothing to fall back to; trying it prints the error as it is.
+        options.log_severity_level = 4  # it would print what it raises, with the file's names not made safe to print
+    # With the CPU's provider alone there is nothing to fall back to, and trying to prints the error.
     fallback = int(list(providers) != ["CPUExecutionProvider"])
     try:
-        return onnxruntime.InferenceSession(given, options, providers=list(providers), enable_fallback=fallback)
+        return onnxruntime.InferenceSession(source, options, providers=list(providers), enable_fallback=fallback)
     except Exception as error:
         words = " ".join(str(error)[:2000].split())[:500]
-        raise InputError(f"{_called(given)}: onnxruntime cannot load it: {words}") from error
+        raise InputError(f"{_source_name(source)}: onnxruntime cannot load it: {words}") from error
 
 
-def _called(given: str | bytes) -> str:
-    return "the model given as bytes" if isinstance(given, bytes) else given
+def _source_name(source: str | bytes) -> str:
+    return "the model given as bytes" if isinstance(source, bytes) else source
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def _leaves(value: object) -> Iterator[object]:
+    """The tensors, arrays and numbers in an argument; tuples, lists and mappings are opened, None is left out."""
     if isinstance(value, tuple | list):
         for inner in value:
             yield from _leaves(inner)
@@ -118,7 +126,7 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _array(value: Any) -> Any:
+def _array(value: object) -> Array:
     import numpy as np
 
     try:
@@ -127,14 +135,14 @@ def _array(value: Any) -> Any:
         raise InputError(f"an input is neither a tensor nor an array: {error}") from None
 
 
-def _widened(value: Any) -> Any:
-    """numpy has no bfloat16."""
+def _as_numpy(value: Output) -> Output:
+    """bfloat16 outputs, which are tensors, as float32 arrays."""
     return as_array(value) if isinstance(value, torch.Tensor) else value
 
 
-def _tensor(value: Any) -> Any:
-    """ONNX's own optional type comes back as None, or as an array."""
+def _as_tensor(value: Output) -> Output:
+    """Arrays as tensors. None stays (an empty optional), and so do strings, which torch does not have."""
     import numpy as np
 
-    known = isinstance(value, np.ndarray) and value.dtype.kind in "biufc"  # torch has no strings
-    return torch.from_numpy(value) if known else value
+    numeric = isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
+    return torch.from_numpy(value) if numeric else value

@@ -1,4 +1,4 @@
-"""What the user asked of `patched(...)`, as one frozen value that plans, stand-ins and scopes read."""
+"""`Settings`: the options of one `patched(...)`, frozen, for the plan and for patches to read."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ EXPORTERS: tuple[Exporter, ...] = get_args(Exporter)
 class Settings:
     """The options of one `patched(...)`.
 
-    exporter: the exporter to come, or None when the patched model must serve whichever is called.
-    opset: the ONNX opset to come, or None when unknown.
+    exporter: the exporter that will be called, or None for any of them.
+    opset: the ONNX opset that will be asked for, or None where it is not known.
     image_size: (height, width) in pixels for which position tables become constants, or None.
-    branches: whether Python branches on tensor values are forked.
-    options: whatever else was given by keyword, for patches that read it (e.g. form="static").
+    branches: whether both sides of Python branches on tensor values are exported.
+    options: the other keywords, for patches that read them, such as form="static".
+
+    Raises UnknownExporterError for an exporter of another name.
     """
 
     exporter: Exporter | None = None
@@ -34,7 +36,7 @@ class Settings:
         if self.exporter is not None and self.exporter not in EXPORTERS:
             raise UnknownExporterError(
                 f"exporter={self.exporter!r} is not known: use one of {', '.join(map(repr, EXPORTERS))}, "
-                "or leave it out to serve whichever is called"
+                "or leave it out for any of them"
             )
 
 
@@ -45,7 +47,7 @@ def make_settings(
     branches: bool = False,
     **options: Any,
 ) -> Settings:
-    """Settings from the keywords of `patched`; an `image_size` of one number is a square."""
+    """Settings from the keywords of `patched`. An `image_size` of one number is a square."""
     if isinstance(image_size, int):
         image_size = (image_size, image_size)
     return Settings(exporter, opset, image_size, branches, MappingProxyType(dict(options)))

@@ -13,7 +13,7 @@ from onnxpatch.errors import InputError, RunError
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.validate import check_figures
+from onnxpatch.inputs.validate import check_numbers
 from onnxpatch.onnxfile import stamp
 from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
 from onnxpatch.onnxfile.runtime import Graph
@@ -63,7 +63,7 @@ def verify(
     model refuses.
     """
     start = time.perf_counter()
-    check_figures(tolerance, max_probes)
+    check_numbers(tolerance, max_probes)
     inputs = Inputs(model, args, kwargs)
     report = Report(str(file), type(model).__name__, tolerance=tolerance, versions=versions())
     try:

@@ -1,4 +1,4 @@
-"""The versions that a result depends on."""
+"""The versions of onnxpatch and of the libraries that the result of an export depends on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ ONNXPATCH = "0.1.0"
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of what takes part in an export; those that are absent are left out."""
+    """Name and installed version of each library that takes part in an export. Those not installed are left out."""
     found: dict[str, str] = {}
     for name in ("torch", "onnx", "onnxscript", "onnxruntime", "einops", "transformers", "timm"):
         try:

@@ -18,7 +18,7 @@ from onnxpatch._torch.script_tracing import traced
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.inputs import dynamic_shapes as shapes
-from onnxpatch.inputs.example import brought_by, given
+from onnxpatch.inputs.example import declared_example, has_example
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.patching.script_defaults import positional
@@ -74,7 +74,7 @@ def example_of(
     model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: dict[str, Any]
 ) -> tuple[Any, Mapping[str, Any] | None, dict[str, Any]]:
     """The example that the model itself brings, where the caller gives none."""
-    found = None if given(args, kwargs) else brought_by(model)
+    found = None if has_example(args, kwargs) else declared_example(model)
     return (found.args, found.kwargs, options) if found else (args, kwargs, options)
 
 

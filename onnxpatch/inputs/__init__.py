@@ -1,4 +1,4 @@
-"""What a model is called with: named leaves, dynamic shapes, and the dimensions that may change.
+"""The example call of a model: its arguments as named leaves, and the dimensions of them that may change.
 
-May import `_torch`, `errors`, `settings`. Start reading at `leaves.Inputs`, then `dynamic_shapes`.
+May import `_torch`, `messages`, `errors`, `settings`. Start reading at `leaves.Inputs`, then `dynamic_shapes`.
 """

@@ -1,4 +1,8 @@
-"""What a model brings along for its own export: `torch.onnx.ExportableModule`, `example_inputs`, `dummy_inputs`."""
+"""The example that a model declares itself, used where the caller gives no arguments.
+
+Looked for in this order: `torch.onnx.ExportableModule` (its `example_arguments()`), then `example_inputs` (timm and
+others), `dummy_inputs` (transformers), `example_input_array` (Lightning); each may be an attribute or a method.
+"""
 
 from __future__ import annotations
 
@@ -9,48 +13,51 @@ from typing import Any
 import numpy as np
 import torch
 
-from onnxpatch.inputs.leaves import signature
+from onnxpatch.inputs.dynamic_shapes import ShapesSpec
+from onnxpatch.inputs.leaves import ExampleArgs, Kwargs, signature
 
-_EXAMPLES = ("example_inputs", "dummy_inputs", "example_input_array")
+_ATTRIBUTES = ("example_inputs", "dummy_inputs", "example_input_array")
 
 
 @dataclass
-class Brought:
-    """An example call, and what else is known of the export. None: the model says nothing of it."""
+class ModelExample:
+    """An example call, and what else the model declares about its export. None: the model says nothing about it."""
 
-    args: Any = ()
-    kwargs: Mapping[str, Any] | None = None
-    dynamic_shapes: Any = None
+    args: ExampleArgs = ()
+    kwargs: Kwargs | None = None
+    dynamic_shapes: ShapesSpec = None
     input_names: Sequence[str] | None = None
     output_names: Sequence[str] | None = None
 
 
-def given(args: Any, kwargs: Mapping[str, Any] | None) -> bool:
-    """Whether the caller has given an example, so that the model need not be asked."""
+def has_example(args: ExampleArgs, kwargs: Kwargs | None) -> bool:
+    """Whether the caller gave arguments, so that the model's own example is not needed."""
     return bool(kwargs) or isinstance(args, torch.Tensor | np.ndarray) or len(args) > 0
 
 
-def brought_by(model: Any) -> Brought | None:
-    """The example of `model` by its own account, or None where it has none. Methods are called, attributes read."""
+def declared_example(model: object) -> ModelExample | None:
+    """The example that `model` declares, or None. Methods are called, attributes read; what they raise passes."""
     sig = signature(model)
     if sig is None or not sig.parameters:
         return None
     if callable(getattr(model, "example_arguments", None)):
-        return _exportable(model)
-    for name in _EXAMPLES:
-        found = getattr(model, name, None)
-        found = found() if callable(found) else found
-        if found is not None:
-            return Brought((), found) if isinstance(found, Mapping) else Brought(found)
+        return _from_exportable_module(model)
+    for name in _ATTRIBUTES:
+        example = _read_or_call(model, name)
+        if example is not None:
+            return ModelExample((), example) if isinstance(example, Mapping) else ModelExample(example)
     return None
 
 
-def _exportable(model: Any) -> Brought:
-    args, kwargs = model.example_arguments()
-    rest = {name: _asked(model, name) for name in ("dynamic_shapes", "input_names", "output_names")}
-    return Brought(args, kwargs, **rest)
+def _from_exportable_module(model: object) -> ModelExample:
+    args, kwargs = model.example_arguments()  # type: ignore[attr-defined]  # the caller has looked
+    shapes, input_names, output_names = (
+        _read_or_call(model, name) if callable(getattr(model, name, None)) else None
+        for name in ("dynamic_shapes", "input_names", "output_names")
+    )
+    return ModelExample(args, kwargs, shapes, input_names, output_names)
 
 
-def _asked(model: Any, name: str) -> Any:
-    method = getattr(model, name, None)
-    return method() if callable(method) else None
+def _read_or_call(model: object, name: str) -> Any:
+    value = getattr(model, name, None)
+    return value() if callable(value) else value

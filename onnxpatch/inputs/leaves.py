@@ -1,11 +1,16 @@
-"""The arguments of a call as an ordered list of named leaves: what becomes a graph input, and how to rebuild them."""
+"""`Inputs`: the example call of a model as an ordered list of named leaves.
+
+A leaf is a tensor or plain value inside the arguments. `model(x, batch={"mask": m, "n": 3})` has three: `x`,
+`batch_mask`, `batch_n`. They are named and ordered as the exporters name and order the graph's inputs, so that a graph
+input, its dynamic shape and a new value for a probe can be matched by leaf.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,13 +18,18 @@ import torch
 from onnxpatch._torch import pytree
 from onnxpatch.errors import InputError
 
+Kwargs: TypeAlias = Mapping[str, object]
+# `args` as torch.onnx.export takes them: a bare tensor (or array), or the positional arguments.
+ExampleArgs: TypeAlias = torch.Tensor | np.ndarray | Sequence[object]
+
 
 @dataclass(frozen=True)
 class Leaf:
     """One tensor or plain value inside the arguments.
 
-    name: the graph's name for it (`x`, `xs_0`, `batch_mask`); argument: the parameter of forward that holds it;
-    index: its place among all leaves, in the order in which both exporters make graph inputs.
+    name: the graph's name for it (`x`, `xs_0`, `batch_mask`).
+    argument: the parameter of forward that it belongs to.
+    index: its place in the flattened (args, kwargs), the order in which torch.export makes graph inputs.
     """
 
     name: str
@@ -29,21 +39,30 @@ class Leaf:
 
     @property
     def is_tensor(self) -> bool:
+        """Whether the value has a shape, and is a graph input with every exporter."""
         return isinstance(self.value, torch.Tensor)
 
     @property
     def is_number(self) -> bool:
-        """Python numbers: constants to torch.export, graph inputs to the TorchScript exporter."""
+        """Whether the value is a Python number: torch.export makes a constant of it, TorchScript a graph input."""
         return isinstance(self.value, bool | int | float) and not self.is_tensor
 
 
 class Inputs:
-    """The example call of a model: `args` and `kwargs` as given (arrays as tensors), and their leaves.
+    """The example call of a model.
+
+    args, kwargs: as the caller gave them, with NumPy arrays turned into tensors.
+    arguments: the same by the names of forward's parameters, in the signature's order.
+    variadic: the name of forward's `*args`, or None.
+    leaves: every leaf, in the order of the flattened (args, kwargs).
 
     Raises InputError where the arguments do not fit forward's signature.
     """
 
-    def __init__(self, model: Any, args: Any, kwargs: Mapping[str, Any] | None = None) -> None:
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def __init__(self, model: object, args: ExampleArgs, kwargs: Kwargs | None = None) -> None:
         self.args, self.kwargs = pytree.tree_map(_as_tensor, split_kwargs(args, kwargs))
         self.arguments = bind(model, self.args, self.kwargs)
         self.variadic = variadic(model)
@@ -53,17 +72,20 @@ class Inputs:
             Leaf(name, argument, i, v) for i, ((name, argument), v) in enumerate(zip(names, flat, strict=True))
         )
 
-    def rebuild(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """(args, kwargs) with the leaves replaced, containers made afresh."""
+    def rebuild(self, values: Sequence[object]) -> tuple[tuple[object, ...], dict[str, object]]:
+        """(args, kwargs) with these values as leaves, in new containers."""
         args, kwargs = pytree.tree_unflatten(list(values), self._spec)
         return args, kwargs
 
     def values(self) -> list[Any]:
-        """The example's leaves, tensors cloned, so that a forward that writes into its inputs spoils nothing."""
+        """The example's leaves. Tensors are cloned, since some forwards write into their inputs."""
         return [leaf.value.detach().clone() if leaf.is_tensor else leaf.value for leaf in self.leaves]
 
     def graph_leaves(self, exporter: str) -> list[Leaf]:
-        """The leaves that become graph inputs with this exporter, in order."""
+        """The leaves that become graph inputs with this exporter, in the graph's order.
+
+        dynamo: tensors, as flattened. trace and script: tensors and numbers, in the order of forward's parameters.
+        """
         if exporter == "dynamo":
             return [leaf for leaf in self.leaves if leaf.is_tensor]
         order = {name: i for i, name in enumerate(self.arguments)}
@@ -71,20 +93,24 @@ class Inputs:
         return sorted(usable, key=lambda leaf: (order.get(leaf.argument, len(order)), leaf.index))
 
     def find(self, name: str) -> Leaf | None:
-        """A leaf by its own name, or by its argument where the argument is that one leaf."""
+        """The leaf of this name, or the only leaf of the argument of this name; None where there is neither."""
         for leaf in self.leaves:
             if leaf.name == name:
                 return leaf
-        held = [leaf for leaf in self.leaves if leaf.argument == name]
-        return held[0] if len(held) == 1 else None
+        of_argument = [leaf for leaf in self.leaves if leaf.argument == name]
+        return of_argument[0] if len(of_argument) == 1 else None
 
 
-def _as_tensor(value: Any) -> Any:
+def _as_tensor(value: object) -> object:
     return torch.from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
 
 
-def split_kwargs(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """torch.onnx.export's conventions: a bare tensor for one argument; a trailing dict holds the keyword arguments."""
+def split_kwargs(args: ExampleArgs, kwargs: Kwargs | None) -> tuple[tuple[object, ...], dict[str, object]]:
+    """(args, kwargs) after torch.onnx.export's conventions.
+
+    A bare tensor is the one argument. A dict at the end of `args` is the keyword arguments, if `kwargs` gives none.
+    Raises InputError for `args` of another kind.
+    """
     if isinstance(args, torch.Tensor | np.ndarray):
         args = (args,)
     if not isinstance(args, tuple | list):
@@ -95,9 +121,12 @@ def split_kwargs(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any
     return args, dict(kwargs or {})
 
 
-def signature(model: Any) -> inspect.Signature | None:
-    """forward's signature; a ScriptModule keeps it in its schema; None where there is none to be had."""
-    forward: Callable[..., Any] | None = getattr(model, "forward", model)
+def signature(model: object) -> inspect.Signature | None:
+    """The signature of `model.forward`, or of a plain function; None where Python knows none (compiled code).
+
+    A ScriptModule's forward takes (*args, **kwargs) to Python; its own schema says which arguments there are.
+    """
+    forward = getattr(model, "forward", model)
     schema = getattr(forward, "schema", None)
     if schema is not None:
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -109,15 +138,18 @@ def signature(model: Any) -> inspect.Signature | None:
         return None
 
 
-def variadic(model: Any) -> str | None:
+def variadic(model: object) -> str | None:
     """The name of forward's `*args`, if it has one."""
     sig = signature(model)
     kinds = {p.kind: p.name for p in sig.parameters.values()} if sig else {}
     return kinds.get(inspect.Parameter.VAR_POSITIONAL)
 
 
-def bind(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Each argument that is given, by the name of forward's parameter, in the signature's order."""
+def bind(model: object, args: tuple[object, ...], kwargs: Kwargs) -> dict[str, object]:
+    """Each argument of the call by the name of forward's parameter, in the signature's order.
+
+    Parameters left to their defaults are not in it. Raises InputError where the call does not fit.
+    """
     sig = signature(model)
     if sig is None:
         return {**{f"arg{i}": a for i, a in enumerate(args)}, **kwargs}
@@ -125,32 +157,29 @@ def bind(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[s
         return dict(sig.bind(*args, **kwargs).arguments)
     except TypeError as error:
         raise InputError(
-            f"the arguments do not fit {type(model).__name__}.forward{_shown(sig)}: {error}. "
+            f"the arguments do not fit {type(model).__name__}.forward{_signature_text(sig)}: {error}. "
             "Give positional ones in args=, keyword ones in kwargs=."
         ) from None
 
 
-def _shown(sig: inspect.Signature) -> str:
+def _signature_text(sig: inspect.Signature) -> str:
     text = str(sig)
-    return text if len(text) <= 160 else text[:157] + "..."
+    return text if len(text) <= 160 else text[:157] + "..."  # transformers' forwards take dozens of parameters
 
 
-def _leaf_names(
-    arguments: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> list[tuple[str, str]]:
+def _leaf_names(arguments: Kwargs, args: tuple[object, ...], kwargs: Kwargs) -> list[tuple[str, str]]:
     """(leaf name, argument name) in the order of the flattened (args, kwargs), named as torch.export names inputs."""
     positional = _positional_names(arguments, args, kwargs)
     names: list[tuple[str, str]] = []
     for (prefix, argument), value in zip(positional, args, strict=True):
-        names += [(prefix + tail, argument) for tail in _tails(value)]
+        names += [(prefix + suffix, argument) for suffix in _suffixes(value)]
     for key, value in kwargs.items():
-        names += [(key + tail, key) for tail in _tails(value)]
+        names += [(key + suffix, key) for suffix in _suffixes(value)]
     return names
 
 
-def _positional_names(
-    arguments: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> list[tuple[str, str]]:
+def _positional_names(arguments: Kwargs, args: tuple[object, ...], kwargs: Kwargs) -> list[tuple[str, str]]:
+    """(name of the value, name of its parameter) for every positional argument; those of `*xs` are xs_0, xs_1, …"""
     names: list[tuple[str, str]] = []
     for name, value in arguments.items():
         if len(names) >= len(args):
@@ -159,18 +188,19 @@ def _positional_names(
             continue
         if value is args[len(names)]:
             names.append((name, name))
-        elif isinstance(value, tuple):  # *args
+        elif isinstance(value, tuple):  # forward's *args: bind has gathered them
             names += [(f"{name}_{i}", name) for i in range(len(value))]
     return names
 
 
-def _tails(value: Any) -> list[str]:
-    """The suffix of each leaf of one argument: '' for a bare one, '_0', '_key' inside containers."""
+def _suffixes(value: object) -> list[str]:
+    """The suffix that each leaf of one argument adds to its name: "" for a bare one, `_0`, `_key` inside containers."""
     paths, _ = pytree.tree_flatten_with_path(value)
     return ["".join(f"_{_key_text(key)}" for key in path) for path, _leaf in paths]
 
 
-def _key_text(key: Any) -> str:
+def _key_text(key: object) -> str:
+    """The text of a pytree key: the index of a sequence, the key of a dict, the name of a field."""
     for attribute in ("idx", "key", "name"):
         if hasattr(key, attribute):
             return str(getattr(key, attribute))

@@ -1,74 +1,98 @@
-"""Arguments and outputs as flat leaves, whatever holds them: pytrees, dataclasses, plain objects with tensors."""
+"""Nested arguments and outputs as flat lists of leaves, objects with tensors among their attributes included.
+
+torch's pytree opens tuples, lists, dicts and registered classes, and takes everything else for a leaf. Some models pass
+plain objects between their modules (a cache, an `Encoding` with masks). Those are opened here too:
+
+    {"x": tensor, "cache": Cache(keys=tensor, used=3)}    leaves: tensor, tensor, 3
+
+`Value.rebuild` puts new leaves into copies, so that an object of the caller is never changed.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from onnxpatch._torch import pytree
 
+_DEEPEST = 3  # objects inside objects: deep enough for caches of layers, and an end for those that refer to each other
+
+
+class Form(NamedTuple):
+    """The containers of a value without its leaves.
+
+    spec: the pytree; objects: for each of its leaves the object that was opened there and the form of its attributes,
+    or None for a plain leaf.
+    """
+
+    spec: pytree.TreeSpec
+    objects: tuple[tuple[object, Form] | None, ...]
+
 
 @dataclass
 class Value:
-    """A nested value as its leaves and a form; objects that hold tensors are opened too."""
+    """A nested value as its leaves and its form."""
 
-    leaves: list[Any]
-    form: tuple[Any, ...]
+    leaves: list[object]
+    form: Form
 
-    def rebuild(self, leaves: Sequence[Any]) -> Any:
+    def rebuild(self, leaves: Sequence[object]) -> Any:
+        """The value with other leaves, in the same order. Containers and objects are new."""
         return _rebuild(self.form, iter(leaves))
 
 
-def opened(value: Any) -> Value:
-    """Leaves of pytrees, dataclasses and plain objects with tensors among their attributes."""
-    leaves: list[Any] = []
-    return Value(leaves, _open(value, leaves, depth=3))
+# What two values of the same form share: the text of the pytree, and for objects their class and the key of their form.
+FormKey = tuple[str, tuple["tuple[type, FormKey] | None", ...]]
 
 
-def _open(value: Any, into: list[Any], depth: int) -> tuple[Any, ...]:
+def opened(value: object) -> Value:
+    """`value` with its pytrees, and its objects that have tensors among their attributes, taken apart."""
+    leaves: list[object] = []
+    return Value(leaves, _open(value, leaves, _DEEPEST))
+
+
+def _open(value: object, into: list[object], depth: int) -> Form:
     flat, spec = pytree.tree_flatten(value)
-    parts: list[Any] = []
+    objects: list[tuple[object, Form] | None] = []
     for leaf in flat:
-        held = vars(leaf) if depth and _holds_tensors(leaf) else None
-        if held is None:
-            into.append(leaf)
-            parts.append(None)
+        if depth and _has_tensor_attributes(leaf):
+            objects.append((leaf, _open(dict(vars(leaf)), into, depth - 1)))
         else:
-            parts.append((leaf, _open(dict(held), into, depth - 1)))
-    return spec, tuple(parts)
+            into.append(leaf)
+            objects.append(None)
+    return Form(spec, tuple(objects))
 
 
-def _holds_tensors(leaf: Any) -> bool:
+def _has_tensor_attributes(leaf: object) -> bool:
     if isinstance(leaf, torch.Tensor | torch.nn.Module | type) or not hasattr(leaf, "__dict__"):
         return False
     return any(isinstance(v, torch.Tensor) for v in vars(leaf).values())
 
 
-def _rebuild(form: tuple[Any, ...], leaves: Iterator[Any]) -> Any:
-    spec, parts = form
+def _rebuild(form: Form, leaves: Iterator[object]) -> Any:
     flat = []
-    for part in parts:
+    for part in form.objects:
         if part is None:
             flat.append(next(leaves))
         else:
-            made = copy.copy(part[0])
-            vars(made).update(_rebuild(part[1], leaves))
-            flat.append(made)
-    return pytree.tree_unflatten(flat, spec)
+            original, attributes = part
+            duplicate = copy.copy(original)
+            vars(duplicate).update(_rebuild(attributes, leaves))
+            flat.append(duplicate)
+    return pytree.tree_unflatten(flat, form.spec)
 
 
-def form_key(form: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What two forms must share to be the same: containers and classes, not the objects themselves."""
-    spec, parts = form
-    return str(spec), tuple(None if p is None else (type(p[0]), form_key(p[1])) for p in parts)
+def form_key(form: Form) -> FormKey:
+    """A key that is equal for two forms with the same containers and classes, whatever objects they were read from."""
+    return str(form.spec), tuple(None if p is None else (type(p[0]), form_key(p[1])) for p in form.objects)
 
 
-def output_leaves(output: Any) -> list[Any]:
-    """Tensors and whole numbers of an output, in order; the rest is no output of a graph."""
+def output_leaves(output: object) -> list[Any]:
+    """The tensors and whole numbers of an output, in order; flags, strings and None are no graph outputs."""
     found: list[Any] = []
     for leaf in opened(output).leaves:
         if isinstance(leaf, torch.Tensor | torch.SymInt) or (isinstance(leaf, int) and not isinstance(leaf, bool)):

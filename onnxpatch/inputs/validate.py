@@ -1,4 +1,4 @@
-"""The plain figures of a call, tolerance, number of probes and opset: what no check could be made with is refused."""
+"""Checks of the plain numbers that a call takes: tolerance, number of probes, opset."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import math
 
 from onnxpatch.errors import InputError
 
-_LOWEST_OPSET = 7  # what torch's exporters begin with
+_LOWEST_OPSET = 7  # the lowest that torch's exporters write
 
 
-def check_figures(tolerance: float, max_probes: int, opset: int | None = None) -> None:
-    """Raises InputError: a tolerance that is negative or no number, no probe at all, an opset that ONNX has not."""
+def check_numbers(tolerance: float, max_probes: int, opset: int | None = None) -> None:
+    """Raise InputError for a tolerance below 0, NaN or infinite, for max_probes below 1, for an unknown opset."""
     if not math.isfinite(tolerance) or tolerance < 0:
-        raise InputError(f"tolerance {tolerance}: give a share of the largest magnitude, 0 or more, such as 0.001")
+        raise InputError(
+            f"tolerance={tolerance}: give a share of the output's largest magnitude, 0 or more, such as 0.001"
+        )
     if max_probes < 1:
-        raise InputError(f"max_probes {max_probes}: the example at least is compared: give 1 or more")
+        raise InputError(f"max_probes={max_probes}: give 1 or more, since the example itself is one probe")
     if opset is not None:
         check_opset(opset)
 
 
 def check_opset(opset: int) -> None:
-    """Raises InputError where the installed onnx does not know it."""
+    """Raise InputError where torch's exporters or the installed onnx do not know the opset."""
     import onnx
 
     highest = onnx.defs.onnx_opset_version()

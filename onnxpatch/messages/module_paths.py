@@ -1,4 +1,8 @@
-"""The path of a module in the patched model that is running, for messages of code that is handed the module alone."""
+"""The path of a module in the patched model that is running, such as `encoder.blocks.3`.
+
+A patch's code is given the module alone, which does not know its own path. While a patched model runs, its runtime
+answers for it: `paths_named_by` sets that up, for this thread, and `module_path` asks.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,23 @@ import threading
 from collections.abc import Callable, Iterator
 
 
-class _Named(threading.local):
+class _CurrentModel(threading.local):
     path_of: Callable[[object], str] | None = None
 
 
-_named = _Named()
+_current = _CurrentModel()
 
 
 @contextlib.contextmanager
 def paths_named_by(path_of: Callable[[object], str]) -> Iterator[None]:
-    """Inside the block, in this thread, `module_path` answers as `path_of`: set while a patched model runs."""
-    before, _named.path_of = _named.path_of, path_of
+    """Make `module_path` answer what `path_of` does, inside the block and in this thread."""
+    before, _current.path_of = _current.path_of, path_of
     try:
         yield
     finally:
-        _named.path_of = before
+        _current.path_of = before
 
 
 def module_path(module: object) -> str:
-    """The module's path in the patched model that is running, for messages; "" for its root, or where none runs."""
-    return _named.path_of(module) if _named.path_of else ""
+    """The module's path in the patched model that is running; "" for its root, and where no patched model runs."""
+    return _current.path_of(module) if _current.path_of else ""

@@ -1,15 +1,15 @@
 """Which frames and files are the user's code, and which belong to torch, an exporter or onnxpatch.
 
-A frame is judged by the package of its module (`__name__` in its globals). Where only the name of a file is left, in an
-ExportedProgram's `stack_trace` say, it is judged by the folder in which the package is installed. A part of the path is
-never enough: a user's checkout may be called onnxpatch-demo, and lie under /home/torch/.
+A frame belongs to the package of its module (`__name__` in its globals). Where only a file name is left, as in the
+`stack_trace` of an ExportedProgram, the file belongs to the package that is installed in its folder. A part of the path
+would not do: a user's checkout may be called onnxpatch-demo and lie under /home/torch/.
 
-    torch/nn/modules/module.py   _call_impl     package torch: a tool
+    torch/nn/modules/module.py   _call_impl     torch's
     model.py                     forward        the user's line
-    <string>                     __eq__         generated, of a dataclass say: passed over
-    contextlib.py                inner          Python's own wrapper: passed over
+    <string>                     __eq__         generated, for a dataclass for instance: passed over
+    contextlib.py                inner          a wrapper of Python's own: passed over
 
-Libraries of layers (timm, transformers, einops) count as the user's code: a line in them can be at fault.
+Libraries of layers (timm, transformers, einops) count as the user's code, since a line in them can be at fault.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+# Python's own modules that call a user's function for him: a decorator's wrapper or a `with` is no line to show.
 _WRAPPERS = frozenset({"contextlib", "functools", "warnings"})
 _OURS = frozenset({"onnxpatch", "pytest_onnxpatch"})
 _TOOLS = frozenset({"torch", "sympy", "onnxscript", "onnx_ir", "onnx"}) | _OURS | _WRAPPERS
 
 
 def package_of(frame: FrameType) -> str:
-    """The top-level package whose code a frame runs; "" for code that was made without a module."""
+    """The top-level package whose code a frame runs; "" for code without a module, such as that of `exec`."""
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def runs_in(frame: FrameType, package: str) -> bool:
-    """Whether a frame runs the code of a package (`onnxpatch.patching`), its sub-packages included."""
+    """Whether a frame runs code of this package or module, such as `onnxpatch.patching`, or of one inside it."""
     return f"{frame.f_globals.get('__name__', '')}.".startswith(f"{package}.")
 
 
@@ -49,9 +50,9 @@ def user_frame(start: FrameType | None) -> FrameType | None:
 
 
 def asking_frame(start: FrameType | None, past: str = "onnxpatch") -> FrameType | None:
-    """The innermost frame, from `start` outwards, that is neither in the package `past` nor a wrapper of Python's.
+    """The innermost frame, from `start` outwards, that is neither in the package `past` nor a wrapper of Python's own.
 
-    It may be torch's: torch asks for bools and issues warnings too.
+    Unlike `user_frame`, it may be torch's: torch converts tensors to bools and issues warnings too.
     """
     while start is not None and (package_of(start) in _WRAPPERS or runs_in(start, past)):
         start = start.f_back
@@ -73,18 +74,18 @@ def frames_of(error: BaseException) -> Iterator[tuple[FrameType, int]]:
 
 @functools.cache
 def is_user_file(file: str) -> bool:
-    """Whether a source file is the user's code, where no frame is left to ask."""
+    """Whether a source file is the user's code, for where there is no frame, only its file name."""
     return not _generated(file) and not file.startswith(_folders()) and file not in _wrapper_files()
 
 
 def _generated(file: str) -> bool:
-    """Whether code came from no file; what is typed into IPython has a made-up name, and is the user's."""
+    """Whether code came from no file. Cells of IPython have made-up names too, but are the user's."""
     return file.startswith("<") and not file.startswith("<ipython")
 
 
 @functools.cache
 def _folders() -> tuple[str, ...]:
-    """The folders that hold the packages of _TOOLS, as their code names them."""
+    """The folders of the packages in _TOOLS, ending in a slash, written as `co_filename` writes them."""
     specs = [importlib.util.find_spec(name) for name in sorted(_TOOLS - _WRAPPERS)]
     return tuple(f"{folder}/" for spec in specs if spec is not None for folder in spec.submodule_search_locations or ())
 

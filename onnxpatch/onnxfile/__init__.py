@@ -1,4 +1,4 @@
-"""A .onnx file: reading it, running it, changing it, and what the kit writes into its metadata.
+"""A .onnx file: reading it, running it, changing it, and the metadata that onnxpatch writes into it.
 
-May import `_torch`, `errors`, `versions`. Start reading at `runtime.Graph`.
+May import `_torch`, `messages`, `errors`, `versions`. Start reading at `runtime.Graph`.
 """

@@ -1,15 +1,31 @@
-"""Tensors as the numpy arrays that ONNX runtimes take and give."""
+"""`Array` and `Session`, the types of what ONNX runtimes take and give; and tensors as such arrays."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+Array: TypeAlias = npt.NDArray[np.generic]  # of any dtype
+# One output of a run. A tensor: bfloat16, which NumPy lacks. A list: ONNX's sequence. None: an optional that is empty.
+Output: TypeAlias = Array | torch.Tensor | list[Array] | None
 
-def as_array(value: Any) -> np.ndarray[Any, Any]:
-    """numpy, complex as pairs of reals (so does ONNX), bfloat16 widened (numpy has none)."""
+
+class Session(Protocol):
+    """What onnxruntime's InferenceSession and onnx.reference's ReferenceEvaluator have in common."""
+
+    def run(self, names: Sequence[str] | None, feed: Mapping[str, Array], /) -> list[Output]:
+        """The outputs of these names, or all of them (None), in order. feed: the inputs by name."""
+
+
+def as_array(value: object) -> Array:
+    """A tensor, array or number as the NumPy array that a runtime takes or gives for it.
+
+    Complex tensors become pairs of reals, [..., 2], as in ONNX. bfloat16 and float8, which NumPy lacks, become float32.
+    """
     if not isinstance(value, torch.Tensor):
         array = np.asarray(value)
         return array if array.dtype.kind in "fiubcOSU" else array.astype("float32")

@@ -1,63 +1,75 @@
-"""bfloat16 in and out of onnxruntime: numpy has no such type, so values pass as memory and not as arrays."""
+"""bfloat16 in and out of onnxruntime.
+
+NumPy has no bfloat16, and onnxruntime's Python API takes and gives NumPy arrays only. `OrtValue` is the way around: an
+input is made from the 16 bits of each number as uint16 with the ONNX type stated beside them, and an output is read
+from its memory. To the caller an input is float32 and an output a bfloat16 tensor.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+
+from onnxpatch.onnxfile.arrays import Array, Output
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+    from onnxruntime import InferenceSession, NodeArg, OrtValue, RunOptions
 
 BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
 _TYPE = "tensor(bfloat16)"  # onnxruntime's name for it
 
 
-def holds(proto: Any) -> bool:
-    """Whether anything that the graph names is bfloat16."""
+def has_bfloat16(proto: ModelProto) -> bool:
+    """Whether an input, an output, a weight or an annotated value of the main graph is bfloat16."""
     graph = proto.graph
-    named = (value.type.tensor_type.elem_type for value in (*graph.input, *graph.output, *graph.value_info))
-    return BFLOAT16 in {*named, *(tensor.data_type for tensor in graph.initializer)}
+    annotated = (value.type.tensor_type.elem_type for value in (*graph.input, *graph.output, *graph.value_info))
+    return BFLOAT16 in {*annotated, *(tensor.data_type for tensor in graph.initializer)}
 
 
-def bridged(session: Any) -> Any:
-    """The onnxruntime session itself, or a `Session` around it where an input or an output is bfloat16."""
-    passing = any(value.type == _TYPE for value in (*session.get_inputs(), *session.get_outputs()))
-    return Session(session) if passing else session
+def bridged(session: InferenceSession) -> InferenceSession | BridgedSession:
+    """The session itself, or a `BridgedSession` around it where an input or an output is bfloat16."""
+    needed = any(value.type == _TYPE for value in (*session.get_inputs(), *session.get_outputs()))
+    return BridgedSession(session) if needed else session
 
 
-class Session:
-    """An onnxruntime session that takes float32 for bfloat16 and gives torch's bfloat16."""
+class BridgedSession:
+    """An onnxruntime session that takes float32 for bfloat16 inputs and gives torch tensors for bfloat16 outputs."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: InferenceSession) -> None:
         self._session = session
-        self._narrow = {i.name for i in session.get_inputs() if i.type == _TYPE}
+        self._bfloat16_inputs = {i.name for i in session.get_inputs() if i.type == _TYPE}
 
-    def get_inputs(self) -> Any:
+    def get_inputs(self) -> list[NodeArg]:
         return self._session.get_inputs()
 
     def run(
-        self, names: Sequence[str] | None, feed: Mapping[str, np.ndarray[Any, Any]], options: Any = None
-    ) -> list[Any]:
+        self, names: Sequence[str] | None, feed: Mapping[str, Array], options: RunOptions | None = None
+    ) -> list[Output]:
         """As InferenceSession.run; bfloat16 outputs are torch tensors."""
-        import onnxruntime
+        values = {name: self._ort_value(name, array) for name, array in feed.items()}
+        return [_output(value) for value in self._session.run_with_ort_values(names, values, options)]
 
-        made = onnxruntime.OrtValue
-        given = {
-            name: made.ortvalue_from_numpy_with_onnx_type(_bits(array), BFLOAT16) if name in self._narrow
-            else made.ortvalue_from_numpy(array)
-            for name, array in feed.items()
-        }  # fmt: skip
-        return [_read(value) for value in self._session.run_with_ort_values(names, given, options)]
+    def _ort_value(self, name: str, array: Array) -> OrtValue:
+        from onnxruntime import OrtValue
+
+        if name in self._bfloat16_inputs:
+            return OrtValue.ortvalue_from_numpy_with_onnx_type(_bits(array), BFLOAT16)
+        return OrtValue.ortvalue_from_numpy(array)
 
 
-def _bits(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _bits(array: Array) -> Array:
+    """The bfloat16 numbers nearest to those of a float array, as uint16."""
     narrow = torch.from_numpy(np.ascontiguousarray(array)).to(torch.bfloat16)
     return narrow.view(torch.int16).numpy().view(np.uint16)
 
 
-def _read(value: Any) -> Any:
+def _output(value: OrtValue) -> Output:
     if not value.has_value():
         return None
     if not value.is_tensor() or value.element_type() != BFLOAT16:
@@ -66,5 +78,6 @@ def _read(value: Any) -> Any:
     count = math.prod(shape)
     if not count:
         return torch.empty(shape, dtype=torch.bfloat16)
+    # .numpy() raises for bfloat16. The memory is the OrtValue's: it is cloned before the OrtValue goes.
     memory = (ctypes.c_int16 * count).from_address(value.data_ptr())
     return torch.frombuffer(memory, dtype=torch.int16).clone().view(torch.bfloat16).reshape(shape)

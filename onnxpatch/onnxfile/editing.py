@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 
 @contextlib.contextmanager
-def edited(file: str | os.PathLike[str]) -> Iterator[Any]:
-    """The ModelProto of a file, written back at the end of the block, not if it raises. External data beside the file
-    is not read and stays as it is."""
+def edited(file: str | os.PathLike[str]) -> Iterator[ModelProto]:
+    """Gives the block the file's ModelProto to change; writes it back at the end, but not if the block raises.
+
+    Weights in a file beside it (external data) are neither read nor written.
+    """
     import onnx
 
-    proto: Any = onnx.load(os.fspath(file), load_external_data=False)
+    proto = onnx.load(os.fspath(file), load_external_data=False)
     yield proto
     onnx.save(proto, os.fspath(file))

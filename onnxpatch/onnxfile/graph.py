@@ -1,18 +1,27 @@
-"""Reading an ONNX graph: how many nodes of which kind, and which module of the model each came from."""
+"""Reading an ONNX graph: its nodes, how often each operator occurs, and the module that each node came from.
+
+Both exporters leave the module's path in a node, each in its own way. For the `Add` in `model.blocks[0]`:
+
+    dynamo    metadata "pkg.torch.onnx.name_scopes" = "['', 'blocks', 'blocks.0', 'add']"
+    trace     the node's name "/blocks/blocks.0/Add"
+"""
 
 from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
-_LONGEST = 100_000  # characters
-_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # torch.fx's stand-in for a stack that it has not
+_LONGEST = 100_000  # characters of metadata that are parsed: the file may come from anywhere
+_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # torch.fx writes it for a node without a module stack
 
 
-def all_nodes(graph: Any) -> Iterator[Any]:
+def all_nodes(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
     """Every node of a graph and of the graphs in its nodes' attributes (If, Loop, Scan)."""
     for node in graph.node:
         yield node
@@ -21,8 +30,8 @@ def all_nodes(graph: Any) -> Iterator[Any]:
                 yield from all_nodes(inner)
 
 
-def is_text(proto: Any) -> bool:
-    """Whether every name in a model is text: protobuf gives bytes where a file has anything else."""
+def has_text_names(proto: ModelProto) -> bool:
+    """Whether every name in a model is valid UTF-8: for a damaged one protobuf gives bytes in place of str."""
     graph = proto.graph
     names = [graph.name, *(part for entry in proto.metadata_props for part in (entry.key, entry.value))]
     names += [o.domain for o in proto.opset_import] + [one.name for one in graph.initializer]
@@ -34,21 +43,18 @@ def is_text(proto: Any) -> bool:
     return all(isinstance(name, str) for name in names)
 
 
-def histogram(proto: Any) -> Counter[str]:
-    """How often each operator stands in a model; constants are weights, and not counted."""
-    graphs: Iterable[Any] = (proto.graph, *proto.functions)
+def histogram(proto: ModelProto) -> Counter[str]:
+    """How often each operator occurs in a model. Constant is left out: some exporters keep weights in it."""
+    graphs = (proto.graph, *proto.functions)
     return Counter(node.op_type for graph in graphs for node in all_nodes(graph) if node.op_type != "Constant")
 
 
-def module_of(node: Any) -> str | None:
-    """The path of the module that a node was exported from ("" for the root); None where the exporter kept nothing.
-
-    dynamo keeps scopes in the metadata; the TorchScript exporter writes them into the name, `/blocks/blocks.0/Add`.
-    """
-    kept = scopes(node)
-    if kept is not None:
-        named = [scope for scope in kept[:-1] if scope != _NO_MODULE]
-        return named[-1] if named else ""
+def module_of(node: NodeProto) -> str | None:
+    """The path of the module that a node was exported from ("" for the root); None where the node does not say."""
+    names = scopes(node)
+    if names is not None:
+        modules = [name for name in names[:-1] if name != _NO_MODULE]
+        return modules[-1] if modules else ""
     if any(entry.key == _SCOPES for entry in node.metadata_props):
         return None
     if not node.name.startswith("/"):
@@ -56,32 +62,34 @@ def module_of(node: Any) -> str | None:
     return _joined(node.name.strip("/").split("/")[:-1])
 
 
-def scopes(node: Any) -> list[str] | None:
-    """The names of the modules around a node and its own, as dynamo wrote them; None where it wrote none, or no list
-    of strings."""
+def scopes(node: NodeProto) -> list[str] | None:
+    """The names of the modules around a node and its own, outermost first, as dynamo wrote them.
+
+    None where the node has no such metadata, or something else than a list of strings in it.
+    """
     written = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), None)
     if written is None or len(written) > _LONGEST:
         return None
     try:
-        found = ast.literal_eval(written)
+        names = ast.literal_eval(written)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
-    return found if isinstance(found, list) and all(isinstance(scope, str) for scope in found) else None
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 
 
-def _joined(scopes: list[str]) -> str:
+def _joined(names: list[str]) -> str:
     parts: list[str] = []
-    for scope in scopes:
-        if parts and scope.startswith(parts[-1] + "."):  # an item is named after the list that holds it
-            parts[-1] = scope
+    for name in names:
+        if parts and name.startswith(parts[-1] + "."):  # ModuleList: "blocks", then "blocks.0"
+            parts[-1] = name
         else:
-            parts.append(scope)
+            parts.append(name)
     return ".".join(parts)
 
 
-def by_module(proto: Any) -> dict[str, list[Any]]:
-    """The nodes of the main graph by the module that they came from, constants left out."""
-    found: dict[str, list[Any]] = {}
+def by_module(proto: ModelProto) -> dict[str, list[NodeProto]]:
+    """The nodes of the main graph by the path of the module that they came from; Constant is left out."""
+    found: dict[str, list[NodeProto]] = {}
     for node in proto.graph.node:
         path = module_of(node)
         if path is not None and node.op_type != "Constant":
@@ -89,13 +97,13 @@ def by_module(proto: Any) -> dict[str, list[Any]]:
     return found
 
 
-def shapes(proto: Any) -> dict[str, str]:
-    """`2×h×8` for every value whose shape the graph states."""
+def shape_texts(proto: ModelProto) -> dict[str, str]:
+    """The shape of every annotated value of the main graph as text, such as `2×h×8`; "" where it is not annotated."""
     graph = proto.graph
-    return {value.name: _shape(value) for value in (*graph.value_info, *graph.input, *graph.output)}
+    return {value.name: _shape_text(value) for value in (*graph.value_info, *graph.input, *graph.output)}
 
 
-def _shape(value: Any) -> str:
+def _shape_text(value: ValueInfoProto) -> str:
     if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
         return ""
     dims = value.type.tensor_type.shape.dim

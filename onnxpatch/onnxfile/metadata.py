@@ -1,37 +1,44 @@
-"""JSON in the metadata of an ONNX file. Whoever wrote the file chose it, so it is data: parsed, measured, never run."""
+"""Reading JSON from the metadata of an ONNX file, which may come from anywhere: sizes are limited, nothing is run."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TypeAlias
 
 from onnxpatch.errors import InputError
 
+# What json.loads returns. In quotes: it refers to itself.
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
 _MOST = 4 << 20  # characters; the plan of a model with 10,000 swapped modules takes 1.5 million
-_SHORT = 200
+_SHORT = 200  # characters of a name, a version or a digest
 
 
-def parsed(key: str, text: str) -> Any:
-    """The JSON value under `key`. Raises InputError for text that is too long, nested too deep, or no JSON."""
+def parse_json(key: str, text: str) -> Json:
+    """The JSON value that `text` is. key: the metadata key, for messages.
+
+    Raises InputError for text that is too long, nested too deep, or not JSON.
+    """
     if len(text) > _MOST:
-        raise damaged(key, f"it has {len(text)} characters, {_MOST} are the most")
+        raise damaged(key, f"it has {len(text)} characters, more than {_MOST}")
     try:
-        return json.loads(text)
+        value: Json = json.loads(text)
+        return value
     except RecursionError:
-        raise damaged(key, "it is nested too deep") from None
-    except ValueError as error:  # an integer of thousands of digits is one as well
-        raise damaged(key, f"it is no JSON ({error})") from None
+        raise damaged(key, "it is nested too deeply") from None
+    except ValueError as error:  # also what Python raises for an integer of thousands of digits
+        raise damaged(key, f"it is not JSON ({error})") from None
 
 
-def short(key: str, value: object, most: int = _SHORT) -> str:
-    """`value`, where it is a string of at most `most` characters. Raises InputError otherwise."""
+def short_string(key: str, value: object, most: int = _SHORT) -> str:
+    """`value` itself, if it is a string of at most `most` characters. Raises InputError if not."""
     if not isinstance(value, str):
-        raise damaged(key, f"{type(value).__name__} where a string belongs")
+        raise damaged(key, f"a {type(value).__name__} was found in place of a string")
     if len(value) > most:
-        raise damaged(key, f"a string of {len(value)} characters, {most} are the most")
+        raise damaged(key, f"a string has {len(value)} characters, more than {most}")
     return value
 
 
 def damaged(key: str, found: str) -> InputError:
-    """The error for metadata that onnxpatch cannot have written."""
+    """The error for metadata that onnxpatch cannot have written. found: what is wrong with it."""
     return InputError(f"the file's metadata {key} is damaged: {found[:_SHORT]}: export the file again")

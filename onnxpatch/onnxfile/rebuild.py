@@ -1,35 +1,36 @@
-"""Putting a model's outputs together again, from the values of a graph and the structure that its file states.
+"""Puts a model's output together again, from the values of a graph and the structure in its file.
 
-The structure is data. It chooses between containers that stand here and classes that the caller handed over; it names
-nothing that is imported, looked up or called.
+The file may come from anywhere, so its structure only chooses: between the containers named here, and the classes that
+the caller gave. No name in it is imported, looked up or called. A dataclass, named tuple or ModelOutput whose class the
+caller did not give becomes a `Record`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
 from onnxpatch.errors import InputError
-from onnxpatch.onnxfile.output_structure import Tree
+from onnxpatch.onnxfile.tree import Tree
 
 
 class Record(tuple):
-    """What stands for a dataclass, a named tuple or a transformers ModelOutput: `out.name`, `out["name"]`, `out[0]`.
+    """An output with named fields whose class is not known: `out.name`, `out["name"]`, `out[0]`.
 
-    A tuple of the fields' values in order, with every field as an attribute too, whatever it is called; `vars(out)` is
-    the dict of all.
+    It stands for a dataclass, a named tuple or a transformers ModelOutput. It is a tuple of the fields' values in
+    order; each field is an attribute too, whatever its name, and `vars(out)` is the dict of all.
     """
 
-    def __new__(cls, fields: Mapping[str, Any]) -> Record:
-        made = super().__new__(cls, fields.values())
-        made.__dict__.update(fields)
-        return made
+    def __new__(cls, fields: Mapping[str, object]) -> Record:
+        record = super().__new__(cls, fields.values())
+        record.__dict__.update(fields)
+        return record
 
-    def __getnewargs__(self) -> tuple[dict[str, Any]]:
-        return (dict(self.__dict__),)
+    def __getnewargs__(self) -> tuple[dict[str, object]]:
+        return (dict(self.__dict__),)  # copy and pickle make it from the fields, not from a plain tuple
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: SupportsIndex | slice | str) -> Any:
         return self.__dict__[key] if isinstance(key, str) else tuple.__getitem__(self, key)
 
     def __repr__(self) -> str:
@@ -37,34 +38,39 @@ class Record(tuple):
 
 
 class Classes:
-    """The classes that a caller hands over, found by the name that a structure gives.
+    """The classes that the caller gave for outputs, to be found by the names in a structure.
 
-    Raises InputError for what is neither a dataclass (transformers' ModelOutput is one) nor a named tuple.
+    Raises InputError for one that is neither a dataclass (transformers' ModelOutput is one) nor a named tuple.
     """
 
     def __init__(self, classes: Iterable[type]) -> None:
         self._classes = list(classes)
         for cls in self._classes:
             if not isinstance(cls, type) or not (dataclasses.is_dataclass(cls) or _is_namedtuple(cls)):
-                raise InputError(f"classes: {cls!r} is no dataclass, named tuple or transformers ModelOutput")
+                raise InputError(f"classes: {cls!r} is not a dataclass, named tuple or transformers ModelOutput")
 
     def check(self, tree: Tree) -> None:
-        """Raises InputError where a class that the structure names was handed over and has other fields."""
+        """Raise InputError where a class of the structure is among those given, but has other fields."""
         for node in _nodes(tree):
             if "class" in node and node["kind"] in ("dataclass", "namedtuple"):
                 self.find(node)
 
     def find(self, node: Tree) -> type | None:
-        """The class for this node, or None where the caller gave none of that name."""
+        """The class for this node, or None where none of that name was given.
+
+        Found by its bare name, since `__main__` and moved modules change the rest; one from the same module is first.
+        Raises InputError where the only classes of that name have other fields.
+        """
         module, _, name = node["class"].partition(":")
         last = name.rpartition(".")[2]
+        fields = _items_by_name(node).keys()
         named = [cls for cls in self._classes if cls.__name__ == last]
         named.sort(key=lambda cls: (cls.__module__, cls.__qualname__) != (module, name))
-        fitting = [cls for cls in named if _fields_of(cls) == set(node["items"])]
+        fitting = [cls for cls in named if _fields_of(cls) == fields]
         if named and not fitting:
             raise InputError(
                 f"classes: {last} has the fields {', '.join(sorted(_fields_of(named[0])))}, the file's "
-                f"{', '.join(sorted(node['items']))}: hand over the class that the model returned at the export"
+                f"{', '.join(sorted(fields))}: give the class that the model returned when it was exported"
             )
         return fitting[0] if fitting else None
 
@@ -74,52 +80,66 @@ def _is_namedtuple(cls: type) -> bool:
     return issubclass(cls, tuple) and isinstance(fields, tuple) and all(isinstance(name, str) for name in fields)
 
 
-def _fields_of(cls: Any) -> set[str]:
-    """Names of the fields that the class is made from."""
+def _fields_of(cls: type) -> set[str]:
+    """The fields that `cls(...)` takes."""
     if dataclasses.is_dataclass(cls):
         return {field.name for field in dataclasses.fields(cls) if field.init}
-    return set(cls._fields)
+    return set(getattr(cls, "_fields", ()))
+
+
+def _items(tree: Tree) -> Iterable[Tree]:
+    items = tree.get("items", ())
+    return items.values() if isinstance(items, dict) else items
+
+
+def _items_by_name(tree: Tree) -> dict[str, Tree]:
+    items = tree["items"]
+    assert isinstance(items, dict), "tree_check has seen to it"
+    return items
 
 
 def _nodes(tree: Tree) -> Iterator[Tree]:
     yield tree
-    items = tree.get("items", ())
-    for item in items.values() if isinstance(items, dict) else items:
+    for item in _items(tree):
         yield from _nodes(item)
 
 
-def rebuilt(tree: Tree, values: Mapping[str, Any], classes: Classes) -> Any:
-    """The output as eager returned it, from the graph's outputs by name; None where a flag says so.
+def rebuilt(tree: Tree, values: Mapping[str, object], classes: Classes) -> Any:
+    """The output as eager returned it. An optional tensor whose flag says that it is missing is None.
 
-    tree: as `tree_check` lets it pass. Raises InputError where a class refuses its fields, or a flag is no bool.
+    tree: one that `tree_check` has checked. values: the graph's outputs by name.
+    Raises InputError where a class raises, or a flag is not a single bool.
     """
-    kind, items = tree["kind"], tree.get("items")
+    kind = tree["kind"]
     if kind == "tensor":
-        gone = "flag" in tree and _flag(tree["flag"], values[tree["flag"]]) is not tree["present"]
-        return None if gone else values[tree["name"]]
+        missing = "flag" in tree and _flag(tree["flag"], values[tree["flag"]]) is not tree["present"]
+        return None if missing else values[tree["name"]]
     if kind == "constant":
         return tree["value"]
     if kind in ("tuple", "list"):
-        found = [rebuilt(item, values, classes) for item in items or ()]
-        return tuple(found) if kind == "tuple" else found
-    parts = {name: rebuilt(item, values, classes) for name, item in (items or {}).items()}
+        parts = [rebuilt(item, values, classes) for item in _items(tree)]
+        return tuple(parts) if kind == "tuple" else parts
+    fields = {name: rebuilt(item, values, classes) for name, item in _items_by_name(tree).items()}
     if kind == "dict":
-        return dict(zip(tree.get("keys") or parts, parts.values(), strict=True))
+        return dict(zip(tree.get("keys") or fields, fields.values(), strict=True))
     cls = classes.find(tree)
-    return Record(parts) if cls is None else _made(cls, parts)
+    return Record(fields) if cls is None else _instance(cls, fields)
 
 
-def _made(cls: type, parts: dict[str, Any]) -> Any:
+def _instance(cls: type, fields: dict[str, object]) -> object:
     try:
-        return cls(**parts)
+        return cls(**fields)
     except Exception as error:
-        raise InputError(f"classes: {cls.__name__} refuses the file's outputs: {error}") from error
+        raise InputError(f"classes: {cls.__name__} raises for the file's outputs: {error}") from error
 
 
-def _flag(name: str, value: Any) -> bool:
+def _flag(name: str, value: object) -> bool:
     import numpy as np
 
     array = np.asarray(value)
     if array.size != 1 or array.dtype != np.bool_:
-        raise InputError(f"the graph's output {name!r} says whether another output is there: it is no single bool")
+        raise InputError(
+            f"the graph's output {name!r} is a flag for another output, and must be a single bool; it has dtype "
+            f"{array.dtype} and shape {array.shape}: export the file again"
+        )
     return bool(array.reshape(()))

@@ -1,22 +1,33 @@
-"""A limit on how long one run of a graph may take: a file can hold a Loop that never ends."""
+"""A limit on how long one run of a graph may take, since a file can have a Loop that never ends.
+
+onnxruntime runs without Python's lock and cannot be interrupted by a signal. It reads `RunOptions.terminate` between
+two nodes, also inside loops, so a thread sets that when the time is over. It does not stop inside one node.
+onnx.reference is Python, and is interrupted by an alarm; that works in the main thread only.
+"""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from onnxpatch.errors import InputError, RunError
+from onnxpatch.onnxfile.arrays import Array, Output, Session
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 
-DEFAULT_SECONDS = 120.0  # for one run of a graph, on whatever machine: far more than any model of ours needs
-_TICK = 1.0  # seconds that the watching thread stays alive after the last run
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession, RunOptions
+
+    from onnxpatch.onnxfile.bfloat16 import BridgedSession
+
+DEFAULT_SECONDS = 120.0  # for one run of a graph, on any machine: far more than the models of the tests need
+_IDLE = 1.0  # seconds that the thread stays alive after the last run
 
 
 def checked_limit(seconds: float | None) -> float | None:
-    """`max_seconds` as it was asked for; None: no limit. Raises InputError for what is no positive number."""
+    """`max_seconds` as a float; None for no limit (None or infinity). Raises InputError if it is not above 0."""
     if seconds is None or seconds == math.inf:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
@@ -25,85 +36,86 @@ def checked_limit(seconds: float | None) -> float | None:
 
 
 class LimitedRuns:
-    """Runs a session, each run no longer than `seconds` (None: no limit).
+    """A session whose runs take at most `seconds` each (None: no limit)."""
 
-    onnxruntime is asked to stop by a thread that watches; it does so between two nodes, in loops too, but not inside
-    one node. onnx.reference is stopped by an alarm, in the main thread alone.
-    """
-
-    def __init__(self, session: Any, seconds: float | None) -> None:
+    def __init__(self, session: Session | InferenceSession | BridgedSession, seconds: float | None) -> None:
         self.session = session
         self.seconds = seconds
-        self._watch = _Watch()
+        self._deadlines = _Deadlines()
 
-    def run(self, names: Any, feed: Mapping[str, Any]) -> list[Any]:
-        """As InferenceSession.run. Raises RunError with `stopped` where the limit was reached."""
+    def run(self, names: Sequence[str] | None, feed: Mapping[str, Array]) -> list[Output]:
+        """As `Session.run`. Raises RunError with `stopped` set where the limit was reached."""
         if hasattr(self.session, "get_inputs"):  # an InferenceSession, or bfloat16's bridge around one
-            return self._onnxruntime(names, feed)
+            return self._run_onnxruntime(self.session, names, feed)
         try:
             with limited(self.seconds):
-                found: list[Any] = self.session.run(names, feed)
-                return found
+                return self.session.run(names, feed)
         except TimeLimit:
-            raise self._stopped() from None
+            raise self._stopped_error() from None
 
-    def _onnxruntime(self, names: Any, feed: Mapping[str, Any]) -> list[Any]:
+    def _run_onnxruntime(
+        self, session: InferenceSession | BridgedSession, names: Sequence[str] | None, feed: Mapping[str, Array]
+    ) -> list[Output]:
         import onnxruntime
 
         options = onnxruntime.RunOptions()
-        options.log_severity_level = 4  # its log would repeat the error, with the file's names as they are
+        options.log_severity_level = 4  # its log would repeat the error, with the file's names not made safe to print
         if self.seconds is None:
-            found: list[Any] = self.session.run(names, feed, options)
-            return found
-        self._watch.add(options, time.monotonic() + self.seconds)
+            return session.run(names, feed, options)
+        self._deadlines.add(options, time.monotonic() + self.seconds)
         try:
-            found = self.session.run(names, feed, options)
-            return found
+            return session.run(names, feed, options)
         except Exception:
             if options.terminate:
-                raise self._stopped() from None
+                raise self._stopped_error() from None
             raise
         finally:
-            self._watch.remove(options)
+            self._deadlines.remove(options)
 
-    def _stopped(self) -> RunError:
+    def _stopped_error(self) -> RunError:
         return RunError(
-            f"the graph was stopped after {self.seconds:g} s, the limit for one run: it may hold a loop that never "
+            f"the graph was stopped after {self.seconds:g} s, the limit for one run: it may have a loop that never "
             "ends; max_seconds= (--max-seconds) sets another limit",
             stopped=True,
         )
 
 
-class _Watch:
-    """One thread while there are runs, since a thread for each run takes longer than a small graph."""
+class _Deadlines:
+    """Ends runs at their deadlines, from one thread that lives while there are runs.
+
+    One thread for all runs of a session: starting one for each would take longer than a small graph does.
+    """
 
     def __init__(self) -> None:
-        self._ends: dict[int, tuple[float, Any]] = {}
+        self._pending: dict[int, tuple[float, RunOptions]] = {}  # by id: RunOptions cannot be hashed
         self._lock = threading.Lock()
         self._running = False
 
-    def add(self, options: Any, end: float) -> None:
+    def add(self, options: RunOptions, deadline: float) -> None:
+        """Have the run with these options ended at `deadline`, by time.monotonic()."""
         with self._lock:
-            self._ends[id(options)] = (end, options)
+            self._pending[id(options)] = (deadline, options)
             if not self._running:
                 self._running = True
                 threading.Thread(target=self._loop, name="onnxpatch-run-limit", daemon=True).start()
 
-    def remove(self, options: Any) -> None:
+    def remove(self, options: RunOptions) -> None:
+        """Forget a run that has come to its end."""
         with self._lock:
-            self._ends.pop(id(options), None)
+            self._pending.pop(id(options), None)
 
     def _loop(self) -> None:
         idle_since: float | None = None
         while True:
             now = time.monotonic()
             with self._lock:
-                for end, options in self._ends.values():
-                    if now >= end:
+                for deadline, options in self._pending.values():
+                    if now >= deadline:
                         options.terminate = True
-                idle_since = (idle_since or now) if not self._ends else None
-                if idle_since is not None and now - idle_since >= _TICK:
+                idle_since = (idle_since or now) if not self._pending else None
+                if idle_since is not None and now - idle_since >= _IDLE:
                     self._running = False
                     return
-                ahead = [end - now for end, options in self._ends.values() if end > now]
-            time.sleep(max(0.001, min([_TICK / 4, *ahead])))
+                ahead = [deadline - now for deadline, _ in self._pending.values() if deadline > now]
+            # At most a quarter of a second: a run with a nearer deadline may begin meanwhile.
+            time.sleep(max(0.001, min([_IDLE / 4, *ahead])))

@@ -1,4 +1,8 @@
-"""What an ONNX file says of its own making: the kit's version, the patches that acted, a digest of their code."""
+"""The provenance of an ONNX file in its metadata: onnxpatch's version, the patches that acted, a digest of their code.
+
+The entries are `onnxpatch.version`, `.exporter`, `.plan` (JSON), `.digest` and `.versions` (JSON). onnxruntime shows
+them in `session.get_modelmeta().custom_metadata_map`.
+"""
 
 from __future__ import annotations
 
@@ -6,90 +10,102 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from onnxpatch.onnxfile.metadata import damaged, parsed, short
+from onnxpatch.onnxfile.metadata import Json, damaged, parse_json, short_string
 from onnxpatch.versions import ONNXPATCH
 
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
 _PREFIX = "onnxpatch."
-_NAMED = 40  # patches that a sentence names
+_MOST_NAMES = 40  # patches that the sentence of a report names
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """version: of the kit; exporter; plan: rows of path, class and patch; digest: of the code of those patches;
-    versions: of the libraries that took part."""
+    """Where a file comes from.
+
+    version: onnxpatch's. exporter: dynamo, trace or script. plan: a row for each patch that acted, with `path`, `class`
+    and `patch`. digest: of the code of those patches. versions: of the libraries that took part in the export.
+    """
 
     version: str
     exporter: str
-    plan: list[dict[str, Any]]
+    plan: list[dict[str, Json]]
     digest: str
     versions: dict[str, str]
 
     def sentence(self) -> str:
         """One line for a report."""
-        found = list(dict.fromkeys(row["patch"] for row in self.plan))
-        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-        names = ", ".join(found[:_NAMED]) + more or "no patch"
+        patches = list(dict.fromkeys(str(row["patch"]) for row in self.plan))
+        more = f" and {len(patches) - _MOST_NAMES} more" if len(patches) > _MOST_NAMES else ""
+        names = ", ".join(patches[:_MOST_NAMES]) + more or "no patch"
         return f"the file says: exported by onnxpatch {self.version} ({self.exporter}) with {names}; {self.digest}"
 
 
 def stamp(
     path: str | os.PathLike[str],
     exporter: str,
-    rows: Sequence[dict[str, Any]],
+    rows: Sequence[Mapping[str, object]],
     digest: str,
     versions: dict[str, str],
 ) -> None:
-    """Write the provenance into the metadata of the file at `path`, without reading it.
+    """Write the provenance into the metadata of the file at `path`, without reading the file.
 
-    A protobuf message that is appended to another one is merged with it: so is this one, whatever the file's size.
+    rows, digest, versions: as in `Provenance`. Bytes of a protobuf message that are appended to another one are merged
+    with it when it is read, so a file of gigabytes costs no more than a small one.
     """
     import onnx
 
-    told = {
+    entries = {
         "version": ONNXPATCH,
         "exporter": exporter,
-        "plan": json.dumps(list(rows)),
+        "plan": json.dumps([dict(row) for row in rows]),
         "digest": digest,
         "versions": json.dumps(versions),
     }
-    more = onnx.ModelProto()
-    for key, value in told.items():
-        more.metadata_props.add(key=_PREFIX + key, value=value)
+    appended = onnx.ModelProto()
+    for key, value in entries.items():
+        appended.metadata_props.add(key=_PREFIX + key, value=value)
     with open(path, "ab") as file:
-        file.write(more.SerializeToString())
+        file.write(appended.SerializeToString())
 
 
-def read(proto: Any) -> Provenance | None:
-    """The provenance in a loaded ModelProto, or None where it was made without the kit.
+def read(proto: ModelProto) -> Provenance | None:
+    """The provenance in a loaded model, or None where onnxpatch did not export it.
 
     Raises InputError for entries that `stamp` cannot have written.
     """
-    kept = {entry.key: entry.value for entry in proto.metadata_props}
-    if f"{_PREFIX}version" not in kept:
+    metadata = {entry.key: entry.value for entry in proto.metadata_props}
+    if f"{_PREFIX}version" not in metadata:
         return None
-    version, exporter, code = (
-        short(_PREFIX + name, kept.get(_PREFIX + name, "")) for name in ("version", "exporter", "digest")
+    version, exporter, digest = (
+        short_string(_PREFIX + name, metadata.get(_PREFIX + name, "")) for name in ("version", "exporter", "digest")
     )
-    return Provenance(version, exporter, _rows(kept), code, _versions(kept))
+    return Provenance(version, exporter, _plan_rows(metadata), digest, _versions(metadata))
 
 
-def _rows(kept: Mapping[str, str]) -> list[dict[str, Any]]:
+def _plan_rows(metadata: Mapping[str, str]) -> list[dict[str, Json]]:
     key = f"{_PREFIX}plan"
-    rows = parsed(key, kept.get(key) or "[]")
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise damaged(key, "it is no list of objects")
-    for row in rows:
-        if not all(isinstance(row.get(name), str) for name in ("path", "class", "patch")):
-            raise damaged(key, "a row is without path, class or patch")
-        short(key, row["patch"])
-    return rows
+    rows = parse_json(key, metadata.get(key) or "[]")
+    if not isinstance(rows, list):
+        raise damaged(key, "it is not a list of objects")
+    return [_checked_row(key, row) for row in rows]
 
 
-def _versions(kept: Mapping[str, str]) -> dict[str, str]:
+def _checked_row(key: str, row: Json) -> dict[str, Json]:
+    if not isinstance(row, dict):
+        raise damaged(key, "it is not a list of objects")
+    if not all(isinstance(row.get(name), str) for name in ("path", "class", "patch")):
+        raise damaged(key, "a row has no path, class or patch")
+    short_string(key, row["patch"])
+    return row
+
+
+def _versions(metadata: Mapping[str, str]) -> dict[str, str]:
     key = f"{_PREFIX}versions"
-    found = parsed(key, kept.get(key) or "{}")
-    if not isinstance(found, dict):
-        raise damaged(key, "it is no object")
-    return {short(key, name): short(key, version) for name, version in found.items()}
+    versions = parse_json(key, metadata.get(key) or "{}")
+    if not isinstance(versions, dict):
+        raise damaged(key, "it is not an object")
+    return {short_string(key, name): short_string(key, version) for name, version in versions.items()}

@@ -1,4 +1,4 @@
-"""A time limit on code that cannot be asked to stop: an alarm in the main thread, nothing elsewhere."""
+"""A time limit on Python code, by an alarm signal: in the main thread, and not on Windows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
 
 
 class TimeLimit(BaseException):
-    """Not an Exception: exporters catch those, and go on trying."""
+    """Raised by `limited` at its limit. Not an Exception: exporters catch those, and go on trying.
+
+    seconds: the limit.
+    """
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"more than {seconds:g} s")
@@ -21,20 +23,21 @@ class TimeLimit(BaseException):
 
 @contextlib.contextmanager
 def limited(seconds: float | None) -> Iterator[None]:
-    """Raises TimeLimit inside the block after `seconds` (None: never). An alarm that somebody else has set stays set.
+    """Raise TimeLimit inside the block after `seconds` (None: never).
 
-    Signals reach the main thread only, and Windows has no alarm: there the block runs to its end.
+    In other threads than the main one, and on Windows, the block runs to its end. An alarm of somebody else, such as
+    pytest-timeout's, is set again at the end, for the time that it had left.
     """
     usable = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
     if seconds is None or not usable:
         yield
         return
 
-    def late(_signal: int, _frame: FrameType | None) -> None:
+    def on_alarm(_signal: int, _frame: FrameType | None) -> None:
         raise TimeLimit(seconds)
 
     start = time.monotonic()
-    before: Any = signal.signal(signal.SIGALRM, late)
+    before = signal.signal(signal.SIGALRM, on_alarm)
     remaining, interval = signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01))
     try:
         yield

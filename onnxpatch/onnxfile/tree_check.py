@@ -1,85 +1,96 @@
-"""Checking the structure of outputs that a file's metadata states, before anything is built from it."""
+"""Checks the output structure in a file's metadata before anything is built from it: the file may come from anywhere.
+
+Checked: the kind of every node, the entries that the kind needs and their types, that tensors name outputs of the
+graph, and the depth. A class is only a name here; `rebuild.Classes` decides what it may mean.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Iterator
+from typing import TypeAlias, cast
 
-from onnxpatch.onnxfile.metadata import damaged
+from onnxpatch.onnxfile.metadata import Json, damaged
+from onnxpatch.onnxfile.tree import Tree
 
-_DEEPEST = 100
+_DEEPEST = 100  # levels: far more than any model's output, and below Python's recursion limit
 _PLAIN = (bool, int, float, str, type(None))
+_Node: TypeAlias = dict[str, Json]
 
 
-def checked(key: str, tree: Any, outputs: Collection[str]) -> dict[str, Any]:
-    """`tree`, where it has the form that `layout` documents and names only these outputs of the graph.
+def checked_tree(key: str, tree: Json, outputs: Collection[str]) -> Tree:
+    """`tree` itself, if it is a structure as `Tree` documents it and names only these outputs of the graph.
 
     key: the metadata key, for messages. Raises InputError that says what is wrong and where.
     """
-    _node(key, tree, frozenset(outputs), "output", 0)
-    found: dict[str, Any] = tree
-    return found
+    _check_node(key, tree, frozenset(outputs), "output", 0)
+    return cast(Tree, tree)
 
 
-def _node(key: str, node: Any, outputs: frozenset[str], where: str, depth: int) -> None:
+def _check_node(key: str, node: Json, outputs: frozenset[str], where: str, depth: int) -> None:
     if depth > _DEEPEST:
         raise damaged(key, f"it is nested more than {_DEEPEST} levels deep")
     kind = node.get("kind") if isinstance(node, dict) else None
     check = _CHECKS.get(kind) if isinstance(kind, str) else None
-    if check is None:
-        raise damaged(key, f"{where} is no node with a known kind")
+    if check is None or not isinstance(node, dict):
+        raise damaged(key, f"{where} has no known kind")
     leaf = kind in ("tensor", "constant")
     problem = "a leaf has no items" if leaf and "items" in node else check(node, outputs)
     if problem:
         raise damaged(key, f"{where}: {problem}")
     for name, item in _children(node):
-        _node(key, item, outputs, f"{where[-60:]}[{name!r}]", depth + 1)
+        _check_node(key, item, outputs, f"{where[-60:]}[{name!r}]", depth + 1)
 
 
-def _children(node: dict[str, Any]) -> list[tuple[Any, Any]]:
+def _children(node: _Node) -> Iterator[tuple[str | int, Json]]:
     items = node.get("items")
-    return list(items.items() if isinstance(items, dict) else enumerate(items or ()))
+    if isinstance(items, dict):
+        yield from items.items()
+    elif isinstance(items, list):
+        yield from enumerate(items)
 
 
-def _tensor(node: dict[str, Any], outputs: frozenset[str]) -> str:
+# Each check of a kind returns what is wrong with a node, "" where it is right.
+
+
+def _tensor(node: _Node, outputs: frozenset[str]) -> str:
     for entry in ("name", "flag"):
-        named = node.get(entry)
-        if named is None and entry == "flag":
+        output = node.get(entry)
+        if output is None and entry == "flag":
             continue
-        if not isinstance(named, str) or named not in outputs:
-            return f"its {entry} {str(named)[:60]!r} is no output of the graph"
+        if not isinstance(output, str) or output not in outputs:
+            return f"its {entry} {str(output)[:60]!r} is not an output of the graph"
     if ("flag" in node) != ("present" in node) or not isinstance(node.get("present", True), bool):
-        return "flag and present belong together, and present is true or false"
+        return "it must have both flag and present, or neither, and present must be true or false"
     return ""
 
 
-def _constant(node: dict[str, Any], outputs: frozenset[str]) -> str:
-    return "" if "value" in node and isinstance(node["value"], _PLAIN) else "its value is no number, string or null"
+def _constant(node: _Node, outputs: frozenset[str]) -> str:
+    return "" if "value" in node and isinstance(node["value"], _PLAIN) else "its value is not a number, string or null"
 
 
-def _sequence(node: dict[str, Any], outputs: frozenset[str]) -> str:
-    return "" if isinstance(node.get("items"), list) else "its items are no list"
+def _sequence(node: _Node, outputs: frozenset[str]) -> str:
+    return "" if isinstance(node.get("items"), list) else "its items are not a list"
 
 
-def _dict(node: dict[str, Any], outputs: frozenset[str]) -> str:
+def _dict(node: _Node, outputs: frozenset[str]) -> str:
     items, keys = node.get("items"), node.get("keys")
     if not isinstance(items, dict):
-        return "its items are no object"
+        return "its items are not an object"
     if keys is None:
         return ""
     if not isinstance(keys, list) or not all(isinstance(one, _PLAIN) for one in keys):
-        return "its keys are no list of numbers and strings"
-    return "" if len(set(keys)) == len(keys) == len(items) else f"it has {len(items)} items and other keys"
+        return "its keys are not a list of numbers and strings"
+    return "" if len(set(keys)) == len(keys) == len(items) else f"its keys do not fit its {len(items)} items"
 
 
-def _fields(node: dict[str, Any], outputs: frozenset[str]) -> str:
+def _fields(node: _Node, outputs: frozenset[str]) -> str:
     items, cls = node.get("items"), node.get("class")
     if not isinstance(items, dict):
-        return "its items are no object"
+        return "its items are not an object"
     if not isinstance(cls, str):
-        return "it names no class"
+        return "it has no class"
     wrong = [name for name in items if not name.isidentifier() or name.startswith("__")]
-    return f"{wrong[0][:60]!r} is no name of a field" if wrong else ""
+    return f"{wrong[0][:60]!r} is not a name of a field" if wrong else ""
 
 
 _CHECKS = {

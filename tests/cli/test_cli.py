@@ -154,7 +154,7 @@ BAD = [
     (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--dynamic", "x=[B]"], "name 1 axes"),
     (["export", "models.py:Scale", "-i", "x=float32[2,4]", "no/such/folder/m.onnx"], "does not exist"),
     (["verify", "absent.onnx", "models.py:Scale", "-i", "x=float32[2,4]"], "no such file"),
-    (["verify", "models.py", "models.py:Scale", "-i", "x=float32[2,4]"], "no readable ONNX model"),
+    (["verify", "models.py", "models.py:Scale", "-i", "x=float32[2,4]"], "not a readable ONNX model"),
     (["ops", "no_such_operator"], "torch has no operator like"),
     (["list", "no-such-patch"], "no patch fits"),
     (["plan", ".:f"], "neither a module nor a .py file"),

@@ -112,11 +112,11 @@ def test_variadic_forward() -> None:
         ({"z": {0: "b"}}, "names 'z', but the call gives only x"),
         (({7: "b"},), "no axis 7"),
         (({0: 3},), "declared 3, the example has 2"),
-        (({0: Dim("b", min=4)},), "outside 4"),
-        (({0: 1.5},), "is no name"),
+        (({0: Dim("b", min=4)},), "outside the bounds of its Dim: 4 to any"),
+        (({0: 1.5},), "is not understood: give a name"),
         (({0: "b"}, {0: "b"}), "has 2 entries, the call gives 1"),
         ("b", "must be a dict by argument name or a tuple"),
-        (({0: "b", 2: "b"},), "dimension 'b' is 2 in one input and 8"),
+        (({0: "b", 2: "b"},), "dimension 'b' is 2 in one input of the example and 8"),
     ],
 )
 def test_what_cannot_be_is_said(given: Any, says: str) -> None:

@@ -134,7 +134,7 @@ def test_corrupt_missing_and_unfitting_files(tmp_path: Path) -> None:
     model, x = Right(), torch.randn(2, 3, 8, 8)
     bad = tmp_path / "bad.onnx"
     bad.write_bytes(b"\x08no model at all")
-    with pytest.raises(onnxpatch.InputError, match="no readable ONNX model"):
+    with pytest.raises(onnxpatch.InputError, match="not a readable ONNX model"):
         onnxpatch.verify(bad, model, (x,))
     with pytest.raises(onnxpatch.InputError, match="no such file"):
         onnxpatch.verify(tmp_path / "none.onnx", model, (x,))
@@ -258,7 +258,7 @@ def test_bfloat16_that_onnxruntime_has_no_kernel_for(tmp_path: Path) -> None:
     model, x = nn.Linear(4, 3).to(torch.bfloat16).eval(), torch.randn(2, 4, dtype=torch.bfloat16)
     report = onnxpatch.export(model, (x,), tmp_path / "m.onnx", dynamo=False)
     assert report.ok and report.runtime == "reference"
-    assert any("no kernel on the CPU" in note for note in report.notes)
+    assert any("no CPU kernel" in note for note in report.notes)
     torch.manual_seed(7)
     assert not onnxpatch.verify(tmp_path / "m.onnx", nn.Linear(4, 3).to(torch.bfloat16), (x,)).ok
     with pytest.raises(onnxpatch.VerificationError, match="cannot be loaded"):
