@@ -44,8 +44,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def schemas() -> dict[str, Any]:
     """What each command's --json holds."""
-    held = {"patches": json_types.Patches, "plan": json_types.PlanRows, "operators": json_types.Operators}
-    rest = {name: schema_of(layout) for name, layout in held.items()}
+    layouts = {"patches": json_types.Patches, "plan": json_types.PlanRows, "operators": json_types.Operators}
+    rest = {name: schema_of(layout, name) for name, layout in layouts.items()}
     return {"report": report_schema(), "diagnosis": diagnosis_schema(), **rest}
 
 

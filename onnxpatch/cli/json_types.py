@@ -1,8 +1,9 @@
-"""What `--json` of `list`, `plan` and `ops` writes, as types: their JSON Schemas are read off them."""
+"""The types of what `--json` of `list`, `plan` and `ops` writes. The published JSON Schemas are made from them."""
 
 from __future__ import annotations
 
-from typing import TypedDict
+# Not typing's: pydantic, which makes the schemas, reads that one from Python 3.12 on only. typer brings this package.
+from typing_extensions import TypedDict
 
 
 class _Proof(TypedDict):
@@ -10,7 +11,10 @@ class _Proof(TypedDict):
 
 
 class ProofRow(_Proof, total=False):
-    """status: none, declared, proven or failed. outcomes: a sentence for each exporter, with --prove."""
+    """status: none, declared, proven or failed. exporters: those that the proof runs with.
+
+    failed, outcomes (a sentence by exporter): with --prove only.
+    """
 
     exporters: list[str]
     failed: bool
@@ -18,7 +22,10 @@ class ProofRow(_Proof, total=False):
 
 
 class PatchRow(TypedDict):
-    """One patch. opset: lowest and highest; refused_here: why it does not apply to the installed versions."""
+    """One patch.
+
+    opset: lowest and highest, null for no bound. refused_here: why it does not apply to the installed versions.
+    """
 
     name: str
     kind: str
@@ -43,17 +50,19 @@ class Patches(TypedDict):
 
 SwapRow = TypedDict(
     "SwapRow", {"path": str, "class": str, "patch": str, "why": str, "aliases": list[str]}
-)  # "class" is no name in Python
+)  # "class" cannot be written as a name in a class body
 
 
 class FunctionRow(TypedDict):
+    """A patch of functions, which acts while the patched model is exported."""
+
     targets: list[str]
     patch: str
     why: str
 
 
 class MissRow(TypedDict):
-    """What matched and is left alone; path is null for a function."""
+    """A patch that matched but does not apply, with the reason. path: of the module, null for a function."""
 
     path: str | None
     patch: str
@@ -72,7 +81,12 @@ class PlanRows(TypedDict):
 
 
 class OperatorRow(TypedDict):
-    """One aten operator. dynamo: translated, decomposed or none; trace_opset: null where the exporter has no form."""
+    """One aten operator.
+
+    dynamo: translated, decomposed or none. trace_opset: the lowest opset in which the TorchScript exporter writes it,
+    null for none. onnx: the ONNX operators of dynamo's translation, each with the opset that introduced it; opset: the
+    highest of these.
+    """
 
     name: str
     dynamo: str

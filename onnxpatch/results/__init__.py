@@ -1,4 +1,4 @@
-"""What the kit found out: the dataclasses of reports and diagnoses, their text, tables and JSON schema.
+"""The results of export, verify and doctor: dataclasses, their text, tables, Markdown and JSON schema.
 
-May import `errors`, `settings`; knows no engine. Start reading at `report.Report`.
+May import `messages`, `errors`, `settings`, and nothing that runs models. Start reading at `report.Report`.
 """

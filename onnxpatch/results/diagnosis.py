@@ -1,24 +1,39 @@
-"""What the doctor found, as one object: text for a terminal, JSON for tools, Markdown for issues."""
+"""`Diagnosis`: what `onnxpatch.doctor` found, as text for a terminal, JSON for tools and Markdown for issues.
+
+A diagnosis has culprits, the smallest parts of the model that fail by themselves, and a culprit has proposals, the ways
+to make it export.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from onnxpatch.messages.visible import markdown as escaped
 from onnxpatch.messages.visible import one_line
 from onnxpatch.settings import Exporter
 
-SCHEMA = 1
+SCHEMA = 1  # counted up when a field of the JSON changes its meaning or goes
+_MOST_ALSO = 6  # modules with the same fault that the text names
+_LONGEST_ERROR = 300  # characters of an exporter's error in the text
+
+_HEADLINES = {
+    "refused": "the exporter refuses it",
+    "silent": "exports without an error, but the graph is wrong",
+    "slow": "does not finish exporting in the time allowed",
+    "right": "exports right without patches, and wrong with them",
+}
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """One way out. kind: patch, exporter, branches, export, decorator, rewrite, none.
+    """One way to make a culprit export right.
 
-    name: what to use (patch names, an exporter, a keyword); text: the sentence to act on; tried: True where it was
-    carried out on the culprit and came out right, False where it is advice; whole: the same for the whole model.
+    kind: patch, exporter, branches, export, decorator, rewrite, or none (nothing is known to help).
+    name: what to use: names of patches, an exporter, a keyword.
+    text: what to do, as a sentence.
+    tried: True where it was done to the culprit alone and the export came out right; False where it was not tried.
+    whole: the same for the whole model; None where that was not tried, False where it was not enough.
     """
 
     kind: str
@@ -30,12 +45,16 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Culprit:
-    """The smallest part that fails by itself.
+    """The smallest part of a model that fails by itself.
 
-    path: of the module in the model ("" for the model itself), with `.method()` where a method is called directly;
-    cls: its class; status: refused, silent (exported without a word, and wrong), slow, patch (a patch did it).
-    construct: what it is in the source; source: file:line, code: that line; operator: an aten operator at fault.
-    error: the exporter's words, or how far the graph is off. also: other modules of the same class and shapes.
+    path: of the module in the model ("" for the model itself), with `.method()` where a method is called directly.
+    cls: the name of its class.
+    status: refused (the exporter raised), silent (it exported without an error, and the graph is wrong), slow, or patch
+    (plain it is right, with its patches it is not).
+    construct: what kind of code is at fault, such as "branch on a size". source: its file:line. code: that line.
+    operator: the aten operator at fault, if one is. support: how the exporters of the installed torch write it.
+    error: the exporter's error, or how far the graph is off.
+    also: paths of other modules of the same class and shapes. proposals: the most promising first.
     """
 
     path: str
@@ -53,12 +72,18 @@ class Culprit:
 
     @property
     def name(self) -> str:
+        """The path for people: "(root)" for the model itself."""
         return self.path or "(root)"
 
 
 @dataclass
 class Diagnosis:
-    """`ok`: the plain export is right everywhere it was asked. culprits: the likeliest first."""
+    """Why a model does not export, or exports wrong, and what would help.
+
+    status: of the plain export of the whole model: right, refused, silent or slow; error: as in `Culprit`.
+    culprits: the likeliest first. exports: how many were tried, in `seconds`.
+    dimensions: each dimension that may change, with the example's size. versions: of the libraries involved.
+    """
 
     model: str
     exporter: Exporter
@@ -74,43 +99,41 @@ class Diagnosis:
 
     @property
     def ok(self) -> bool:
+        """Whether the plain export is right at every size and input tried, and patches do not break it."""
         return self.status == "right" and not self.culprits
 
     @property
     def proposals(self) -> list[Proposal]:
-        """Every proposal, those that were carried out with success first."""
-        known = dict.fromkeys(p for culprit in self.culprits for p in culprit.proposals)
-        return sorted(known, key=lambda p: (not p.whole, not p.tried))
+        """Every proposal once, those first that made the whole model right, then those that made a culprit right."""
+        # Several culprits often have the same proposal, and Proposal is hashable.
+        distinct = dict.fromkeys(p for culprit in self.culprits for p in culprit.proposals)
+        return sorted(distinct, key=lambda p: (not p.whole, not p.tried))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
+        """Plain values, with `schema`, `ok` and all proposals beside the fields."""
         return {"schema": SCHEMA, "ok": self.ok, **asdict(self), "proposals": [asdict(p) for p in self.proposals]}
 
     def to_json(self, indent: int | None = 2) -> str:
         return json.dumps(self.to_dict(), indent=indent, default=str)
 
     def headline(self) -> str:
-        how = f"{self.exporter}, opset {self.opset}"
+        """The verdict on one line: `Net: the exporter refuses it (dynamo, opset 18)`."""
+        verdict = _HEADLINES.get(self.status, self.status)
         if self.ok:
-            return f"{self.model}: the plain export is right at every size and input tried ({how})"
-        told = {
-            "refused": "is refused by the exporter",
-            "silent": "exports without a word, and the graph is wrong",
-            "slow": "does not finish exporting in the time allowed",
-            "right": "exports right without patches, and wrong with them",
-        }
-        return f"{self.model} {told.get(self.status, self.status)} ({how})"
+            verdict = "the plain export is right at every size and input tried"
+        return f"{self.model}: {verdict} ({self.exporter}, opset {self.opset})"
 
     def __str__(self) -> str:
         lines = [one_line(self.headline())]
         for culprit in self.culprits:
-            lines += ["", *map(one_line, _text(culprit))]
+            lines += ["", *map(one_line, _lines(culprit))]
         lines += [one_line(f"note: {note}") for note in self.notes]
         return "\n".join([*lines, f"{self.exports} exports tried in {self.seconds:.1f} s"])
 
     def to_markdown(self) -> str:
         lines = [f"### {escaped(self.headline())}", ""]
         for culprit in self.culprits:
-            head, *rest = _text(culprit)
+            head, *rest = _lines(culprit)
             lines += [f"**{escaped(head)}**", "", *(f"- {escaped(line.strip())}" for line in rest), ""]
         lines += [f"- {escaped(note)}" for note in self.notes]
         if self.versions:
@@ -118,17 +141,19 @@ class Diagnosis:
         return "\n".join(lines).rstrip() + "\n"
 
 
-def _text(culprit: Culprit) -> list[str]:
+def _lines(culprit: Culprit) -> list[str]:
     lines = [f"{culprit.name} ({culprit.cls}): {culprit.status}, {culprit.construct}"]
     if culprit.source:
         lines.append(f"  {culprit.source}" + (f": {culprit.code}" if culprit.code else ""))
     if culprit.operator:
         lines.append(f"  operator {culprit.operator}" + (f": {culprit.support}" if culprit.support else ""))
     if culprit.error:
-        lines.append(f"  {culprit.error[:300]}")
+        lines.append(f"  {culprit.error[:_LONGEST_ERROR]}")
     if culprit.also:
-        shown = ", ".join(culprit.also[:6]) + (f" and {len(culprit.also) - 6} more" if len(culprit.also) > 6 else "")
-        lines.append(f"  the same in {shown}")
+        more = len(culprit.also) - _MOST_ALSO
+        lines.append(
+            f"  the same in {', '.join(culprit.also[:_MOST_ALSO])}" + (f" and {more} more" if more > 0 else "")
+        )
     return lines + [f"  -> {_advice(p)}" for p in culprit.proposals]
 
 

@@ -1,78 +1,74 @@
-"""The JSON Schemas of what `--json` writes, read off the dataclasses and types, so that the two cannot differ."""
+"""The JSON Schemas (draft 2020-12) of what `--json` writes, made by pydantic from the dataclasses and types.
+
+The docs publish them and the tests hold them against what the commands print. They need pydantic, which is not needed
+to run onnxpatch: it comes with the extras `docs` and `test`.
+
+What pydantic cannot know is added here: NaN and infinities are written as null and strings, since JSON has neither;
+`ok` is a property of several dataclasses and written with their fields; and every field is always there.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
-import types
-import typing
-from typing import Any
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from onnxpatch.results import diagnosis
 from onnxpatch.results.diagnosis import Diagnosis, Proposal
 from onnxpatch.results.report import SCHEMA, Report
 
-_PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
-_UNWRITTEN = {"program"}  # objects that no file holds
+_UNWRITTEN = "program"  # the field of Report that is an object for Python, and no part of the JSON
 
 
-def report_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of `Report.to_dict()`: what `--json` of `export` and `verify` writes."""
-    body = _of(Report)
-    body["properties"] |= {"schema": {"const": SCHEMA}, "worst": {"type": ["number", "string", "null"]}}
-    body["properties"] |= {"verdict": {"type": "string", "enum": ["right", "wrong", "refused"]}}
-    body["required"] += ["schema", "worst", "verdict"]
-    return _titled("onnxpatch report", body)
+class _Written(GenerateJsonSchema):
+    """Describes what `to_dict` writes, not what a constructor takes."""
 
-
-def diagnosis_schema() -> dict[str, Any]:
-    """JSON Schema of `Diagnosis.to_dict()`: what `onnxpatch doctor --json` writes."""
-    body = _of(Diagnosis)
-    body["properties"] |= {"schema": {"const": diagnosis.SCHEMA}, "proposals": _typed(list[Proposal])}
-    body["required"] += ["schema", "proposals"]
-    return _titled("onnxpatch diagnosis", body)
-
-
-def schema_of(layout: Any) -> dict[str, Any]:
-    """JSON Schema of one of `onnxpatch.cli.json_types`."""
-    return _titled(f"onnxpatch {layout.__name__.lower()}", _typed(layout))
-
-
-def _titled(title: str, body: dict[str, Any]) -> dict[str, Any]:
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **body}
-
-
-def _of(cls: Any) -> dict[str, Any]:
-    hints = typing.get_type_hints(cls)
-    names = [one.name for one in dataclasses.fields(cls) if one.name not in _UNWRITTEN]
-    properties = {name: _typed(hints[name]) for name in names}
-    if hasattr(cls, "ok"):
-        properties["ok"] = {"type": "boolean"}
-    told = inspect.cleandoc(cls.__doc__ or "")
-    return {"type": "object", "description": told, "properties": properties, "required": list(properties)}
-
-
-def _of_keys(cls: Any) -> dict[str, Any]:
-    properties = {name: _typed(kind) for name, kind in typing.get_type_hints(cls).items()}
-    told = inspect.cleandoc(cls.__doc__ or "")
-    required = [name for name in properties if name in cls.__required_keys__]
-    return {"type": "object", "description": told, "properties": properties, "required": required}
-
-
-def _typed(hint: Any) -> dict[str, Any]:
-    if dataclasses.is_dataclass(hint):
-        return _of(hint)
-    if typing.is_typeddict(hint):
-        return _of_keys(hint)
-    origin, inside = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        typed = [_typed(one) for one in inside]
-        kinds = [kind for one in typed for kind in (one["type"] if isinstance(one["type"], list) else [one["type"]])]
-        return {key: value for one in typed for key, value in one.items()} | {"type": sorted(set(kinds))}
-    if origin in (list, tuple):
-        return {"type": "array", "items": _typed(inside[0])}
-    if origin is dict or hint is dict:
-        return {"type": "object", "additionalProperties": _typed(inside[1]) if inside else {}}
-    if hint is float:  # JSON has neither NaN (null) nor infinities (a string)
+    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
         return {"type": ["number", "string", "null"]}
-    return {"type": _PLAIN[hint]} if hint in _PLAIN else {}
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def field_is_required(
+        self,
+        field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
+        total: bool,
+    ) -> bool:
+        return field.get("required", total) if field["type"] == "typed-dict-field" else True
+
+    def field_title_should_be_set(self, schema: object) -> bool:
+        return False  # it would repeat the name of the field
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
+        written = super().dataclass_schema(schema)
+        if written["properties"].pop(_UNWRITTEN, None) is not None:
+            written["required"].remove(_UNWRITTEN)
+        if hasattr(schema["cls"], "ok"):
+            _add(written, {"ok": {"type": "boolean"}})
+        return written
+
+
+def report_schema() -> JsonSchemaValue:
+    """JSON Schema of `Report.to_dict()`: what `--json` of `export` and `verify` writes. Needs pydantic."""
+    worst, verdict = {"type": ["number", "string", "null"]}, {"type": "string", "enum": ["right", "wrong", "refused"]}
+    return _add(schema_of(Report, "report"), {"schema": {"const": SCHEMA}, "worst": worst, "verdict": verdict})
+
+
+def diagnosis_schema() -> JsonSchemaValue:
+    """JSON Schema of `Diagnosis.to_dict()`: what `onnxpatch doctor --json` writes. Needs pydantic."""
+    proposals = {"type": "array", "items": {"$ref": f"#/$defs/{Proposal.__name__}"}}
+    schema = schema_of(Diagnosis, "diagnosis")
+    return _add(schema, {"schema": {"const": diagnosis.SCHEMA}, "proposals": proposals})
+
+
+def schema_of(layout: type, name: str) -> JsonSchemaValue:
+    """JSON Schema of a dataclass or TypedDict. name: what its title calls it. Needs pydantic."""
+    body = TypeAdapter(layout).json_schema(schema_generator=_Written)
+    return {"$schema": GenerateJsonSchema.schema_dialect, **body, "title": f"onnxpatch {name}"}
+
+
+def _add(schema: JsonSchemaValue, properties: dict[str, JsonSchemaValue]) -> JsonSchemaValue:
+    """Add properties that are always there, in place."""
+    schema["properties"] |= properties
+    schema["required"] = [*schema["required"], *properties]
+    return schema

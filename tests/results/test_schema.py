@@ -1,4 +1,4 @@
-"""The schema of reports says what a real report holds."""
+"""The JSON Schemas say what the commands write."""
 
 from __future__ import annotations
 
@@ -22,8 +22,16 @@ KINDS = {
 }
 
 
-def misfits(value, schema, where="report"):
-    """Where a value is not as the schema says: the part of JSON Schema that report_schema uses."""
+def misfits(value, schema, where="report", definitions=None):
+    """Where a value is not as the schema says: the part of JSON Schema that the schemas use."""
+    definitions = schema.get("$defs", {}) if definitions is None else definitions
+    if "$ref" in schema:
+        return misfits(value, definitions[schema["$ref"].rpartition("/")[2]], where, definitions)
+    if "anyOf" in schema:
+        alternatives = [misfits(value, one, where, definitions) for one in schema["anyOf"]]
+        return min(alternatives, key=len)
+    if "enum" in schema and value not in schema["enum"]:
+        return [f"{where}: {value!r} is none of {schema['enum']}"]
     if "const" in schema and value != schema["const"]:
         return [f"{where}: {value!r} is not {schema['const']!r}"]
     kinds = schema.get("type", [])
@@ -34,14 +42,13 @@ def misfits(value, schema, where="report"):
         known = schema.get("properties", {})
         missing = [f"{where}.{name} is missing" for name in schema.get("required", ()) if name not in value]
         unknown = [f"{where}.{name} is not in the schema" for name in value if known and name not in known]
-        inner = {name: known.get(name, schema.get("additionalProperties", {})) for name in value}
-        return (
-            missing
-            + unknown
-            + [m for name, held in value.items() for m in misfits(held, inner[name], f"{where}.{name}")]
-        )
+        others = schema.get("additionalProperties", True)
+        inner = {name: known.get(name, {} if others is True else others) for name in value}
+        deeper = [misfits(part, inner[name], f"{where}.{name}", definitions) for name, part in value.items()]
+        return missing + unknown + [misfit for some in deeper for misfit in some]
     if isinstance(value, list) and "items" in schema:
-        return [m for i, held in enumerate(value) for m in misfits(held, schema["items"], f"{where}[{i}]")]
+        deeper = [misfits(part, schema["items"], f"{where}[{i}]", definitions) for i, part in enumerate(value)]
+        return [misfit for some in deeper for misfit in some]
     return []
 
 
@@ -70,6 +77,9 @@ def test_the_check_of_this_test_can_fail():
     assert misfits({**told, "extra": 1}, schema) == ["report.extra is not in the schema"]
     assert misfits({**told, "ok": "yes"}, schema) == ["report.ok: 'yes' is none of ['boolean']"]
     assert misfits({k: v for k, v in told.items() if k != "checks"}, schema) == ["report.checks is missing"]
+    assert misfits({**told, "exporter": 3}, schema) == ["report.exporter: 3 is none of ['string']"]
+    guard = {"expression": "Eq(h, 4)", "sizes": {"h": 5.5}, "harmful": True, "source": "", "node": ""}
+    assert misfits({**told, "guards": [guard]}, schema) == ["report.guards[0].sizes.h: 5.5 is none of ['integer']"]
 
 
 MODEL = """

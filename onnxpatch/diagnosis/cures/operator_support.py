@@ -44,15 +44,6 @@ class Operator:
         """Whether the exporter (dynamo, trace, script) knows a form of it."""
         return self.dynamo != "none" if exporter == "dynamo" else self.trace is not None
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "dynamo": self.dynamo,
-            "trace_opset": self.trace,
-            "onnx": dict(self.onnx),
-            "opset": self.opset,
-        }
-
 
 @functools.cache
 def operators() -> dict[str, Operator]:
