@@ -1,11 +1,14 @@
-"""A report, a plan or a diagnosis as one self-contained HTML page: nothing is fetched, nothing needs a server."""
+"""A report, a plan or a diagnosis as one self-contained HTML file, which loads nothing from elsewhere.
+
+May import everything but `cli`. A page is a dict of plain values, made by `content`, `planned` or `diagnosed`, in a
+template of this folder. Start reading at `page` below. Needs jinja2; code is coloured where pygments is installed.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -19,22 +22,27 @@ from onnxpatch.results.report import Report
 
 
 def page(comparison: Comparison) -> str:
-    """The page of an export or of a verified file, as text. Raises InputError where jinja2 is not installed."""
+    """The page of an export or of a verified file, as HTML text. Raises InputError where jinja2 is not installed."""
     from onnxpatch.html.content import context
 
     return _rendered("page.html.j2", context(comparison))
 
 
-def plan_page(made: Plan) -> str:
-    """The page of a plan, as text: module tree, code of the patches, what is left alone. Raises as `page` does."""
+def plan_page(plan: Plan) -> str:
+    """The page of a plan, as HTML text: module tree, code of the patches, what is left alone.
+
+    Raises InputError where jinja2 is not installed.
+    """
     from onnxpatch.html.planned import context
 
-    return _rendered("plan.html.j2", context(made))
+    return _rendered("plan.html.j2", context(plan))
 
 
 def diagnosis_page(model: torch.nn.Module, diagnosis: Diagnosis) -> str:
-    """The page of what the doctor found in `model`, as text: each culprit with its lines and the ways out. Raises as
-    `page` does."""
+    """The page of a diagnosis of `model`, as HTML text: each culprit with its lines and the proposals.
+
+    Raises InputError where jinja2 is not installed.
+    """
     from onnxpatch.html.diagnosed import context
 
     return _rendered("diagnosis.html.j2", context(model, diagnosis))
@@ -45,41 +53,47 @@ def write(
     model: torch.nn.Module,
     report: Report,
     exported: str | os.PathLike[str] | None,
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, object],
     progress: Progress | None = None,
 ) -> None:
-    """Write the page of an export, beside the plain export (made here). arguments: those of `onnxpatch.export`."""
+    """Write the page of an export, which compares it with a plain torch.onnx.export that is made for it.
+
+    exported: the ONNX file, None where none was left. arguments: the keywords that `onnxpatch.export` was called with.
+    progress: called with (stage, done, total).
+    """
     write_text(file, page(compare(model, report, exported, arguments, progress)))
 
 
 def write_report(
     file: str | os.PathLike[str], model: torch.nn.Module, report: Report, exported: str | os.PathLike[str]
 ) -> None:
-    """Write the page of a file that was verified."""
+    """Write the page of an ONNX file that `onnxpatch.verify` checked."""
     write_text(file, page(alone(model, report, exported)))
 
 
-def write_plan(file: str | os.PathLike[str], made: Plan) -> None:
-    """Write the page of a plan, which `onnxpatch.plan` made."""
-    write_text(file, plan_page(made))
+def write_plan(file: str | os.PathLike[str], plan: Plan) -> None:
+    """Write the page of a plan by `onnxpatch.plan`."""
+    write_text(file, plan_page(plan))
 
 
 def write_diagnosis(file: str | os.PathLike[str], model: torch.nn.Module, diagnosis: Diagnosis) -> None:
-    """Write the page of a diagnosis: what `onnxpatch.doctor` said of `model`."""
+    """Write the page of a diagnosis of `model` by `onnxpatch.doctor`."""
     write_text(file, diagnosis_page(model, diagnosis))
 
 
-def _rendered(template: str, context: Mapping[str, Any]) -> str:
+def _rendered(template: str, context: Mapping[str, object]) -> str:
     try:
         import jinja2
     except ImportError:
         raise InputError("an HTML page needs jinja2: pip install 'onnxpatch[cli]'") from None
     folder = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=folder, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    # Last of all: names from models and files are in many places of a page, and autoescape keeps control characters.
     return visible(environment.get_template(template).render(**context, code_style=_code_style()))
 
 
 def _code_style() -> str:
+    """The CSS for coloured code, light and dark; "" where pygments is not installed."""
     try:
         from pygments.formatters import HtmlFormatter
     except ImportError:

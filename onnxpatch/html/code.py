@@ -1,4 +1,7 @@
-"""The code of a patch and of what it stands in for, coloured."""
+"""The code of a patch beside the code that it replaces, as HTML with colours.
+
+Both are read from their source files, without docstrings and decorators, and cut to a page.
+"""
 
 from __future__ import annotations
 
@@ -7,58 +10,63 @@ import inspect
 import textwrap
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+
+import torch
 
 from onnxpatch.patching.registry import Patch, resolve
 
-_MOST = 90
+_MOST_LINES = 90
+_MOST_TARGETS = 4  # functions of one patch whose code is shown
 
 
 @dataclass
 class Pair:
-    """Before and after, as HTML."""
+    """The code that a patch replaces and its own, as HTML."""
 
     before: str
     after: str
 
 
-def pair(patch: Patch, module: Any = None) -> Pair:
-    """What `patch` replaces (in `module`'s class, where it is a class's method) and what it puts there."""
+def pair(patch: Patch, module: torch.nn.Module | None = None) -> Pair:
+    """The code before and after `patch`. module: one that it applies to, whose class has the methods."""
     return Pair(coloured(original(patch, module)), coloured(source(patch.stand_in)))
 
 
-def original(patch: Patch, module: Any = None) -> str:
-    """Source of the overridden methods, or of the functions; a sentence where there is none to be had."""
+def original(patch: Patch, module: torch.nn.Module | None = None) -> str:
+    """The source of the methods or functions that a patch replaces; a comment with the name where there is none."""
     if patch.kind == "function":
-        found = [(target, resolve(target)) for target in patch.targets[:4]]
-        return "\n\n".join(source(thing) if thing is not None else f"# {name}" for name, thing in found)
+        functions = [(target, resolve(target)) for target in patch.targets[:_MOST_TARGETS]]
+        return "\n\n".join(source(code) if code is not None else f"# {name}" for name, code in functions)
     if module is None:
         return "\n".join(f"# {target}" for target in patch.targets)
     cls = type(module)
     if patch.kind == "replacement":
         return source(cls)
-    held = [getattr(cls, name) for name in sorted(patch.methods) if hasattr(cls, name)]
-    own = [method for method in held if getattr(method, "__module__", "") != "torch.nn.modules.module"]
+    methods = [getattr(cls, name) for name in sorted(patch.methods) if hasattr(cls, name)]
+    # What the class inherits from nn.Module itself is torch's machinery, and not what the patch is about.
+    own = [method for method in methods if getattr(method, "__module__", "") != "torch.nn.modules.module"]
     return f"class {cls.__name__}:  # {cls.__module__}\n" + "\n\n".join(textwrap.indent(source(m), "    ") for m in own)
 
 
-def source(thing: Any) -> str:
-    """Its source, dedented and cut to a page."""
-    thing = inspect.unwrap(thing) if callable(thing) else thing
+def source(code: object) -> str:
+    """The source of a class or function, dedented and cut to a page; a comment where it is compiled."""
+    unwrapped = inspect.unwrap(code) if callable(code) else code
     try:
-        lines = _bare(textwrap.dedent(inspect.getsource(thing)).rstrip())
+        # getsource takes classes and functions, and raises TypeError for the rest.
+        text = inspect.getsource(unwrapped)  # type: ignore[arg-type]
     except (OSError, TypeError):
-        return f"# {getattr(thing, '__qualname__', thing)}: compiled code, without Python source"
-    more = len(lines) - _MOST
-    return "\n".join([*lines[:_MOST], *([f"# ... {more} more lines"] if more > 0 else [])])
+        return f"# {getattr(unwrapped, '__qualname__', unwrapped)}: compiled code, without Python source"
+    lines = _without_docstrings(textwrap.dedent(text).rstrip())
+    more = len(lines) - _MOST_LINES
+    return "\n".join([*lines[:_MOST_LINES], *([f"# ... {more} more lines"] if more > 0 else [])])
 
 
-def _bare(text: str) -> list[str]:
-    """Its lines without docstrings and without the decorators on top: those say why, the code says how."""
+def _without_docstrings(text: str) -> list[str]:
+    """The lines of source without docstrings and without the decorators on top. The page says why beside the code."""
     lines = text.splitlines()
     try:
         tree = ast.parse(text)
-    except SyntaxError:  # a method inside a string or a macro
+    except SyntaxError:  # getsource goes by lines, and may cut a statement in two
         return lines
     top = tree.body[0] if tree.body else None
     dropped: set[int] = set()
@@ -66,23 +74,23 @@ def _bare(text: str) -> list[str]:
         dropped |= set(range(1, top.lineno))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
-        if isinstance(body, list) and len(body) > 1 and _is_text(body[0]):
+        if isinstance(body, list) and len(body) > 1 and _is_string(body[0]):
             dropped |= set(range(body[0].lineno, (body[0].end_lineno or body[0].lineno) + 1))
     return [line for number, line in enumerate(lines, 1) if number not in dropped]
 
 
-def _is_text(node: Any) -> bool:
+def _is_string(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def coloured(text: str) -> str:
-    """HTML with class names of Pygments, where it is installed (rich brings it)."""
+    """Python code as an HTML block, coloured where pygments is installed."""
     lines = "\n".join(coloured_lines(text))
     return f'<div class="code"><pre>{lines}</pre></div>'
 
 
 def coloured_lines(text: str) -> list[str]:
-    """The same line by line; every element closes on its line."""
+    """The lines of Python code as HTML. No element goes over a line's end, so that lines can be shown one by one."""
     try:
         from pygments import highlight
         from pygments.formatters import HtmlFormatter

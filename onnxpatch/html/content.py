@@ -1,23 +1,42 @@
-"""From a comparison to what the template shows: plain rows, ready-made drawings."""
+"""What the page of an export shows, as the dict that its template reads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 from onnxpatch.html.comparison import Comparison, Side
 from onnxpatch.html.drawing import drawing
 from onnxpatch.html.patches import cards
 from onnxpatch.html.plot import plot
-from onnxpatch.html.tree import Row, planned, rows
+from onnxpatch.html.tree import Row, plan_notes, rows
 from onnxpatch.onnxfile.graph import by_module
 from onnxpatch.patching.registry import REGISTRY, Patch
 
-_DRAWN = 12
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+_MOST_DRAWN = 12
 
 
-def context(comparison: Comparison) -> dict[str, Any]:
-    """Everything that the template reads."""
+class Drawing(TypedDict):
+    """One module's part of the graph, drawn for each side. sides: (side, SVG or "")."""
+
+    path: str
+    swapped: bool
+    sides: list[tuple[Side, str]]
+
+
+class Dimension(TypedDict):
+    """One dimension that may change. sides: for each side `_freedom`, and where it is specialized."""
+
+    name: str
+    size: int
+    sides: list[tuple[str, list[str]]]
+
+
+def context(comparison: Comparison) -> dict[str, object]:
+    """The names that page.html.j2 uses."""
     result = comparison.result
     report = result.report
     drawn, undrawn = drawings(comparison)
@@ -28,7 +47,7 @@ def context(comparison: Comparison) -> dict[str, Any]:
         "sides": comparison.sides,
         "result": result,
         "report": report,
-        "told": str(report).splitlines()[0] if report else result.error,
+        "summary": str(report).splitlines()[0] if report else result.error,
         "plot": plot(comparison),
         "rows": tree(comparison),
         "patches": cards(_acted(comparison), comparison.plan),
@@ -40,48 +59,48 @@ def context(comparison: Comparison) -> dict[str, Any]:
 
 
 def tree(comparison: Comparison) -> list[Row]:
-    """The module tree, with the nodes that came from each module on every side."""
+    """The module tree, with the number of nodes that came from each module on every side."""
     counts = [by_module(side.proto) for side in comparison.sides if side.proto is not None]
 
     def nodes(path: str) -> str:
         return " → ".join(str(within(count, path)) for count in counts)
 
-    return rows(comparison.model, planned(comparison.plan), nodes)
+    return rows(comparison.model, plan_notes(comparison.plan), nodes)
 
 
-def within(count: Mapping[str, list[Any]], path: str) -> int:
-    """How many nodes came from the module at `path` and from those in it."""
+def within(count: Mapping[str, Sequence[NodeProto]], path: str) -> int:
+    """How many nodes came from the module at `path` and from those inside it. count: the nodes by path."""
     return sum(len(nodes) for one, nodes in count.items() if not path or one == path or one.startswith(f"{path}."))
 
 
 def _acted(comparison: Comparison) -> list[Patch]:
-    """The patches that the report says acted; without a report, those of the plan."""
+    """The patches that acted, by the report."""
     report = comparison.result.report
     names = [str(row.get("patch")) for row in report.plan] if report else []
-    planned = {patch.name: patch for patch in comparison.plan.patches()} if comparison.plan else {}
-    planned |= {patch.name: patch for patch in REGISTRY if patch.name not in planned}
-    return [planned[name] for name in dict.fromkeys(names) if name in planned]
+    known = {patch.name: patch for patch in REGISTRY}
+    known |= {patch.name: patch for patch in comparison.plan.patches()} if comparison.plan else {}
+    return [known[name] for name in dict.fromkeys(names) if name in known]
 
 
 def operators(comparison: Comparison) -> list[tuple[str, list[int]]]:
-    """(operator, how often on each side), the most changed first."""
+    """(operator, how often on each side), those first whose number changed most."""
     counts = [side.histogram() for side in comparison.sides]
     names = {name for count in counts for name in count}
     rows = [(name, [count.get(name, 0) for count in counts]) for name in names]
     return sorted(rows, key=lambda row: (-abs(row[1][-1] - row[1][0]), -row[1][-1], row[0]))
 
 
-def drawings(comparison: Comparison) -> tuple[list[dict[str, Any]], list[str]]:
-    """Each swapped module, then each whose part of the graph changed, drawn on every side; and those left out."""
+def drawings(comparison: Comparison) -> tuple[list[Drawing], list[str]]:
+    """The first modules that are swapped or whose part of the graph changed, drawn; and the paths of the others."""
     swapped = [swap.path for swap in comparison.plan.swaps] if comparison.plan else []
-    found: list[dict[str, Any]] = []
+    drawn: list[Drawing] = []
     paths = list(dict.fromkeys([*swapped, *_changed(comparison.sides)]))
-    while paths and len(found) < _DRAWN:
+    while paths and len(drawn) < _MOST_DRAWN:
         path = paths.pop(0)
-        made = [(side, _drawn(side, path)) for side in comparison.sides]
-        if any(svg for _, svg in made):
-            found.append({"path": path or "(root)", "swapped": path in swapped, "sides": made})
-    return found, [path or "(root)" for path in paths]
+        sides = [(side, _drawn(side, path)) for side in comparison.sides]
+        if any(svg for _, svg in sides):
+            drawn.append({"path": path or "(root)", "swapped": path in swapped, "sides": sides})
+    return drawn, [path or "(root)" for path in paths]
 
 
 def _drawn(side: Side, path: str) -> str:
@@ -92,6 +111,7 @@ def _drawn(side: Side, path: str) -> str:
 
 
 def _changed(sides: list[Side]) -> list[str]:
+    """Paths of modules whose operators differ between the sides; for a single side, of its first three modules."""
     if len(sides) < 2 or any(side.proto is None for side in sides):
         first = next((side for side in reversed(sides) if side.proto is not None), None)
         return list(by_module(first.proto))[:3] if first and len(sides) < 2 else []
@@ -101,8 +121,8 @@ def _changed(sides: list[Side]) -> list[str]:
     return [path for path in dict.fromkeys([*after, *before]) if before.get(path) != after.get(path)]
 
 
-def dimensions(comparison: Comparison) -> list[dict[str, Any]]:
-    """Every size that may change: what became of it on each side, and where it was found frozen."""
+def dimensions(comparison: Comparison) -> list[Dimension]:
+    """Every dimension that may change: whether it is free on each side, and where it is specialized."""
     names: dict[str, int] = {}
     for side in comparison.sides:
         names |= side.report.dimensions if side.report else {}
@@ -110,14 +130,17 @@ def dimensions(comparison: Comparison) -> list[dict[str, Any]]:
         {
             "name": name,
             "size": size,
-            "sides": [(_freedom(side, name), _frozen(side, name)) for side in comparison.sides],
+            "sides": [(_freedom(side, name), _specialized(side, name)) for side in comparison.sides],
         }
         for name, size in names.items()
     ]
 
 
 def _freedom(side: Side, name: str) -> str:
-    """free: right at a size other than traced; wrong: nowhere right there; unasked: no other size was accepted."""
+    """Whether a dimension can change: "free" (right at some other size), "wrong" (at none), "" (not verified).
+
+    "unasked": no probe has another size, since eager accepts none or the budget was reached.
+    """
     if side.report is None:
         return ""
     moved = [c for c in side.report.checks if c.sizes.get(name) not in (None, side.report.dimensions[name])]
@@ -126,10 +149,10 @@ def _freedom(side: Side, name: str) -> str:
     return "free" if any(check.ok for check in moved) else "wrong"
 
 
-def _frozen(side: Side, name: str) -> list[str]:
-    """Where `name` is frozen, a sentence for each finding of the report."""
+def _specialized(side: Side, name: str) -> list[str]:
+    """Where a dimension is specialized to the example's size: a sentence for each finding of the report."""
     if side.report is None:
         return []
-    found = [one for one in side.report.frozen if name in one.dimension.split(", ")]
-    sentences = [" ".join(part for part in (one.where, one.op, one.node, one.source) if part) for one in found]
+    findings = [one for one in side.report.frozen if name in one.dimension.split(", ")]
+    sentences = [" ".join(part for part in (one.where, one.op, one.node, one.source) if part) for one in findings]
     return list(dict.fromkeys(sentences))

@@ -1,9 +1,8 @@
-"""From a diagnosis to what its page shows."""
+"""What the page of a diagnosis shows, as the dict that its template reads."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import torch
 
@@ -14,47 +13,49 @@ from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
 _VERDICTS = {"silent": "wrong", "slow": "too slow", "patch": "wrong with patches"}
 
 
-def context(model: torch.nn.Module, diagnosis: Diagnosis) -> dict[str, Any]:
-    """Everything that the template reads."""
+def context(model: torch.nn.Module, diagnosis: Diagnosis) -> dict[str, object]:
+    """The names that diagnosis.html.j2 uses."""
     culprits = diagnosis.culprits
     return {
         "model": diagnosis.model,
         "verdict": verdict("patch" if culprits and diagnosis.status == "right" else diagnosis.status),
         "state": "good" if diagnosis.ok else "bad",
-        "told": diagnosis.headline(),
+        "summary": diagnosis.headline(),
         "diagnosis": diagnosis,
-        "cures": list(dict.fromkeys(p.text for p in diagnosis.proposals if p.whole)),
+        "whole_model": list(dict.fromkeys(p.text for p in diagnosis.proposals if p.whole)),
         "error": "" if any(culprit.error == diagnosis.error for culprit in culprits) else diagnosis.error,
-        "culprits": [_shown(culprit) for culprit in culprits],
+        "culprits": [_card(culprit) for culprit in culprits],
         "rows": rows(model, _notes(culprits)),
     }
 
 
-def _shown(culprit: Culprit) -> dict[str, Any]:
+def _card(culprit: Culprit) -> dict[str, object]:
     return {
-        "found": culprit,
+        "culprit": culprit,
         "verdict": verdict(culprit.status),
         "lines": around(culprit.source),
-        "ways": [(way.text, *_outcome(way)) for way in culprit.proposals if way.kind != "none"],
-        "none": next((way.text for way in culprit.proposals if way.kind == "none"), ""),
+        "proposals": [(one.text, *_outcome(one)) for one in culprit.proposals if one.kind != "none"],
+        "none": next((one.text for one in culprit.proposals if one.kind == "none"), ""),
     }
 
 
 def verdict(status: str) -> str:
-    """A status in the words of the other pages: right, wrong, refused."""
+    """A status of a diagnosis in the words of the other pages: right, wrong, refused and so on."""
     return _VERDICTS.get(status, status)
 
 
-def _outcome(way: Proposal) -> tuple[str, str]:
-    """How a way out came out when it was tried, and the class of its chip."""
-    if way.whole:
+def _outcome(proposal: Proposal) -> tuple[str, str]:
+    """What trying a proposal showed, and the CSS class for it."""
+    if proposal.whole:
         return "tried on the whole model: right", "good"
-    if way.tried:
-        return "tried on this part: right" + (", not enough for the whole model" if way.whole is False else ""), "half"
+    if proposal.tried:
+        enough = ", not enough for the whole model" if proposal.whole is False else ""
+        return f"tried on this part: right{enough}", "half"
     return "not tried", "idle"
 
 
 def _notes(culprits: list[Culprit]) -> dict[str, tuple[str, str]]:
+    """The notes for the module tree: what each culprit is, and which modules have the same fault."""
     notes: dict[str, tuple[str, str]] = {}
     for culprit in culprits:
         for path in map(_module, culprit.also):
@@ -63,6 +64,6 @@ def _notes(culprits: list[Culprit]) -> dict[str, tuple[str, str]]:
 
 
 def _module(path: str) -> str:
-    """The module's path of a culprit's: a method that is called directly goes by `path.method()`."""
+    """The module's path in a culprit's path, which may end in a method: `decoder.step()` is of `decoder`."""
     path = re.sub(r"\.\w+\(\)$", "", path)
     return "" if path == "(root)" else path

@@ -1,17 +1,22 @@
-"""A module's part of an ONNX graph, and its direct neighbours, drawn as inline SVG."""
+"""Draws a module's part of an ONNX graph, with the nodes that feed and read it, as inline SVG."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING
 
 from onnxpatch.html.layers import layered, placed
-from onnxpatch.onnxfile.graph import by_module, shapes
+from onnxpatch.onnxfile.graph import by_module, shape_texts
 
-_MOST = 80
-_HEIGHT, _DOWN, _GAP, _MARGIN = 34, 30, 16, 8
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+_MOST_NODES = 80
+_HEIGHT, _DOWN, _GAP, _MARGIN = 34, 30, 16, 8  # pixels: a box, the space below and beside it, around the drawing
+# Operators that only move data, and those that compute with sizes: they have colours of their own, since a patch often
+# removes them.
 _MOVES = {
     "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Slice", "Gather", "Expand", "Split", "Flatten", "Pad",
     "Identity", "DepthToSpace", "SpaceToDepth", "Tile", "GatherND", "GatherElements",
@@ -21,7 +26,11 @@ _SIZES = {"Shape", "Size", "Range", "Cast", "CastLike", "Constant", "ConstantOfS
 
 @dataclass
 class Box:
-    """One node of the drawing; `inside`: it belongs to the module."""
+    """One node of the drawing.
+
+    key: unique in the drawing. label, shape: its two lines. tip: shown when the mouse is on it. inside: whether it
+    belongs to the module. kind: the CSS class: computes, moves, sizes or input.
+    """
 
     key: str
     label: str
@@ -32,53 +41,89 @@ class Box:
 
     @property
     def width(self) -> float:
+        """Pixels, from the number of characters: nothing here can measure text."""
         return max(56.0, 7.2 * max(len(self.label), len(self.shape) * 0.82) + 16)
 
 
-def drawing(proto: Any, paths: Collection[str]) -> str:
-    """SVG of the nodes that came from the modules at `paths`, with what feeds and reads them; "" if there are none."""
-    mine = [node for path, nodes in by_module(proto).items() if path in paths for node in nodes]
-    if not mine:
+def drawing(proto: ModelProto, paths: Collection[str]) -> str:
+    """SVG of the nodes that came from the modules at `paths` and their neighbours; "" if there are no such nodes."""
+    nodes = [node for path, found in by_module(proto).items() if path in paths for node in found]
+    if not nodes:
         return ""
-    boxes, edges = _neighbourhood(proto, mine[:_MOST])
-    svg = _svg(boxes, edges)
-    more = len(mine) - _MOST
+    svg = _svg(*_Neighbourhood(proto, nodes[:_MOST_NODES]).collect())
+    more = len(nodes) - _MOST_NODES
     return svg + (f'<p class="quiet">{more} more nodes are not drawn</p>' if more > 0 else "")
 
 
-def _neighbourhood(proto: Any, mine: list[Any]) -> tuple[dict[str, Box], list[tuple[str, str]]]:
-    graph, known = proto.graph, shapes(proto)
-    inside = {id(node) for node in mine}
-    constant = {i.name for i in graph.initializer}
-    constant |= {name for node in graph.node if node.op_type == "Constant" for name in node.output}
-    maker = {name: node for node in graph.node for name in node.output if name not in constant}
-    given = {value.name: value for value in graph.input if value.name not in constant}
-    boxes: dict[str, Box] = {}
-    edges: list[tuple[str, str]] = []
-    for node in mine:
-        for name in node.input:
-            if name in maker and id(maker[name]) not in inside:
-                boxes.setdefault(_key(maker[name]), _box(maker[name], known, False))
-            elif name in given:
-                boxes.setdefault(name, Box(name, name, known.get(name, ""), "graph input", False, "input"))
-    boxes |= {_key(node): _box(node, known, True) for node in mine}
-    readers = [n for n in graph.node if id(n) not in inside and any(id(maker.get(i)) in inside for i in n.input)]
-    boxes |= {_key(node): _box(node, known, False) for node in readers if _key(node) not in boxes}
-    ends = [output for output in graph.output if id(maker.get(output.name)) in inside]
-    for output in ends:
-        key = f"output {output.name}"
-        boxes[key] = Box(key, output.name, known.get(output.name, ""), "graph output", False, "input")
-        edges.append((_key(maker[output.name]), key))
-    for node in (*mine, *readers):
-        for name in dict.fromkeys(node.input):
-            start = name if name in given else _key(maker[name]) if name in maker else ""
-            touches = id(node) in inside or (name in maker and id(maker[name]) in inside)
-            if start in boxes and touches and start != _key(node):
-                edges.append((start, _key(node)))
-    return _sorted(boxes, graph), list(dict.fromkeys(edges))
+class _Neighbourhood:
+    """The boxes and edges of a drawing: some nodes of a graph, and what feeds and reads them."""
+
+    def __init__(self, proto: ModelProto, nodes: Sequence[NodeProto]) -> None:
+        graph = proto.graph
+        constants = {i.name for i in graph.initializer}
+        constants |= {name for node in graph.node if node.op_type == "Constant" for name in node.output}
+        self._graph = graph
+        self._nodes = nodes
+        self._shapes = shape_texts(proto)
+        self._inside = {id(node) for node in nodes}
+        self._producer = {name: node for node in graph.node for name in node.output if name not in constants}
+        self._inputs = {value.name for value in graph.input if value.name not in constants}
+        self._boxes: dict[str, Box] = {}
+        self._edges: list[tuple[str, str]] = []
+
+    def collect(self) -> tuple[dict[str, Box], list[tuple[str, str]]]:
+        """Boxes by key, producers first, and edges from key to key."""
+        self._add_feeding()
+        self._boxes |= {_key(node): self._box(node, True) for node in self._nodes}
+        readers = [n for n in self._graph.node if id(n) not in self._inside and any(map(self._is_ours, n.input))]
+        self._boxes |= {_key(node): self._box(node, False) for node in readers if _key(node) not in self._boxes}
+        self._add_outputs()
+        self._add_edges(readers)
+        return _sorted(self._boxes, self._graph), list(dict.fromkeys(self._edges))
+
+    def _is_ours(self, name: str) -> bool:
+        """Whether one of the nodes inside computes this value."""
+        return name in self._producer and id(self._producer[name]) in self._inside
+
+    def _add_feeding(self) -> None:
+        for name in (name for node in self._nodes for name in node.input):
+            if name in self._inputs:
+                shape = self._shapes.get(name, "")
+                self._boxes.setdefault(name, Box(name, name, shape, "graph input", False, "input"))
+            elif name in self._producer and not self._is_ours(name):
+                producer = self._producer[name]
+                self._boxes.setdefault(_key(producer), self._box(producer, False))
+
+    def _add_outputs(self) -> None:
+        for output in self._graph.output:
+            if self._is_ours(output.name):
+                key = f"output {output.name}"
+                shape = self._shapes.get(output.name, "")
+                self._boxes[key] = Box(key, output.name, shape, "graph output", False, "input")
+                self._edges.append((_key(self._producer[output.name]), key))
+
+    def _add_edges(self, readers: Sequence[NodeProto]) -> None:
+        """Edges between boxes of which at least one is inside."""
+        for node in (*self._nodes, *readers):
+            for name in dict.fromkeys(node.input):
+                start = self._start(name)
+                if start in self._boxes and start != _key(node) and (id(node) in self._inside or self._is_ours(name)):
+                    self._edges.append((start, _key(node)))
+
+    def _start(self, name: str) -> str:
+        if name in self._inputs:
+            return name
+        return _key(self._producer[name]) if name in self._producer else ""
+
+    def _box(self, node: NodeProto, inside: bool) -> Box:
+        kind = "moves" if node.op_type in _MOVES else "sizes" if node.op_type in _SIZES else "computes"
+        outputs = ", ".join(f"{name} {self._shapes.get(name, '')}".strip() for name in node.output)
+        tip = f"{node.op_type} {node.name}\n{', '.join(node.input)}\n→ {outputs}"
+        shape = self._shapes.get(node.output[0], "") if node.output else ""
+        return Box(_key(node), node.op_type, shape, tip, inside, kind)
 
 
-def _sorted(boxes: dict[str, Box], graph: Any) -> dict[str, Box]:
+def _sorted(boxes: dict[str, Box], graph: GraphProto) -> dict[str, Box]:
     """Producers first: graph inputs, then nodes as the file orders them, then outputs."""
     order = {_key(node): i for i, node in enumerate(graph.node)}
     last = len(order)
@@ -86,15 +131,8 @@ def _sorted(boxes: dict[str, Box], graph: Any) -> dict[str, Box]:
     return dict(sorted(boxes.items(), key=lambda item: where[item[0]]))
 
 
-def _key(node: Any) -> str:
+def _key(node: NodeProto) -> str:
     return f"node {node.output[0] if node.output else id(node)}"
-
-
-def _box(node: Any, known: dict[str, str], inside: bool) -> Box:
-    kind = "moves" if node.op_type in _MOVES else "sizes" if node.op_type in _SIZES else "computes"
-    outputs = ", ".join(f"{name} {known.get(name, '')}".strip() for name in node.output)
-    tip = f"{node.op_type} {node.name}\n{', '.join(node.input)}\n→ {outputs}"
-    return Box(_key(node), node.op_type, known.get(node.output[0] if node.output else "", ""), tip, inside, kind)
 
 
 def _svg(boxes: dict[str, Box], edges: list[tuple[str, str]]) -> str:

@@ -1,4 +1,4 @@
-"""Patches as cards: what each stands in for, where, and its code before and after."""
+"""The cards of a page that show patches: the modules that each applies to, and the code before and after."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from onnxpatch.html.code import Pair, pair
 from onnxpatch.patching.plan import Plan, Swap
 from onnxpatch.patching.registry import Patch
 
-_NAMED = 6
+_MOST_NAMES = 6
 
 
 @dataclass
 class Card:
-    """One patch. where: the modules that it is on, or what it stands in for."""
+    """One patch. where: paths of the modules that it applies to, or its targets where it applies to none."""
 
     patch: Patch
     where: str
     pair: Pair
 
 
-def cards(patches: Sequence[Patch], made: Plan | None) -> list[Card]:
-    """In the order given; the code before is that of the first module which the plan has the patch on."""
-    on: dict[str, list[Swap]] = {}
-    for swap in made.swaps if made else ():
-        on.setdefault(swap.patch.name, []).append(swap)
-    return [_card(patch, on.get(patch.name, [])) for patch in patches]
+def cards(patches: Sequence[Patch], plan: Plan | None) -> list[Card]:
+    """A card for each patch. The code before is that of the first module that the plan applies the patch to."""
+    swaps: dict[str, list[Swap]] = {}
+    for swap in plan.swaps if plan else ():
+        swaps.setdefault(swap.patch.name, []).append(swap)
+    return [_card(patch, swaps.get(patch.name, [])) for patch in patches]
 
 
 def _card(patch: Patch, swaps: list[Swap]) -> Card:
@@ -36,6 +36,6 @@ def _card(patch: Patch, swaps: list[Swap]) -> Card:
 
 
 def shortened(names: Sequence[str]) -> str:
-    """The first few, and how many more."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    """The first few names and the number of the others: `a, b and 3 more`."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -1,30 +1,28 @@
-"""From a plan to what its page shows."""
+"""What the page of a plan shows, as the dict that its template reads."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from onnxpatch.html.patches import cards, shortened
-from onnxpatch.html.tree import planned, rows
+from onnxpatch.html.tree import plan_notes, rows
 from onnxpatch.patching.plan import Plan
 from onnxpatch.versions import versions
 
 
-def context(made: Plan) -> dict[str, Any]:
-    """Everything that the template reads."""
-    swapped = list({swap.patch.name: swap.patch for swap in made.swaps}.values())
+def context(plan: Plan) -> dict[str, object]:
+    """The names that plan.html.j2 uses."""
+    swapped = list({swap.patch.name: swap.patch for swap in plan.swaps}.values())
     return {
-        "model": type(made.model).__name__,
-        "verdict": _counted(len({swap.path for swap in made.swaps}), "module") + " swapped",
+        "model": type(plan.model).__name__,
+        "verdict": _counted(len({swap.path for swap in plan.swaps}), "module") + " swapped",
         "state": "",
-        "told": _asked(made),
-        "rows": rows(made.model, planned(made)),
-        "aliases": [(swap.path or "(root)", swap.aliases) for swap in made.swaps if swap.aliases],
-        "swapped": cards(swapped, made),
-        "functions": cards([patch for patch, _ in made.functions], None),
-        "left": _left(made),
-        "missed": len(made.near_misses),
-        "findings": made.findings,
+        "summary": _summary(plan),
+        "rows": rows(plan.model, plan_notes(plan)),
+        "aliases": [(swap.path or "(root)", swap.aliases) for swap in plan.swaps if swap.aliases],
+        "swapped": cards(swapped, plan),
+        "functions": cards([patch for patch, _ in plan.functions], None),
+        "left_alone": _left_alone(plan),
+        "missed": len(plan.near_misses),
+        "findings": plan.findings,
         "versions": versions(),
     }
 
@@ -33,19 +31,19 @@ def _counted(number: int, name: str) -> str:
     return f"{number} {name}{'' if number == 1 else 's'}"
 
 
-def _asked(made: Plan) -> str:
-    settings = made.settings
-    told = [f"for {settings.exporter or 'whichever exporter is called'}"]
-    told += [f"opset {settings.opset}"] if settings.opset else []
-    told += ["image size {}x{}".format(*settings.image_size)] if settings.image_size else []
-    told += ["with branches"] if settings.branches else []
-    return f"what patching would do, {', '.join(told)}; nothing was changed"
+def _summary(plan: Plan) -> str:
+    settings = plan.settings
+    options = [f"for {settings.exporter or 'any exporter'}"]
+    options += [f"opset {settings.opset}"] if settings.opset else []
+    options += ["image size {}x{}".format(*settings.image_size)] if settings.image_size else []
+    options += ["with branches"] if settings.branches else []
+    return f"what patching would do, {', '.join(options)}; nothing was changed"
 
 
-def _left(made: Plan) -> list[tuple[str, str, str]]:
-    """(patch, reason, modules) of what matched and is left alone; modules with the same reason in one row."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for miss in made.near_misses:
-        where = found.setdefault((miss.patch, miss.reason), [])
-        where += [] if miss.path is None else [miss.path or "(root)"]
-    return [(patch, reason, shortened(where)) for (patch, reason), where in found.items()]
+def _left_alone(plan: Plan) -> list[tuple[str, str, str]]:
+    """(patch, reason, modules) where a patch matched but does not apply; one row for all modules with one reason."""
+    modules: dict[tuple[str, str], list[str]] = {}
+    for miss in plan.near_misses:
+        paths = modules.setdefault((miss.patch, miss.reason), [])
+        paths += [] if miss.path is None else [miss.path or "(root)"]
+    return [(patch, reason, shortened(paths)) for (patch, reason), paths in modules.items()]

@@ -1,4 +1,7 @@
-"""The largest relative error at every probe, plain and patched, as inline SVG: logarithmic, refusals on top."""
+"""The plot of a page: the largest relative error at each probe, plain and patched, as inline SVG.
+
+The axis is logarithmic. Probes at which the graph does not run are crosses above it.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from html import escape
 from onnxpatch.html.comparison import Comparison, Side
 from onnxpatch.results.report import Checked
 
-_STEP, _TOP, _TALL, _LEFT, _LABELS = 46, 34, 190, 64, 120
-_LOWEST, _HIGHEST = -8, 1
+_STEP, _TOP, _TALL, _LEFT, _LABELS = 46, 34, 190, 64, 120  # pixels: a probe's width, and the margins around the plot
+_LOWEST, _HIGHEST = -8, 1  # powers of ten on the axis: rounding of float32 to ten times the output
 
 
 def plot(comparison: Comparison) -> str:
-    """SVG; "" where nothing was compared."""
+    """The SVG; "" where nothing was compared."""
     series = [(i, side, _last_stage(side)) for i, side in enumerate(comparison.sides) if side.report is not None]
     labels = list(dict.fromkeys(check.label for _, _, checks in series for check in checks))
     if not labels:
@@ -29,7 +32,7 @@ def plot(comparison: Comparison) -> str:
 
 
 def _last_stage(side: Side) -> list[Checked]:
-    """The checks of the graph, not those of the patched model in eager."""
+    """The checks of the graph, without those of the patched model in eager."""
     assert side.report is not None
     return [check for check in side.report.checks if check.stage != "patched eager"]
 
@@ -39,6 +42,8 @@ def _x(index: int) -> float:
 
 
 def _y(error: float) -> float:
+    """The height of a relative error, in pixels from the top; beyond the axis it stays at its end."""
+    # 1e-300 stands for an error of 0, which has no logarithm.
     power = min(max(math.log10(max(error, 1e-300)), _LOWEST), _HIGHEST)
     return _TOP + _TALL * (_HIGHEST - power) / (_HIGHEST - _LOWEST)
 

@@ -1,4 +1,4 @@
-"""The modules of a model as rows of a table, each with what there is to tell of it."""
+"""The module tree of a model as the rows of a table, each with a note."""
 
 from __future__ import annotations
 
@@ -27,35 +27,37 @@ class Row:
 
 
 def rows(model: torch.nn.Module, notes: Notes, nodes: Callable[[str], str] = lambda path: "") -> list[Row]:
-    """The module tree; runs of untouched children are folded into their parent. nodes: what to tell of the graph."""
-    found, seen = [], set[int]()
+    """A row for each module of the first two levels, for each with a note, and for those around it.
+
+    A module that is in the model twice gets one row. nodes: the text about a module's nodes in the graph, by its path.
+    """
+    table, seen = [], set[int]()
     for path, module in modules(model):
-        if id(module) in seen:
+        if id(module) in seen:  # shared weights, or a model that refers to itself
             continue
         seen.add(id(module))
-        if _shown(path, notes):
+        if _has_row(path, notes):
             name, depth = path.rpartition(".")[2] or "(root)", path.count(".") + bool(path)
-            found.append(Row(path, name, depth, type(module).__name__, *notes.get(path, ("", "")), nodes(path)))
-    return found
+            table.append(Row(path, name, depth, type(module).__name__, *notes.get(path, ("", "")), nodes(path)))
+    return table
 
 
-def _shown(path: str, told: Iterable[str]) -> bool:
-    """The first two levels, whatever has something to tell, and all that leads there."""
-    return path.count(".") < 1 or any(one == path or one.startswith(f"{path}.") for one in told)
+def _has_row(path: str, noted: Iterable[str]) -> bool:
+    return path.count(".") < 1 or any(one == path or one.startswith(f"{path}.") for one in noted)
 
 
-def planned(made: Plan | None) -> dict[str, tuple[str, str]]:
-    """What a plan does with each module, and what it leaves alone."""
+def plan_notes(plan: Plan | None) -> dict[str, tuple[str, str]]:
+    """A note for each module that a plan swaps, and for each that a patch matched but does not apply to."""
     notes: dict[str, tuple[str, str]] = {}
-    for miss in made.near_misses if made else ():
+    for miss in plan.near_misses if plan else ():
         if miss.path is not None:
-            notes[miss.path] = ("near", _after(notes.get(miss.path), "near", f"{miss.patch}: {miss.reason}"))
-    for swap in made.swaps if made else ():
-        told = f"{swap.patch.name}: {swap.patch.why}"
-        notes[swap.path] = ("swapped", _after(notes.get(swap.path), "swapped", told))
+            _add_note(notes, miss.path, "near", f"{miss.patch}: {miss.reason}")
+    for swap in plan.swaps if plan else ():
+        _add_note(notes, swap.path, "swapped", f"{swap.patch.name}: {swap.patch.why}")
     return notes
 
 
-def _after(before: tuple[str, str] | None, state: str, note: str) -> str:
-    """Several patches may fit one module; those in force hide those that are not."""
-    return f"{before[1]}; {note}" if before and before[0] == state else note
+def _add_note(notes: dict[str, tuple[str, str]], path: str, state: str, note: str) -> None:
+    """Add a note after others of the same state. "swapped", which is added last, replaces "near"."""
+    before = notes.get(path)
+    notes[path] = (state, f"{before[1]}; {note}" if before and before[0] == state else note)

@@ -12,7 +12,7 @@ import torch
 import onnxpatch
 from onnxpatch import html
 from onnxpatch.html.excerpt import around
-from onnxpatch.html.tree import planned, rows
+from onnxpatch.html.tree import plan_notes, rows
 from onnxpatch.patching.plan import NearMiss
 from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
 from tests.html.webpage import browse, needs_browser, seen, self_contained
@@ -77,7 +77,7 @@ def test_the_doctors_page_says_which_ways_were_tried(diagnosed):
     assert any(p.whole for p in found.proposals) and any(not p.tried for p in found.proposals)
     assert '<span class="chip good">tried on the whole model: right</span>' in text
     assert '<span class="chip idle">not tried</span>' in text
-    assert "What cures the whole model" in text
+    assert "What makes the whole model export right" in text
 
 
 def test_the_culprit_is_marked_in_the_tree(diagnosed):
@@ -146,7 +146,7 @@ def test_the_plans_page_says_what_is_left_alone():
     made.findings.append("odd: <i>")
     text = html.plan_page(made)
     self_contained(text)
-    assert '<span class="big">9</span> matches left alone' in text
+    assert '<span class="big">9</span> matches without a swap' in text
     left = text[text.index('id="left"') : text.index("</table>", text.index('id="left"'))]
     assert left.count("opted out by keep()") == 1 and "parts.5 and 2 more" in left
     assert "could not be loaded: &lt;b&gt;" in left and "odd: &lt;i&gt;" in text
@@ -154,10 +154,10 @@ def test_the_plans_page_says_what_is_left_alone():
 
 
 def test_every_patch_of_a_module_is_told_in_its_row(made):
-    notes = planned(dataclasses.replace(made, swaps=[], near_misses=[NearMiss("parts.1", n, "no") for n in "ab"]))
+    notes = plan_notes(dataclasses.replace(made, swaps=[], near_misses=[NearMiss("parts.1", n, "no") for n in "ab"]))
     assert notes == {"parts.1": ("near", "a: no; b: no")}
     assert {row.path for row in rows(made.model, notes)} == {"", "parts", "parts.1"}
-    assert planned(None) == {}
+    assert plan_notes(None) == {}
 
 
 def test_pages_are_written(diagnosed, made, tmp_path):

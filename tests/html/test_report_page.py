@@ -69,7 +69,7 @@ def test_it_shows_the_plain_export_wrong_and_the_patched_one_right(exported):
     plain, patched = made.sides
     assert not plain.ok and patched.ok
     assert 'class="chip bad">wrong' in text
-    assert '<span class="chip bad">frozen</span>' in text
+    assert '<span class="chip bad">specialized</span>' in text
     assert text.count('class="plain cross"') >= 1  # sizes at which the plain graph does not even run
     assert text.count('class="patched"') >= 4
 
@@ -178,7 +178,7 @@ def test_containers_count_what_is_in_them(exported):
 
 def test_drawings_that_are_left_out_are_named(exported, monkeypatch):
     _, made, _ = exported
-    monkeypatch.setattr(content, "_DRAWN", 1)
+    monkeypatch.setattr(content, "_MOST_DRAWN", 1)
     text = html.page(made)
     assert text.count('<svg class="graph"') == len(made.sides)
     assert "more, not drawn" in text
