@@ -56,7 +56,7 @@ class Session:
             self.inputs = [node.name for node in self.session.get_inputs()]
             self.outputs = [node.name for node in self.session.get_outputs()]
             metadata = self.session.get_modelmeta().custom_metadata_map
-        except UnicodeDecodeError:
+        except UnicodeDecodeError:  # onnxruntime loads such a file, and raises when it is asked for the names
             raise InputError(
                 f"{_source_name(source)}: its names or its metadata are not UTF-8: export it again"
             ) from None
@@ -78,6 +78,7 @@ class Session:
 
     def _feed(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
         """The inputs by name. Raises InputError where there are too many or too few."""
+        # A keyword is an input of the graph by its name, or else an argument of the model whose leaves are inputs.
         flat = list(_leaves(args))
         named = {name: value for name, value in kwargs.items() if name in self.inputs}
         flat += [leaf for name, value in kwargs.items() if name not in named for leaf in _leaves(value)]

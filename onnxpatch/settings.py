@@ -30,6 +30,7 @@ class Settings:
     opset: int | None = None
     image_size: tuple[int, int] | None = None
     branches: bool = False
+    # A read-only view: patches share these settings, and none may change them for the others.
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:

@@ -9,10 +9,10 @@ ONNXPATCH = "0.1.0"
 
 def versions() -> dict[str, str]:
     """Name and installed version of each library that takes part in an export. Those not installed are left out."""
-    found: dict[str, str] = {}
+    installed: dict[str, str] = {}
     for name in ("torch", "onnx", "onnxscript", "onnxruntime", "einops", "transformers", "timm"):
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed

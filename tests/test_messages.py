@@ -58,7 +58,7 @@ def is_command(node: ast.AST) -> bool:
     """A function of the command line: typer shows its docstring. Its parameters are typer's options."""
     if not isinstance(node, ast.FunctionDef):
         return False
-    return any("Opt" in ast.unparse(arg.annotation) for arg in node.args.args if arg.annotation is not None)
+    return any(re.search(r"Opt\b", ast.unparse(arg.annotation)) for arg in node.args.args if arg.annotation is not None)
 
 
 def texts_in(node: ast.AST, docstrings: bool = True) -> Iterator[str]:

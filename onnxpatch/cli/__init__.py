@@ -1,4 +1,7 @@
-"""The command `onnxpatch`. Exit codes: 0 right, 1 wrong or refused, 2 bad input, 3 a fault of onnxpatch itself."""
+"""The command `onnxpatch`. Exit codes: 0 right, 1 wrong or refused, 2 bad input, 3 an internal error.
+
+May import everything else. Start reading at `app`, which lists the commands; each has a file of its own.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ _EXTRA = ("typer", "rich", "jinja2", "click")
 
 
 def main() -> None:
-    """Entry point of the console script. Without the extra `cli` it says how to get it, and exits with 2."""
+    """Run the console script. Without the libraries of the extra `cli`, say how to install them, and exit with 2."""
     try:
         from onnxpatch.cli.app import app
     except ModuleNotFoundError as error:
@@ -17,7 +20,7 @@ def main() -> None:
             raise
         print(f"the command line needs {error.name}: pip install 'onnxpatch[cli]'", file=sys.stderr)
         raise SystemExit(2) from None
-    for stream in (sys.stdout, sys.stderr):  # a pipe in another encoding than UTF-8 must not end a command
+    for stream in (sys.stdout, sys.stderr):  # a pipe may have an encoding without the characters that are printed
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     app(prog_name="onnxpatch")

@@ -1,9 +1,9 @@
-"""The commands, gathered; each has a file of its own."""
+"""The typer application: all commands, and how errors in their arguments are printed."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import typer
 from typer.core import TyperGroup
@@ -11,38 +11,50 @@ from typer.core import TyperGroup
 from onnxpatch.cli import diagnose, export_model, list_patches, operator_table, plan_model, show, verify_file
 
 
-class OneLine(TyperGroup):
-    """Says in one line what is wrong with a command, as everything else here does: no box, no usage."""
+@runtime_checkable
+class _ClickError(Protocol):
+    """click's ClickException. Some versions of typer bring click's code along, so that it is not one class."""
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        alone = kwargs.get("standalone_mode", True)
-        kwargs["standalone_mode"] = False
-        if not alone:
-            return super().main(*args, **kwargs)
+    exit_code: int
+
+    def format_message(self) -> str: ...
+
+    def show(self) -> None: ...
+
+
+class OneLineErrors(TyperGroup):
+    """Prints what is wrong with the arguments in one line, as all other errors are, without typer's box and usage."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """As click's, but for the errors. With standalone_mode=False they are raised, as click does."""
+        standalone = options.get("standalone_mode", True)
+        options["standalone_mode"] = False
+        if not standalone:
+            return super().main(*args, **options)
         try:
-            code = super().main(*args, **kwargs)
+            code = super().main(*args, **options)
         except Exception as error:
-            if not hasattr(error, "format_message"):  # not click's own, which some versions of typer bring along
+            if not isinstance(error, _ClickError):
                 raise
-            sys.exit(_complain(error))
+            sys.exit(_print_error(error))
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _complain(error: Any) -> int:
-    """Prints it; returns the exit code."""
+def _print_error(error: _ClickError) -> int:
+    """Print an error in the arguments; returns the exit code."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
     else:
-        asked = getattr(getattr(error, "ctx", None), "command_path", "onnxpatch")
-        told = " ".join(error.format_message().split()).rstrip(".")
-        show.complaint(f"onnxpatch: {told}: {asked} --help says what can be given")
-    return int(error.exit_code)
+        command = getattr(getattr(error, "ctx", None), "command_path", "onnxpatch")
+        message = " ".join(error.format_message().split()).rstrip(".")
+        show.print_error(f"onnxpatch: {message}: see {command} --help")
+    return error.exit_code
 
 
 app = typer.Typer(
-    cls=OneLine,
-    help="Export PyTorch models to ONNX right, and prove it.\n\n"
-    "Exit codes: 0 right, 1 wrong or refused, 2 bad input, 3 a fault of onnxpatch itself.",
+    cls=OneLineErrors,
+    help="Export PyTorch models to ONNX, and verify the file against the model.\n\n"
+    "Exit codes: 0 right, 1 wrong or refused, 2 bad input, 3 an internal error.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -55,8 +67,8 @@ app.command("doctor")(diagnose.doctor)
 app.command("ops")(operator_table.ops)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(asked: bool) -> None:
+    if asked:
         import onnxpatch
 
         print(onnxpatch.__version__)
@@ -64,4 +76,6 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def _main(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False) -> None: ...
+def _main(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+) -> None: ...

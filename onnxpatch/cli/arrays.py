@@ -1,4 +1,10 @@
-"""`--input`: tensors from a description such as `x=float32[2,3,H,W]`, or from .npy, .npz and .safetensors files."""
+"""`--input`: tensors from a description such as `x=float32[2,3,H,W]`, or from .npy, .npz and .safetensors files.
+
+x=float32[2,3,H,W=320]     random numbers, 2x3x224x320; H and W may change
+tokens=int64[2,T]<1000     whole numbers below 1000
+x=FILE.npz:key             one array of a file; without :key the one called x, or the only one
+FILE.npz                   every array of a file, named like the arguments of forward
+"""
 
 from __future__ import annotations
 
@@ -6,21 +12,25 @@ import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import torch
 
 from onnxpatch.cli.array_sizes import LARGEST, refuse_oversized
 from onnxpatch.errors import InputError
+from onnxpatch.onnxfile.arrays import Array as NumpyArray
 
 FILES = (".npy", ".npz", ".safetensors")
 _BATCH, _PIXELS, _LENGTH = 2, 224, 16
-_SHAPED = re.compile(r"(?P<dtype>[a-z][a-z0-9_]*)\[(?P<dims>[^\]]*)\](?:<(?P<high>\d+))?")
+_SHAPED = re.compile(r"(?P<dtype>[a-z][a-z0-9_]*)\[(?P<dims>[^\]]*)\](?:<(?P<below>\d+))?")
 
 
 @dataclass
 class Array:
-    """One input. name: the argument (`x`, `xs.0`, `batch.mask`); free: axis -> the name of its size."""
+    """One input.
+
+    name: the argument, or a place in one: `x`, `xs.0`, `batch.mask`. free: axis -> name, for axes that may change.
+    """
 
     name: str
     value: torch.Tensor
@@ -29,24 +39,30 @@ class Array:
 
 @dataclass
 class Sizes:
-    """Example sizes of named dimensions: the same name has the same size everywhere; and how many inputs were drawn."""
+    """Example sizes of the named dimensions, shared by all inputs: one name has one size.
+
+    image: (height, width) of `--image-size`. known: sizes by name, so far. drawn: how many inputs were made so far.
+    """
 
     image: tuple[int, int] | None = None
     known: dict[str, int] = field(default_factory=dict)
     drawn: int = 0
 
     def seed(self, rank: int) -> int:
-        """A random seed of its own for every input: two of one shape must not hold the same numbers."""
+        """A random seed for the next input. Each has its own: two inputs of one shape must have different numbers."""
         self.drawn += 1
         return rank + 1000 * (self.drawn - 1)
 
     def of(self, name: str, axis: int, rank: int, floating: bool) -> int:
-        """The size given or met before; else 2 for a batch, 224 (or the image size) for pixels, 16 for a length."""
+        """The size of a named dimension.
+
+        A size stated before; else 2 for a batch, 224 (or the image size) for pixels, 16 for a length.
+        """
         if name not in self.known:
-            self.known[name] = self._chosen(axis, rank, floating)
+            self.known[name] = self._default(axis, rank, floating)
         return self.known[name]
 
-    def _chosen(self, axis: int, rank: int, floating: bool) -> int:
+    def _default(self, axis: int, rank: int, floating: bool) -> int:
         if axis == 0:
             return _BATCH
         if floating and rank >= 4 and axis >= rank - 2:
@@ -55,18 +71,18 @@ class Sizes:
 
 
 def read(text: str, sizes: Sizes) -> list[Array]:
-    """One `--input`. Raises InputError that says what is not understood."""
+    """The inputs that one `--input` describes. Raises InputError that says what is not understood."""
     name, equals, rest = text.partition("=")
     if not equals or "[" in name or name.endswith(FILES):
         if text.endswith(FILES):
-            return _all_of(Path(text))
+            return _all_arrays(Path(text))
         raise InputError(f"--input {text!r}: write name=float32[2,3,H,W], name=FILE.npz:key, or FILE.npz alone")
     if "[" in rest:
         return [_described(name, rest, sizes)]
     path, _, key = rest.partition(":")
     if not path.endswith(FILES):
         raise InputError(f"--input {text!r}: {rest!r} is neither float32[2,3,H,W] nor a file ({', '.join(FILES)})")
-    return [Array(name, _one_of(Path(path), key or name, bool(key)))]
+    return [Array(name, _one_array(Path(path), key or name, bool(key)))]
 
 
 def _described(name: str, text: str, sizes: Sizes) -> Array:
@@ -75,26 +91,25 @@ def _described(name: str, text: str, sizes: Sizes) -> Array:
     if match is None or not isinstance(dtype, torch.dtype):
         raise InputError(f"--input {name}={text}: write a torch dtype and a shape, such as float32[2,3,H,W]")
     dims = [dim.strip() for dim in match["dims"].split(",")] if match["dims"].strip() else []
-    free, shape = {}, []
-    for axis, dim in enumerate(dims):
-        label, size = _dimension(name, dim, axis, len(dims), dtype.is_floating_point, sizes)
-        shape.append(size)
-        if label:
-            free[axis] = label
+    named = [_dimension(name, dim, axis, len(dims), dtype.is_floating_point, sizes) for axis, dim in enumerate(dims)]
+    shape = [size for _, size in named]
     total = math.prod(shape) * dtype.itemsize
     if total > LARGEST:
         raise InputError(f"--input {name}={text}: {total / 2**30:.1f} GiB at {shape}: give smaller sizes, such as H=64")
-    high = int(match["high"]) if match["high"] else None
-    if high == 0:
-        raise InputError(f"--input {name}={text}: no whole number is below 0: write <2 or more")
+    below = int(match["below"]) if match["below"] else None
+    if below == 0:
+        raise InputError(f"--input {name}={text}: there are no numbers to draw from below 0: write <2 or more")
     try:
-        return Array(name, _random(name, shape, dtype, high, sizes.seed(len(shape))), free)
-    except (RuntimeError, NotImplementedError):  # quantized numbers, bare bits
-        raise InputError(f"--input {name}={text}: torch makes no {match['dtype']} numbers: give a file") from None
+        value = _random(name, shape, dtype, below, sizes.seed(len(shape)))
+    except (RuntimeError, NotImplementedError):  # quantized dtypes, bits8 and the like
+        raise InputError(
+            f"--input {name}={text}: torch has no random numbers of dtype {match['dtype']}: give a file"
+        ) from None
+    return Array(name, value, {axis: label for axis, (label, _) in enumerate(named) if label})
 
 
 def _dimension(name: str, text: str, axis: int, rank: int, floating: bool, sizes: Sizes) -> tuple[str, int]:
-    """(name or '', example size) of `3`, `H` or `H=224`."""
+    """(name or "", example size) of one dimension: `3`, `H` or `H=224`."""
     label, equals, number = (part.strip() for part in text.partition("="))
     if not equals and label.isdigit():
         label, number = "", label
@@ -109,8 +124,12 @@ def _dimension(name: str, text: str, axis: int, rank: int, floating: bool, sizes
     return label, int(number)
 
 
-def _random(name: str, shape: list[int], dtype: torch.dtype, high: int | None, seed: int) -> torch.Tensor:
-    """Normal floats, True and False, whole numbers below `high` (2 unless given), a mask of ones."""
+def _random(name: str, shape: list[int], dtype: torch.dtype, below: int | None, seed: int) -> torch.Tensor:
+    """Normally distributed floats, whole numbers from 0 to `below` (2 by default) or bools.
+
+    Whole numbers and bools of an input with "mask" in its name are all 1: a random mask may mask whole rows, for which
+    attention has no defined result.
+    """
     generator = torch.Generator().manual_seed(seed)
     if dtype.is_complex:
         return torch.randn(shape, generator=generator, dtype=torch.complex64).to(dtype)
@@ -118,26 +137,26 @@ def _random(name: str, shape: list[int], dtype: torch.dtype, high: int | None, s
         return torch.randn(shape, generator=generator).to(dtype)
     if "mask" in name:
         return torch.ones(shape, dtype=dtype)
-    return torch.randint(0, high or 2, shape, generator=generator).to(dtype)
+    return torch.randint(0, below or 2, shape, generator=generator).to(dtype)
 
 
-def _all_of(path: Path) -> list[Array]:
-    held = _held(path)
+def _all_arrays(path: Path) -> list[Array]:
     if path.suffix == ".npy":
-        raise InputError(f"--input {path}: one array without a name: write name={path}")
-    return [Array(name, value) for name, value in held.items()]
+        raise InputError(f"--input {path}: a .npy has one array without a name: write name={path}")
+    return [Array(name, value) for name, value in _tensors(path).items()]
 
 
-def _one_of(path: Path, key: str, named: bool) -> torch.Tensor:
-    held = _held(path)
-    if key in held:
-        return held[key]
-    if len(held) == 1 and not named:
-        return next(iter(held.values()))
-    raise InputError(f"{path} has no array {key!r}; it has {', '.join(held) or 'none'}: write name={path}:KEY")
+def _one_array(path: Path, key: str, named: bool) -> torch.Tensor:
+    tensors = _tensors(path)
+    if key in tensors:
+        return tensors[key]
+    if len(tensors) == 1 and not named:
+        return next(iter(tensors.values()))
+    raise InputError(f"{path} has no array {key!r}; it has {', '.join(tensors) or 'none'}: write name={path}:KEY")
 
 
-def _held(path: Path) -> dict[str, torch.Tensor]:
+def _tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Every array of a file by its name; that of a .npy is ""."""
     try:
         if not path.is_file():
             raise InputError(f"{path}: there is no such file")
@@ -148,8 +167,8 @@ def _held(path: Path) -> dict[str, torch.Tensor]:
     except InputError:
         raise
     except Exception as error:
-        told = f"{type(error).__name__}: {' '.join(str(error)[:300].split())}"
-        raise InputError(f"{str(path)[:300]} cannot be read as {path.suffix} ({told})") from error
+        reason = f"{type(error).__name__}: {' '.join(str(error)[:300].split())}"
+        raise InputError(f"{str(path)[:300]} cannot be read as {path.suffix} ({reason})") from error
 
 
 def _safetensors(path: Path) -> dict[str, torch.Tensor]:
@@ -159,18 +178,14 @@ def _safetensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _numpy(path: Path) -> dict[str, torch.Tensor]:
-    import numpy as np
-
     try:
-        loaded: Any = np.load(path, allow_pickle=False)
-    except ValueError as error:  # numpy takes whatever it does not know for a pickle, and says to load it unsafely
-        raise InputError(f"{path} holds no numpy arrays, or Python objects: write it with numpy again") from error
+        loaded = np.load(path, allow_pickle=False)
+    except ValueError as error:  # numpy takes any file that it does not know for a pickle, and advises to allow it
+        raise InputError(f"{path} has no numpy arrays, or Python objects: write it again with numpy.save") from error
     arrays = {"": loaded} if path.suffix == ".npy" else {name: loaded[name] for name in loaded.files}
     return {name: torch.from_numpy(_native(value)) for name, value in arrays.items()}
 
 
-def _native(value: Any) -> Any:
-    """The array in one piece and in this machine's byte order: torch takes no other."""
-    import numpy as np
-
+def _native(value: NumpyArray) -> NumpyArray:
+    """The array contiguous and in this machine's byte order, which torch asks for."""
     return np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("="))

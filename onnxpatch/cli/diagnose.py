@@ -1,4 +1,4 @@
-"""`onnxpatch doctor`: why a model does not export, or exports wrong, and what would cure it."""
+"""The command `onnxpatch doctor`: why a model does not export, or exports wrong, and what would help."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import typer
 import onnxpatch
 from onnxpatch.cli import show
 from onnxpatch.cli.example import example
-from onnxpatch.cli.export_model import which
-from onnxpatch.cli.failure import RIGHT, WRONG, told_in_one_line
+from onnxpatch.cli.failure import RIGHT, WRONG, errors_in_one_line
 from onnxpatch.cli.options import (
     DebugOpt,
     DynamicOpt,
@@ -24,48 +23,49 @@ from onnxpatch.cli.options import (
     ProbesOpt,
     TargetArg,
     ToleranceOpt,
+    exporter_keywords,
     image_size,
 )
-from onnxpatch.cli.result import hand_over
+from onnxpatch.cli.result import print_result
 from onnxpatch.cli.target import load
 from onnxpatch.exporters.artifact import writable
 
 
 def doctor(
     target: TargetArg,
-    inputs: InputOpt = [],  # noqa: B006  typer's way of saying: may be given several times
+    inputs: InputOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
     dynamic: DynamicOpt = [],  # noqa: B006
     exporter: ExporterOpt = None,
     opset: OpsetOpt = 18,
     image: ImageSizeOpt = None,
     tolerance: ToleranceOpt = 1e-3,
     max_probes: ProbesOpt = 16,
-    proposals: Annotated[bool, typer.Option(help="Try what could cure it.")] = True,
-    budget: Annotated[float, typer.Option(min=1, help="Seconds after which no further export is begun.")] = 180.0,
+    proposals: Annotated[bool, typer.Option(help="Try what could help.")] = True,
+    budget: Annotated[float, typer.Option(min=1, help="Seconds after which no further export is started.")] = 180.0,
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
     html: HtmlOpt = None,
     debug: DebugOpt = False,
 ) -> None:
-    """Find the smallest part of TARGET at which the plain export fails or goes wrong, its line, and what cures it.
+    """Find the smallest part of TARGET that does not export or exports wrong, its line, and what would help.
 
-    Exit code 1: the plain export is refused or wrong; 0: it is right at every size and input tried.
+    Exit code 1: the plain export fails or is wrong; 0: it is right at every size and input tried.
     """
-    with told_in_one_line(debug):
+    with errors_in_one_line(debug):
         if html:
             writable(html)
-        chosen = which(exporter)
+        keywords = exporter_keywords(exporter)
         loaded = load(target)
         call = example(loaded, inputs, dynamic, image_size(image))
         with show.progress("doctor") as progress:
-            found = onnxpatch.doctor(
+            diagnosis = onnxpatch.doctor(
                 loaded.model,
                 call.args,
                 call.kwargs,
                 dynamic_shapes=call.dynamic_shapes,
                 input_names=call.input_names,
-                dynamo=chosen["dynamo"],
-                exporter="script" if chosen["script"] else None,
+                dynamo=keywords["dynamo"],
+                exporter="script" if keywords["script"] else None,
                 opset_version=opset,
                 tolerance=tolerance,
                 max_probes=max_probes,
@@ -73,9 +73,9 @@ def doctor(
                 budget=budget,
                 progress=progress,
             )
-        hand_over(found, json, markdown)
+        print_result(diagnosis, json, markdown)
         if html:
             from onnxpatch.html import write_diagnosis
 
-            write_diagnosis(html, loaded.model, found)
-        raise typer.Exit(RIGHT if found.ok else WRONG)
+            write_diagnosis(html, loaded.model, diagnosis)
+        raise typer.Exit(RIGHT if diagnosis.ok else WRONG)

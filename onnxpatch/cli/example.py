@@ -1,11 +1,14 @@
-"""The example call of a target: from `--input` and `--dynamic`, or as the factory or the model brings it."""
+"""The example call for a command: from `--input` and `--dynamic`, or from the factory or the model itself.
+
+`--input 'xs.0=float32[B,4]' --input 'xs.1=float32[B,4]' --input 'batch.mask=bool[B]'` is the call
+`model([x0, x1], {"mask": m})` with dynamic_shapes `{"xs": [{0: "B"}, {0: "B"}], "batch": {"mask": {0: "B"}}}`.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
@@ -13,10 +16,11 @@ from onnxpatch.cli.arrays import Array, Sizes, read
 from onnxpatch.cli.options import names
 from onnxpatch.cli.target import Target
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.example import Brought
+from onnxpatch.inputs.dynamic_shapes import ShapesSpec
+from onnxpatch.inputs.example import ModelExample
 from onnxpatch.inputs.leaves import Inputs, signature
 
-_FREE = re.compile(r"(?P<name>[^=\[]+)=?\[(?P<dims>[^\]]*)\]")
+_DYNAMIC = re.compile(r"(?P<name>[^=\[]+)=?\[(?P<dims>[^\]]*)\]")
 
 
 def example(
@@ -25,65 +29,71 @@ def example(
     dynamic: Sequence[str],
     image_size: tuple[int, int] | None = None,
     input_names: str | None = None,
-) -> Brought:
-    """args, kwargs and dynamic_shapes to export `target` with. input_names: as the option has them, in place of the
-    model's own. Raises InputError where there is no example."""
+) -> ModelExample:
+    """args, kwargs, dynamic_shapes and input names for a target.
+
+    inputs, dynamic: the texts of `--input` and `--dynamic`. input_names: the text of `--input-names`, which goes before
+    the names that the model declares. Raises InputError where there is no example, or an option is not understood.
+    """
     sizes = Sizes(image_size)
     arrays = [array for text in inputs for array in read(text, sizes)]
-    found = _called(target.model, arrays) if arrays else target.brought
-    if found is None:
+    call = _from_inputs(target.model, arrays) if arrays else target.example
+    if call is None:
         if _takes_arguments(target.model):
             raise InputError(
-                f"{target.name} brings no example: give --input name=float32[2,3,H,W], or have the factory return "
+                f"{target.name} has no example input: give --input name=float32[2,3,H,W], or have the factory return "
                 f"(model, args); forward takes {_parameters(target.model)}"
             )
-        found = Brought()
+        call = ModelExample()
     for text in dynamic:
-        _free(found, target.model, text)
-    found.input_names = names([input_names or ""]) or found.input_names
-    return found
+        _apply_dynamic(call, target.model, text)
+    call.input_names = names([input_names or ""]) or call.input_names
+    return call
 
 
-def _called(model: torch.nn.Module, arrays: Iterable[Array]) -> Brought:
-    """Arguments by name, those that lead the signature by position; `xs.0` and `batch.mask` fill containers."""
-    values: dict[str, Any] = {}
-    shapes: dict[str, Any] = {}
+def _from_inputs(model: torch.nn.Module, arrays: Iterable[Array]) -> ModelExample:
+    """The call that `--input` describes."""
+    values: dict[str, object] = {}
+    shapes: dict[str, object] = {}
     for array in arrays:
-        head, *path = array.name.split(".")
-        _put(values, [head, *path], array.value)
-        _put(shapes, [head, *path], array.free or None)
-    values, shapes = ({k: _listed(v) for k, v in held.items()} for held in (values, shapes))
-    args, kwargs = _arranged(model, values)
-    return Brought(args, kwargs, shapes if any(array_free(s) for s in shapes.values()) else None)
+        path = array.name.split(".")
+        _put(values, path, array.value)
+        _put(shapes, path, array.free or None)
+    args, kwargs = _args_and_kwargs(model, {name: _with_lists(value) for name, value in values.items()})
+    by_argument = {name: _with_lists(shape) for name, shape in shapes.items()}
+    return ModelExample(args, kwargs, by_argument if any(map(_has_names, by_argument.values())) else None)
 
 
-def array_free(shape: Any) -> bool:
-    """Whether anything in these dynamic shapes is free."""
+def _has_names(shape: object) -> bool:
+    """Whether any axis in these dynamic shapes has a name."""
     if isinstance(shape, dict):
-        return any(array_free(v) if isinstance(v, dict | list | tuple) else v is not None for v in shape.values())
-    return any(array_free(v) for v in shape) if isinstance(shape, list | tuple) else False
+        return any(_has_names(v) if isinstance(v, dict | list | tuple) else v is not None for v in shape.values())
+    return any(_has_names(v) for v in shape) if isinstance(shape, list | tuple) else False
 
 
-def _put(held: dict[str, Any], path: list[str], value: Any) -> None:
+def _put(container: dict[str, object], path: list[str], value: object) -> None:
+    """Put a value at `path` in nested dicts, which are made on the way."""
     for key in path[:-1]:
-        held = held.setdefault(key, {})
-        if not isinstance(held, dict):
+        inner = container.setdefault(key, {})
+        if not isinstance(inner, dict):
             raise InputError(f"--input {'.'.join(path)}: {key} is a tensor already")
-    if path[-1] in held:
+        container = inner
+    if path[-1] in container:
         raise InputError(f"--input {'.'.join(path)} is given twice")
-    held[path[-1]] = value
+    container[path[-1]] = value
 
 
-def _listed(value: Any) -> Any:
-    """{'0': a, '1': b} is the list [a, b]."""
+def _with_lists(value: object) -> object:
+    """Nested dicts whose keys are numbers as lists: {"0": a, "1": b} is [a, b]."""
     if not isinstance(value, dict) or not value or not all(isinstance(key, str) for key in value):
         return value
     if all(key.isdigit() for key in value):
-        return [_listed(value[key]) for key in sorted(value, key=int)]
-    return {key: _listed(held) for key, held in value.items()}
+        return [_with_lists(value[key]) for key in sorted(value, key=int)]
+    return {key: _with_lists(inner) for key, inner in value.items()}
 
 
-def _arranged(model: torch.nn.Module, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _args_and_kwargs(model: torch.nn.Module, values: dict[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:
+    """The values as positional arguments as far as they lead the signature without a gap, the rest by keyword."""
     sig = signature(model)
     if sig is None:
         return tuple(values.values()), {}
@@ -94,7 +104,7 @@ def _arranged(model: torch.nn.Module, values: dict[str, Any]) -> tuple[tuple[Any
         unknown = [name for name in values if name not in sig.parameters]
         if unknown:
             raise InputError(f"forward has no argument {unknown[0]!r}; it takes {_parameters(model)}")
-    args: list[Any] = []
+    args: list[object] = []
     for parameter in parameters:
         if parameter.name not in values or parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             break
@@ -102,26 +112,31 @@ def _arranged(model: torch.nn.Module, values: dict[str, Any]) -> tuple[tuple[Any
     return tuple(args), values
 
 
-def _free(found: Brought, model: torch.nn.Module, text: str) -> None:
-    """`--dynamic x=[B,_,H,W]`: names for the axes that may change, anything that is no name for those that may not."""
-    match = _FREE.fullmatch(text.replace(" ", ""))
+def _apply_dynamic(call: ModelExample, model: torch.nn.Module, text: str) -> None:
+    """Add one `--dynamic x=[B,_,H,W]` to a call. A name: the axis may change; `_`, a number or nothing: it may not."""
+    match = _DYNAMIC.fullmatch(text.replace(" ", ""))
     if match is None:
         raise InputError(f"--dynamic {text!r}: write name=[B,_,H,W], a name for each axis that may change")
-    arguments = Inputs(model, found.args, found.kwargs).arguments
+    arguments = Inputs(model, call.args, call.kwargs).arguments
     name, dims = match["name"], match["dims"].split(",")
     if name not in arguments:
-        raise InputError(f"--dynamic {text!r}: the call gives no {name!r}, only {', '.join(arguments) or 'nothing'}")
+        raise InputError(
+            f"--dynamic {text!r}: the call has no argument {name!r}, only {', '.join(arguments) or 'none'}"
+        )
     value = arguments[name]
     if not isinstance(value, torch.Tensor) or value.dim() != len(dims):
-        told = f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
-        raise InputError(f"--dynamic {text!r}: {name} is {told}: name {len(dims)} axes of a tensor with as many")
-    free = {axis: dim for axis, dim in enumerate(dims) if dim.isidentifier() and dim != "_"}
-    found.dynamic_shapes = {**_by_name(found.dynamic_shapes, arguments), name: free or None}
+        kind = f"of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+        raise InputError(f"--dynamic {text!r}: {name} is {kind}: give one entry for each axis of a tensor")
+    axes = {axis: dim for axis, dim in enumerate(dims) if dim.isidentifier() and dim != "_"}
+    call.dynamic_shapes = {**_by_argument(call.dynamic_shapes, arguments), name: axes or None}
 
 
-def _by_name(shapes: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-    held = dict(zip(arguments, shapes, strict=False)) if isinstance(shapes, tuple | list) else dict(shapes or {})
-    return {name: held.get(name) for name in arguments}
+def _by_argument(shapes: ShapesSpec, arguments: Iterable[str]) -> dict[str, ShapesSpec]:
+    if isinstance(shapes, tuple | list):
+        shapes = dict(zip(arguments, shapes, strict=False))
+    if not isinstance(shapes, Mapping | None):
+        raise InputError(f"--dynamic needs dynamic_shapes that are a dict or a tuple, not {type(shapes).__name__}")
+    return {name: shapes.get(name) if shapes else None for name in arguments}
 
 
 def _takes_arguments(model: torch.nn.Module) -> bool:

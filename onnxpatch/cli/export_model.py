@@ -1,16 +1,17 @@
-"""`onnxpatch export`: patch, export, prove, restore."""
+"""The command `onnxpatch export`: patches a model, exports it, and verifies the file before it is kept."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 import onnxpatch
 from onnxpatch.cli import show
 from onnxpatch.cli.example import example
-from onnxpatch.cli.failure import RIGHT, WRONG, code_of, told_in_one_line
+from onnxpatch.cli.failure import RIGHT, WRONG, code_of, errors_in_one_line
 from onnxpatch.cli.options import (
     BranchesOpt,
     DebugOpt,
@@ -30,23 +31,23 @@ from onnxpatch.cli.options import (
     RuntimeOpt,
     TargetArg,
     ToleranceOpt,
+    exporter_keywords,
     image_size,
     names,
 )
-from onnxpatch.cli.result import hand_over
+from onnxpatch.cli.result import print_result
 from onnxpatch.cli.target import load
-from onnxpatch.errors import OnnxpatchError, UnknownExporterError, VerificationError
+from onnxpatch.errors import OnnxpatchError, VerificationError
 from onnxpatch.exporters.artifact import writable
 from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
 from onnxpatch.results.report import EXPORTING, Checked
-from onnxpatch.settings import EXPORTERS
 from onnxpatch.versions import versions
 
 
 def export(
     target: TargetArg,
     file: Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The file to write.")] = Path("model.onnx"),
-    inputs: InputOpt = [],  # noqa: B006  typer's way of saying: may be given several times
+    inputs: InputOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
     dynamic: DynamicOpt = [],  # noqa: B006
     input_names: InputNamesOpt = None,
     exporter: ExporterOpt = None,
@@ -65,22 +66,23 @@ def export(
     html: HtmlOpt = None,
     debug: DebugOpt = False,
 ) -> None:
-    """Export TARGET with its patches, and prove the file against the unpatched model at sizes never traced.
+    """Export TARGET with its patches, and compare the file with the unpatched model at other sizes and on other data.
 
-    Exit code 1: the exporter refused, or the file would have been wrong; then no file is left.
+    Exit code 1: the exporter refused the model, or the file was wrong; then no file is written.
     """
-    with told_in_one_line(debug):
+    with errors_in_one_line(debug):
         pixels = image_size(image)
         if html:
             writable(html)
-        options = {"image_size": pixels, "only": names(only), "exclude": names(exclude), "branches": branches}
         loaded = load(target)
         call = example(loaded, inputs, dynamic, pixels, input_names)
-        arguments = {**vars(call), **which(exporter), "opset_version": opset, "tolerance": tolerance, **options}
+        arguments = {**vars(call), **exporter_keywords(exporter), "opset_version": opset, "tolerance": tolerance}
+        arguments |= {"image_size": pixels, "only": names(only), "exclude": names(exclude), "branches": branches}
+        limits = {"check": check, "max_probes": max_probes, "runtime": runtime, "max_seconds": max_seconds}
         with show.progress("export") as progress:
-            report, refusal = _run(loaded.model, file, arguments, check, max_probes, runtime, max_seconds, progress)
+            report, refusal = _export(loaded.model, file, {**arguments, **limits, "progress": progress})
         if refusal is None or json or markdown:
-            hand_over(report, json, markdown)
+            print_result(report, json, markdown)
         if html:
             from onnxpatch.html import write
 
@@ -91,21 +93,12 @@ def export(
         raise typer.Exit(RIGHT if report.ok else WRONG)
 
 
-def which(exporter: str | None) -> dict[str, bool]:
-    """The keywords of torch.onnx.export that choose the exporter."""
-    if exporter is not None and exporter not in EXPORTERS:
-        raise UnknownExporterError(f"--exporter {exporter!r} is not known: use one of {', '.join(EXPORTERS)}")
-    return {"dynamo": exporter in (None, "dynamo"), "script": exporter == "script"}
-
-
-def _run(
-    model: Any, file: Path, arguments: dict[str, Any], *rest: Any
+def _export(
+    model: torch.nn.Module, file: Path, arguments: dict[str, Any]
 ) -> tuple[onnxpatch.Report, OnnxpatchError | None]:
-    """The report, and the refusal where there is no graph to report of: the report then says no more than that."""
-    named = ("check", "max_probes", "runtime", "max_seconds", "progress")
-    checking: dict[str, Any] = dict(zip(named, rest, strict=True))
+    """The report, and the error where the export was refused: the report then has the error and nothing else."""
     try:
-        return onnxpatch.export(model, f=file, **arguments, **checking), None
+        return onnxpatch.export(model, f=file, **arguments), None
     except VerificationError as error:
         if not isinstance(error.report, onnxpatch.Report):
             raise
@@ -113,11 +106,18 @@ def _run(
     except OnnxpatchError as error:
         if code_of(error) != WRONG:
             raise
-        return _refused(model, file, arguments, error), error
+        return _refused_report(model, file, arguments, error), error
 
 
-def _refused(model: Any, file: Path, arguments: dict[str, Any], error: OnnxpatchError) -> onnxpatch.Report:
-    exporter = "dynamo" if arguments["dynamo"] else "script" if arguments["script"] else "trace"
-    told = Checked(EXPORTING, "example", "example", {}, error=str(error), status="refused")
-    asked = {"opset": arguments["opset_version"], "tolerance": arguments["tolerance"]}
-    return onnxpatch.Report(str(file), type(model).__name__, exporter, **asked, checks=[told], versions=versions())
+def _refused_report(
+    model: torch.nn.Module, file: Path, arguments: dict[str, Any], error: OnnxpatchError
+) -> onnxpatch.Report:
+    return onnxpatch.Report(
+        str(file),
+        type(model).__name__,
+        "dynamo" if arguments["dynamo"] else "script" if arguments["script"] else "trace",
+        opset=arguments["opset_version"],
+        tolerance=arguments["tolerance"],
+        checks=[Checked(EXPORTING, "example", "example", {}, error=str(error), status="refused")],
+        versions=versions(),
+    )

@@ -1,4 +1,4 @@
-"""How a command ends: one line and an exit code; a traceback only where it was asked for."""
+"""How a command ends: an error is one line on stderr and an exit code, or a traceback with --debug."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from onnxpatch.errors import InputError, OnnxpatchError
 from onnxpatch.messages.visible import visible
 
 RIGHT, WRONG, BAD_INPUT, FAULT = 0, 1, 2, 3
-# What the caller can mend by asking otherwise; every other error of the kit is an answer about the model.
-_ASKED_WRONGLY = (
+# Errors in what the user typed. Every other OnnxpatchError is a result: it says something about the model.
+_BAD_INPUT_ERRORS = (
     InputError,
     errors.UnknownPatchError,
     errors.UnknownExporterError,
@@ -24,15 +24,19 @@ _ASKED_WRONGLY = (
 
 
 @contextlib.contextmanager
-def told_in_one_line(debug: bool) -> Iterator[None]:
-    """Turns errors into a line on stderr and the exit code; with `debug` they pass as they are, warnings too."""
-    if not debug:
+def errors_in_one_line(debug: bool) -> Iterator[None]:
+    """Turn an error of the block into a line on stderr and an exit code, and silence warnings of the libraries.
+
+    debug: errors and warnings pass as they are.
+    """
+    if not debug:  # one export makes dozens of warnings about torch's and onnxscript's own code
         warnings.simplefilter("ignore")
         for name in ("torch.onnx", "onnxscript", "onnx_ir"):
             logging.getLogger(name).setLevel(logging.ERROR)
     try:
         yield
     except Exception as error:
+        # Errors of click and typer (typer.Exit among them) are their own way to end a command.
         if debug or type(error).__module__.split(".")[0] in ("click", "typer"):
             raise
         print(visible(_line(error)), file=sys.stderr)
@@ -40,16 +44,16 @@ def told_in_one_line(debug: bool) -> Iterator[None]:
 
 
 def code_of(error: BaseException) -> int:
-    """2 for what was asked wrongly, 1 for what came out wrong or refused, 3 for a fault of ours."""
-    if isinstance(error, _ASKED_WRONGLY):
+    """The exit code for an error: 2 bad input, 1 the model is refused or the file wrong, 3 an internal error."""
+    if isinstance(error, _BAD_INPUT_ERRORS):
         return BAD_INPUT
     return WRONG if isinstance(error, OnnxpatchError) else FAULT
 
 
 def _line(error: BaseException) -> str:
-    if isinstance(error, _ASKED_WRONGLY):
+    if isinstance(error, _BAD_INPUT_ERRORS):
         return f"onnxpatch: {' '.join(str(error).split())}"
     if isinstance(error, OnnxpatchError):
         return f"onnxpatch: {error}"
-    told = " ".join(str(error).split())[:300]
-    return f"onnxpatch: this should not happen: {type(error).__name__}: {told}; --debug shows where"
+    text = " ".join(str(error).split())[:300]
+    return f"onnxpatch: internal error: {type(error).__name__}: {text}; run again with --debug and report it"

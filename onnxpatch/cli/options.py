@@ -1,4 +1,4 @@
-"""The options that several commands share, and how their texts are read."""
+"""The options that several commands share, and the reading of their texts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
-from onnxpatch.errors import InputError
+from onnxpatch.errors import InputError, UnknownExporterError
+from onnxpatch.settings import EXPORTERS, Exporter
 
 TargetArg = Annotated[
     str,
-    typer.Argument(metavar="TARGET", help="package.module:factory or script.py:factory; it makes the model."),
+    typer.Argument(metavar="TARGET", help="package.module:factory or script.py:factory; factory() returns the model."),
 ]
 InputOpt = Annotated[
     list[str],
@@ -30,7 +31,7 @@ DynamicOpt = Annotated[
 ]
 InputNamesOpt = Annotated[
     str | None,
-    typer.Option("--input-names", metavar="A,B", help="The file's names of the inputs, in the order of the arguments."),
+    typer.Option("--input-names", metavar="A,B", help="Names of the file's inputs, in the order of the arguments."),
 ]
 ExporterOpt = Annotated[str | None, typer.Option(help="dynamo, trace or script.")]
 OpsetOpt = Annotated[int, typer.Option(min=7, help="ONNX opset of the file.")]
@@ -40,22 +41,25 @@ ImageSizeOpt = Annotated[
     typer.Option("--image-size", metavar="H[xW]", help="Make position tables constants for this image size."),
 ]
 OnlyOpt = Annotated[
-    list[str], typer.Option(metavar="NAME", help="Apply these patches, or to these modules, alone; * is allowed.")
+    list[str], typer.Option(metavar="NAME", help="Apply only these patches, or only to these modules; * is allowed.")
 ]
 ExcludeOpt = Annotated[list[str], typer.Option(metavar="NAME", help="Leave out these patches or modules.")]
-BranchesOpt = Annotated[bool, typer.Option("--branches", help="Fork Python branches on tensor values.")]
+BranchesOpt = Annotated[bool, typer.Option("--branches", help="Export both sides of Python branches on tensor values.")]
 ToleranceOpt = Annotated[float, typer.Option(help="Largest difference, as a share of an output's largest magnitude.")]
 ProbesOpt = Annotated[
-    int, typer.Option("--max-probes", min=1, help="Inputs to compare at; those that every proof needs come on top.")
+    int,
+    typer.Option(
+        "--max-probes", min=1, help="How many inputs to compare at; a few that every check needs come on top."
+    ),
 ]
-RuntimeOpt = Annotated[str | None, typer.Option(help="onnxruntime, or reference (slow; needs nothing else).")]
+RuntimeOpt = Annotated[str | None, typer.Option(help="onnxruntime, or reference (slow; comes with onnx).")]
 MaxSecondsOpt = Annotated[
     float,
     typer.Option("--max-seconds", metavar="SECONDS", help="How long one run of the graph may take; inf for no limit."),
 ]
 JsonOpt = Annotated[bool, typer.Option("--json", help="Write the result to stdout as JSON.")]
 MarkdownOpt = Annotated[bool, typer.Option("--markdown", help="Write the result to stdout as Markdown, for an issue.")]
-HtmlOpt = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with everything found.")]
+HtmlOpt = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page with all results.")]
 DebugOpt = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
 _SIZE = re.compile(r"(\d+)(?:[x,](\d+))?")
@@ -71,6 +75,22 @@ def image_size(text: str | None) -> tuple[int, int] | None:
     return int(match[1]), int(match[2] or match[1])
 
 
-def names(given: list[str]) -> list[str] | None:
-    """None where nothing was given: then everything is admitted."""
-    return [name for one in given for name in one.split(",") if name] or None
+def names(texts: list[str]) -> list[str] | None:
+    """The names in texts such as `a,b`; None for no names, which `only` and `exclude` take for no restriction."""
+    return [name for text in texts for name in text.split(",") if name] or None
+
+
+def checked_exporter(name: str | None) -> Exporter | None:
+    """The exporter of `--exporter`. Raises UnknownExporterError for a name that is not one."""
+    for exporter in EXPORTERS:
+        if exporter == name:
+            return exporter
+    if name is not None:
+        raise UnknownExporterError(f"--exporter {name!r} is not known: use one of {', '.join(EXPORTERS)}")
+    return None
+
+
+def exporter_keywords(name: str | None) -> dict[str, bool]:
+    """The keywords of torch.onnx.export for `--exporter`; without it, dynamo."""
+    exporter = checked_exporter(name) or "dynamo"
+    return {"dynamo": exporter == "dynamo", "script": exporter == "script"}

@@ -1,11 +1,10 @@
-"""`onnxpatch plan`: what would be swapped in a model, and what would not, with reasons."""
+"""The command `onnxpatch plan`: what patching would change in a model and what it would not, with reasons."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from onnxpatch.cli import show
-from onnxpatch.cli.failure import told_in_one_line
+from onnxpatch.cli.failure import errors_in_one_line
+from onnxpatch.cli.json_types import FunctionRow, MissRow, PlanRows, SwapRow
 from onnxpatch.cli.options import (
     AnyOpsetOpt,
     DebugOpt,
@@ -31,19 +30,19 @@ def plan(
     exporter: ExporterOpt = None,
     opset: AnyOpsetOpt = None,
     image: ImageSizeOpt = None,
-    only: OnlyOpt = [],  # noqa: B006  typer's way of saying: may be given several times
+    only: OnlyOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
     exclude: ExcludeOpt = [],  # noqa: B006
     json: JsonOpt = False,
     html: HtmlOpt = None,
     debug: DebugOpt = False,
 ) -> None:
-    """What patching TARGET would swap, by which patch and why; what it would leave alone, and the reason."""
-    with told_in_one_line(debug):
+    """Show what patching TARGET would swap, by which patch and why, and what it would leave alone, and the reason."""
+    with errors_in_one_line(debug):
         if html:
             writable(html)
         if opset is not None:
             check_opset(opset)
-        made = make_plan(
+        result = make_plan(
             load(target).model,
             only=names(only),
             exclude=names(exclude),
@@ -52,41 +51,42 @@ def plan(
             image_size=image_size(image),
         )
         if json:
-            show.as_json(as_dict(made))
+            show.as_json(_json_rows(result))
         else:
-            _tabulate(made)
+            _print_tables(result)
         if html:
             from onnxpatch.html import write_plan
 
-            write_plan(html, made)
+            write_plan(html, result)
 
 
-def as_dict(made: Plan) -> dict[str, Any]:
-    """A plan as plain values."""
-    swaps = [
+def _json_rows(plan: Plan) -> PlanRows:
+    swaps: list[SwapRow] = [
         {"path": s.path, "class": type(s.module).__name__, "patch": s.patch.name, "why": s.patch.why,
          "aliases": s.aliases}
-        for s in made.swaps
+        for s in plan.swaps
     ]  # fmt: skip
-    functions = [{"targets": list(p.targets), "patch": p.name, "why": p.why} for p, _ in made.functions]
-    misses = [{"path": m.path, "patch": m.patch, "reason": m.reason} for m in made.near_misses]
+    functions: list[FunctionRow] = [
+        {"targets": list(p.targets), "patch": p.name, "why": p.why} for p, _ in plan.functions
+    ]
+    misses: list[MissRow] = [{"path": m.path, "patch": m.patch, "reason": m.reason} for m in plan.near_misses]
     return {
-        "schema": 1, "model": type(made.model).__name__, "swaps": swaps, "functions": functions,
-        "near_misses": misses, "findings": made.findings,
+        "schema": 1, "model": type(plan.model).__name__, "swaps": swaps, "functions": functions,
+        "near_misses": misses, "findings": plan.findings,
     }  # fmt: skip
 
 
-def _tabulate(made: Plan) -> None:
-    swaps = [(s.path or "(root)", type(s.module).__name__, s.patch.name, s.patch.why) for s in made.swaps]
+def _print_tables(plan: Plan) -> None:
+    swaps = [(s.path or "(root)", type(s.module).__name__, s.patch.name, s.patch.why) for s in plan.swaps]
     if swaps:
         show.table("swapped", ("module", "class", "patch", "why"), swaps)
     else:
         print("No module is swapped.")
-    missed = [("" if m.path is None else m.path or "(root)", m.patch, m.reason) for m in made.near_misses]
-    if missed:
+    misses = [("" if m.path is None else m.path or "(root)", m.patch, m.reason) for m in plan.near_misses]
+    if misses:
         print()
-        show.table("not swapped", ("not swapped", "patch", "reason"), missed)
-    if made.functions:
-        print(f"\n{made.watching()}")
-    for finding in made.findings:
+        show.table("not swapped", ("not swapped", "patch", "reason"), misses)
+    if plan.functions:
+        print(f"\n{plan.watching()}")
+    for finding in plan.findings:
         show.line(finding)

@@ -1,20 +1,20 @@
-"""A report on its way out: a table, JSON or Markdown on stdout."""
+"""Prints a report or a diagnosis on stdout: as text, JSON or Markdown."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from onnxpatch.cli import show
+from onnxpatch.results.diagnosis import Diagnosis
+from onnxpatch.results.report import Report
 
 
-def hand_over(report: Any, json: bool, markdown: bool) -> None:
-    """Any result object with `.ok`, `.to_json()`, `.to_markdown()` and `str()`."""
+def print_result(result: Report | Diagnosis, json: bool, markdown: bool) -> None:
+    """Print a result. json goes before markdown; without both, text with the headline coloured in a terminal."""
     if json:
-        print(report.to_json())
+        print(result.to_json())
     elif markdown:
-        print(report.to_markdown())
+        print(result.to_markdown())
     else:
-        headline, _, rest = str(report).partition("\n")
-        show.headline(headline, report.ok)
+        headline, _, rest = str(result).partition("\n")
+        show.headline(headline, result.ok)
         if rest:
             print(rest)

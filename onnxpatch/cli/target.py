@@ -1,4 +1,9 @@
-"""The model that a command works on: `package.module:factory` or `script.py:callable`, loaded and called."""
+"""Loads the model that a command works on, from `package.module:factory` or `script.py:factory`.
+
+The factory is called with the literals that are written after it, as in `timm:create_model('vit_tiny_patch16_224')`.
+It returns the model, or (model, args), (model, args, kwargs), or a dict of `model` and any of args, kwargs,
+dynamic_shapes, input_names, output_names.
+"""
 
 from __future__ import annotations
 
@@ -12,44 +17,43 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TypeAlias
 
 import torch
 
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.example import Brought, brought_by
+from onnxpatch.inputs.example import ModelExample, declared_example
 
-_FORM = "package.module:factory or script.py:factory, where factory makes a torch.nn.Module"
+_FORM = "package.module:factory or script.py:factory, where factory() returns a torch.nn.Module"
+_Call: TypeAlias = tuple[str, list[object], dict[str, object]]  # the factory's name, and its arguments
 
 
 @dataclass
 class Target:
-    """A model in eval mode, and the example and shapes that came with it (None: none came)."""
+    """A model in eval mode, with the example that the factory returned or the model declares, if there is one."""
 
     name: str
     model: torch.nn.Module
-    brought: Brought | None
+    example: ModelExample | None
 
 
 def load(text: str) -> Target:
-    """Load and call what `text` names; a call may be written out with literals: `timm:create_model('vit_tiny')`.
+    """The model that `text` names, and its example.
 
     torch's random seed is 0 when the factory runs, so that random weights are the same in the next command.
-
-    The factory returns the model, or (model, args), (model, args, kwargs), or a dict of `model` and any of args,
-    kwargs, dynamic_shapes, input_names, output_names. Raises InputError: nothing there, or the factory raised.
+    Raises InputError where there is nothing of that name, or the import or the factory raises.
     """
     place, colon, rest = text.partition(":")
     if not colon or not place or not rest:
-        raise InputError(f"{text!r} names no model: write {_FORM}")
+        raise InputError(f"{text!r} does not name a model: write {_FORM}")
     module = _module(place)
-    name, args, kwargs = _call(text, rest)
+    name, args, kwargs = _parse_call(text, rest)
     try:
-        found = functools.reduce(getattr, name.split("."), module)
+        factory: object = functools.reduce(getattr, name.split("."), module)
     except AttributeError:
         raise InputError(f"{place} has no {name!r}; it has {_names(module)}") from None
-    made = found if isinstance(found, torch.nn.Module) else _made(text, found, args, kwargs)
-    return _target(text, made)
+    result = factory if isinstance(factory, torch.nn.Module) else _call_factory(text, factory, args, kwargs)
+    return _target(text, result)
 
 
 def _module(place: str) -> ModuleType:
@@ -69,7 +73,7 @@ def _module(place: str) -> ModuleType:
 
 
 def _script(path: Path) -> ModuleType:
-    sys.path.insert(0, str(path.resolve().parent))
+    sys.path.insert(0, str(path.resolve().parent))  # it may import its neighbours, as under `python script.py`
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -79,13 +83,13 @@ def _script(path: Path) -> ModuleType:
 
 
 def _package(name: str) -> ModuleType:
-    if "" not in sys.path:
+    if "" not in sys.path:  # the current folder, which a console script does not have, unlike `python -m`
         sys.path.insert(0, "")
     return importlib.import_module(name)
 
 
-def _call(text: str, rest: str) -> tuple[str, list[Any], dict[str, Any]]:
-    """`factory`, or `factory(1, size=2)` with literals only."""
+def _parse_call(text: str, rest: str) -> _Call:
+    """The parts of `factory`, or of `factory(1, size=2)` with literals only."""
     if "(" not in rest:
         return rest, [], {}
     try:
@@ -96,37 +100,43 @@ def _call(text: str, rest: str) -> tuple[str, list[Any], dict[str, Any]]:
         return ast.unparse(tree.func), args, {str(k.arg): ast.literal_eval(k.value) for k in tree.keywords}
     except (SyntaxError, ValueError):
         raise InputError(
-            f"{text!r}: between the parentheses only literals may stand, such as ('tiny', size=4)"
+            f"{text!r}: only literals are allowed between the parentheses, such as ('tiny', size=4)"
         ) from None
 
 
-def _made(text: str, found: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    if not callable(found):
-        raise InputError(f"{text} is a {type(found).__name__}: name {_FORM}")
+def _call_factory(text: str, factory: object, args: list[object], kwargs: dict[str, object]) -> object:
+    if not callable(factory):
+        raise InputError(f"{text} is a {type(factory).__name__}: name {_FORM}")
     torch.manual_seed(0)
     try:
-        return found(*args, **kwargs)
+        return factory(*args, **kwargs)
     except (Exception, SystemExit) as error:
         raise InputError(_raised(text, "the factory", error)) from error
 
 
-def _target(text: str, made: Any) -> Target:
-    brought: Brought | None = None
-    if isinstance(made, Mapping) and "model" in made:
-        unknown = set(made) - {"model", *Brought.__dataclass_fields__}
+def _target(text: str, result: object) -> Target:
+    """The model and the example in what a factory returned."""
+    model, example = result, None
+    if isinstance(result, Mapping) and "model" in result:
+        fields = ("model", *ModelExample.__dataclass_fields__)
+        unknown = set(result) - set(fields)
         if unknown:
-            raise InputError(f"{text} returned a dict with {', '.join(map(repr, sorted(unknown)))}, which is not known")
-        brought = Brought(**{key: value for key, value in made.items() if key != "model"})
-        made = made["model"]
-    elif isinstance(made, tuple) and made and isinstance(made[0], torch.nn.Module):
-        brought, made = Brought(*made[1:3]), made[0]
-    if not isinstance(made, torch.nn.Module):
-        raise InputError(f"{text} returned a {type(made).__name__}: it must return a torch.nn.Module")
-    return Target(text, made.eval(), brought or brought_by(made))
+            raise InputError(
+                f"{text} returned a dict with {', '.join(map(repr, sorted(unknown)))}; the keys are {', '.join(fields)}"
+            )
+        model = result["model"]
+        example = ModelExample(**{key: value for key, value in result.items() if key != "model"})
+    elif isinstance(result, tuple) and result and isinstance(result[0], torch.nn.Module):
+        model, example = result[0], ModelExample(*result[1:3])
+    if not isinstance(model, torch.nn.Module):
+        raise InputError(f"{text} returned a {type(model).__name__}: it must return a torch.nn.Module")
+    return Target(text, model.eval(), example or declared_example(model))
 
 
 def _raised(what: str, doing: str, error: BaseException) -> str:
+    """The message for an import or a factory that raised, with the innermost line of the user's code."""
     frames = traceback.extract_tb(error.__traceback__)
+    # The innermost line that is neither this command's nor the import system's: the user's, or a library's below it.
     outside = [frame for frame in frames if "onnxpatch/cli" not in frame.filename and "importlib" not in frame.filename]
     at = f" at {outside[-1].filename}:{outside[-1].lineno}" if outside else ""
     return f"{what}: {doing} raised {type(error).__name__}: {' '.join(str(error).split())[:300]}{at}"

@@ -1,4 +1,4 @@
-"""`onnxpatch verify`: is this ONNX file, however it was made, what the model computes?"""
+"""The command `onnxpatch verify`: whether an ONNX file, from any exporter, computes what its model computes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 import onnxpatch
 from onnxpatch.cli import show
 from onnxpatch.cli.example import example
-from onnxpatch.cli.failure import RIGHT, WRONG, told_in_one_line
+from onnxpatch.cli.failure import RIGHT, WRONG, errors_in_one_line
 from onnxpatch.cli.options import (
     DebugOpt,
     DynamicOpt,
@@ -27,22 +27,24 @@ from onnxpatch.cli.options import (
     ToleranceOpt,
     image_size,
 )
-from onnxpatch.cli.result import hand_over
+from onnxpatch.cli.result import print_result
 from onnxpatch.cli.target import load
 from onnxpatch.exporters.artifact import writable
 from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The file, made by whichever exporter.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The file, from any exporter.")],
     target: TargetArg,
-    inputs: InputOpt = [],  # noqa: B006  typer's way of saying: may be given several times
+    inputs: InputOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
     dynamic: DynamicOpt = [],  # noqa: B006
     input_names: InputNamesOpt = None,
     image: ImageSizeOpt = None,
     tolerance: ToleranceOpt = 1e-3,
     max_probes: ProbesOpt = 16,
-    guards: Annotated[bool, typer.Option(help="Also look for conditions that the export dropped.")] = True,
+    guards: Annotated[
+        bool, typer.Option(help="Also look for conditions on sizes that the export relied on and the file lost.")
+    ] = True,
     runtime: RuntimeOpt = None,
     max_seconds: MaxSecondsOpt = DEFAULT_SECONDS,
     json: JsonOpt = False,
@@ -50,11 +52,11 @@ def verify(
     html: HtmlOpt = None,
     debug: DebugOpt = False,
 ) -> None:
-    """Hold FILE against the model that TARGET makes, at other sizes and on other data. Exit code 1: it is wrong.
+    """Compare FILE with the model of TARGET, at other sizes and on other data. Exit code 1: it is wrong.
 
-    Without letters in --input and without --dynamic, the sizes that the file itself shows as free are varied.
+    Without letters in --input and without --dynamic, the sizes that are dynamic in the file are varied.
     """
-    with told_in_one_line(debug):
+    with errors_in_one_line(debug):
         if html:
             writable(html)
         loaded = load(target)
@@ -74,7 +76,7 @@ def verify(
                 max_seconds=max_seconds,
                 progress=progress,
             )
-        hand_over(report, json, markdown)
+        print_result(report, json, markdown)
         if html:
             from onnxpatch.html import write_report
 

@@ -33,7 +33,7 @@ def rows(model: torch.nn.Module, notes: Notes, nodes: Callable[[str], str] = lam
     """
     table, seen = [], set[int]()
     for path, module in modules(model):
-        if id(module) in seen:  # shared weights, or a model that refers to itself
+        if id(module) in seen:  # a module that several parents share
             continue
         seen.add(id(module))
         if _has_row(path, notes):

@@ -135,7 +135,7 @@ def _children(value: object) -> list[tuple[object, object]] | None:
 
     Dicts go by key; everything else that is registered with torch's pytree goes by position.
     """
-    if isinstance(value, dict) and type(value) in pytree.SUPPORTED_NODES:
+    if isinstance(value, dict) and type(value) in pytree.SUPPORTED_NODES:  # OrderedDict and defaultdict too
         return list(value.items())
     node = pytree.SUPPORTED_NODES.get(pytree._get_node_type(value))
     if node is None:

@@ -88,6 +88,7 @@ class Inputs:
         """
         if exporter == "dynamo":
             return [leaf for leaf in self.leaves if leaf.is_tensor]
+        # The TorchScript exporter makes inputs in the signature's order, whatever the order of the kwargs.
         order = {name: i for i, name in enumerate(self.arguments)}
         usable = [leaf for leaf in self.leaves if leaf.is_tensor or leaf.is_number]
         return sorted(usable, key=lambda leaf: (order.get(leaf.argument, len(order)), leaf.index))

@@ -47,6 +47,7 @@ def name_leaves(tree: Tree, names: Sequence[str] = (), used: Collection[str] = (
     in the structure: `mask`, `aux`, `output_1`. used: names that the graph has already, which are avoided.
     """
     nodes = list(leaves(tree))
+    # As many names as values and flags together: the user names the flags too.
     with_flags = len(nodes) < len(names) == len(nodes) + sum("present" in leaf for leaf in nodes)
     user_names, taken = iter(names), list(used)
     start = len(taken)

@@ -105,6 +105,7 @@ class _Deadlines:
             self._pending.pop(id(options), None)
 
     def _loop(self) -> None:
+        """Until nothing has run for `_IDLE` seconds; the next run then starts another thread."""
         idle_since: float | None = None
         while True:
             now = time.monotonic()

@@ -38,6 +38,7 @@ def limited(seconds: float | None) -> Iterator[None]:
 
     start = time.monotonic()
     before = signal.signal(signal.SIGALRM, on_alarm)
+    # At least a hundredth of a second: a timer of 0 would be no timer.
     remaining, interval = signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01))
     try:
         yield

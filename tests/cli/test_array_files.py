@@ -69,7 +69,7 @@ def test_a_header_that_states_more_than_there_is(shape: tuple[int, ...], tmp_pat
         archive.writestr("x.npy", header(shape) + bytes(8))
     for name in ("x.npy", "x.npz"):
         told = refused(f"x={tmp_path / name}")
-        assert "GiB and holds" in told or shape == (3, 5)  # what is missing there numpy finds, without taking more
+        assert "GiB but has" in told or shape == (3, 5)  # what is missing there numpy finds, without taking more
 
 
 def test_names_that_are_too_long() -> None:

@@ -134,7 +134,7 @@ def test_a_call_may_be_written_out(place):
 
 
 BAD = [
-    (["plan", "models.py"], "names no model"),
+    (["plan", "models.py"], "does not name a model"),
     (["plan", "nowhere.py:f"], "no such file"),
     (["plan", "no_such_package.here:f"], "no module named"),
     (["plan", "models.py:absent"], "has no 'absent'"),
@@ -143,20 +143,20 @@ BAD = [
     (["plan", "models.py:Scale", "--exporter", "tensorrt"], "dynamo"),
     (["plan", "models.py:Scale", "--only", "no-such-patch"], "neither a patch nor a module path"),
     (["plan", "models.py:Scale", "--image-size", "big"], "write a size in pixels"),
-    (["export", "models.py:Scale"], "brings no example"),
+    (["export", "models.py:Scale"], "has no example input"),
     (["export", "models.py:Scale", "-i", "y=float32[2,4]"], "forward has no argument 'y'; it takes x, bias"),
     (["export", "models.py:Scale", "-i", "x=float99[2,4]"], "write a torch dtype"),
     (["export", "models.py:Scale", "-i", "x=float32[B,0]"], "sizes start at 1"),
     (["export", "models.py:Scale", "-i", "x=float32[99999,99999]"], "GiB"),
     (["export", "models.py:Scale", "-i", "x=float32[B,5]"], "the model itself refuses the example"),
     (["export", "models.py:Scale", "-i", "x=absent.npz"], "no such file"),
-    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--dynamic", "z=[B,_]"], "the call gives no 'z'"),
-    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--dynamic", "x=[B]"], "name 1 axes"),
+    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--dynamic", "z=[B,_]"], "the call has no argument 'z'"),
+    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--dynamic", "x=[B]"], "give one entry for each axis"),
     (["export", "models.py:Scale", "-i", "x=float32[2,4]", "no/such/folder/m.onnx"], "does not exist"),
     (["verify", "absent.onnx", "models.py:Scale", "-i", "x=float32[2,4]"], "no such file"),
     (["verify", "models.py", "models.py:Scale", "-i", "x=float32[2,4]"], "not a readable ONNX model"),
     (["ops", "no_such_operator"], "torch has no operator like"),
-    (["list", "no-such-patch"], "no patch fits"),
+    (["list", "no-such-patch"], "no patch matches"),
     (["plan", ".:f"], "neither a module nor a .py file"),
     (["plan", "models.py:Scale", "--image-size", "224x0"], "write a size in pixels"),
     (["plan", "models.py:Scale", "--opset", "-3"], "onnxpatch plan --help"),
@@ -172,11 +172,11 @@ BAD = [
     (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--tolerance", "nan"], "0 or more"),
     (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--html", "no/such/folder/m.html"], "does not exist"),
     (["export", "models.py:Scale", "-i", "x=float32[,4]"], "dimension ''"),
-    (["export", "models.py:Scale", "-i", "x=qint8[2,4]"], "torch makes no qint8 numbers"),
-    (["export", "models.py:Scale", "-i", "x=int64[2,4]<0"], "no whole number is below 0"),
+    (["export", "models.py:Scale", "-i", "x=qint8[2,4]"], "torch has no random numbers of dtype qint8"),
+    (["export", "models.py:Scale", "-i", "x=int64[2,4]<0"], "no numbers to draw from below 0"),
     (["export", "models.py:Scale", "-i", f"x=float32[{10**22},4]"], "GiB"),
     (["export", "models.py:Scale", "-i", "x=float8_e4m3fn[2,4]"], "the model itself refuses the example"),
-    (["export", "models.py:Scale", "-i", "x=junk.npz"], "holds no numpy arrays"),
+    (["export", "models.py:Scale", "-i", "x=junk.npz"], "has no numpy arrays"),
     (["verify", ".", "models.py:Scale", "-i", "x=float32[2,4]"], "is a folder"),
     (["doctor", "absent.py:f", "--html", "no/such/folder/d.html"], "folder does not exist"),
     (["plan", "absent.py:f", "--html", "."], "is a folder"),
@@ -281,7 +281,7 @@ def test_doctor_writes_a_page_beside_what_it_says(place):
     assert done.exit_code == 1, done.output
     assert json.loads(done.stdout)["status"] == "silent"
     page = (place / "found.html").read_text()
-    assert "<code>inner</code>" in page and "what was found" in page
+    assert "<code>inner</code>" in page and "<th>finding</th>" in page
 
 
 def test_plan_writes_a_page_beside_what_it_says(place):
@@ -426,7 +426,7 @@ def test_a_graph_that_no_runtime_loads_is_wrong(place, monkeypatch):
 
 
 def test_the_help_gives_the_exit_codes():
-    assert "0 right, 1 wrong or refused, 2 bad input, 3 a fault of onnxpatch itself" in " ".join(
+    assert "0 right, 1 wrong or refused, 2 bad input, 3 an internal error" in " ".join(
         run("--help").output.replace("│", " ").split()
     )
 
