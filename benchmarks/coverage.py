@@ -127,6 +127,7 @@ def main(argv: list[str] | None = None) -> None:
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ["HF_HUB_OFFLINE"] = "1"  # a case that would download weights fails instead
     torchvision_ops.declare()
     chosen = asked.family.split(",") if asked.family else families()
     if asked.dry:

@@ -37,5 +37,5 @@ def trouble(case: Case, args: tuple[object, ...], seen: list[list[torch.Tensor]]
         return "no tensor is returned"
     if not all(bool(torch.isfinite(t).all()) for t in first if t.is_floating_point()):
         return "eager's answer is not finite"
-    apart = [deviation(a.numpy(), b) for a, b in zip(first, second, strict=True)]
+    apart = [deviation(a.detach().numpy(), b) for a, b in zip(first, second, strict=True)]
     return "eager answers differently each time" if any(isinstance(d, str) or d > 1e-4 for d in apart) else ""

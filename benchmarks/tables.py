@@ -1,4 +1,4 @@
-"""The Markdown of coverage: totals, what plain torch gets right and the kit does not, times, model by model, reasons."""
+"""The Markdown of coverage: totals, what only plain torch gets right, times, model by model, reasons."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def text(
     base: dict[str, Any] = TEXT,
     **options: Any,
 ) -> Callable[[], Case]:
-    """A model that reads a text; ``options`` go into the configuration, on top of ``base``; ``...`` drops one of its options."""
+    """A model that reads a text. ``options`` go into its configuration, over those of ``base``; ``...`` drops one."""
 
     def build() -> Case:
         own = {name: value for name, value in {**base, **options}.items() if value is not ...}

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.case import Args, Case
+from benchmarks.case import Args, Case, randomise
 from benchmarks.transformers_models import Keyword, ids, made, padded, sized
 
 LIBRARIES = ("transformers",)
@@ -63,11 +63,9 @@ def spectrum(auto: str, kind: str, field: str = "last_hidden_state", sizes: Any 
     return heard(auto, kind, field, "input_features attention_mask", make, sizes, (TIME, TIME), **options)
 
 
-def codec(
-    kind: str, field: str, sizes: Sequence[tuple[int, ...]] = WAVES, auto: str = "AutoModel", **options: Any
-) -> Any:
+def codec(kind: str, field: str, sizes: Sequence[tuple[int, ...]] = WAVES, **options: Any) -> Any:
     make = lambda b, n: (torch.randn(b, 1, n),)  # noqa: E731
-    return heard(auto, kind, field, "input_values", make, sizes, ({0: "batch", 2: "samples"},), **options)
+    return heard("AutoModel", kind, field, "input_values", make, sizes, ({0: "batch", 2: "samples"},), **options)
 
 
 def whisper(batch: int, length: int) -> Args:

@@ -83,7 +83,8 @@ def adapter() -> torch.nn.Module:
 
 UNET = dict(sample_size=8, in_channels=4, out_channels=4, block_out_channels=(8, 16), layers_per_block=1,
             norm_num_groups=4)  # fmt: skip
-CROSS = dict(UNET, cross_attention_dim=16, attention_head_dim=4, down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+CROSS = dict(UNET, cross_attention_dim=16, attention_head_dim=4,
+             down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
              up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"))  # fmt: skip
 HEADS = dict(num_attention_heads=2, attention_head_dim=8, num_layers=1)
 DIT = dict(HEADS, in_channels=4, sample_size=8)
@@ -147,7 +148,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "prior": network("PriorTransformer", "hidden_states timestep proj_embedding encoder_hidden_states attention_mask",
                      lambda b: (torch.randn(b, 8), torch.randint(0, 999, (b,)), torch.randn(b, 8),
                                 torch.randn(b, 5, 8), torch.arange(5)[None] < torch.arange(5, 5 - b, -1)[:, None]),
-                     ((2,), (1,), (3,)), (BATCH,) * 5, field="predicted_image_embedding", embedding_dim=8, num_embeddings=5, **HEADS),
+                     ((2,), (1,), (3,)), (BATCH,) * 5, field="predicted_image_embedding", embedding_dim=8,
+                     num_embeddings=5, **HEADS),
     "stable_audio": network("StableAudioDiTModel", f"{TOLD} global_hidden_states rotary_embedding",
                             lambda b, n: (torch.randn(b, 4, n), torch.rand(b), torch.randn(b, n // 2, 12),
                                           torch.randn(b, 1, 12), tuple(torch.randn(n + 1, 4) for _ in range(2))),

@@ -58,7 +58,8 @@ def model(
 
 def speaker(kind: str, patches: int, auto: str = "AutoModelForImageTextToText", **options: Any) -> Callable[[], Case]:
     """A language model that reads an image among its tokens."""
-    return model(auto, kind, "logits", make=marked(patches), call=dict(use_cache=False), image_token_id=MARK, **options)
+    given = dict(make=marked(patches), call=dict(use_cache=False), image_token_id=MARK)
+    return model(auto, kind, "logits", **{**given, **options})
 
 
 def features(batch: int, length: int) -> Args:
@@ -73,6 +74,12 @@ def layout(batch: int, length: int) -> Args:
 
 def caption(batch: int, length: int) -> Args:
     return torch.randn(batch, 3, 32, 32), ids(batch, length)
+
+
+def several(batch: int, length: int) -> Args:
+    """Images in a dimension of their own: one for each text."""
+    pixels, *rest = marked(4)(batch, length)
+    return (pixels[:, None], *rest)
 
 
 EMBEDS = "logits_per_image text_embeds image_embeds"
@@ -127,8 +134,8 @@ CASES: dict[str, Callable[[], Case]] = {
                          projection_dim=32, hidden_size=32),
     "gemma3": speaker("gemma3", 4, text_config=dict(LANGUAGE, model_type="gemma3_text", sliding_window=8),
                       vision_config=SIGLIP, mm_tokens_per_image=4),
-    "idefics3": speaker("idefics3", 4, names="pixel_values input_ids attention_mask", **dict(
-        text_config=LANGUAGE, vision_config=dict(TOWER, model_type="idefics3_vision"), scale_factor=2)),
+    "idefics3": speaker("idefics3", 4, text_config=LANGUAGE, scale_factor=2, vision_config=dict(
+        TOWER, model_type="idefics3_vision"), make=several),
     "aya_vision": speaker("aya_vision", 4, text_config=dict(LANGUAGE, model_type="cohere2"), vision_config=SIGLIP,
                           downsample_factor=2, adapter_layer_norm_eps=1e-6),
     "got_ocr2": speaker("got_ocr2", 4, text_config=dict(LANGUAGE, model_type="qwen2"), vision_config=dict(

@@ -77,7 +77,7 @@ def sam_onnx() -> Case:
 
     def make(points: int, height: int, width: int) -> Args:
         return (torch.randn(1, 16, 8, 8), torch.rand(1, points, 2) * 64, torch.randint(0, 2, (1, points)).float(),
-                torch.randn(1, 1, 32, 32), torch.ones(1), torch.tensor([height, width], dtype=torch.float32))  # fmt: skip
+                torch.randn(1, 1, 32, 32), torch.ones(1), torch.tensor([height, width]).float())  # fmt: skip
 
     shapes = (None, {1: "points"}, {1: "points"}, None, None, None)
     model = SamOnnxModel(randomise(sam()), return_single_mask=False)

@@ -46,7 +46,7 @@ def resnet() -> Case:
 def coca() -> Case:
     from open_clip.coca_model import CoCa
 
-    decoder = dict(**TEXT, attn_pooler_heads=4)
+    decoder = dict(**{**TEXT, "width": 16})
     made = CoCa(16, decoder, {**TEXT, "embed_cls": True, "output_tokens": True},
                 {**VISION, "attentional_pool": True, "attn_pooler_heads": 4, "output_tokens": True})  # fmt: skip
     make = lambda b: (torch.randn(b, 3, 32, 32), torch.randint(1, 98, (b, 12)))  # noqa: E731
@@ -135,8 +135,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "siglip": clip("CustomTextCLIP", vision=dict(pool_type="avg"), text=dict(no_causal_mask=True, pool_type="last"),
                    init_logit_bias=-10),
     "clip_resnet": clip(vision=dict(layers=(1, 1, 1, 1), width=8, head_width=8)),
-    "clip_timm": clip(vision=dict(timm_model_name="vit_tiny_patch16_224", timm_pool="", timm_proj="linear",
-                                  timm_model_pretrained=False, image_size=32)),
+    "clip_timm": clip(vision=dict(timm_model_name="resnet10t", timm_pool="avg", timm_proj="linear",
+                                  timm_model_pretrained=False)),
     "modified_resnet": resnet,
     "coca": coca,
     "rgb_to_lab": kornia("color.rgb_to_lab"),
@@ -161,9 +161,9 @@ CASES: dict[str, Callable[[], Case]] = {
     "spatial_softmax": kornia("geometry.subpix.spatial_soft_argmax2d"),
     "harris": kornia("feature.harris_response", grey),
     "equalize": kornia("enhance.equalize_clahe", grey, ((2, 32, 48), (3, 32, 48), (1, 64, 64)), grid_size=(4, 4)),
-    "hardnet": kornia("feature.HardNet", **PATCHES),
-    "sosnet": kornia("feature.SOSNet", **PATCHES),
-    "tfeat": kornia("feature.TFeat", **PATCHES),
+    "hardnet": kornia("feature.HardNet", pretrained=False, **PATCHES),
+    "sosnet": kornia("feature.SOSNet", pretrained=False, **PATCHES),
+    "tfeat": kornia("feature.TFeat", pretrained=False, **PATCHES),
     "sift_descriptor": kornia("feature.SIFTDescriptor", patch_size=32, **PATCHES),
     "mkd_descriptor": kornia("feature.MKDDescriptor", patch_size=32, whitening=None, **PATCHES),
     "loftr_backbone": matching,
