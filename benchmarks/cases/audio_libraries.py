@@ -135,7 +135,7 @@ CASES: dict[str, Callable[[], Case]] = {
                   codebook_size=16, codebook_dim=4, vq_strides=[2, 1], noise=False, depthwise=False),
     "demucs": model("demucs.demucs.Demucs", channels(2), ((2, 400), (3, 400), (1, 200), (2, 1001)), TWO, **DEMUCS),
     "hdemucs": model("demucs.hdemucs.HDemucs", channels(2), ((2, 4096), (3, 4096), (1, 2048), (2, 9000)), TWO,
-                     sources=["a", "b"], audio_channels=2, channels=8, depth=5, nfft=512, cac=True, dconv_attn=9,
+                     sources=["a", "b"], audio_channels=2, channels=8, depth=5, nfft=1024, cac=True, dconv_attn=9,
                      dconv_lstm=9),
     "openunmix": unmixing,
 }  # fmt: skip

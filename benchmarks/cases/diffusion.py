@@ -11,7 +11,10 @@ from benchmarks.case import Args, Case, randomise
 from benchmarks.transformers_models import Keyword, padded, sized
 
 LIBRARIES = ("diffusers", "transformers")
-LEFT_OUT = {"pipelines, schedulers": "loops of Python around the models that are cases here"}
+LEFT_OUT = {
+    "Kandinsky3UNet": "not found small: eager refused the configurations tried",
+    "pipelines, schedulers": "loops of Python around the models that are cases here",
+}
 # Batch, height, width: the example, then the native size as the third.
 LATENTS = ((2, 8, 12), (3, 8, 12), (2, 8, 8), (1, 16, 12), (2, 12, 4))
 ODD = ((2, 8, 12), (3, 8, 12), (2, 8, 8), (1, 16, 10), (2, 7, 13))
@@ -116,10 +119,6 @@ CASES: dict[str, Callable[[], Case]] = {
                                  norm_num_groups=4, cross_attention_dim=16, attention_head_dim=4,
                                  down_block_types=("CrossAttnDownBlock3D", "DownBlock3D"),
                                  up_block_types=("UpBlock3D", "CrossAttnUpBlock3D")),
-    "kandinsky3": network("Kandinsky3UNet", f"{STEP} encoder_hidden_states encoder_attention_mask",
-                          latent(4, words(16), padded), LATENTS, (*SEQUENCE, TEXT),
-                          time_embedding_dim=16, groups=2, attention_head_dim=4, layers_per_block=1,
-                          block_out_channels=(8, 16), cross_attention_dim=16, encoder_hid_dim=16),
     "dit": network("DiTTransformer2DModel", "hidden_states timestep class_labels",
                    latent(4, lambda b, _: torch.randint(0, 9, (b,))), ((2, 8, 8), (3, 8, 8), (1, 8, 8)),
                    (BATCH, BATCH, BATCH), num_embeds_ada_norm=10, norm_num_groups=4, **DIT),
