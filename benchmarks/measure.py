@@ -102,7 +102,7 @@ def deviation(got: np.ndarray, want: torch.Tensor) -> float | str:
         return 0.0
     if not want.is_floating_point():
         return float((torch.from_numpy(got) != want).double().mean())
-    reference = want.double().numpy()
+    reference = want.detach().double().numpy()
     finite = np.isfinite(reference)
     if (np.isfinite(got) != finite).any():
         return "non-finite values differ"

@@ -46,8 +46,7 @@ def resnet() -> Case:
 def coca() -> Case:
     from open_clip.coca_model import CoCa
 
-    decoder = dict(**{**TEXT, "width": 16})
-    made = CoCa(16, decoder, {**TEXT, "embed_cls": True, "output_tokens": True},
+    made = CoCa(32, TEXT, {**TEXT, "embed_cls": True, "output_tokens": True},
                 {**VISION, "attentional_pool": True, "attn_pooler_heads": 4, "output_tokens": True})  # fmt: skip
     make = lambda b: (torch.randn(b, 3, 32, 32), torch.randint(1, 98, (b, 12)))  # noqa: E731
     return sized(Keyword(randomise(made), ("image", "text")), make, ((2,), (3,), (1,)), ({0: "batch"}, {0: "batch"}))
