@@ -19,17 +19,20 @@ from onnxpatch.formulas.nodes import Recipe, Value, Writer
 from onnxpatch.formulas.symbolic import as_tensor
 
 
-def resized(image: Tensor, sizes: Sequence[Any], mode: str, align_corners: bool = False) -> Tensor:
-    """F.interpolate(image, sizes, mode=mode, antialias=True) of [N, C, H, W], float32. mode: bilinear or bicubic."""
+def resized(image: Tensor, sizes: Sequence[Any], mode: str) -> Tensor:
+    """F.interpolate(image, sizes, mode=mode, antialias=True) of [N, C, H, W], float32. mode: bilinear or bicubic.
+
+    With align_corners=True torch moves the sampling points in a way that ONNX has not.
+    """
     if exporting() == "trace":
         sizes = [as_tensor(size, torch.int64, image.device) for size in sizes]
-    return nodes.run(_resize(mode, align_corners), image, *sizes)
+    return nodes.run(_resize(mode), image, *sizes)
 
 
 @functools.cache
-def _resize(mode: str, align_corners: bool) -> Recipe:
+def _resize(mode: str) -> Recipe:
     def resize(image: Tensor, *sizes: Any) -> Tensor:
-        return F.interpolate(image, sizes, mode=mode, align_corners=align_corners, antialias=True)
+        return F.interpolate(image, sizes, mode=mode, antialias=True)
 
     def write(writer: Writer, image: Value, *sizes: Value) -> Value:
         rest = writer.node("Shape", image, like=writer.ints([0]), start=0, end=2, shape=(2,))
@@ -38,7 +41,6 @@ def _resize(mode: str, align_corners: bool) -> Recipe:
         named: dict[str, Any] = dict(antialias=1, exclude_outside=1, mode="cubic" if mode == "bicubic" else "linear")
         if mode == "bicubic":
             named["cubic_coeff_a"] = -0.5
-        named["coordinate_transformation_mode"] = "align_corners" if align_corners else "half_pixel"
         return writer.node("Resize", image, None, None, target, shape=shape, **named)
 
     return Recipe(resize, write)

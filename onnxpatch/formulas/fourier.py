@@ -113,7 +113,7 @@ def _write_waves(writer: Writer, n: Value, size: Any, dtype: torch.dtype) -> tup
     minus = writer.node("Neg", sin, shape=(size,))
     last = writer.ints([1])
     cos, sin, minus = (writer.node("Unsqueeze", part, last, shape=(size, 1)) for part in (cos, sin, minus))
-    return tuple(writer.node("Concat", cos, part, axis=1, shape=(size, 2)) for part in (minus, sin))  # type: ignore[return-value]
+    return tuple(writer.node("Concat", cos, part, axis=1, shape=(size, 2)) for part in (minus, sin))
 
 
 def _write_power(writer: Writer, n: Value) -> Value:
@@ -128,14 +128,17 @@ def _write_power(writer: Writer, n: Value) -> Value:
 
 def _write_kernel(writer: Writer, back: Value, n: Value, points: Value, shape: Any) -> Value:
     """conj(c) at 0 ... n - 1, zeros, and conj(c) at n - 1 ... 1: what is behind counts from the end."""
-    end = writer.ints([-(2**62)])
-    mirrored = writer.node("Slice", back, writer.ints([-1]), end, writer.ints([0]), writer.ints([-1]), shape=shape[1:])
+    size = writer.shape(back)[0]
+    less, more = (None, None) if size is None else (size - 1, 3 * size + 1)
+    steps = [writer.ints([number]) for number in (-1, -(2**62), 0, -1)]
+    mirrored = writer.node("Slice", back, *steps, shape=(size, 2))
     rest = writer.node("Sub", n, writer.ints([1]), shape=(1,))
-    mirrored = writer.node("Slice", mirrored, writer.ints([0]), rest, writer.ints([0]), shape=shape[1:])
+    mirrored = writer.node("Slice", mirrored, writer.ints([0]), rest, writer.ints([0]), shape=(less, 2))
     missing = writer.node("Sub", writer.node("Sub", points, n, shape=(1,)), rest, shape=(1,))
     pads = writer.node("Concat", writer.ints([0, 0]), missing, writer.ints([0]), axis=0, shape=(4,))
-    filled = writer.node("Concat", writer.node("Pad", back, pads, shape=shape[1:]), mirrored, axis=0, shape=shape[1:])
-    return writer.node("Unsqueeze", filled, writer.ints([0]), shape=shape)
+    filled = writer.node("Pad", back, pads, shape=(more, 2))
+    whole = writer.node("Concat", filled, mirrored, axis=0, shape=shape[1:])
+    return writer.node("Unsqueeze", whole, writer.ints([0]), shape=shape)
 
 
 def _write_product(writer: Writer, x: Value, y: Value, shape: Any) -> Value:

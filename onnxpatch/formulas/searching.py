@@ -42,8 +42,8 @@ def search(table: Tensor, values: Any, *, right: bool = False, length: int | Non
 
 def contained(values: Any, members: Any, *, invert: bool = False) -> Tensor:
     """torch.isin(values, members): bool, in the shape of `values`."""
-    members = torch.as_tensor(members)
-    values = torch.as_tensor(values, device=members.device)
+    members = members if isinstance(members, Tensor) else torch.as_tensor(members)
+    values = values if isinstance(values, Tensor) else torch.as_tensor(values, device=members.device)
     dtype = torch.promote_types(values.dtype, members.dtype)
     values, members = _comparable(values.to(dtype)), _comparable(members.to(dtype)).reshape(-1)
     ordered, known = _ordered(members)
