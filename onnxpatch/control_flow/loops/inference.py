@@ -184,14 +184,9 @@ class Loop:
         """What is carried from round to round keeps its shape and dtype: a Scan or Loop has one of each."""
         with self.capture.pause(), tracing_paused():
             for place, init in self.carried.items():
-                kinds = {self._kind(init), *(self._kind(self.made(n, place)) for n in range(len(self.rounds)))}
+                kinds = {_kind(init), *(_kind(self.made(number, place)) for number in range(len(self.rounds)))}
                 if len(kinds) > 1:
                     raise self.refusal("what is carried from one round to the next changes its shape or dtype")
-
-    def _kind(self, tensor: torch.Tensor) -> tuple[torch.dtype, tuple[str, ...]]:
-        known = None if self.capture.shadow is None else self.capture.shadow.get(tensor)
-        shape = (known if isinstance(known, torch.Tensor) else tensor).shape
-        return tensor.dtype, tuple(str(size.node.expr if isinstance(size, torch.SymInt) else size) for size in shape)
 
     def made(self, number: int, place: Place) -> torch.Tensor:
         """The tensor that a round made at a place."""
@@ -209,6 +204,12 @@ def refused(capture: Capture, site: Site, found: str) -> Exception:
         remedy="put its body into a function marked @onnxpatch.scan (rows that depend on the ones before), "
         "@onnxpatch.each (rows that do not) or @onnxpatch.while_loop, or write it for the whole tensor",
     )
+
+
+def _kind(tensor: torch.Tensor) -> tuple[torch.dtype, tuple[str, ...]]:
+    """A tensor's dtype and sizes, symbolic ones as expressions."""
+    sizes = (str(size.node.expr if isinstance(size, torch.SymInt) else size) for size in tensor.shape)
+    return tensor.dtype, tuple(sizes)
 
 
 def _is_number(value: Any) -> bool:
