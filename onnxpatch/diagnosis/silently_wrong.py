@@ -59,7 +59,7 @@ def _operator(trial: Trial, probe: Probe) -> Cause | None:
 def _frozen(trial: Trial, example: Probe, probe: Probe) -> Cause | None:
     if trial.graph is None:
         return None
-    for found in frozen_nodes(trial.graph, trial.names, trial.order, example, probe):
+    for found in frozen_nodes(trial.graph, trial.feed, example, probe):
         match = re.match(r"(.+?\.py):(\d+)", found.source)
         if match and not is_tool(match[1]):
             return at([Place(match[1], int(match[2]))], kinds.FIXED_SIZE)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.onnxfile.graph import all_nodes
 from onnxpatch.onnxfile.runtime import Graph, shapes_inside
 from onnxpatch.results.report import Frozen
+from onnxpatch.verification.input_matching import Feed
 from onnxpatch.verification.probe import Probe
 
 # Operators that may take their output's size from a constant, where the model takes it from its input.
 _SIZED = frozenset({"Reshape", "Expand", "Resize", "Tile", "Pad", "CenterCropPad"})
 
 
-def frozen_inputs(graph: Graph, names: Sequence[str], order: Sequence[int], dims: Sequence[DynamicDim]) -> list[Frozen]:
+def frozen_inputs(graph: Graph, feed: Feed, dims: Sequence[DynamicDim]) -> list[Frozen]:
     """Dimensions declared dynamic that the file's own inputs show as a number."""
     found = []
-    name_of = dict(zip(order, names, strict=True))
+    name_of = {leaf: name for name, leaf in feed.leaves.items()}
     for dim in dims:
         for leaf, axis, _ in dim.places:
             if leaf not in name_of:
@@ -39,11 +40,9 @@ def frozen_at(graph: Graph, node_name: str, dimension: str) -> Frozen | None:
     return None
 
 
-def frozen_nodes(
-    graph: Graph, names: Sequence[str], order: Sequence[int], example: Probe, other: Probe
-) -> Iterator[Frozen]:
+def frozen_nodes(graph: Graph, feed: Feed, example: Probe, other: Probe) -> Iterator[Frozen]:
     """Nodes that make a size of their own, whose input changes between two probes where their output does not."""
-    before, after = (_shapes(graph, names, order, probe) for probe in (example, other))
+    before, after = (shapes_inside(graph, feed.of(probe.values)) for probe in (example, other))
     moved = ", ".join(n for n, size in other.sizes.items() if example.sizes.get(n) != size)
     for node in graph.proto.graph.node:
         values = [node.input[0], node.output[0]] if node.op_type in _SIZED and node.input else []
@@ -54,11 +53,6 @@ def frozen_nodes(
         if len(data) == len(out) and kept:
             where = f"keeps axes {kept} of its output at {list(out)}"
             yield Frozen(moved, where, node.name, node.op_type, source_of(node))
-
-
-def _shapes(graph: Graph, names: Sequence[str], order: Sequence[int], probe: Probe) -> Mapping[str, tuple[int, ...]]:
-    feed = {name: probe.values[leaf] for name, leaf in zip(names, order, strict=True)}
-    return shapes_inside(graph, feed)
 
 
 def source_of(node: Any) -> str:

@@ -7,6 +7,7 @@ import torch
 
 import onnxpatch
 from onnxpatch.onnxfile import stamp
+from onnxpatch.patching.digest import digest
 from tests import exporting
 
 
@@ -26,7 +27,7 @@ def test_export_writes_the_applied_plan_into_the_file(tmp_path):
     assert made.plan == report.plan and made.plan[0]["path"] == "0"
     assert made.versions["torch"] == report.versions["torch"]
     patch = onnxpatch.REGISTRY[made.plan[0]["patch"]]
-    assert made.digest == stamp.digest([patch])
+    assert made.digest == digest([patch])
 
 
 def test_verify_tells_it(tmp_path):
@@ -47,8 +48,8 @@ def test_the_digest_follows_the_code_of_the_patches(registry):
         kind = type("StandIn", (), {"forward": body, "__module__": __name__})
         return onnxpatch.Patch("same-name", ("a.B",), kind, "why")
 
-    assert stamp.digest([]) == stamp.digest(())
+    assert digest([]) == digest(())
     first, *rest = onnxpatch.REGISTRY
-    assert stamp.digest([first, *rest]) == stamp.digest([*rest, first])
-    assert stamp.digest([first]) != stamp.digest([rest[0]])
-    assert stamp.digest([declare(1)]) != stamp.digest([])
+    assert digest([first, *rest]) == digest([*rest, first])
+    assert digest([first]) != digest([rest[0]])
+    assert digest([declare(1)]) != digest([])
