@@ -15,8 +15,8 @@ from onnxpatch.diagnosis.cause import Cause, at, scanned
 from onnxpatch.diagnosis.first_divergence import first_divergence
 from onnxpatch.diagnosis.places import Place, is_tool
 from onnxpatch.diagnosis.suspects import likeliest
+from onnxpatch.verification.findings import frozen_nodes
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.specialized_dims import frozen_nodes
 
 
 def of_silence(unit: Unit, subject: Subject, trial: Trial, exporter: str) -> Cause:

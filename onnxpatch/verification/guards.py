@@ -89,8 +89,10 @@ def _renamed(condition: Any, symbols: Sequence[tuple[Any, str]]) -> str:
 def breaking_probes(guards: Sequence[Guard], search: Oracle, most: int = 6) -> list[tuple[Guard, Probe]]:
     """For each guard a probe that breaks it and that eager accepts, as near to the example as there is."""
     found: list[tuple[Guard, Probe]] = []
+    accepted = search.accepted()
     for guard in guards[:_MOST]:
-        known = next((p for p in search.accepted() if guard.holds(p.sizes) is False), None)
+        tried = [*accepted, *(probe for _, probe in found)]
+        known = next((p for p in tried if guard.holds(p.sizes) is False), None)
         probe = known or next(_breaking(guard, search), None)
         if probe:
             found.append((guard, probe))

@@ -37,7 +37,7 @@ class Budget:
 
     probes: int = 16
     questions: int = 72
-    operations: float = 4e10
+    operations: float = 3.2e10
     bytes: int = 512 * 1024 * 1024
     tries: int = 6
     max_seconds: float | None = None
