@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onnxpatch._torch import unseen
+from onnxpatch._torch.function_modes import unseen
 from onnxpatch.formulas import nodes
 from onnxpatch.formulas.nodes import Recipe, Value, Writer
 
