@@ -88,8 +88,7 @@ def _write_chirp(writer: Writer, x: Value) -> Value:
     n = writer.node("Shape", x, like=writer.ints([0]), start=1, end=2, shape=(1,))
     chirp, back = _write_waves(writer, n, size, writer.dtype(x))  # (n, 2) each
     points = _write_power(writer, n)
-    # The power of two is no expression of n: in torch's eyes the length is one that no other tensor has.
-    both = (rows, None if size is None else 4 * size, 2)
+    both = (rows, _power(size), 2)
     pads = [writer.ints([0] * 4), writer.node("Sub", points, n, shape=(1,)), writer.ints([0])]
     data = _write_product(writer, x, chirp, (rows, size, 2))
     data = writer.node("Pad", data, writer.node("Concat", *pads, axis=0, shape=(6,)), shape=both)
@@ -99,6 +98,13 @@ def _write_chirp(writer: Writer, x: Value) -> Value:
     mixed = writer.node("DFT", _write_product(writer, data, kernel, both), axis=1, inverse=1, shape=both)
     whole = writer.node("Slice", mixed, writer.ints([0]), n, writer.ints([1]), shape=(rows, size, 2))
     return _write_product(writer, whole, chirp, (rows, size, 2))
+
+
+def _power(size: Any) -> Any:
+    """The first power of two that is not below 2 n - 1; for a symbolic n, a size that no other tensor has."""
+    if isinstance(size, int):
+        return 1 << (2 * size - 2).bit_length()
+    return None if size is None else 4 * size
 
 
 def _write_waves(writer: Writer, n: Value, size: Any, dtype: torch.dtype) -> tuple[Value, Value]:
@@ -129,7 +135,7 @@ def _write_power(writer: Writer, n: Value) -> Value:
 def _write_kernel(writer: Writer, back: Value, n: Value, points: Value, shape: Any) -> Value:
     """conj(c) at 0 ... n - 1, zeros, and conj(c) at n - 1 ... 1: what is behind counts from the end."""
     size = writer.shape(back)[0]
-    less, more = (None, None) if size is None else (size - 1, 3 * size + 1)
+    less, more = (None, None) if size is None else (size - 1, shape[1] - size + 1)
     steps = [writer.ints([number]) for number in (-1, -(2**62), 0, -1)]
     mirrored = writer.node("Slice", back, *steps, shape=(size, 2))
     rest = writer.node("Sub", n, writer.ints([1]), shape=(1,))
