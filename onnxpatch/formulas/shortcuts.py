@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-_MACHINERY = ("onnxpatch.patching.runtime", "onnxpatch.patching.rebinding", "contextlib")
+_MACHINERY = (
+    "onnxpatch.patching.runtime", "onnxpatch.patching.rebinding", "onnxpatch.patching.dispatch", "contextlib",
+)  # fmt: skip
 RESIZING = re.compile(r"interpol|resiz|resampl|rescale|upsampl", re.IGNORECASE)
 
 
