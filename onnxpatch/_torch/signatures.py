@@ -165,4 +165,7 @@ def _fits(annotation: Any, value: Any) -> bool:
 
 def _is_number_tensor(value: Any) -> bool:
     """A size, while torch.jit.trace runs, is a tensor without dimensions."""
-    return isinstance(value, torch.Tensor) and value.dim() == 0
+    if not isinstance(value, torch.Tensor):
+        return False
+    with torch._C.DisableTorchFunction():  # the question is no call of the model's
+        return value.dim() == 0

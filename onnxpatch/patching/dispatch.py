@@ -50,12 +50,20 @@ class Dispatcher:
             yield from patches
         yield from self._by_call
 
-    def answer(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the first patch that acts makes of the call; NotImplemented where none does."""
+    def asked(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Patch]:
+        """The patches that a torch call concerns, in their order; to be found while no mode sees what `calls` does."""
+        named = self._named.get(function, [])
+        by_call = [patch for patch in self._by_call if patch.calls and patch.calls(function, args, kwargs)]
+        return sorted([*named, *by_call], key=rank) if by_call else named
+
+    def named(self, function: Any) -> list[Patch]:
+        """The patches that name a function, in their order."""
+        return self._named.get(function, [])
+
+    def answer(self, patches: list[Patch], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the first of `patches` that acts makes of the call; NotImplemented where none does."""
         now = exporting()
-        if now is None:
-            return NotImplemented
-        for patch in self.asked(function, args, kwargs):
+        for patch in _after_running(patches, function):
             if now not in patch.conditions.exporters:
                 continue
             # A patch that takes any function knows no function's arguments.
@@ -66,16 +74,12 @@ class Dispatcher:
                 return found
         return NotImplemented
 
-    def asked(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Patch]:
-        """The patches that the call concerns, in their order."""
-        named = self._named.get(function, ())
-        by_call = [patch for patch in self._by_call if patch.calls and patch.calls(function, args, kwargs)]
-        found = sorted([*named, *by_call], key=rank) if named and by_call else [*named, *by_call]
-        if not found or not _running.calls:
-            return found
-        standing = [patch for called, patch in _running.calls if called is function or called == function]
-        last = max((found.index(patch) for patch in standing if patch in found), default=-1)
-        return [patch for patch in found[last + 1 :] if patch not in standing]
+
+def _after_running(patches: list[Patch], function: Any) -> list[Patch]:
+    """The patches that may be asked in the middle of a stand-in of the same function: those that rank after it."""
+    standing = [patch for called, patch in _running.calls if called is function or called == function]
+    last = max((patches.index(patch) for patch in standing if patch in patches), default=-1)
+    return patches[last + 1 :]
 
 
 def _called(patch: Patch, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

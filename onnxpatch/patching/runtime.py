@@ -49,7 +49,7 @@ class Scope:
         self.model: torch.nn.Module | None = None
         self.tensors: dict[str, torch.Tensor] = {}
         self._paths = paths
-        self._dispatcher = Dispatcher()
+        self.dispatcher = Dispatcher()
         self._cached: set[Any] = set()
         self._substitutions: list[rebinding.Substitution] = []
 
@@ -68,7 +68,7 @@ class Scope:
                 if key is None:
                     elsewhere.append((path, function))
                 keys.append(function if key is None else key)
-            self._dispatcher.add(patch, dict.fromkeys(keys))
+            self.dispatcher.add(patch, dict.fromkeys(keys))
         # torch.export would leave its FakeTensors in the caches of the model's functions, and later calls get them.
         cached = {function: path for path, function in rebinding.memoised(classes)}
         elsewhere += [(path, function) for function, path in cached.items()]
@@ -78,16 +78,16 @@ class Scope:
     @property
     def hits(self) -> Counter[str]:
         """How often each patch changed what the model does, by name."""
-        return self._dispatcher.hits
+        return self.dispatcher.hits
 
     def acted(self, patch: str) -> None:
         """Count that a patch changed what the model does."""
-        self._dispatcher.hits[patch] += 1
+        self.dispatcher.hits[patch] += 1
 
     @property
     def watched(self) -> set[str]:
         """Names of the function patches that can act."""
-        return {patch.name for patch in self._dispatcher.patches()}
+        return {patch.name for patch in self.dispatcher.patches()}
 
     def _holds(self, model: torch.nn.Module) -> None:
         self.model = model
@@ -120,19 +120,15 @@ class Scope:
     def _files(self) -> Iterator[str]:
         """The kit's files between a model's line and torch."""
         yield from (__file__, rebinding.__file__, dispatch.__file__)
-        for patch in self._dispatcher.patches():
+        for patch in self.dispatcher.patches():
             if inspect.isfunction(patch.stand_in):
                 yield patch.stand_in.__code__.co_filename
 
     def answer(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What stands for a call while an exporter runs; NotImplemented where this scope leaves it alone."""
+        """What stands for a call of a function that is replaced by name; NotImplemented where this scope leaves it."""
         if function in self._cached and exporting() is not None:
             return function.__wrapped__(*args, **kwargs)
-        return self._dispatcher.answer(function, args, kwargs)
-
-    def concerns(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether any patch is to be asked about a call."""
-        return bool(self._dispatcher.asked(function, args, kwargs))
+        return self.dispatcher.answer(self.dispatcher.named(function), function, args, kwargs)
 
 
 def patch_functions(patch: Patch) -> Iterator[tuple[str, Any]]:
@@ -175,7 +171,8 @@ class _Dispatch(TorchFunctionMode):
         if torch.compiler.is_dynamo_compiling():
             return function(*args, **kwargs)
         found = NotImplemented
-        if self._scope in _active.scopes and self._scope.concerns(function, args, kwargs):
+        patches = self._scope.dispatcher.asked(function, args, kwargs) if self._scope in _active.scopes else []
+        if patches:
             with self:
-                found = self._scope.answer(function, args, kwargs)
+                found = self._scope.dispatcher.answer(patches, function, args, kwargs)
         return function(*args, **kwargs) if found is NotImplemented else found
