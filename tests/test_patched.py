@@ -40,7 +40,7 @@ def everything(model):
 
 
 def test_stand_ins_act_inside_and_are_gone_after(kit):
-    model, x = Model(), torch.randn(2, 4)
+    model, x = Model().requires_grad_(False), torch.randn(2, 4)
     plain, before = model(x), everything(model)
     with onnxpatch.patched(model, registry=kit) as patched:
         assert len(patched.plan.swaps) == 6
@@ -60,7 +60,7 @@ def test_aliases_are_swapped_once_and_listed(kit):
 
 
 def test_the_root_itself(kit):
-    layer, x = Layer(), torch.randn(4)
+    layer, x = Layer().requires_grad_(False), torch.randn(4)
     plain, before = layer(x), everything(layer)
     with onnxpatch.patched(layer, registry=kit):
         assert torch.equal(layer(x), plain)
@@ -340,13 +340,13 @@ def test_a_replacement_takes_the_place_of_the_module_everywhere(registry):
     class Wide(nn.Module):
         def __init__(self, layer):
             super().__init__()
-            self.both = nn.Parameter(torch.stack([layer.weight, layer.offset]))
+            self.both = nn.Parameter(torch.stack([layer.weight, layer.offset]), requires_grad=False)
 
         def forward(self, x):
             return x * self.both[0] + self.both[1] + 5
 
     onnxpatch.patch(LAYER, why="w", name="wide", replaces=True, registry=registry)(lambda module: Wide(module))
-    model, x = Model().eval(), torch.randn(2, 4)
+    model, x = Model().eval().requires_grad_(False), torch.randn(2, 4)
     plain = model.first(x)
     before = everything(model)
     with onnxpatch.patched(model, registry=registry):

@@ -13,7 +13,6 @@ import inspect
 import itertools
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +26,7 @@ Lookup = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 Place = tuple[Any, str]  # a module or class, and the name under which it holds the function
 
 _standing: dict[Place, _Replaced] = {}
-# Reentrant: a finalizer may run in the middle of an installation, in the same thread.
+# Reentrant, so that a thread that an interrupt left with the lock can still put things back.
 _lock = threading.RLock()
 _numbers = itertools.count()
 _MISSING = object()
@@ -86,30 +85,31 @@ class Substitution:
 def installed(substitutions: Sequence[Substitution]) -> Iterator[None]:
     """The substitutes are in their places inside the block.
 
-    A KeyboardInterrupt may come at any line, also at those that put the originals back: they are run twice, and once
-    more when the frame of this function is gone, which nothing can skip.
+    A KeyboardInterrupt may come at any line, also at those that put the originals back. So they are put back twice, by
+    two contexts, one around the other: an interrupt that stops one leaves through the other.
     """
     holder = next(_numbers)
-    frame = _Frame()
-    weakref.finalize(frame, _remove, substitutions, holder).atexit = False
-    try:
+    with _removing(substitutions, holder), _removing(substitutions, holder):
         for substitution in substitutions:
             substitution.install(holder)
         yield
+
+
+@contextlib.contextmanager
+def _removing(substitutions: Sequence[Substitution], holder: int) -> Iterator[None]:
+    try:
+        yield
     finally:
-        try:
-            _remove(substitutions, holder)
-        finally:
-            _remove(substitutions, holder)
+        for substitution in substitutions:
+            substitution.remove(holder)
+        _release_lock()
 
 
-class _Frame:
-    """Lives as long as the call that holds it."""
-
-
-def _remove(substitutions: Sequence[Substitution], holder: int) -> None:
-    for substitution in substitutions:
-        substitution.remove(holder)
+def _release_lock() -> None:
+    """Release what an interrupt between the last line of a `with _lock` and its end left acquired."""
+    with contextlib.suppress(RuntimeError):  # raised where this thread does not hold it
+        while True:
+            _lock.release()
 
 
 def _set(home: Any, name: str, value: Any) -> None:

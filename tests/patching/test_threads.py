@@ -18,15 +18,14 @@ from tests.exporting import export, while_traced
 class Waiting(nn.Module):
     """Stops in the middle of an export until it is allowed to go on."""
 
-    def __init__(self):
-        super().__init__()
-        self.reached, self.go_on = threading.Event(), threading.Event()
-
     def forward(self, x):
         if exporting() is not None:
-            self.reached.set()
-            assert self.go_on.wait(60)
+            REACHED.set()
+            assert GO_ON.wait(60)
         return torch.relu(x) * math.sqrt(4.0)
+
+
+REACHED, GO_ON = threading.Event(), threading.Event()
 
 
 def wrong(original, x):
@@ -38,6 +37,8 @@ def test_eager_in_another_thread_is_not_disturbed_by_an_export(registry, exporte
     for target in ("torch.relu", "math.sqrt"):
         onnxpatch.patch(target, why="w", name=target, registry=registry)(wrong)
     model, x, failed = Waiting(), torch.ones(2), []
+    REACHED.clear()
+    GO_ON.clear()
 
     def run():
         try:
@@ -48,11 +49,11 @@ def test_eager_in_another_thread_is_not_disturbed_by_an_export(registry, exporte
     with onnxpatch.patched(model, registry=registry) as patched:
         thread = threading.Thread(target=run)
         thread.start()
-        assert model.reached.wait(60)
+        assert REACHED.wait(60), failed
         # Not by Module.__call__, which torch.export itself replaces in the whole process.
         found = [model.forward(x).tolist() for _ in range(100)]
         asked = exporting()
-        model.go_on.set()
+        GO_ON.set()
         thread.join()
     assert asked is None
     assert found == [[2.0, 2.0]] * 100
