@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch._torch.symbolic_sizes import relation_of, traced_from_sizes
 from onnxpatch.formulas.shortcuts import crops_at, deciding_frame, shortcut_at
 from onnxpatch.formulas.skipped_resizes import remember
@@ -54,10 +54,8 @@ _PROOF = dict(build=_Trained, inputs=_images, dynamic_shapes=({0: "b", 2: "h", 3
 )
 def size_shortcut(original: Callable[[Any], bool], value: Any) -> bool:
     """An `if` on sizes that leaves a resize out is answered so that the resize is done, at every size."""
-    if exporting() is None:
-        return original(value)
     answer = _answer(value)
-    return original(value) if answer is None else answer
+    return NotImplemented if answer is None else answer
 
 
 @patch(
@@ -71,9 +69,9 @@ def size_shortcut(original: Callable[[Any], bool], value: Any) -> bool:
 def size_shortcut_trace(original: Callable[[Any], bool], value: Tensor) -> bool:
     """The same under trace, where sizes are 0-d tensors."""
     if value.dim() or not traced_from_sizes(value):
-        return original(value)
+        return NotImplemented
     answer = _answer(value)
-    return original(value) if answer is None else answer
+    return NotImplemented if answer is None else answer
 
 
 def _answer(value: Any) -> bool | None:

@@ -51,7 +51,7 @@ def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size
     spatial = int(original.__name__[-2])
     sizes = _sizes(input, output_size, spatial)
     if not _ours(input, sizes):
-        return original(input, output_size)
+        return NotImplemented
     batched = input if input.dim() == spatial + 2 else input[None]
     pooled = resize(batched, [Axis(size) for size in sizes], "area")
     return pooled if batched is input else pooled[0]
@@ -72,7 +72,7 @@ def adaptive_max(original: Callable[..., Any], input: Tensor, output_size: Any, 
     spatial = int(original.__name__[-2]) if original.__name__[-1] == "d" else input.dim() - 2
     sizes = _sizes(input, output_size, spatial)
     if return_indices or not input.is_floating_point() or not _ours(input, sizes):
-        return original(input, output_size, return_indices)
+        return NotImplemented
     for position, size in enumerate(sizes):
         input = _largest(input, position - spatial, size)
     return input
@@ -95,8 +95,7 @@ def _sizes(input: Tensor, output_size: Any, spatial: int) -> list[Any]:
 
 def _ours(input: Tensor, sizes: list[Any]) -> bool:
     """Whether windows depend on a size. One global window is what the exporters know; under trace all is dynamic."""
-    running = exporting()
-    if running is None or all(isinstance(size, int) and size == 1 for size in sizes):
+    if all(isinstance(size, int) and size == 1 for size in sizes):
         return False
     numbers = (*sizes, *input.shape[-len(sizes) :])
-    return running == "trace" or not all(isinstance(number, int) for number in numbers)
+    return exporting() == "trace" or not all(isinstance(number, int) for number in numbers)

@@ -55,6 +55,8 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """As torch's; `is_causal` may depend on a size."""
+    if query.dim() == 4 and attn_mask is None and not enable_gqa and isinstance(is_causal, bool):
+        return NotImplemented
     heads = query.shape[-3] if query.dim() > 2 else None
     if enable_gqa and heads is not None:
         key, value = repeat_heads(key, heads), repeat_heads(value, heads)

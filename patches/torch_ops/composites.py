@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch._torch.function_modes import function_name
+from onnxpatch.patching.binding import call_of
 
 Tensor = torch.Tensor
 
@@ -127,6 +128,10 @@ def float_power(x: Any, exponent: Any) -> Tensor:
 
 
 def matrix_power(x: Tensor, n: int) -> Tensor:
+    if n < 0:
+        return NotImplemented
+    if n == 0:
+        return torch.eye(x.shape[-1], dtype=x.dtype, device=x.device).expand_as(x).clone()
     return functools.reduce(torch.matmul, [x] * n)
 
 
@@ -238,7 +243,7 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
 
 def composed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether the TorchScript exporter would meet one of these."""
-    return _name(function) in COMPOSITES and exporting() == "trace" and "out" not in kwargs
+    return _name(function) in COMPOSITES
 
 
 def _name(function: Any) -> str:
@@ -264,4 +269,6 @@ def _name(function: Any) -> str:
 )
 def compose(original: Any, *args: Any, **kwargs: Any) -> Any:
     """The function, out of others that the exporter knows."""
-    return COMPOSITES[_name(original)](*args, **kwargs)
+    composite = COMPOSITES[_name(original)]
+    call = call_of(composite, original, args, kwargs, takes_original=False)
+    return NotImplemented if call is None else composite(*call[0], **call[1])

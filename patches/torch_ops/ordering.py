@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 
 
 class Found(NamedTuple):
@@ -37,13 +37,13 @@ class _Sorted(torch.nn.Module):
         fails=("trace", "dynamo"),
     ),
 )
-def sort(original: Any, input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+def sort(
+    original: Any, input: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool | None = None
+) -> Any:
     """With `stable=True`: TopK over all entries, which puts equal ones in their order, as ONNX defines it (torch's own
     topk does not)."""
-    if exporting() is None or not kwargs.pop("stable", None):
-        return original(input, *args, **kwargs)
-    dim = kwargs.get("dim", args[0] if args else -1)
-    descending = kwargs.get("descending", args[1] if len(args) > 1 else False)
+    if not stable:
+        return NotImplemented
     found = input.topk(input.shape[dim], dim=dim, largest=descending, sorted=True)
     return found[1] if "argsort" in original.__name__ else Found(*found)
 
@@ -71,16 +71,22 @@ class _Search(torch.nn.Module):
         fails=("trace", "dynamo"),
     ),
 )
-def searchsorted(original: Any, first: Any, second: Any, **kwargs: Any) -> torch.Tensor:
+def searchsorted(
+    original: Any, sorted_sequence: Any = None, input: Any = None, *, boundaries: Any = None, out_int32: bool = False,
+    right: bool = False, side: str | None = None, sorter: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     """How many boundaries lie before each value: comparisons with all of them, counted."""
-    boundaries, values = (second, first) if "bucketize" in original.__name__ else (first, second)
+    if boundaries is None:
+        boundaries, values = sorted_sequence, input
+    else:  # bucketize, whose first argument are the values
+        values = sorted_sequence
     values = torch.as_tensor(values, device=boundaries.device)
-    if kwargs.get("sorter") is not None:
-        boundaries = boundaries.gather(-1, kwargs["sorter"])
-    right = kwargs.get("right", False) or kwargs.get("side") == "right"
+    if sorter is not None:
+        boundaries = boundaries.gather(-1, sorter)
+    right = right or side == "right"
     edges = boundaries if boundaries.dim() == 1 else boundaries.unsqueeze(-2)
     before = edges <= values.unsqueeze(-1) if right else edges < values.unsqueeze(-1)
-    return before.to(torch.int32 if kwargs.get("out_int32") else torch.int64).sum(-1)
+    return before.to(torch.int32 if out_int32 else torch.int64).sum(-1)
 
 
 class _Middle(torch.nn.Module):
@@ -105,9 +111,9 @@ class _Middle(torch.nn.Module):
         fails=("trace", "dynamo"),
     ),
 )
-def order_statistic(original: Any, input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+def order_statistic(original: Any, input: torch.Tensor, **given: Any) -> Any:
     """Entries of the sorted axis."""
-    return {"median": median, "kthvalue": kthvalue, "quantile": quantile}[original.__name__](input, *args, **kwargs)
+    return {"median": median, "kthvalue": kthvalue, "quantile": quantile}[original.__name__](input, **given)
 
 
 def length(x: torch.Tensor, dim: int) -> torch.Tensor:

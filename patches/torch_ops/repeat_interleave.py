@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 
 
 class _Angles(torch.nn.Module):
@@ -33,14 +33,12 @@ class _Angles(torch.nn.Module):
     ),
 )
 def repeat_interleave(
-    original: Any, tensor: Tensor, repeats: Any = None, dim: int | None = None, **options: Any
+    original: Any, input: Tensor, repeats: Any = None, dim: int | None = None, output_size: Any = None
 ) -> Tensor:
     """One number of times as a view, (…, n, …) -> (…, n, 1, …) -> (…, n * repeats, …); one each: by index."""
-    if exporting() != "trace":
-        return original(tensor, *(() if repeats is None else (repeats, dim)), **options)  # type: ignore[no-any-return]
-    if repeats is None:
-        return _indices(tensor)
-    source, dim = (tensor.flatten(), 0) if dim is None else (tensor, dim % tensor.dim())
+    if repeats is None:  # the overload that makes indices of the counts
+        return _indices(input)
+    source, dim = (input.flatten(), 0) if dim is None else (input, dim % input.dim())
     if isinstance(repeats, Tensor) and repeats.dim() > 0 and repeats.shape[0] != 1:
         return source.index_select(dim, _indices(repeats))
     times = [-1] * (source.dim() + 1)

@@ -67,10 +67,10 @@ class _Spectrogram(torch.nn.Module):
         fails=("dynamo", "trace"),
     ),
 )
-def stft(original: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+def stft(original: Any, input: Any, **given: Any) -> Any:
     """torch.stft and torch.istft."""
     transform = inverse if "istft" in original.__name__ else forward
-    return transform(input, *args, **kwargs)
+    return transform(input, **given)
 
 
 def forward(

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch.patching.proof import randomised
 
 
@@ -34,12 +34,12 @@ def _experts() -> torch.nn.Module:
         fails=("dynamo", "trace"),
     ),
 )
-def experts_by_gather(original: Any, interface: Any, implementation: str | None, default: Callable[..., Any]) -> Any:
+def experts_by_gather(
+    original: Any, interface: Any, experts_implementation: str | None, default: Callable[..., Any]
+) -> Any:
     """transformers' own form without sorting and grouping, whatever the configuration names.
 
     It gathers the weights of as many experts as there are tokens times choices: right at every size, and memory grows
     with the number of tokens.
     """
-    if exporting() is None:
-        return original(interface, implementation, default)
     return original(interface, "batched_mm", default)

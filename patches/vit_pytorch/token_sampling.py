@@ -111,6 +111,6 @@ class _AtAnySize(torch.nn.Module):
 class SamplesAlways:
     """Calls its sampling at every size; the stand-in of that keeps all tokens where there are few."""
 
-    @staticmethod
-    def onnxpatch_prepare(module: Any, settings: Settings) -> dict[str, object]:
-        return {} if module.output_num_tokens is None else {"output_num_tokens": 0}
+    @property
+    def output_num_tokens(self) -> int | None:
+        return None if vars(self)["output_num_tokens"] is None else 0
