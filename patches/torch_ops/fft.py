@@ -157,7 +157,8 @@ NAMES = ("fft", "ifft", "rfft", "irfft", "fft2", "ifft2", "rfft2", "irfft2", "ff
         build=_Spectrum,
         inputs=lambda: [(torch.randn(2, 8, 10),), (torch.randn(2, 13, 15),), (torch.randn(2, 6, 7),)],
         dynamic_shapes=({1: "height", 2: "width"},),
-        fails=("dynamo", "trace"),
+        fails=("trace",),
+        exporters=("dynamo",),
     ),
 )
 def fft(original: Any, input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, n: Any = None) -> Any:
