@@ -113,7 +113,7 @@ def _of_schema(arguments: list[Any], method: bool) -> inspect.Signature | None:
 
 def _of_argument(argument: Any, method: bool) -> inspect.Parameter:
     itself = argument.name == "self"
-    kind = inspect.Parameter.KEYWORD_ONLY if argument.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+    kind: Any = inspect.Parameter.KEYWORD_ONLY if argument.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
     kind = inspect.Parameter.POSITIONAL_ONLY if itself and method else kind
     default = argument.default_value if argument.has_default_value() else inspect.Parameter.empty
     name = "input" if itself and not method else argument.name

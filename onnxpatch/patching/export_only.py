@@ -55,9 +55,9 @@ def _members(stand_in: type) -> Iterator[tuple[str, Any]]:
 
 
 def _cell(value: Any) -> types.CellType:
-    function = value.fget if isinstance(value, property) else value
-    place = function.__code__.co_freevars.index("onnxpatch_guard")
-    return function.__closure__[place]  # type: ignore[no-any-return]
+    function: Any = value.fget if isinstance(value, property) else value
+    cells: dict[str, types.CellType] = dict(zip(function.__code__.co_freevars, function.__closure__, strict=True))
+    return cells["onnxpatch_guard"]
 
 
 def _guarded(patch: Patch, name: str, value: Any, acted: Acted) -> Any:
