@@ -10,6 +10,7 @@ import torch
 
 from onnxpatch._torch import exporting, pytree
 from onnxpatch._torch.guard_sources import drop_unsolvable_guards
+from onnxpatch.errors import OnnxpatchError, RefusedError
 from onnxpatch.formulas.position_forms import check_example
 from onnxpatch.patching import runtime as scopes
 from onnxpatch.patching.claims import claim
@@ -153,13 +154,22 @@ def _root_mixin(scope: Scope) -> type:
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             exporter = exporting()
             if exporter is None:  # in eager the model is its own code
+                # torch.onnx.export tries strict=True where the first try failed. There no patch acts: what the kit
+                # refused would come out as a plain export, without a word.
+                if scope.refused and torch.compiler.is_dynamo_compiling():
+                    raise RefusedError(scope.refused)
                 return super().__call__(*args, **kwargs)  # type: ignore[misc]
-            check_example(scope.settings, (args, kwargs))
-            with scope.entered(self):  # type: ignore[arg-type]
-                output = super().__call__(*args, **kwargs)  # type: ignore[misc]
-                if exporter == "dynamo":
-                    drop_unsolvable_guards()
-                output = _copied(output, self) if exporter == "trace" else output
+            scope.refused = ""
+            try:
+                check_example(scope.settings, (args, kwargs))
+                with scope.entered(self):  # type: ignore[arg-type]
+                    output = super().__call__(*args, **kwargs)  # type: ignore[misc]
+                    if exporter == "dynamo":
+                        drop_unsolvable_guards()
+                    output = _copied(output, self) if exporter == "trace" else output
+            except OnnxpatchError as refusal:
+                scope.refused = str(refusal)
+                raise
             return output if scopes.current() is not None else _given_out(output)
 
     return Root

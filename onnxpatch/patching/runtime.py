@@ -42,11 +42,12 @@ class Scope:
 
     settings: what the user asked for. hits: how often each patch changed what the model does.
     model: the patched model, once it is watched. tensors: its parameters and buffers by name; an exporter may have
-    put others in their place while it runs.
+    put others in their place while it runs. refused: the kit's own refusal of the last run under an exporter.
     """
 
     def __init__(self, settings: Settings, paths: dict[int, str]) -> None:
         self.settings = settings
+        self.refused = ""
         self.model: torch.nn.Module | None = None
         self.tensors: dict[str, torch.Tensor] = {}
         self._paths = paths
