@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, exporting, patch
-from onnxpatch.formulas.resize import Axis, pool_members, resize
+from onnxpatch.formulas.pooled_maxima import largest_under
+from onnxpatch.formulas.resize import Axis, resize
 
 LINK = "https://github.com/pytorch/pytorch/issues/64806"
 WHY = (
@@ -81,10 +82,7 @@ def adaptive_max(original: Callable[..., Any], input: Tensor, output_size: Any, 
 def _largest(x: Tensor, dim: int, size: Any) -> Tensor:
     if isinstance(size, int) and size == 1:
         return x.amax(dim, keepdim=True)
-    outputs = torch.arange(size, device=x.device)
-    inputs = torch.arange(x.shape[dim], device=x.device)
-    rows = x.transpose(dim, -1).unsqueeze(-2).masked_fill(~pool_members(outputs, inputs), float("-inf"))
-    return rows.amax(-1).transpose(dim, -1)
+    return largest_under(x, dim, size)
 
 
 def _sizes(input: Tensor, output_size: Any, spatial: int) -> list[Any]:

@@ -6,7 +6,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, exporting, patch
+from onnxpatch._torch.symbolic_sizes import traced_from
+from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch.formulas import order_statistics
+from onnxpatch.formulas.searching import search
+from onnxpatch.patching import runtime
 
 
 class Found(NamedTuple):
@@ -75,7 +80,7 @@ def searchsorted(
     original: Any, sorted_sequence: Any = None, input: Any = None, *, boundaries: Any = None, out_int32: bool = False,
     right: bool = False, side: str | None = None, sorter: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """How many boundaries lie before each value: comparisons with all of them, counted."""
+    """How many boundaries lie before each value, by a search tree."""
     if boundaries is None:
         boundaries, values = sorted_sequence, input
     else:  # bucketize, whose first argument are the values
@@ -84,9 +89,17 @@ def searchsorted(
     if sorter is not None:
         boundaries = boundaries.gather(-1, sorter)
     right = right or side == "right"
-    edges = boundaries if boundaries.dim() == 1 else boundaries.unsqueeze(-2)
-    before = edges <= values.unsqueeze(-1) if right else edges < values.unsqueeze(-1)
-    return before.to(torch.int32 if out_int32 else torch.int64).sum(-1)
+    found = search(boundaries, values, right=right, length=_stored_length(boundaries))
+    return found.to(torch.int32) if out_int32 else found
+
+
+def _stored_length(boundaries: torch.Tensor) -> int | None:
+    """How many boundaries a parameter or buffer has, which under trace no size says; None for others."""
+    running = runtime.current() if exporting() == "trace" else None
+    if running is None or not traced_from(boundaries, running.tensors.values()):
+        return None
+    with tracing_paused():
+        return int(boundaries.shape[-1])
 
 
 class _Middle(torch.nn.Module):
@@ -125,21 +138,16 @@ def _ascending(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
     return x.topk(x.shape[dim], dim=dim, largest=False, sorted=True)
 
 
-def _at(place: torch.Tensor, ordered: tuple[torch.Tensor, torch.Tensor], dim: int, keepdim: bool) -> Found:
-    found = [each.index_select(dim, place.view(1)) for each in ordered]
-    return Found(*(each if keepdim else each.squeeze(dim) for each in found))
-
-
 def median(x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower of the two middle entries, as torch takes it."""
     if dim is None:
         return median(x.flatten(), 0).values
-    return _at((length(x, dim) - 1) // 2, _ascending(x, dim), dim, keepdim)
+    return Found(*order_statistics.median(x, dim, keepdim))
 
 
 def kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Found:
     """The k-th smallest entry."""
-    return _at(torch.full((), k - 1, device=x.device), _ascending(x, dim), dim, keepdim)
+    return Found(*order_statistics.kthvalue(x, k, dim, keepdim))
 
 
 def quantile(
