@@ -30,9 +30,17 @@ from benchmarks.measure import EXPORTERS, KITS, measure
 from benchmarks.tables import Answer, document
 
 RESULTS = Path(__file__).parent / "results"
-# What to load of a distribution, where that is not a package of its name; transformers imports on first use.
-IMPORTED = {"transformers": "transformers.modeling_utils", "open-clip-torch": "open_clip",
-            "pytorch-tabnet": "pytorch_tabnet.tab_network"}  # fmt: skip
+# What to load once, before the first fork, of the distributions that are slow to load.
+PRELOADED = {
+    "transformers": "transformers.modeling_utils",
+    "diffusers": "diffusers",
+    "kornia": "kornia",
+    "monai": "monai.networks.nets",
+    "open-clip-torch": "open_clip",
+    "segmentation-models-pytorch": "segmentation_models_pytorch",
+    "timm": "timm",
+    "x-transformers": "x_transformers",
+}
 EXAMPLES = {"own": "", "native": NATIVE}
 
 
@@ -49,8 +57,8 @@ def warm_up(libraries: Sequence[str] = ()) -> None:
     """Load what every export needs before the first fork, and a family's libraries."""
     import onnxruntime  # noqa: F401
 
-    for library in libraries:
-        importlib.import_module(IMPORTED.get(library, library.replace("-", "_")))
+    for library in PRELOADED.keys() & set(libraries):
+        importlib.import_module(PRELOADED[library])
 
     with torch.no_grad():
         torch.onnx.export(torch.nn.Linear(2, 2), (torch.randn(3, 2),), dynamo=True, verbose=False)
