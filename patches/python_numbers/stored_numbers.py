@@ -23,7 +23,8 @@ class _Scheduled(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         for block in range(2):
             if self.active[block] > 0.5:
-                x = torch.cat([x] * self.times[block].item()) + int(self.times.sum())
+                times: Any = self.times[block].item()
+                x = torch.cat([x] * times) + int(self.times.sum())
         return x
 
 

@@ -116,7 +116,8 @@ class _Flat(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         import numpy
 
-        return x.reshape(x.shape[0], numpy.prod(x.shape[1:3]), -1).cumsum(1)
+        count: Any = numpy.prod(x.shape[1:3])
+        return x.reshape(x.shape[0], count, -1).cumsum(1)
 
 
 @patch(

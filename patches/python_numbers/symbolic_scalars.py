@@ -58,7 +58,7 @@ def symbolic_scalars(original: Any, *args: Any, **kwargs: Any) -> Tensor:
     if name.strip("_").endswith("pow") and len(tensors) == 2:  # ONNX's Pow is of its base's dtype
         common = torch.result_type(*tensors)
         tensors = [value.to(common) for value in tensors]
-    return original(*tensors, **{key: _tensor(value, both) for key, value in kwargs.items()})  # type: ignore[no-any-return]
+    return original(*tensors, **{key: _tensor(value, both) for key, value in kwargs.items()})
 
 
 def _tensor(value: Any, also_numbers: bool) -> Any:

@@ -34,7 +34,9 @@ def _maps() -> list[tuple[Tensor]]:
     return [(torch.randn(2, 3, *size),) for size in ((7, 10), (4, 5), (3, 3), (12, 9))]
 
 
-_PROOF = dict(inputs=_maps, dynamic_shapes=({0: "b", 2: "h", 3: "w"},), fails=("dynamo", "trace"))
+def _proof(pool: Callable[..., Tensor]) -> Proof:
+    sizes = ({0: "b", 2: "h", 3: "w"},)
+    return Proof(lambda: _Pyramid(pool), inputs=_maps, dynamic_shapes=sizes, fails=("dynamo", "trace"))
 
 
 @patch(
@@ -45,7 +47,7 @@ _PROOF = dict(inputs=_maps, dynamic_shapes=({0: "b", 2: "h", 3: "w"},), fails=("
     why=WHY,
     link=LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(lambda: _Pyramid(torch.nn.functional.adaptive_avg_pool2d), **_PROOF),
+    proof=_proof(torch.nn.functional.adaptive_avg_pool2d),
 )
 def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size: Any) -> Tensor:
     """Averages by one matrix for each axis."""
@@ -66,7 +68,7 @@ def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size
     why=WHY,
     link=LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(lambda: _Pyramid(torch.nn.functional.adaptive_max_pool2d), **_PROOF),
+    proof=_proof(torch.nn.functional.adaptive_max_pool2d),
 )
 def adaptive_max(original: Callable[..., Any], input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """The largest value under each window, one axis after the other."""

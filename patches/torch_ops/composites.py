@@ -155,7 +155,7 @@ def unflatten(x: Tensor, dim: Any, sizes: Any) -> Tensor:
 
 def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     axis = dimension % x.dim()
-    count = torch.div(x.shape[axis] - size, step, rounding_mode="floor") + 1
+    count: Any = torch.div(x.shape[axis] - size, step, rounding_mode="floor") + 1
     places = torch.arange(count, device=x.device)[:, None] * step + torch.arange(size, device=x.device)
     windows = x.index_select(axis, places.flatten()).unflatten(axis, (-1, size))
     return windows.movedim(axis + 1, -1)

@@ -99,7 +99,8 @@ def _number(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
     if isinstance(value, torch.Tensor):
         return value.to(dtype)
     if isinstance(value, torch.SymInt | torch.SymFloat):
-        return torch.scalar_tensor(value, dtype=dtype, device=device)
+        number: Any = value
+        return torch.scalar_tensor(number, dtype=dtype, device=device)
     return value
 
 

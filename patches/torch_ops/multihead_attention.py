@@ -71,7 +71,7 @@ def multi_head_attention_forward(
         return NotImplemented
     single = query.dim() == 2
     q, k, v = (t.unsqueeze(1) if single else t for t in (query, key, value))
-    weights = (q_proj_weight, k_proj_weight, v_proj_weight)
+    weights: Any = (q_proj_weight, k_proj_weight, v_proj_weight)
     if not use_separate_proj_weight and in_proj_weight is not None:
         weights = in_proj_weight.chunk(3)
     biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -54,6 +55,8 @@ def sort(
 
 
 class _Search(torch.nn.Module):
+    bins: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("bins", torch.linspace(-2, 2, 9))
@@ -126,7 +129,8 @@ class _Middle(torch.nn.Module):
 )
 def order_statistic(original: Any, input: torch.Tensor, **given: Any) -> Any:
     """Entries of the sorted axis."""
-    return {"median": median, "kthvalue": kthvalue, "quantile": quantile}[original.__name__](input, **given)
+    forms: dict[str, Callable[..., Any]] = {"median": median, "kthvalue": kthvalue, "quantile": quantile}
+    return forms[original.__name__](input, **given)
 
 
 def length(x: torch.Tensor, dim: int) -> torch.Tensor:

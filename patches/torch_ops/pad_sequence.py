@@ -33,7 +33,8 @@ def padded(
 ) -> Tensor:
     """Each sequence by its index, clamped, and the padding where it has ended."""
     lengths = [torch.ones_like(torch.arange(each.shape[0])).sum() for each in sequences]
-    ticks = torch.arange(torch.stack(lengths).amax(), device=sequences[0].device)
+    longest: Any = torch.stack(lengths).amax()
+    ticks = torch.arange(longest, device=sequences[0].device)
     rows = []
     for each, length in zip(sequences, lengths, strict=True):
         place = ticks if padding_side == "right" else ticks - (ticks.shape[0] - length)

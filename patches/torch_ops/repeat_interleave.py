@@ -39,6 +39,6 @@ def repeat_interleave(
     if repeats is None or (isinstance(repeats, Tensor) and repeats.dim() > 0 and repeats.shape[0] != 1):
         return NotImplemented  # one count for each element
     source, dim = (input.flatten(), 0) if dim is None else (input, dim % input.dim())
-    times = [-1] * (source.dim() + 1)
+    times: list[Any] = [-1] * (source.dim() + 1)
     times[dim + 1] = repeats.reshape(()) if isinstance(repeats, Tensor) else repeats
     return source.unsqueeze(dim + 1).expand(times).flatten(dim, dim + 1)

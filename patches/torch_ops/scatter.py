@@ -76,7 +76,7 @@ def _reduced(
 
 def _neutral(input: torch.Tensor, reduce: str) -> torch.Tensor:
     limits = torch.finfo(input.dtype) if input.is_floating_point() else torch.iinfo(input.dtype)
-    value = {"amax": limits.min, "amin": limits.max}.get(reduce, _NEUTRAL.get(reduce))
+    value = {"amax": limits.min, "amin": limits.max, **_NEUTRAL}[reduce]
     return torch.full_like(input, value)
 
 

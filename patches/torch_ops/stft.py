@@ -40,6 +40,8 @@ def _sizes(n_fft: Any, hop_length: Any, win_length: Any) -> tuple[int, int, int]
 class _Spectrogram(torch.nn.Module):
     """Magnitude and phase, changed and turned back into sound, as vocoders do."""
 
+    window: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("window", torch.hann_window(16))
