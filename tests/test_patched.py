@@ -41,6 +41,8 @@ def everything(model):
 
 def test_stand_ins_act_inside_and_are_gone_after(kit):
     model, x = Model().requires_grad_(False), torch.randn(2, 4)
+    for module in (*model.plain, *model.by_name.values()):
+        module.requires_grad_(False)
     plain, before = model(x), everything(model)
     with onnxpatch.patched(model, registry=kit) as patched:
         assert len(patched.plan.swaps) == 6

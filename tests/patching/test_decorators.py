@@ -131,4 +131,4 @@ def test_keep_opts_a_module_out_with_all_under_it(registry):
         assert patched.plan.near_misses[0].reason == "is under 0, opted out by keep()"
         assert torch.equal(model[0](x), plain)
         exporting.while_traced(lambda: model(x))
-        assert patched.scope.hits == {"relu": 1}
+        assert patched.scope.hits == {"doubling": 1, "relu": 1}
