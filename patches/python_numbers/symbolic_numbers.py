@@ -84,8 +84,8 @@ def _batches() -> list[tuple[Tensor]]:
     name="symbolic-len",
     why="Using len to get tensor shape might cause the trace to be incorrect: the batch of the example stays",
     link=LINK,
-    exporters=("trace",),
-    proof=Proof(_Tiled, _batches, ({0: "b", 1: "n"},), fails=("trace",)),
+    exporters=("dynamo", "trace"),
+    proof=Proof(_Tiled, _batches, ({0: "b", 1: "n"},), fails=("trace",), exporters=("dynamo",)),
 )
 def symbolic_len(original: Callable[[Any], int], value: Any) -> Any:
     """`len(tensor)` that stays a size."""
