@@ -25,7 +25,7 @@ from tests.diagnosis.failing_models.written import BATCH, LENGTH, _image, _token
 from tests.fingerprint import fingerprint
 
 # One of each kind in the quick tier: an export by torch.export takes a second or two of a processor.
-HERE = Path(__file__).parent / "ailing"
+HERE = Path(__file__).parent / "failing_models"
 QUICK = {"branch-list", "padded"}
 
 

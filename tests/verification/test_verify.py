@@ -73,7 +73,7 @@ def test_frozen_node_is_named_with_its_source_line(tmp_path: Path) -> None:
     report = onnxpatch.verify(file, model, (x,), dynamic_shapes=IMAGE)
     assert not report.ok
     frozen = next(f for f in report.frozen if f.node)
-    assert frozen.op == "Add" and "verified.py" in frozen.source and "tokens + self.pos_embed" in frozen.source
+    assert frozen.op == "Add" and "verified_models.py" in frozen.source and "tokens + self.pos_embed" in frozen.source
     assert any(g.harmful and "16" in g.expression for g in report.guards)
 
 
