@@ -98,7 +98,7 @@ def prompted(kind: str, auto: str, **options: Any) -> Callable[[], Case]:
 
 SAM = dict(
     vision_config=dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=64, patch_size=8,
-                       output_channels=16, window_size=3, global_attn_indexes=[1], mlp_dim=64),
+                       output_channels=16, window_size=3, global_attn_indexes=[1], mlp_dim=64, num_pos_feats=8),
     prompt_encoder_config=dict(hidden_size=16, image_size=64, patch_size=8, mask_input_channels=4),
     mask_decoder_config=dict(hidden_size=16, mlp_dim=32, num_hidden_layers=1, num_attention_heads=2,
                              iou_head_hidden_dim=16),
