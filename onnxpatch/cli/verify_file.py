@@ -30,7 +30,6 @@ from onnxpatch.cli.options import (
 from onnxpatch.cli.result import print_result
 from onnxpatch.cli.target import load
 from onnxpatch.exporters.artifact import writable
-from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
 
 
 def verify(
@@ -46,7 +45,7 @@ def verify(
         bool, typer.Option(help="Also look for conditions on sizes that the export relied on and the file lost.")
     ] = True,
     runtime: RuntimeOpt = None,
-    max_seconds: MaxSecondsOpt = DEFAULT_SECONDS,
+    max_seconds: MaxSecondsOpt = None,
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
     html: HtmlOpt = None,

@@ -21,32 +21,19 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat)
 
 
 class _Answers(runtime.Scope):
-    """A scope whose stand-ins are the functions below, in force where a capture runs; others are asked for the rest."""
+    """A scope whose stand-ins are the functions below, in force where a capture runs; the
+    scopes around it are asked for the rest."""
 
     def __init__(self, around: runtime.Scope | None) -> None:
         self._around = around
         if around is not None:
             super().__init__(around.settings, around._paths)
 
-    def stand_in(
-        self, function: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Callable[..., Any] | None:
+    def answer(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         answer, capture = _STAND_INS.get(function), running()
         if answer is None or capture is None or not capture.frames:
-            return None
-        rest = self._rest(function)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            found = answer(capture, *args, **kwargs)
-            return rest(*args, **kwargs) if found is NotImplemented else found
-
-        return call
-
-    def _rest(self, function: Any) -> Callable[..., Any]:
-        for outer in reversed(runtime._active.scopes):
-            if outer is not self and (call := outer.stand_in(function)) is not None:
-                return call
-        return function
+            return NotImplemented
+        return answer(capture, *args, **kwargs)
 
 
 def prepared(model: torch.nn.Module) -> list[rebinding.Substitution]:
@@ -61,15 +48,12 @@ def prepared(model: torch.nn.Module) -> list[rebinding.Substitution]:
 def shadowed(installed: list[rebinding.Substitution]) -> Iterator[None]:
     """The stand-ins are in force inside the block, in this thread."""
     mine = _Answers(runtime.current())
-    for substitution in installed:
-        substitution.install()
-    runtime._active.scopes.append(mine)
-    try:
-        yield
-    finally:
-        runtime._active.scopes.remove(mine)
-        for substitution in installed:
-            substitution.remove()
+    with rebinding.installed(installed):
+        runtime._active.scopes.append(mine)
+        try:
+            yield
+        finally:
+            runtime._active.scopes.remove(mine)
 
 
 def _int(capture: Capture, value: Any = 0, *args: Any) -> Any:

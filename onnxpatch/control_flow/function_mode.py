@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch.control_flow.capture import Capture
@@ -19,6 +20,8 @@ class Forking(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if torch.compiler.is_dynamo_compiling():  # in a body of torch.cond, with which this method is compiled
+            return function(*args, **kwargs)
         if self._capture.paused or not self._capture.frames:
             return function(*args, **kwargs)
         answer = ANSWERS.get(function)

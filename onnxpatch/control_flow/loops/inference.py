@@ -13,7 +13,7 @@ and `while_loop` are proposed. By induction it is then right for any number of r
 - each round starts from the same Python state (`round_state.py`), so that the next one would do the same again;
 - the code takes every row (`rows.py`): `zip` with a shorter list would end the loop early;
 - a list that grows is not asked for its length, nor for a part of it (`growing_lists.py`);
-- no bool is decided inside, nothing is updated in place, what is carried keeps its shape and dtype;
+- no bool is decided inside, nothing is updated in place, what is carried keeps its dtype and shape;
 - with four rounds in place of three, the code after the loop does the same.
 A loop of no rounds leaves what stood before it. What nobody sees: state outside the model's code and objects (files,
 clocks, Python's random numbers). After the loop a tensor of the last round stands for the final state, and a list with
@@ -181,17 +181,16 @@ class Loop:
         return self.carried.setdefault(places[0][1], init) is init
 
     def _check_carried(self) -> None:
-        """What is carried from round to round keeps its shape and dtype: a Scan or Loop has one of each."""
+        """What is carried from round to round keeps its dtype, and under dynamo, which writes a Scan, its shape.
+
+        The Loop of a trace may carry a tensor that grows.
+        """
         with self.capture.pause(), tracing_paused():
             for place, init in self.carried.items():
-                kinds = {self._kind(init), *(self._kind(self.made(n, place)) for n in range(len(self.rounds)))}
-                if len(kinds) > 1:
+                states = [init, *(self.made(number, place) for number in range(len(self.rounds)))]
+                sizes = {_size_texts(state) for state in states} if self.capture.exporter == "dynamo" else ()
+                if len(sizes) > 1 or len({state.dtype for state in states}) > 1:
                     raise self.refusal("what is carried from one round to the next changes its shape or dtype")
-
-    def _kind(self, tensor: torch.Tensor) -> tuple[torch.dtype, tuple[str, ...]]:
-        known = None if self.capture.shadow is None else self.capture.shadow.get(tensor)
-        shape = (known if isinstance(known, torch.Tensor) else tensor).shape
-        return tensor.dtype, tuple(str(size.node.expr if isinstance(size, torch.SymInt) else size) for size in shape)
 
     def made(self, number: int, place: Place) -> torch.Tensor:
         """The tensor that a round made at a place."""
@@ -209,6 +208,10 @@ def refused(capture: Capture, site: Site, found: str) -> Exception:
         remedy="put its body into a function marked @onnxpatch.scan (rows that depend on the ones before), "
         "@onnxpatch.each (rows that do not) or @onnxpatch.while_loop, or write it for the whole tensor",
     )
+
+
+def _size_texts(tensor: torch.Tensor) -> tuple[str, ...]:
+    return tuple(str(size.node.expr if isinstance(size, torch.SymInt) else size) for size in tensor.shape)
 
 
 def _is_number(value: Any) -> bool:

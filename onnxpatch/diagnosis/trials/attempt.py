@@ -24,7 +24,9 @@ from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symb
 from onnxpatch.diagnosis.stack_lines import Place, lines_of_error, lines_of_stack
 from onnxpatch.diagnosis.trials.program_check import check_captured
 from onnxpatch.errors import InputError, RunError, error_chain
-from onnxpatch.exporters.request import Call
+from onnxpatch.exporters.dynamo import torch_shapes
+from onnxpatch.exporters.request import ExportRequest, chosen_exporter
+from onnxpatch.exporters.torchscript import call_torchscript
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.messages.user_code import frames_of
@@ -33,7 +35,7 @@ from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Checked
 from onnxpatch.verification.eager import Eager, Flatten
-from onnxpatch.verification.input_matching import match_inputs
+from onnxpatch.verification.input_matching import Feed, match_inputs
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.runner import check_graph, excuse_unsteady
 
@@ -79,8 +81,7 @@ class Trial:
     twice: bool = False  # a part fails too with sizes that torch.export may fix as it likes
     symbols: list[str] = field(default_factory=list)  # of the dynamic sizes, where there is no ExportedProgram
     graph: Graph | None = None
-    names: list[str] = field(default_factory=list)
-    order: list[int] = field(default_factory=list)
+    feed: Feed = field(default_factory=lambda: Feed({}))
     folder: Any = None
 
     @property
@@ -175,7 +176,7 @@ def _note_warning(trial: Trial, message: Any, category: type[Warning], *_where: 
 def _export_program(subject: Subject, trial: Trial, once: bool) -> None:
     args, kwargs = subject.inputs.rebuild(subject.inputs.values())
     with watched_sizes(functools.partial(_note_condition, trial)):
-        trial.captured = dynamo_capture(subject.model, args, kwargs, _hinted(subject), once)
+        trial.captured = dynamo_capture(subject.model, args, kwargs, torch_shapes(subject.inputs, subject.specs), once)
 
 
 def _export_file(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
@@ -183,20 +184,12 @@ def _export_file(subject: Subject, exporter: str, opset: int, trial: Trial) -> N
     path = Path(trial.folder.name) / "model.onnx"
     if exporter == "dynamo":
         with watched_sizes(functools.partial(_note_condition, trial)):
-            trial.program = dynamo_export(trial.captured or subject.model, args, kwargs, _hinted(subject), opset)
+            sizes = torch_shapes(subject.inputs, subject.specs)
+            trial.program = dynamo_export(trial.captured or subject.model, args, kwargs, sizes, opset)
         trial.program.save(str(path))
         return
-    target: Any = subject.model
-    if exporter == "script" and not isinstance(target, torch.jit.ScriptModule):
-        target = torch.jit.script(target)
-    call = _call(subject, exporter, opset)
-    leaves, names = subject.inputs.graph_leaves("trace"), call.trace_names()
-    axes = shapes.to_axes(subject.specs, leaves, names[: len(leaves)])
     with TraceKept() as kept:
-        torch.onnx.export(
-            target, args, str(path), kwargs=kwargs or None, dynamo=False, dynamic_axes=axes or None,
-            input_names=names, opset_version=opset,
-        )  # fmt: skip
+        call_torchscript(_request(subject, exporter, opset), subject.model, args, kwargs, path)
     if kept.lost:
         text = f"a torch call raises and the model catches it: torch.jit.trace ends the process there ({kept.lost[0]})"
         raise CaughtError(text).with_traceback(kept.lost[0].__traceback__) from None
@@ -208,15 +201,9 @@ def _note_condition(trial: Trial, condition: Any, frame: FrameType | None, env: 
     trial.symbols = trial.symbols or input_symbols(env)
 
 
-def _hinted(subject: Subject) -> Any:
-    """The dynamic shapes for torch.export: names of dimensions left out, which it takes for promises."""
-    dynamic = torch.export.Dim.DYNAMIC
-    specs = [{axis: dynamic if isinstance(s, str) else s for axis, s in one.items()} for one in subject.specs]
-    return shapes.to_shapes(subject.inputs, specs)
-
-
-def _call(subject: Subject, exporter: str, opset: int) -> Call:
-    return Call(subject.model, subject.inputs, subject.specs, exporter, opset, subject.input_names, None, False, {})
+def _request(subject: Subject, exporter: str, opset: int) -> ExportRequest:
+    chosen = chosen_exporter(exporter)
+    return ExportRequest(subject.model, subject.inputs, subject.specs, chosen, opset, subject.input_names)
 
 
 def _note_refusal(error: Exception, trial: Trial) -> None:
@@ -238,12 +225,12 @@ def _programs(error: BaseException) -> Iterator[Any]:
 def _check_graph(subject: Subject, exporter: str, opset: int, tolerance: float, trial: Trial) -> None:
     try:
         trial.graph = Graph(Path(trial.folder.name) / "model.onnx")
-        names = _call(subject, exporter, opset).names_for(trial.graph)
-        trial.names, trial.order = match_inputs(trial.graph, subject.inputs, names)
+        names = _request(subject, exporter, opset).names_among([one.name for one in trial.graph.inputs])
+        trial.feed = match_inputs(trial.graph, subject.inputs, names)
     except (RunError, InputError) as error:
         trial.status, trial.error, trial.kind = "silent", str(error), type(error).__name__
         return
-    _judge(subject, check_graph(trial.graph, trial.names, trial.order, subject.probes, tolerance), tolerance, trial)
+    _judge(subject, check_graph(trial.graph, trial.feed, subject.probes, tolerance), tolerance, trial)
 
 
 def _judge(subject: Subject, checks: Sequence[Checked], tolerance: float, trial: Trial) -> None:
