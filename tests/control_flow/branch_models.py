@@ -319,7 +319,7 @@ class stops_when_sure(nn.Module):
         return x + 1
 
 
-# ---- loops that run as often as the input says
+# ---- loops whose number of rounds depends on the input
 
 
 @right(up(3, 4) * 9, up(2, 4) * 0.1, up(5, 4) * 100)
@@ -381,7 +381,7 @@ class halvings_counted(nn.Module):
 @refused(
     up(3, 4),
     torch.tensor(3),
-    says=("rounds_counted", "as often as the input says", "@onnxpatch.while_loop"),
+    says=("rounds_counted", "number of rounds depends on the input", "@onnxpatch.while_loop"),
     dynamic=({0: "rows"}, None),
 )
 class rounds_counted(nn.Module):
@@ -412,7 +412,7 @@ class rows_counted_by_a_list(nn.Module):
         return torch.stack(outs) * (1.0 / len(outs))
 
 
-@refused(up(3, 4), says=("decides_inside_a_loop", "decides inside it", "@onnxpatch.scan"))
+@refused(up(3, 4), says=("decides_inside_a_loop", "branches inside it", "@onnxpatch.scan"))
 class decides_inside_a_loop(nn.Module):
     def forward(self, x):
         total = torch.zeros(4)
