@@ -75,7 +75,7 @@ def test_numbers_of_a_watched_statement_are_kept() -> None:
 
 
 def test_a_way_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxpatch.diagnosis.lines.execution_trace._MOST", 10)
+    monkeypatch.setattr("onnxpatch.diagnosis.lines.execution_trace._MOST_STEPS", 10)
     assert _ways(Winding().eval(), 4, 8) == [None, None]
 
 
@@ -129,7 +129,7 @@ def test_the_refused_line_is_found_by_stopping_before_it() -> None:
         seen = part.model._stop > lines.index(doubled)  # type: ignore[operator]
         return Trial("refused", "no %12 for 3", "Error") if seen else Trial()
 
-    lines = line_bisect._run_through(subject, type(model).forward.__code__)
+    lines = line_bisect._executed_lines(subject, type(model).forward.__code__)
     whole = Trial("refused", "no %7 for 9", "Error")
     (found,) = line_bisect.breaking_line(unit, subject, whole, attempt, lambda: 1.0)
     assert found.line == doubled

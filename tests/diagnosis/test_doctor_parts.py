@@ -58,14 +58,14 @@ def test_a_captured_program_is_judged_without_its_asserts() -> None:
 @torch.no_grad()
 def test_a_part_that_is_wrong_as_captured_is_not_translated() -> None:
     trial = attempt(_subject(BranchOnSize().eval(), *_lengths(4, 9)), "dynamo", 18, quick=True)
-    assert (trial.status, trial.halfway, trial.program) == ("silent", True, None)
+    assert (trial.status, trial.untranslated, trial.program) == ("silent", True, None)
     assert trial.wrong_at() == {"(2, 9, 8)"} and "torch.export at" in trial.error
 
 
 @torch.no_grad()
 def test_a_part_that_is_right_as_captured_is_held_against_its_graph_too() -> None:
     trial = attempt(_subject(Sound().eval(), *_lengths(4, 9)), "dynamo", 18, quick=True)
-    assert trial.status == "right" and not trial.halfway and trial.graph is not None
+    assert trial.status == "right" and not trial.untranslated and trial.graph is not None
 
 
 @torch.no_grad()
