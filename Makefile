@@ -33,6 +33,7 @@ diagnosis: $(READY)
 	$(BIN)/python -m benchmarks.diagnosis
 	$(BIN)/python -m benchmarks.diagnosis --held-out
 
+# benchmarks/requirements-models.txt says how to install the libraries of the families outside transformers and timm.
 coverage: $(READY)
 	$(BIN)/python -m benchmarks.coverage
 

@@ -6,6 +6,7 @@ A family is a module ``benchmarks/cases/<family>.py`` with
     CASES: dict[str, Callable[[], Case]] = {...}      # name -> a small function that builds the case
     LEFT_OUT: dict[str, str] = {...}                  # optional: what has no case, and why
 
+Where a case says which of its inputs has the native size, coverage exports from that one as well: ``<case>@native``.
 Builders are called in a process of their own after ``torch.manual_seed(0)``.
 """
 
@@ -16,7 +17,7 @@ import importlib
 import math
 import pkgutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -35,12 +36,33 @@ class Case:
         export never saw.
     dynamic_shapes: as ``torch.export`` takes it, with string names: one entry per argument.
     tolerance: largest allowed error, as a part of the output's largest magnitude.
+    native: which of ``inputs`` has the size that the model was made for, where that is not the example. Exporters take
+        other shortcuts there, so coverage exports from it as well.
     """
 
     model: nn.Module
     inputs: Sequence[Args]
     dynamic_shapes: Dynamic = None
     tolerance: float = 1e-3
+    native: int | None = None
+
+    def from_native(self) -> Case | None:
+        """The case with the native size as its export example; None where that is the example, or there is none."""
+        if self.native is None:
+            return None
+        example = self.inputs[self.native]
+        others = [args for index, args in enumerate(self.inputs) if index != self.native]
+        return replace(self, inputs=[example, *others], native=None)
+
+
+NATIVE = "@native"
+
+
+def build(family_name: str, case: str) -> Case | None:
+    """The case by its name in the tables; None for ``<case>@native`` where the example has the native size already."""
+    torch.manual_seed(0)
+    made: Case = family(family_name).CASES[case.removesuffix(NATIVE)]()
+    return made.from_native() if case.endswith(NATIVE) else made
 
 
 def families() -> list[str]:
@@ -60,7 +82,7 @@ def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
     noise = lambda t: torch.randn(t.shape, generator=generator).to(t.dtype)  # noqa: E731
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if not parameter.is_floating_point() or "logit" in name or "temperature" in name:
+            if not parameter.is_floating_point() or not parameter.numel() or "logit" in name or "temperature" in name:
                 continue
             if any(word in name for word in ("pos", "token", "regist", "query", "queries", "table", "dist")):
                 parameter.copy_(noise(parameter) * 0.5)
@@ -114,7 +136,7 @@ def at_sizes(
     dynamic = {first + i: n for i, n in enumerate(names) if any(s[i] != t[i] for s in rest for t in (example, *rest))}
     shapes = ({0: "batch", **dynamic}, *({0: "batch"} for _ in args[1:]))
     inputs = [args, make(3, example), *(make(2, size) for size in rest[:3]), make(1, example)]
-    return Case(model, inputs, shapes, tolerance)
+    return Case(model, inputs, shapes, tolerance, native=None if example == native else 2)
 
 
 def image(

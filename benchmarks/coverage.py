@@ -1,148 +1,149 @@
-"""How many models of a family export right: model × exporter × {without, with the kit}.
+"""How many models of a family export right: model × export example × exporter × {without, with the kit}.
 
-usage: python -m benchmarks.coverage [--family vit_pytorch] [--only NAME|NAME] [--exporter dynamo] [--kit plain,patched]
+usage: python -m benchmarks.coverage [--family vit_pytorch] [--only NAME|NAME] [--exporter dynamo] [--kit plain,export]
+       python -m benchmarks.coverage --dry [--family text_encoders]
 
 Prints a Markdown table and, for a whole family, writes it to benchmarks/results/coverage_<family>.md. The answers are
-kept in a JSONL file beside it; ``--resume`` measures only what that file lacks. Without ``--family``: every family, a
-few hours on two cores.
+kept in a JSONL file beside it; ``--resume`` measures only what that file lacks. ``--dry`` exports nothing: it builds
+the cases and runs eager at all their inputs. Without ``--family``: every family, most of a day on two cores. Models
+whose native size is not the example are exported from both (``--example own,native``).
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import logging
 import os
 import sys
 import warnings
-from importlib import metadata
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from benchmarks import forked, torchvision_ops
-from benchmarks.case import families, family
+from benchmarks.case import NATIVE, Case, build, families, family
+from benchmarks.dry import run_eager
 from benchmarks.measure import EXPORTERS, KITS, measure
+from benchmarks.tables import Answer, document
 
 RESULTS = Path(__file__).parent / "results"
-LABEL = {
-    "plain": "without",
-    "patched": "with the kit",
-    "static": "with the kit, static size",
-    "export": "onnxpatch.export",
+# What to load once, before the first fork, of the distributions that are slow to load.
+PRELOADED = {
+    "transformers": "transformers.modeling_utils",
+    "diffusers": "diffusers",
+    "kornia": "kornia",
+    "monai": "monai.networks.nets",
+    "open-clip-torch": "open_clip",
+    "segmentation-models-pytorch": "segmentation_models_pytorch",
+    "timm": "timm",
+    "x-transformers": "x_transformers",
 }
-ALWAYS = ("torch", "onnx", "onnxscript", "onnxruntime", "einops")
-SIGN = {"right": "right", "wrong": "**silently wrong**", "refused": "refused", "broken": "eager fails",
-        "unsteady": "eager unsteady"}  # fmt: skip
-
-Answer = dict[str, Any]
+EXAMPLES = {"own": "", "native": NATIVE}
 
 
-def answer(name: str, case: str, exporter: str, kit: str) -> Answer:
-    """Build and measure one case; runs in a child process."""
-    torch.manual_seed(0)
+def answer(name: str, case: str, job: Callable[[Case], Answer]) -> Answer:
+    """Build one case and do the job with it; runs in a child process."""
     torch.set_num_threads(1)
-    return measure(family(name).CASES[case](), exporter, kit).as_dict()
+    made = build(name, case)
+    if made is None:
+        return {"verdict": "same", "reason": "the example has the native size already"}
+    return {**job(made), "native": made.native is not None}
 
 
-def warm_up() -> None:
-    """Load what every export needs before the first fork."""
+def warm_up(libraries: Sequence[str] = ()) -> None:
+    """Load what every export needs before the first fork, and a family's libraries."""
     import onnxruntime  # noqa: F401
+
+    for library in PRELOADED.keys() & set(libraries):
+        importlib.import_module(PRELOADED[library])
 
     with torch.no_grad():
         torch.onnx.export(torch.nn.Linear(2, 2), (torch.randn(3, 2),), dynamo=True, verbose=False)
 
 
-def gather(name: str, options: argparse.Namespace, record: Path) -> list[Answer]:
+def asked_cases(name: str, options: argparse.Namespace) -> list[str]:
+    """The cases to measure, those exported from the native size behind their own."""
+    endings = [EXAMPLES[example] for example in options.example.split(",")]
+    wanted = options.only.split("|")
+    return [case + end for case in family(name).CASES for end in endings if any(part in case for part in wanted)]
+
+
+def gather(name: str, options: argparse.Namespace, record: Path) -> Iterator[Answer]:
     """Every (case, exporter, kit) asked for, from ``record`` where it has them and ``--resume`` was given."""
-    cases = [c for c in family(name).CASES if any(part in c for part in options.only.split("|"))]
     known = [json.loads(line) for line in record.read_text().splitlines()] if options.resume and record.exists() else []
     have = {(a["case"], a["exporter"], a["kit"]): a for a in known}
-    found: list[Answer] = []
+    exporters, kits = options.exporter.split(","), options.kit.split(",")
+    alone: set[str] = set()  # what would be exported from the same example again
     with record.open("a" if options.resume else "w") as out:
-        for key in [(c, e, k) for c in cases for e in options.exporter.split(",") for k in options.kit.split(",")]:
+        for key in [(c, e, k) for c in asked_cases(name, options) for e in exporters for k in kits]:
+            if key[0] in alone:
+                continue
             if key not in have:
-                result = forked.run(lambda key=key: answer(name, *key), options.limit)
+                job = lambda made, key=key: measure(made, *key[1:]).as_dict()  # noqa: E731
+                result = forked.run(lambda key=key, job=job: answer(name, key[0], job), options.limit)
                 have[key] = {"case": key[0], "exporter": key[1], "kit": key[2], **result}
                 out.write(json.dumps(have[key]) + "\n")
                 out.flush()
-            found.append(have[key])
-            print(
-                f"{have[key]['verdict']:8s} {key[1]:7s} {key[2]:8s} {key[0]:36s} {have[key]['reason'][:140]}",
-                file=sys.stderr,
-            )
-    return found
+            if have[key].get("native") is False and not key[0].endswith(NATIVE):
+                alone.add(key[0] + NATIVE)
+            if have[key]["verdict"] == "same":
+                alone.add(key[0])
+                continue
+            yield have[key]
+            say(have[key]["verdict"], f"{key[1]:7s} {key[2]:8s}", key[0], have[key]["reason"])
 
 
-def versions(name: str) -> str:
-    return ", ".join(f"{d} {metadata.version(d)}" for d in dict.fromkeys((*ALWAYS, *family(name).LIBRARIES)))
+def say(verdict: str, column: str, case: str, reason: str) -> None:
+    print(f"{verdict:8s} {column} {case:36s} {reason[:140]}", file=sys.stderr)
 
 
-def totals(found: list[Answer]) -> list[str]:
-    """One row per exporter and kit: how many are right, silently wrong, refused."""
-    shown = {"right": "right", "wrong": "silently wrong", "refused": "refused"}
-    if any(a["verdict"] == "unsteady" for a in found):
-        shown["unsteady"] = "eager unsteady"
-    lines = [f"| exporter | | {' | '.join(shown.values())} | models |", "|---" * (len(shown) + 3) + "|"]
-    for exporter, kit in dict.fromkeys((a["exporter"], a["kit"]) for a in found):
-        mine = [a["verdict"] for a in found if (a["exporter"], a["kit"]) == (exporter, kit)]
-        counts = " | ".join(str(mine.count(verdict)) for verdict in shown)
-        lines.append(f"| {exporter} | {LABEL[kit]} | {counts} | {len(mine)} |")
-    return lines
+def dry(name: str, options: argparse.Namespace) -> bool:
+    """Whether eager runs every case of a family, the same way twice, at all its inputs."""
+    found: dict[str, Answer] = {}
+    for case in asked_cases(name, options):
+        if found.get(case.removesuffix(NATIVE), {}).get("native") is False:
+            continue
+        try:
+            found[case] = answer(name, case, run_eager)
+        except Exception as error:
+            found[case] = {"verdict": "broken", "reason": f"{type(error).__name__}: {error}"[:300], "native": False}
+        say(found[case]["verdict"], f"{found[case].get('seconds', 0):5.1f} s", case, found[case]["reason"])
+    verdicts = [one["verdict"] for one in found.values()]
+    print(f"{name}: {verdicts.count('runs')} cases run, {verdicts.count('broken')} do not")
+    return "broken" not in verdicts
 
 
-def details(found: list[Answer]) -> list[str]:
-    """One row per model, one column per exporter and kit."""
-    columns = list(dict.fromkeys((a["exporter"], a["kit"]) for a in found))
-    verdicts = {(a["case"], a["exporter"], a["kit"]): SIGN[a["verdict"]] for a in found}
-    lines = [
-        "| model | " + " | ".join(f"{e}, {LABEL[k]}" for e, k in columns) + " |",
-        "|---" * (len(columns) + 1) + "|",
-    ]
-    for case in dict.fromkeys(a["case"] for a in found):
-        lines.append(f"| {case} | " + " | ".join(verdicts.get((case, *column), "") for column in columns) + " |")
-    return lines
-
-
-def reasons(found: list[Answer]) -> list[str]:
-    """Why what the kit was asked for is still not right."""
-    left = [a for a in found if a["kit"] != "plain" and a["verdict"] != "right"]
-    return [f"- {a['case']}, {a['exporter']}: {a['verdict']}: {a['reason'][:140]}" for a in left]
-
-
-def document(name: str, found: list[Answer]) -> str:
-    parts = [f"# Coverage: {name}", "", f"Versions: {versions(name)}.", "", *totals(found), "", *details(found)]
-    left_out = getattr(family(name), "LEFT_OUT", {})
-    if left := reasons(found):
-        parts += ["", "## Not right with the kit", "", *left]
-    if left_out:
-        parts += ["", "## Left out", "", *(f"- {what}: {why}" for what, why in left_out.items())]
-    return "\n".join(parts) + "\n"
-
-
-def options(argv: list[str] | None) -> argparse.Namespace:
+def read(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--family", choices=families(), help="all families unless given")
+    parser.add_argument("--family", help=f"of {', '.join(families())}, separated by commas; all unless given")
     parser.add_argument("--only", default="", help="parts of case names, separated by |")
     parser.add_argument("--exporter", default=",".join(EXPORTERS))
-    parser.add_argument("--kit", default="plain,patched", help=f"of {', '.join(KITS)}")
+    parser.add_argument("--kit", default="plain,patched,export,branches", help=f"of {', '.join(KITS)}")
+    parser.add_argument("--example", default="own,native", help="what to export from: own, native")
     parser.add_argument("--limit", type=float, default=180, help="seconds for one export")
     parser.add_argument("--answers", type=Path, help="where the JSONL files of single answers are kept")
-    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--resume", action="store_true", help="measure only what the answers lack")
+    parser.add_argument("--dry", action="store_true", help="build the cases and run eager, no more")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
-    asked = options(argv)
+    asked = read(argv)
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ["HF_HUB_OFFLINE"] = "1"  # a case that would download weights fails instead
     torchvision_ops.declare()
-    warm_up()
+    chosen = asked.family.split(",") if asked.family else families()
+    if asked.dry:
+        sys.exit(0 if all([dry(name, asked) for name in chosen]) else 1)
     RESULTS.mkdir(exist_ok=True)
-    for name in [asked.family] if asked.family else families():
-        found = gather(name, asked, (asked.answers or RESULTS) / f"coverage_{name}.jsonl")
+    for name in chosen:
+        warm_up(family(name).LIBRARIES)
+        found = list(gather(name, asked, (asked.answers or RESULTS) / f"coverage_{name}.jsonl"))
         text = document(name, found)
         print(text)
         if not asked.only:

@@ -21,8 +21,9 @@ from benchmarks.case import Case
 from benchmarks.steady import movement
 
 EXPORTERS = ("dynamo", "trace")
-# torch alone, inside onnxpatch.patched, the same with only the batch dynamic, through onnxpatch.export
-KITS = ("plain", "patched", "static", "export")
+# torch alone, inside onnxpatch.patched, the same with only the batch dynamic, through onnxpatch.export, the same with
+# branches=True
+KITS = ("plain", "patched", "static", "export", "branches")
 OPSET = 18
 
 
@@ -67,11 +68,11 @@ def dynamic_axes(case: Case, names: list[str]) -> dict[str, dict[int, str]]:
 def write(case: Case, exporter: str, kit: str, path: Path, names: list[str]) -> None:
     """Export to ``path``; raises whatever the exporter raises."""
     args = copy.deepcopy(case.inputs[0])
-    if kit == "export":
+    if kit in ("export", "branches"):
         import onnxpatch
 
         onnxpatch.export(case.model, args, str(path), dynamo=exporter == "dynamo", dynamic_shapes=case.dynamic_shapes,
-                         input_names=names, opset_version=OPSET)  # fmt: skip
+                         input_names=names, opset_version=OPSET, branches=kit == "branches")  # fmt: skip
         return
     with patched(case.model, exporter, kit):
         if exporter == "dynamo":
@@ -101,7 +102,7 @@ def deviation(got: np.ndarray, want: torch.Tensor) -> float | str:
         return 0.0
     if not want.is_floating_point():
         return float((torch.from_numpy(got) != want).double().mean())
-    reference = want.double().numpy()
+    reference = want.detach().double().numpy()
     finite = np.isfinite(reference)
     if (np.isfinite(got) != finite).any():
         return "non-finite values differ"

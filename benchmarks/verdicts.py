@@ -47,7 +47,7 @@ LIMIT = 600.0  # seconds for one judgement
 def truth(file: Path, subject: Subject, branches: bool) -> str:
     """right, or wrong: what onnxruntime says at every input, beside eager."""
     graph, first = Graph(file), Inputs(subject.model, subject.inputs[0])
-    names, order = match_inputs(graph, first)
+    feed = match_inputs(graph, first)
     for args in subject.inputs:
         values = Inputs(subject.model, args).values()
         answer = Eager(subject.model, first).ask(values)
@@ -57,7 +57,7 @@ def truth(file: Path, subject: Subject, branches: bool) -> str:
         told = subject.reference if branches else None
         expected = flatten_output(told(answer.raw, args)) if told else list(answer.outputs)
         try:
-            found = graph.run({name: values[leaf] for name, leaf in zip(names, order, strict=True)})
+            found = graph.run(feed.of(values))
         except RunError as error:
             return f"wrong: {error}"
         if branches and len(found) == len(expected):  # sides of two dtypes have their common one in the graph

@@ -116,7 +116,7 @@ def main() -> None:
             print(rows[-1], flush=True)
     head = [
         f"torch {torch.__version__}, one thread; processor seconds, the least of {ROUNDS} runs; export: check=False.",
-        "A proof may take 0.8 of the export or half a second, and takes the least that it needs in any case.",
+        "How many comparisons there are depends on the arithmetic of the model alone: the same on every machine.",
         "",
         "| model | MB | exporter | export | proof adds | share | comparisons |",
         "|---|---|---|---|---|---|---|",

@@ -10,10 +10,13 @@ import torch
 
 from onnxpatch._torch import exporting, pytree
 from onnxpatch._torch.guard_sources import drop_unsolvable_guards
+from onnxpatch.errors import OnnxpatchError, RefusedError
 from onnxpatch.formulas.position_forms import check_example
 from onnxpatch.patching import runtime as scopes
+from onnxpatch.patching.claims import claim
+from onnxpatch.patching.export_only import eager_forward, export_only
 from onnxpatch.patching.plan import Plan, Swap, make_plan
-from onnxpatch.patching.registry import REGISTRY, Patch, Registry
+from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.patching.runtime import Scope
 from onnxpatch.patching.script_defaults import defaults_kept
 from onnxpatch.patching.swap import UndoLog, mixins_of
@@ -29,13 +32,15 @@ class Patched:
         self.example = example
         self.scope = Scope(made.settings, made.paths)
         self._log = UndoLog()
+        self._mixins: dict[tuple[type, str], type] = {}
 
     def apply(self) -> Patched:
-        """Apply the whole plan, or none of it."""
+        """Apply the whole plan, or none of it. Raises InputError while another thread has the model patched."""
         try:
+            claim(self.model, self._log)
             self._log.call(self._restore_modes)
             for swap in self.plan.swaps:
-                _apply(swap, self._log)
+                self._apply(swap)
             for module in self.plan.kept:
                 self._log.specialise(module, _OptedOut)
             if self.plan.settings.branches:
@@ -50,13 +55,27 @@ class Patched:
 
     def restore(self) -> None:
         """Take everything out again: the model is as it was. A second call does nothing."""
-        self._log.undo()
+        try:
+            self._log.undo()
+        finally:  # what an interrupt left of it
+            self._log.undo()
 
     def __enter__(self) -> Patched:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.restore()
+
+    def _apply(self, swap: Swap) -> None:
+        if swap.patch.kind == "replacement":
+            _become(swap, self._log)
+            return
+        for name, value in swap.attributes.items():
+            self._log.set_attr(swap.module, name, value)
+        key = type(swap.module), swap.patch.name
+        if key not in self._mixins:
+            self._mixins[key] = export_only(swap.patch, type(swap.module), self.scope.acted)
+        self._log.specialise(swap.module, self._mixins[key])
 
     def _restore_modes(self) -> None:
         # torch.onnx.export(dynamo=False) gives every module the root's training flag; a mode that the user changed
@@ -93,9 +112,14 @@ def patch_model(
     image_size: (height, width) in pixels; position tables become constants for that size.
     form: "dynamic" or "static", for all position tables, or a mapping from names of patches to either.
     branches: fork Python branches on tensor values; example: (args, kwargs) to find them with.
+    Other keywords are options that patches declare (`patch(..., options=("name",))`).
+
+    The patches act while an exporter runs the model; in eager it computes what it always did. One thread at a time may
+    have a model patched.
 
     Returns a `Patched`: `.plan`, `.restore()`. No weight is copied. If any swap fails, none is left.
-    Raises UnknownPatchError, UnknownExporterError, ScriptedModelError; the model is untouched then.
+    Raises UnknownPatchError, UnknownExporterError, ScriptedModelError, and InputError for an option that no patch
+    declares or a model that another thread has patched; the model is untouched then.
     """
     made = make_plan(model, only=only, exclude=exclude, registry=registry, settings=make_settings(**options))
     return Patched(made, example).apply()
@@ -128,12 +152,24 @@ def _root_mixin(scope: Scope) -> type:
         onnxpatch_scope = scope
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            check_example(scope.settings, (args, kwargs))
-            with scope.entered(self):  # type: ignore[arg-type]
-                output = super().__call__(*args, **kwargs)  # type: ignore[misc]
-                if exporting() == "dynamo":
-                    drop_unsolvable_guards()
-                output = _copied(output, self) if exporting() == "trace" else output
+            exporter = exporting()
+            if exporter is None:  # in eager the model is its own code
+                # torch.onnx.export tries strict=True where the first try failed. There no patch acts: what the kit
+                # refused would come out as a plain export, without a word.
+                if scope.refused and torch.compiler.is_dynamo_compiling():
+                    raise RefusedError(scope.refused)
+                return super().__call__(*args, **kwargs)  # type: ignore[misc]
+            scope.refused = ""
+            try:
+                check_example(scope.settings, (args, kwargs))
+                with scope.entered(self):  # type: ignore[arg-type]
+                    output = super().__call__(*args, **kwargs)  # type: ignore[misc]
+                    if exporter == "dynamo":
+                        drop_unsolvable_guards()
+                    output = _copied(output, self) if exporter == "trace" else output
+            except OnnxpatchError as refusal:
+                scope.refused = str(refusal)
+                raise
             return output if scopes.current() is not None else _given_out(output)
 
     return Root
@@ -161,19 +197,16 @@ def _watched(model: torch.nn.Module) -> set[str]:
     return {name for scope in held if scope is not None for name in scope.watched}
 
 
-def _apply(swap: Swap, log: UndoLog) -> None:
-    if swap.patch.kind == "replacement":
-        _become(swap.module, swap.patch, log)
-        return
-    for name, value in swap.attributes.items():
-        log.set_attr(swap.module, name, value)
-    log.specialise(swap.module, swap.patch.stand_in)
+def _become(swap: Swap, log: UndoLog) -> None:
+    """The module takes on class and contents of the new one; its identity stays, so root, lists and aliases follow.
 
-
-def _become(module: torch.nn.Module, patch: Patch, log: UndoLog) -> None:
-    """The module takes on class and contents of the new one; its identity stays, so root, lists and aliases follow."""
-    new = patch.stand_in(module)
+    While no exporter runs, its forward is that of the module as it was.
+    """
+    module = swap.module
+    new = swap.patch.stand_in(module)
     before, cls = vars(module), type(module)
+    own = cls.__new__(cls)
+    own.__dict__ = before
     hooks = {name: value for name, value in before.items() if "_hooks" in name}
 
     def undo() -> None:
@@ -183,3 +216,4 @@ def _become(module: torch.nn.Module, patch: Patch, log: UndoLog) -> None:
     new.train(module.training)
     module.__dict__ = {**vars(new), **hooks}
     module.__class__ = type(new)
+    log.specialise(module, eager_forward(own, new, swap.patch.conditions.exporters))

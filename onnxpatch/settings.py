@@ -10,6 +10,8 @@ from typing import Any, Literal, get_args
 from onnxpatch.errors import UnknownExporterError
 
 Exporter = Literal["dynamo", "trace", "script"]
+BRANCH_OPTIONS = ("max_paths", "branch_form", "rewritten")
+"""Options of `branches=True`; further ones are declared by patches."""
 EXPORTERS: tuple[Exporter, ...] = get_args(Exporter)
 
 

@@ -42,24 +42,10 @@ def assert_exports(
     failures = []
     for exporter in wanted:
         try:
-            reports[exporter] = _exported(model, args, kwargs, dynamic_shapes, exporter, options)
+            asked = {"f": io.BytesIO(), "dynamic_shapes": dynamic_shapes, "exporter": exporter, **options}
+            reports[exporter] = export(model, args, kwargs=kwargs, **asked)
         except (ExportError, VerificationError) as error:
             failures.append(f"{exporter}: {error}")
     if failures:
         raise AssertionError("\n\n".join(failures))
     return reports
-
-
-def _exported(
-    model: torch.nn.Module, args: Any, kwargs: Any, dynamic_shapes: Any, exporter: str, options: dict[str, Any]
-) -> Report:
-    asked = {"f": io.BytesIO(), **options}
-    return export(
-        model,
-        args,
-        kwargs=kwargs,
-        dynamic_shapes=dynamic_shapes,
-        dynamo=exporter == "dynamo",
-        script=exporter == "script",
-        **asked,
-    )

@@ -97,3 +97,15 @@ def _axes(names: list[str], args: tuple, dynamic_shapes: Any) -> dict[str, dict[
             flat.extend(shape)
     named = zip(names, flat, strict=False)
     return {name: {dim: str(getattr(axis, "__name__", axis)) for dim, axis in s.items()} for name, s in named if s}
+
+
+def while_traced(call):
+    """What `call()` returns while torch.jit.trace runs it, as the TorchScript exporter runs a model."""
+    found = []
+
+    def run(x):
+        found.append(call())
+        return x + 0
+
+    torch.jit.trace(run, torch.ones(1), check_trace=False)
+    return found[0]

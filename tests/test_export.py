@@ -15,6 +15,7 @@ from torch.export import Dim
 
 import onnxpatch
 from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.patching.model_state import Snapshot
 from tests.fingerprint import fingerprint
 from tests.verified_models import BatchBranch, DataBranch, FrozenScale, NativeSize, Nested, Right, Shrinks
 
@@ -161,14 +162,14 @@ def test_error_names_output_size_and_error_and_carries_the_report(tmp_path: Path
     assert isinstance(report, onnxpatch.Report) and report.first_wrong().outputs[0].first_index == (0, 0)
 
 
-def test_wrong_patch_is_caught_before_the_export(registry: onnxpatch.Registry, tmp_path: Path) -> None:
+def test_wrong_patch_is_caught_by_the_file(registry: onnxpatch.Registry, tmp_path: Path) -> None:
     @onnxpatch.patch("torch.nn.ReLU", name="wrong", why="a patch that is wrong", registry=registry)
     class Stand:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x
 
     model = nn.Sequential(nn.ReLU()).eval()
-    with pytest.raises(onnxpatch.VerificationError, match=r"patched model differs from the original.*patched eager at"):
+    with pytest.raises(onnxpatch.VerificationError, match=r"does not compute.*onnxruntime at example"):
         onnxpatch.export(model, (torch.randn(2, 3),), tmp_path / "m.onnx", registry=registry)
     assert type(model[0]) is nn.ReLU
 
@@ -416,3 +417,40 @@ def test_refusals_name_the_branch_or_the_operator_with_its_line() -> None:
 
     with pytest.raises(onnxpatch.ExportError, match=r"aten.cummax.default at \S+test_export.py:\d+ in forward"):
         onnxpatch.export(Records().eval(), args, dynamic_shapes=sizes)
+
+
+# ------------------------------------------------------------------ which exporter
+@pytest.mark.parametrize(
+    ("asked", "used"),
+    [
+        ({"exporter": "trace"}, "trace"),
+        ({"exporter": "script"}, "script"),
+        ({"exporter": "script", "dynamo": False, "script": True}, "script"),
+        ({"dynamo": False}, "trace"),
+        ({"script": False}, "dynamo"),
+    ],
+)
+def test_exporter_by_name_or_by_torchs_keywords(asked: dict[str, Any], used: str) -> None:
+    assert onnxpatch.export(nn.Linear(3, 2).eval(), (torch.ones(2, 3),), **asked, max_probes=1).exporter == used
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "says"),
+    [
+        ({"exporter": "trace", "dynamo": True}, onnxpatch.InputError, "exporter='trace' and dynamo=True disagree"),
+        ({"exporter": "dynamo", "dynamo": False}, onnxpatch.InputError, "disagree"),
+        ({"exporter": "trace", "script": True}, onnxpatch.InputError, "script=True disagree"),
+        ({"exporter": "tensorrt"}, onnxpatch.UnknownExporterError, "use one of dynamo, trace, script"),
+    ],
+)
+def test_exporters_that_disagree(asked: dict[str, Any], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        onnxpatch.export(nn.Linear(3, 2).eval(), (torch.ones(2, 3),), **asked)
+
+
+def test_one_snapshot_of_the_models_state_for_one_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    made = Snapshot.__init__
+    monkeypatch.setattr(Snapshot, "__init__", lambda self, model: (taken.append(model), made(self, model))[1])
+    model = Right().eval()
+    assert onnxpatch.export(model, (image(),), dynamic_shapes=IMAGE).ok and taken == [model]

@@ -32,6 +32,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "vit_padded": case("vit_tiny_patch16_224", dynamic_img_pad=True, **ANY),
     "vit_relpos": case("vit_relpos_small_patch16_224", img_size=32, patch_size=8, **SMALL),
     "vit_register": case("vit_small_patch14_reg4_dinov2", **ANY),
+    "siglip": case("vit_base_patch16_siglip_224", **ANY),
+    "perception_encoder": case("vit_pe_core_tiny_patch16_384", **ANY),
     "deit": case("deit_tiny_distilled_patch16_224", **ANY),
     "beit": case("beit_base_patch16_224", img_size=32, patch_size=8, **SMALL),
     "eva02": case("eva02_tiny_patch14_224", **ANY),

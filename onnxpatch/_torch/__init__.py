@@ -1,7 +1,9 @@
 """Private and version-dependent torch APIs: which, why, and what happens when they move.
 
 - `torch.compiler.is_exporting` (public since 2.7) tells torch.export from torch.compile; 2.6 falls back to
-  `is_compiling`.
+  `is_compiling`. Both are flags of the process. `torch._guards.TracingContext` belongs to a thread, and torch.export
+  keeps one while it runs a model. So does the stack of dispatch modes, with torch.export's mode for fake tensors
+  (`torch._C._get_dispatch_mode`), which is asked where a version keeps no context.
 - `torch.utils._pytree`: flattening arguments and outputs exactly as both exporters do; it is what `torch.export`
   documents for custom containers. It moves with torch.export; no fallback.
 
@@ -20,11 +22,22 @@ __all__ = ["exporting", "pytree"]
 
 
 def exporting() -> Literal["dynamo", "trace"] | None:
-    """Which exporter is running the calling code now, or None in plain eager.
+    """Which exporter is running the calling code in this thread now, or None in plain eager.
 
-    Scripted code is compiled, not run: there, ask `torch.jit.is_scripting()`.
+    Scripted code is compiled, not run: there, ask `torch.jit.is_scripting()`. Code that dynamo compiles (bodies of
+    torch.cond and the like, torch.compile, strict torch.export) is left as it is: there the answer is None.
     """
+    if torch.compiler.is_dynamo_compiling():
+        return None
     if torch.jit.is_tracing():  # type: ignore[attr-defined]
         return "trace"
     is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
-    return "dynamo" if is_exporting() else None
+    return "dynamo" if is_exporting() and _tracing_here() else None
+
+
+def _tracing_here() -> bool:
+    """Whether it is this thread that torch.export runs a model in: another may run the same model in eager."""
+    context = getattr(torch._guards, "TracingContext", None)
+    if context is not None and context.try_get() is not None:
+        return True
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None

@@ -80,6 +80,8 @@ class ExportKept(TorchFunctionMode):
             raise
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.compiler.is_dynamo_compiling():  # in a body of torch.cond, with which this method is compiled
+            return function(*args, **(kwargs or {}))
         graph = getattr(self._tracer, "graph", None)
         before = None if graph is None else next(iter(reversed(graph.nodes)), None)
         try:

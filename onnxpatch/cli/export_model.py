@@ -37,7 +37,6 @@ from onnxpatch.cli.result import hand_over
 from onnxpatch.cli.target import load
 from onnxpatch.errors import OnnxpatchError, UnknownExporterError, VerificationError
 from onnxpatch.exporters.artifact import writable
-from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
 from onnxpatch.results.report import EXPORTING, Checked
 from onnxpatch.settings import EXPORTERS
 from onnxpatch.versions import versions
@@ -59,7 +58,7 @@ def export(
     tolerance: ToleranceOpt = 1e-3,
     max_probes: ProbesOpt = 16,
     runtime: RuntimeOpt = None,
-    max_seconds: MaxSecondsOpt = DEFAULT_SECONDS,
+    max_seconds: MaxSecondsOpt = None,
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
     html: HtmlOpt = None,

@@ -50,8 +50,12 @@ ProbesOpt = Annotated[
 ]
 RuntimeOpt = Annotated[str | None, typer.Option(help="onnxruntime, or reference (slow; needs nothing else).")]
 MaxSecondsOpt = Annotated[
-    float,
-    typer.Option("--max-seconds", metavar="SECONDS", help="How long one run of the graph may take; inf for no limit."),
+    float | None,
+    typer.Option(
+        "--max-seconds",
+        metavar="SECONDS",
+        help="How long the whole may take. Without it, one run of the graph may take 120 s (inf: any time).",
+    ),
 ]
 JsonOpt = Annotated[bool, typer.Option("--json", help="Write the result to stdout as JSON.")]
 MarkdownOpt = Annotated[bool, typer.Option("--markdown", help="Write the result to stdout as Markdown, for an issue.")]

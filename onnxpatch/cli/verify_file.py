@@ -30,7 +30,6 @@ from onnxpatch.cli.options import (
 from onnxpatch.cli.result import hand_over
 from onnxpatch.cli.target import load
 from onnxpatch.exporters.artifact import writable
-from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
 
 
 def verify(
@@ -44,7 +43,7 @@ def verify(
     max_probes: ProbesOpt = 16,
     guards: Annotated[bool, typer.Option(help="Also look for conditions that the export dropped.")] = True,
     runtime: RuntimeOpt = None,
-    max_seconds: MaxSecondsOpt = DEFAULT_SECONDS,
+    max_seconds: MaxSecondsOpt = None,
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
     html: HtmlOpt = None,

@@ -46,45 +46,28 @@ def prepared(model: torch.nn.Module) -> list[rebinding.Substitution]:
 def hooks_installed(substitutions: Sequence[rebinding.Substitution]) -> Iterator[None]:
     """The hooks act inside the block, in this thread."""
     scope = _HookScope(runtime.current())
-    for substitution in substitutions:
-        substitution.install()
-    runtime._active.scopes.append(scope)
-    try:
-        yield
-    finally:
-        runtime._active.scopes.remove(scope)
-        for substitution in substitutions:
-            substitution.remove()
+    with rebinding.installed(substitutions):
+        runtime._active.scopes.append(scope)
+        try:
+            yield
+        finally:
+            runtime._active.scopes.remove(scope)
 
 
 class _HookScope(runtime.Scope):
-    """The innermost scope of the thread: its functions are the hooks below, then those of the scopes around it."""
+    """The innermost scope of the thread, which answers calls with the hooks below; other scopes answer the rest."""
 
     def __init__(self, outer: runtime.Scope | None) -> None:
         self._outer = outer
         if outer is not None:
             super().__init__(outer.settings, outer._paths)
 
-    def stand_in(
-        self, function: Function, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
-    ) -> Function | None:
+    def answer(self, function: Function, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        """The result of a hook; NotImplemented where there is none for the function, or it declines."""
         hook, capture = _HOOKS.get(function), running()
         if hook is None or capture is None or not capture.explorers:
-            return None
-        declined = self._next(function)
-
-        def call(*args: object, **kwargs: object) -> object:
-            result = hook(capture, *args, **kwargs)
-            return declined(*args, **kwargs) if result is NotImplemented else result
-
-        return call
-
-    def _next(self, function: Function) -> Function:
-        """What runs where the hook declines: the patch of an outer scope, or the builtin itself."""
-        for scope in reversed(runtime._active.scopes):
-            if scope is not self and (call := scope.stand_in(function)) is not None:
-                return call
-        return function
+            return NotImplemented
+        return hook(capture, *args, **kwargs)
 
 
 # ---- the hooks: each takes the capture and the arguments of the builtin

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch.control_flow.capture import Capture
@@ -25,6 +26,8 @@ class CaptureMode(TorchFunctionMode):
         kwargs: dict[str, object] | None = None,
     ) -> object:
         kwargs = kwargs or {}
+        if torch.compiler.is_dynamo_compiling():  # in a body of torch.cond, with which this method is compiled
+            return function(*args, **kwargs)
         if self._capture.paused or not self._capture.explorers:
             return function(*args, **kwargs)
         conversion = CONVERSIONS.get(function)

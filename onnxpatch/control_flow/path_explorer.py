@@ -16,13 +16,13 @@ that decides 24 times on one path is a `while` on data; the search starts over a
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-from onnxpatch._torch.cond import constant_answer, equates, hint_of, suppressed_guards
+from onnxpatch._torch.cond import equates, hint_of
 from onnxpatch.control_flow.call_recorder import CallRecorder
+from onnxpatch.control_flow.equal_sizes import EqualSizes
 from onnxpatch.control_flow.loops.inference import Loop, loop_refusal
 from onnxpatch.control_flow.merging.output_template import Template, assembled
 from onnxpatch.control_flow.nests import Name
@@ -100,7 +100,7 @@ class PathExplorer:
     def _run(self) -> FinishedPath:
         self._begin()
         path = FinishedPath(self.recorder.calls, self.decided_at)
-        with self._guards:
+        with self._equal_sizes:
             try:
                 path.value = self._with_loop_states(self._call())
                 self._check_equal_sizes()
@@ -119,8 +119,7 @@ class PathExplorer:
         self.chosen: dict[Name, int] = {}
         self.loops: list[Loop] = []
         self._end = self.root
-        self._guards = ExitStack()
-        self._assumed_equal: list[tuple[torch.SymBool, Site]] = []
+        self._equal_sizes = EqualSizes()
 
     def _flip(self, path: FinishedPath) -> bool:
         """Turn the last answer that is True to False; False where none is left."""
@@ -145,7 +144,8 @@ class PathExplorer:
         answer = self._answer(predicate, site, on_sizes=condition is not None)
         self.decided_at.append(len(self.recorder.calls))
         if condition is not None and equates(condition, answer) and hint_of(condition) is not None:
-            self._fix_sizes(condition, answer, site)
+            self._end.fixes_sizes.add(answer)
+            self._equal_sizes.assume(condition, answer, site)
         self._end = self._end.children.setdefault(answer, PathNode())
         return answer
 
@@ -176,25 +176,16 @@ class PathExplorer:
             self._while_sites.add(site)  # this run goes on to its end; then the search starts over
             self.restart = True
 
-    def _fix_sizes(self, condition: torch.SymBool, answer: bool, site: Site) -> None:
-        """Take sizes for equal on this path, without a guard that would hold for the whole export."""
-        self._end.fixes_sizes.add(answer)
-        if hint_of(condition) is answer:
-            self._guards.enter_context(suppressed_guards(condition))
-        else:
-            self._assumed_equal.append((condition, site))
-
     def _check_equal_sizes(self) -> None:
-        # torch.export takes sizes that an operator needs equal to be equal for good, even where they differ in the
-        # example: the other side of the condition would be lost.
-        for condition, site in self._assumed_equal:
-            if constant_answer(condition) is not None:
-                raise self.capture.refusal(
-                    site,
-                    f"a branch runs only where sizes are equal ({condition.node.expr}), and in the example they differ",
-                    module=self.module,
-                    remedy="export with an example in which they are equal",
-                )
+        fixed = self._equal_sizes.made_permanent()
+        if fixed is not None:
+            condition, site = fixed
+            raise self.capture.refusal(
+                site,
+                f"a branch runs only where sizes are equal ({condition.node.expr}), and in the example they differ",
+                module=self.module,
+                remedy="export with an example in which they are equal",
+            )
 
     @property
     def decided(self) -> bool:

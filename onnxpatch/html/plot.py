@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from html import escape
 
-from onnxpatch.html.comparison import Comparison, Side
+from onnxpatch.html.comparison import Comparison
 from onnxpatch.results.report import Checked
 
 _STEP, _TOP, _TALL, _LEFT, _LABELS = 46, 34, 190, 64, 120
@@ -14,7 +14,7 @@ _LOWEST, _HIGHEST = -8, 1
 
 def plot(comparison: Comparison) -> str:
     """SVG; "" where nothing was compared."""
-    series = [(i, side, _last_stage(side)) for i, side in enumerate(comparison.sides) if side.report is not None]
+    series = [(i, side, side.report.checks) for i, side in enumerate(comparison.sides) if side.report is not None]
     labels = list(dict.fromkeys(check.label for _, _, checks in series for check in checks))
     if not labels:
         return ""
@@ -26,12 +26,6 @@ def plot(comparison: Comparison) -> str:
         parts += [_mark(check, _x(labels.index(check.label)) + offset, kind) for check in checks]
     height = _TOP + _TALL + _LABELS
     return f'<svg class="plot" width="{width}" height="{height}" viewBox="0 0 {width} {height}">{"".join(parts)}</svg>'
-
-
-def _last_stage(side: Side) -> list[Checked]:
-    """The checks of the graph, not those of the patched model in eager."""
-    assert side.report is not None
-    return [check for check in side.report.checks if check.stage != "patched eager"]
 
 
 def _x(index: int) -> float:

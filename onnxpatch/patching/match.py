@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from onnxpatch.errors import DuplicatePatchError
 from onnxpatch.patching.decorators import own_patch
 from onnxpatch.patching.fingerprints import known, unknown_body
-from onnxpatch.patching.registry import Patch, Registry, resolve
+from onnxpatch.patching.registry import Patch, Registry, rank, resolve
 from onnxpatch.patching.swap import class_before
 from onnxpatch.settings import Settings
 
-Candidate = tuple[Patch, "str | None"]
+
+class Candidate(NamedTuple):
+    """A patch whose target is some class. refusal: why it does not apply; rank: lower goes first."""
+
+    patch: Patch
+    refusal: str | None
+    rank: tuple[bool, int, bool]
+
+
+_OWN = (False, -1, False)  # what the author of a class says goes before everything else
 
 
 class Matcher:
@@ -27,7 +36,11 @@ class Matcher:
         self._known: dict[type, list[Candidate]] = {}
 
     def candidates(self, cls: type) -> list[Candidate]:
-        """(patch, reason to refuse or None) for every patch whose target is `cls`; the one to prefer first."""
+        """Every patch whose target is `cls`, the one to prefer first.
+
+        A user's goes before the kit's, one of the nearer class before one of the farther, and one that names the class
+        before one that takes any class of that name or code.
+        """
         found = self._known.get(cls)
         if found is None:
             found = self._known[cls] = self._find(cls)
@@ -41,19 +54,18 @@ class Matcher:
                 found = [function for target in patch.targets if (function := resolve(target)) is not None]
                 if found:
                     watched.append((patch, found))
-        return watched
+        return sorted(watched, key=lambda entry: rank(entry[0]))
 
     def _find(self, cls: type) -> list[Candidate]:
         lineage = [base for base in _as_written(cls).__mro__ if base not in (object, torch.nn.Module)]
-        ranked = []
+        found = []
         for patch in self._modules:
             depth = _depth(patch, lineage)
             if depth is not None:
-                ranked.append((patch.ours, depth, patch))
-        ranked.sort(key=lambda entry: entry[:2])  # a user's before ours, the nearer class before the farther
-        _raise_if_ambiguous(cls, [entry for entry in ranked if self._refusal(entry[2], lineage[0]) is None])
-        own = own_patch(cls)  # what the author of the class says goes first
-        return [*([own] if own else []), *((patch, self._refusal(patch, lineage[0])) for _, _, patch in ranked)]
+                place = (patch.ours, depth, not _named_exactly(patch, lineage[depth]))
+                found.append(Candidate(patch, self._refusal(patch, lineage[0]), place))
+        own = own_patch(cls)
+        return [*([Candidate(*own, _OWN)] if own else []), *sorted(found, key=lambda each: each.rank)]
 
     def _refusal(self, patch: Patch, cls: type) -> str | None:
         return patch.conditions.refusal(self._settings) or unknown_body(cls, patch.bodies)
@@ -86,12 +98,38 @@ def _names(target: str, cls: type) -> bool:
     return target.rpartition(".")[2] == cls.__name__ and resolve(target) is cls
 
 
-def _raise_if_ambiguous(cls: type, ranked: list[tuple[bool, int, Patch]]) -> None:
-    held = [entry for entry in ranked if not entry[2].accepts]
-    for (ours, depth, first), (other_ours, other_depth, second) in itertools.pairwise(held):
-        clash = first.methods & second.methods
-        if clash and (ours, depth) == (other_ours, other_depth):
+def _named_exactly(patch: Patch, cls: type) -> bool:
+    return any(not target.startswith("*.") and _names(target, cls) for target in patch.targets)
+
+
+def raise_if_ambiguous(cls: type, candidates: list[Candidate]) -> None:
+    """Raises DuplicatePatchError where two patches have the same rank and stand in for the same method."""
+    certain = [each for each in candidates if each.refusal is None and not each.patch.accepts]
+    for first, second in itertools.pairwise(certain):
+        clash = first.patch.methods & second.patch.methods
+        if clash and first.rank == second.rank:
             raise DuplicatePatchError(
-                f"{first.name} ({first.declared_at}) and {second.name} ({second.declared_at}) both stand in for "
+                f"{_placed(first.patch)} and {_placed(second.patch)} both stand in for "
                 f"{', '.join(sorted(clash))} of {cls.__module__}.{cls.__qualname__}: name one of them in exclude="
             )
+
+
+def ties(functions: list[tuple[Patch, list[Any]]]) -> list[str]:
+    """A sentence for every two patches of the same rank that name the same function for the same exporter."""
+    by_function: dict[Any, list[Patch]] = {}
+    for patch, targets in functions:
+        for function in targets if patch.calls is None else ():
+            by_function.setdefault(function, []).append(patch)
+    found: dict[str, None] = {}
+    for patches in by_function.values():
+        for first, second in itertools.combinations(patches, 2):
+            if first.ours == second.ours and {*first.conditions.exporters} & {*second.conditions.exporters}:
+                found[
+                    f"{_placed(first)} and {_placed(second)} name the same function: {first.name} is asked first, "
+                    f"{second.name} where that returns NotImplemented; name one of them in exclude= if it is not to act"
+                ] = None
+    return list(found)
+
+
+def _placed(patch: Patch) -> str:
+    return f"{patch.name} ({patch.declared_at})"

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
 
-from onnxpatch.errors import RefusedError, ScriptedModelError
+from onnxpatch.errors import InputError, RefusedError, ScriptedModelError
 from onnxpatch.messages.visible import one_line
 from onnxpatch.patching import decorators
-from onnxpatch.patching.match import Candidate, Matcher
-from onnxpatch.patching.registry import REGISTRY, Patch, Registry
+from onnxpatch.patching.match import Candidate, Matcher, raise_if_ambiguous, ties
+from onnxpatch.patching.registry import REGISTRY, Patch, Registry, misspelled
 from onnxpatch.patching.select import Selection
-from onnxpatch.patching.swap import mixins_of
+from onnxpatch.patching.swap import class_before, mixins_of
 from onnxpatch.patching.walk import modules
 from onnxpatch.results.table import table
-from onnxpatch.settings import Settings, make_settings
+from onnxpatch.settings import BRANCH_OPTIONS, Settings, make_settings
 
 
 @dataclass
@@ -94,16 +95,33 @@ def make_plan(
     only, exclude: names of patches or paths of modules, `*` allowed; the others are left alone.
     settings, options: see `patched`; options are those of `Settings` by keyword.
 
-    Raises UnknownPatchError for a name that fits nothing, ScriptedModelError for a ScriptModule.
+    Raises UnknownPatchError for a name that fits nothing, InputError for an option that no patch declares,
+    ScriptedModelError for a ScriptModule.
     """
     if isinstance(model, torch.jit.ScriptModule):
         raise ScriptedModelError(
             f"the model is a {type(model).__name__} already, and its code can no longer be swapped: "
             "pass the nn.Module and call torch.jit.script inside patched(...)"
         )
-    made = Plan(model, settings or make_settings(**options))
+    settings = settings or make_settings(**options)
+    _check_options(settings, registry)
+    made = Plan(model, settings)
     _Planner(made, registry, Selection(only, exclude)).run()
     return made
+
+
+def _check_options(settings: Settings, registry: Registry) -> None:
+    if not settings.options:
+        return
+    declared = {*BRANCH_OPTIONS, *(name for patch in registry for name in patch.options)}
+    for name in settings.options:
+        if name not in declared:
+            known = sorted(
+                {*declared, *(each.name for each in fields(Settings)), "only", "exclude", "example"} - {"options"}
+            )
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            raise InputError(f"{name}= is an option of no patch: {hint}")
 
 
 class _Planner:
@@ -120,6 +138,13 @@ class _Planner:
             self._visit(path, module)
         self.plan.functions = [
             (patch, found) for patch, found in self.matcher.functions() if self.selection.admits(patch.name, None)
+        ]
+        self.plan.findings += ties(self.plan.functions)
+        self.plan.findings += [
+            f"{patch.name} ({patch.declared_at}): there is no {target}"
+            for patch in self.registry
+            for target in patch.targets
+            if not patch.ours and misspelled(target)
         ]
         self.selection.check((patch.name for patch in self.registry), self.plan.paths.values())
         for name, reason in self.registry.failures.items():
@@ -153,9 +178,9 @@ class _Planner:
 
     def _plan_module(self, path: str, module: torch.nn.Module, candidates: list[Candidate]) -> None:
         taken: dict[str, Patch] = {}
-        for patch, reason in candidates:
-            if not self.selection.admits(patch.name, path):
-                continue
+        admitted = [each for each in candidates if self.selection.admits(each.patch.name, path)]
+        raise_if_ambiguous(class_before(type(module)), admitted)
+        for patch, reason, _ in admitted:
             reason = reason or self._opted_out(path) or self._refusal(module, patch, taken)
             if reason is None:
                 reason = self._add(path, module, patch, taken)
@@ -163,7 +188,7 @@ class _Planner:
                 self.plan.near_misses.append(NearMiss(path, patch.name, reason))
 
     def _refusal(self, module: torch.nn.Module, patch: Patch, taken: dict[str, Patch]) -> str | None:
-        if patch.stand_in in mixins_of(type(module)):
+        if any(issubclass(mixin, patch.stand_in) for mixin in mixins_of(type(module)) if patch.kind == "class"):
             return "is in force already"
         hidden = patch.methods & vars(module).keys()
         if hidden:

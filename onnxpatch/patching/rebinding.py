@@ -7,22 +7,38 @@ namespaces of all loaded modules. Other threads that run into the substitute get
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import inspect
+import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-Lookup = Callable[[Any], "Callable[..., Any] | None"]
+from onnxpatch.patching.registry import resolve
+
+# What stands for a call of a function in this thread, given (function, args, kwargs); or NotImplemented.
+Lookup = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 Place = tuple[Any, str]  # a module or class, and the name under which it holds the function
 
-_lock = threading.Lock()
-_standing: dict[Place, tuple[int, Any]] = {}  # how many scopes hold a place, and what was there before
+_standing: dict[Place, _Replaced] = {}
+# Reentrant, so that a thread that an interrupt left with the lock can still put things back.
+_lock = threading.RLock()
+_numbers = itertools.count()
 _MISSING = object()
 _MAY_BE_BASE = 1 << 10  # Py_TPFLAGS_BASETYPE
+
+
+@dataclass
+class _Replaced:
+    """What a place held before, and the installations that need the substitute there."""
+
+    before: Any
+    holders: set[int] = field(default_factory=set)
 
 
 class Substitution:
@@ -33,32 +49,67 @@ class Substitution:
         self.places = list(places)
         self.substitute = _substitute_type(original, lookup) if isinstance(original, type) else _wrap(original, lookup)
 
-    def install(self) -> None:
-        """Put the substitute in every place; a place that another scope holds already is only counted."""
+    def install(self, holder: int) -> None:
+        """Put the substitute in every place, for `holder`; where another holder's stands already, that one serves."""
         with _lock:
             for place in self.places:
-                count, before = _standing.get(place, (0, None))
-                if count == 0:
-                    home, name = place
-                    before = vars(home).get(name, _MISSING)
-                    static = isinstance(before, staticmethod)
-                    _set(home, name, staticmethod(self.substitute) if static else self.substitute)
-                _standing[place] = (count + 1, before)
-
-    def remove(self) -> None:
-        """Put the original back in the places that no other scope holds."""
-        with _lock:
-            for place in self.places:
-                count, before = _standing[place]
-                if count > 1:
-                    _standing[place] = (count - 1, before)
-                    continue
-                del _standing[place]
                 home, name = place
-                if before is _MISSING:
+                now = vars(home).get(name, _MISSING)
+                # Noted before anything is replaced, so that whatever interrupts this, `remove` finds it.
+                replaced = _standing.setdefault(place, _Replaced(now))
+                replaced.holders.add(holder)
+                if now is replaced.before:
+                    static = isinstance(now, staticmethod)
+                    _set(home, name, staticmethod(self.substitute) if static else self.substitute)
+
+    def remove(self, holder: int) -> None:
+        """Put the original back in the places that no other holder needs. May be called again, and after a part of it
+        was done."""
+        with _lock:
+            for place in self.places:
+                replaced = _standing.get(place)
+                if replaced is None:
+                    continue
+                replaced.holders.discard(holder)
+                if replaced.holders:
+                    continue
+                home, name = place
+                if replaced.before is not _MISSING:
+                    _set(home, name, replaced.before)
+                elif name in vars(home):
                     delattr(home, name)
-                else:
-                    _set(home, name, before)
+                del _standing[place]
+
+
+@contextlib.contextmanager
+def installed(substitutions: Sequence[Substitution]) -> Iterator[None]:
+    """The substitutes are in their places inside the block.
+
+    A KeyboardInterrupt may come at any line, also at those that put the originals back. So they are put back twice, by
+    two contexts, one around the other: an interrupt that stops one leaves through the other.
+    """
+    holder = next(_numbers)
+    with _removing(substitutions, holder), _removing(substitutions, holder):
+        for substitution in substitutions:
+            substitution.install(holder)
+        yield
+
+
+@contextlib.contextmanager
+def _removing(substitutions: Sequence[Substitution], holder: int) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for substitution in substitutions:
+            substitution.remove(holder)
+        _release_lock()
+
+
+def _release_lock() -> None:
+    """Release what an interrupt between the last line of a `with _lock` and its end left acquired."""
+    with contextlib.suppress(RuntimeError):  # raised where this thread does not hold it
+        while True:
+            _lock.release()
 
 
 def _set(home: Any, name: str, value: Any) -> None:
@@ -98,8 +149,6 @@ def memoised(classes: Iterable[type]) -> Iterator[tuple[str, Any]]:
 
 
 def _owner(path: str) -> Any:
-    from onnxpatch.patching.registry import resolve
-
     return resolve(path) if "." in path else None
 
 
@@ -122,7 +171,8 @@ def _defining_modules(classes: Iterable[type]) -> Iterator[Any]:
 def _wrap(original: Callable[..., Any], lookup: Lookup) -> Callable[..., Any]:
     @functools.wraps(original)
     def substitute(*args: Any, **kwargs: Any) -> Any:
-        return (lookup(original) or original)(*args, **kwargs)
+        found = lookup(original, args, kwargs)
+        return original(*args, **kwargs) if found is NotImplemented else found
 
     for name in ("cache_clear", "cache_info", "cache_parameters"):  # what lru_cache gives a function
         if hasattr(original, name):
@@ -135,7 +185,8 @@ def _substitute_type(original: type, lookup: Lookup) -> type:
 
     class Substitute(type):
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            return (lookup(original) or original)(*args, **kwargs)
+            found = lookup(original, args, kwargs)
+            return original(*args, **kwargs) if found is NotImplemented else found
 
         def __getattribute__(cls, name: str) -> Any:
             # int.from_bytes and the like belong to the original; a subclass would hand its results to __call__.

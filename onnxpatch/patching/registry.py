@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import sys
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -45,6 +47,7 @@ class Patch:
     bodies: Bodies = field(default_factory=dict)
     calls: Calls | None = None
     by_name: bool = False
+    options: tuple[str, ...] = ()
 
     @property
     def kind(self) -> Kind:
@@ -64,7 +67,7 @@ class Patch:
 
     @property
     def ours(self) -> bool:
-        """Whether it comes with the kit; a user's patch for the same thing goes before it."""
+        """Whether it comes with the kit; a user's patch of the same class or function goes before it."""
         return str(self.stand_in.__module__).startswith("onnxpatch.")
 
     @functools.cached_property
@@ -82,6 +85,12 @@ class Patch:
             other.stand_in.__qualname__,
             other.declared_at,
         )
+
+
+def rank(patch: Patch) -> tuple[bool, bool, str]:
+    """What the patches of one function are sorted by: a user's before the kit's, one that names the function before one
+    that chooses by the call. Of those that choose by the call, names decide the order: it is the same everywhere."""
+    return patch.ours, patch.calls is not None, patch.name
 
 
 class Registry:
@@ -154,6 +163,7 @@ def patch(
     bodies: Bodies | None = None,
     calls: Calls | None = None,
     by_name: bool = False,
+    options: tuple[str, ...] = (),
     registry: Registry = REGISTRY,
 ) -> Callable[[StandIn], StandIn]:
     """Declare a patch: the decorated class or function stands in for `targets` while a model is patched.
@@ -161,9 +171,11 @@ def patch(
     targets: dotted paths, never imported by the kit. A module class ("einops.layers.torch.Rearrange", or
         "*.DinoVisionTransformer" for any class of that name): the decorated class is a mixin put in front of the
         instance's own class. A function ("torch.nn.functional.interpolate"): the decorated function is called with the
-        original first, while the patched model runs, in its thread.
+        original first, while an exporter runs the patched model, in its thread. It gets the arguments by the names
+        that the original has for them, however the call was written. Where it returns `NotImplemented`, or has no
+        parameter for what was given, the next patch is asked, and at last the original is called.
     why: the error that it cures, in the words people search for; link: where it is discussed.
-    requires, exporters, opset: see `Conditions`.
+    requires, exporters, opset: see `Conditions`. A stand-in is called only while one of its exporters runs.
     subclasses: also stand in for instances of subclasses of a target.
     accepts: called with an instance and the settings; None to accept it, or the reason why it is refused.
     proof: the case that fails without the patch.
@@ -171,6 +183,7 @@ def patch(
         that names the function goes before it.
     by_name: a torch function is replaced where modules hold it, not where torch dispatches it: for arguments that torch
         itself refuses before anything else sees the call.
+    options: keywords of `patched(...)` that the stand-in reads, in `settings.options`.
     replaces: the decorated function takes a module and returns the new one; for a changed layout of parameters.
     bodies: fingerprints (`onnxpatch.patching.fingerprints.fingerprint`) by method name. A target whose methods are
         other code is left alone, with that reason; any other class whose methods are all known is a target too,
@@ -204,6 +217,7 @@ def patch(
                 bodies or {},
                 calls,
                 by_name,
+                options,
             )
         )
         return stand_in
@@ -212,6 +226,27 @@ def patch(
 
 
 _MISSING = object()
+
+
+def misspelled(path: str) -> bool:
+    """Whether the library of a dotted path is loaded and has nothing under that path. A module that loads its names
+    lazily, and one that is not loaded yet, may still have it."""
+    parts = path.split(".")
+    if path == ANY_TORCH_FUNCTION or parts[0] == "*" or resolve(path) is not None:
+        return False
+    for cut in range(len(parts) - 1, 0, -1):
+        home = sys.modules.get(".".join(parts[:cut]))
+        if home is not None:
+            lazy = type(home) is not types.ModuleType or hasattr(home, "__getattr__")
+            return not lazy and not _is_module(".".join(parts[: cut + 1]))
+    return False
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError, AttributeError):
+        return False
 
 
 def resolve(path: str) -> Any | None:

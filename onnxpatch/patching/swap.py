@@ -75,6 +75,8 @@ def _generate(made: Generated) -> type:
 class UndoLog:
     """What was changed, in order; `undo` puts it back in reverse, all of it, whatever fails on the way.
 
+    Every step may be done twice: one that a KeyboardInterrupt stopped is done again, then the interrupt goes on.
+
     One log belongs to one `patched(...)`; logs of nested contexts may be undone in any order.
     """
 
@@ -111,17 +113,25 @@ class UndoLog:
     def undo(self) -> None:
         """Put everything back; raises RestoreError at the end if some of it could not be."""
         failures: list[tuple[str, BaseException]] = []
+        interrupt: BaseException | None = None
         while self._undo:
-            step, arguments = self._undo.pop()
+            step, arguments = self._undo[-1]  # taken off when it is done: an interrupted one is done again
             try:
                 step(*arguments)
-            except BaseException as error:
+            except Exception as error:
                 failures.append((getattr(step, "__name__", repr(step)), error))
+            except BaseException as error:
+                if interrupt is None:
+                    interrupt = error
+                    continue
+            self._undo.pop()
         self._made.clear()
         self._unmade.clear()
         if failures:
             listed = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failures)
             raise RestoreError(f"{len(failures)} step(s) could not be undone: {listed}") from failures[0][1]
+        if interrupt is not None:
+            raise interrupt
 
     def _unspecialise(self, module: torch.nn.Module) -> None:
         cls = type(module)

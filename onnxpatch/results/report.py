@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from onnxpatch.errors import VerificationError
 from onnxpatch.results.report_text import markdown, text
 
 SCHEMA = 1
@@ -47,9 +48,9 @@ class OutputParity:
 
 @dataclass(frozen=True)
 class Checked:
-    """One probe at one stage. stage: 'patched eager', 'export', or the runtime's name; error: why it could not be run.
+    """One probe at one stage. stage: 'export', or the runtime's name; error: why it could not be run.
 
-    status: right; wrong; refused (the graph or the patched model cannot run what eager runs); unsteady (eager's own
+    status: right; wrong; refused (the graph cannot run what eager runs); unsteady (eager's own
     output moves as far when its inputs move by a rounding: nothing can be said here).
     """
 
@@ -109,7 +110,7 @@ class DroppedGuard:
     node: str = ""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Report:
     """The result of `export` and `verify`. `ok` is whether no probe found the graph wrong."""
 
@@ -153,6 +154,16 @@ class Report:
 
     def first_wrong(self) -> Checked | None:
         return next((check for check in self.checks if not check.ok), None)
+
+    def raise_unless_right(self, hint: str = "") -> None:
+        """Raises VerificationError with the first wrong output. hint: what may cure a branch that data decides."""
+        if self.ok:
+            return
+        first = self.first_wrong()
+        found = first.sentence() if first else "eager gives other outputs each time it is asked: nothing can be proven"
+        found += hint if first and first.kind == "branch" else ""
+        what = "the exported graph does not compute what the model computes"
+        raise VerificationError(f"{what}: {found}\n{self}", self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only; `schema` counts the layout's versions."""

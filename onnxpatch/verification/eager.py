@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from onnxpatch._torch import pytree
+from onnxpatch._torch.operations import OperationCount
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.stopwatch import Stopwatch
 
 Flatten = Callable[[Any], Sequence[torch.Tensor | None]]
 
@@ -23,16 +23,12 @@ class Answer:
 
     outputs: tuple[torch.Tensor | None, ...] | None
     error: str | None
-    seconds: float
+    finite: bool = True
     raw: Any = None
 
     @property
     def accepted(self) -> bool:
         return self.outputs is not None
-
-    @property
-    def finite(self) -> bool:
-        return all(bool(torch.isfinite(o).all()) for o in self.outputs or () if o is not None and o.is_floating_point())
 
 
 def flatten_output(output: Any) -> list[torch.Tensor]:
@@ -59,25 +55,31 @@ def _kept_leaf(leaf: Any) -> Any:
     return _kept(leaf) if is_dataclass(leaf) and not isinstance(leaf, type) else leaf
 
 
+def _finite(outputs: Sequence[torch.Tensor | None]) -> bool:
+    return all(bool(torch.isfinite(o).all()) for o in outputs if o is not None and o.is_floating_point())
+
+
 class Eager:
     """A model as it stands, asked as often as needed: each answer comes from the same state and the same random seed.
 
     The caller sees to it that what should be unpatched is unpatched (or patched) while it asks.
     """
 
-    def __init__(self, model: Any, inputs: Inputs, flatten: Flatten | None = None) -> None:
-        self.model, self.inputs, self.seconds = model, inputs, 0.0
+    def __init__(
+        self, model: Any, inputs: Inputs, flatten: Flatten | None = None, state: Snapshot | None = None
+    ) -> None:
+        """state: the model's, where the caller has taken it already: it copies the buffers."""
+        self.model, self.inputs = model, inputs
         self.flatten = flatten or flatten_output
-        self._state = Snapshot(model)
+        self.elements = 0  # of all inputs that it was asked with: what the answers cost is reckoned from them
+        self._state = state or Snapshot(model)
 
     def ask(self, values: Sequence[Any]) -> Answer:
         """values: one for each leaf of the inputs; they are cloned, a forward may write into what it is given."""
-        watch = Stopwatch()
+        self._count(values)
         raw, error = self._run(values)
         outputs = None if error is not None else self.flat(raw)
-        spent = watch.seconds
-        self.seconds += spent
-        return Answer(outputs, error, spent, raw)
+        return Answer(outputs, error, _finite(outputs or ()), raw)
 
     def flat(self, raw: Any) -> tuple[torch.Tensor | None, ...]:
         """An output as the graph gives it."""
@@ -92,16 +94,30 @@ class Eager:
         watch = Decisions(watch_sizes=sizes)
         if isinstance(self.model, torch.jit.ScriptModule):
             return watch
-        timed = Stopwatch()
+        self._count(values)
         with watch:
             _, error = self._run(values)
-        self.seconds += timed.seconds
         if error is not None and sizes:
             return self.decisions(values)  # some code takes no int but int itself
         return watch if error is None else None
 
+    def operations(self, values: Sequence[Any], sizes: bool) -> tuple[float, Decisions | None]:
+        """(the arithmetic of one forward, its `decisions`), found in one run where the model bears both."""
+        with OperationCount() as count:
+            watch = self.decisions(values, sizes)
+            if isinstance(self.model, torch.jit.ScriptModule):
+                self._run(values)
+        if watch is not None:
+            return count.operations, watch
+        least = 2.0 * sum(parameter.numel() for parameter in self.model.parameters())
+        return max(count.operations, least), self.decisions(values, sizes)
+
+    def _count(self, values: Sequence[Any]) -> None:
+        self.elements += sum(v.numel() for v in values if isinstance(v, torch.Tensor))
+
     def _run(self, values: Sequence[Any]) -> tuple[Any, str | None]:
-        args, kwargs = self.inputs.rebuild([v.clone() if isinstance(v, torch.Tensor) else v for v in values])
+        copies = [v.clone() if isinstance(v, torch.Tensor) else v for v in values]
+        args, kwargs = self.inputs.rebuild(copies)
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)

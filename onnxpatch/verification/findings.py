@@ -1,49 +1,62 @@
-"""Why a graph is wrong where it is: sizes that came out fixed, conditions that were dropped."""
+"""Why a graph is wrong where it is: a size that should have stayed free did not, a condition on sizes was dropped.
+
+A size that came out fixed shows in the file's declared shapes, or at one of its nodes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from onnxpatch.inputs.dims import DynamicDim
+from onnxpatch.onnxfile.graph import all_nodes, scopes
+from onnxpatch.onnxfile.intermediate_values import intermediate_shapes
 from onnxpatch.onnxfile.runtime import Graph
-from onnxpatch.results.report import Checked, DroppedGuard, Frozen, Report
+from onnxpatch.results.report import Checked, DroppedGuard, Frozen
 from onnxpatch.verification.guards import Guard
+from onnxpatch.verification.input_matching import Feed
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.specialized_dims import frozen_at, frozen_inputs, frozen_nodes, source_of
 
 _MOST = 5
+# Operators that may take their output's size from a constant, where the model takes it from its input.
+_SIZED = frozenset({"Reshape", "Expand", "Resize", "Tile", "Pad", "CenterCropPad"})
+_LONGEST = 10_000  # characters of a stack trace that are read: the file may hold any text in its place
 
 
-def add_findings(
-    report: Report,
-    graph: Graph,
-    dims: Sequence[DynamicDim],
-    names: Sequence[str],
-    order: Sequence[int],
-    probes: Sequence[Probe],
-    broken: Sequence[tuple[Guard, Probe]],
-) -> None:
-    """Fill in `report.frozen` and `report.guards` from the checks, the last of which are those of `probes`."""
-    checks = report.checks[-len(probes) :]
-    report.frozen += frozen_inputs(graph, names, order, dims)
-    bad = [(c, p) for c, p in zip(checks, probes, strict=True) if not c.ok and p.sizes != probes[0].sizes]
-    bad.sort(key=lambda pair: _moved(probes[0], pair[1]).count(","))  # H alone tells more than H and W together
+def specialized(
+    graph: Graph, feed: Feed, dims: Sequence[DynamicDim], checks: Sequence[Checked], probes: Sequence[Probe]
+) -> list[Frozen]:
+    """Sizes declared dynamic that the file keeps at the example's. checks: those of the first of the probes."""
+    found = frozen_inputs(graph, feed, dims)
+    example = probes[0]
+    bad = [(c, p) for c, p in zip(checks, probes, strict=False) if not c.ok and p.sizes != example.sizes]
+    bad.sort(key=lambda pair: _moved(example, pair[1]).count(","))  # H alone tells more than H and W together
     for check, probe in bad[: 2 * _MOST]:
-        found = frozen_at(graph, check.node, _moved(probes[0], probe)) if check.node else None
-        if found and found not in report.frozen:
-            report.frozen.append(found)
+        at_node = frozen_at(graph, check.node, _moved(example, probe)) if check.node else None
+        if at_node and at_node not in found:
+            found.append(at_node)
     silent = next((p for c, p in reversed(bad) if c.status == "wrong"), None)
     if silent is not None:
-        report.frozen += list(frozen_nodes(graph, names, order, probes[0], silent))[:_MOST]
-    report.frozen = _fewest_moved(report.frozen)
-    status = {id(probe): check for check, probe in zip(checks, probes, strict=True)}
-    pins = [guard for guard, _ in broken if guard.expression.startswith("Eq(")]
-    for guard, probe in broken:
+        found += list(frozen_nodes(graph, feed, example, silent))[:_MOST]
+    return _fewest_moved(found)
+
+
+def dropped_guards(
+    graph: Graph, checks: Sequence[Checked], probes: Sequence[Probe], broken: Sequence[tuple[Guard, Probe]]
+) -> list[DroppedGuard]:
+    """The guards that a probe breaks, each with what the graph makes of that probe. Those not run are left out."""
+    status = {id(probe): check for check, probe in zip(checks, probes, strict=False)}
+    ran = [(guard, probe) for guard, probe in broken if id(probe) in status]
+    pins = [guard for guard, _ in ran if guard.expression.startswith("Eq(")]
+    found = []
+    for guard, probe in ran:
         blamed = guard in pins or all(pin.holds(probe.sizes) is not False for pin in pins)
-        report.guards.append(_dropped(guard, probe, status[id(probe)], graph, blamed))
+        found.append(_dropped(guard, probe, status[id(probe)], graph, blamed))
+    return found
 
 
-def _fewest_moved(found: Sequence[Frozen]) -> list[Frozen]:
+def _fewest_moved(found: list[Frozen]) -> list[Frozen]:
     """A node that fails when H alone moves is not named again for H and W together."""
     moved = [(set(one.dimension.split(", ")), one) for one in found]
     return [one for names, one in moved if not any(less < names and other.node == one.node for less, other in moved)]
@@ -58,3 +71,56 @@ def _dropped(guard: Guard, probe: Probe, check: Checked, graph: Graph, blamed: b
     node = next((n for n in graph.proto.graph.node if check.node and n.name == check.node), None)
     source = guard.source or (source_of(node) if node is not None else "")
     return DroppedGuard(guard.expression, probe.sizes, blamed and not check.ok, source, check.node)
+
+
+# ------------------------------------------------------------------ sizes that came out fixed
+def frozen_inputs(graph: Graph, feed: Feed, dims: Sequence[DynamicDim]) -> list[Frozen]:
+    """Dimensions declared dynamic that the file's own inputs show as a number."""
+    found = []
+    name_of = {leaf: name for name, leaf in feed.leaves.items()}
+    for dim in dims:
+        for leaf, axis, _ in dim.places:
+            if leaf not in name_of:
+                continue
+            shape = graph.input_shape(name_of[leaf])
+            if axis < len(shape) and isinstance(shape[axis], int):
+                found.append(Frozen(dim.name, f"is {shape[axis]} in the file: input {name_of[leaf]!r}, axis {axis}"))
+    return found
+
+
+def frozen_at(graph: Graph, node_name: str, dimension: str) -> Frozen | None:
+    """The node that a runtime named when it refused another size."""
+    for node in all_nodes(graph.proto.graph):
+        if node.name == node_name:
+            return Frozen(dimension, "stops the graph at another size", node.name, node.op_type, source_of(node))
+    return None
+
+
+def frozen_nodes(graph: Graph, feed: Feed, example: Probe, other: Probe) -> Iterator[Frozen]:
+    """Nodes that make a size of their own, whose input changes between two probes where their output does not."""
+    before, after = (intermediate_shapes(graph, feed.of(probe.values)) for probe in (example, other))
+    moved = ", ".join(n for n, size in other.sizes.items() if example.sizes.get(n) != size)
+    for node in graph.proto.graph.node:
+        values = [node.input[0], node.output[0]] if node.op_type in _SIZED and node.input else []
+        if not values or any(name not in before or name not in after for name in values):
+            continue
+        (data, out), (data_after, out_after) = ([shapes[name] for name in values] for shapes in (before, after))
+        kept = [a for a, size in enumerate(data) if size != data_after[a] and out[a : a + 1] == out_after[a : a + 1]]
+        if len(data) == len(out) and kept:
+            where = f"keeps axes {kept} of its output at {list(out)}"
+            yield Frozen(moved, where, node.name, node.op_type, source_of(node))
+
+
+def source_of(node: Any) -> str:
+    """`file:line in function: code`, innermost frame, where the exporter kept it; else the module path, or ''."""
+    kept = {entry.key: entry.value for entry in getattr(node, "metadata_props", ())}
+    trace = kept.get("pkg.torch.onnx.stack_trace", "") or node.doc_string
+    frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n\s*([^\n]*)', trace[-_LONGEST:])
+    if frames:
+        file, line, function, code = frames[-1]
+        return f"{file}:{line} in {function}: {code.strip()}"
+    found = re.search(r"(\S+\.py)\((\d+)\): (\S+)", trace[:_LONGEST])
+    if found:
+        return f"{found[1]}:{found[2]} in {found[3]}"
+    named = [scope for scope in scopes(node) or () if scope]
+    return f"in module {named[-2]}" if len(named) > 1 else ""

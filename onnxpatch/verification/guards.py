@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +15,10 @@ from typing import Any
 from onnxpatch._torch.size_conditions import compiled_condition, size_conditions
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.probe_search import ProbeSearch
 
+_MOST = 100  # guards that are looked at
 _WIDTH = {1: 200, 2: 48, 3: 10}  # sizes tried per dimension, by how many dimensions the guard speaks of
 
 
@@ -80,16 +80,13 @@ def _renamed(condition: Any, symbols: Sequence[tuple[Any, str]]) -> str:
     return str(condition.subs({symbol: sympy.Symbol(name, integer=True) for symbol, name in symbols}))
 
 
-def breaking_probes(
-    guards: Sequence[Guard], search: ProbeSearch, most: int = 6, seconds: float = 2.0
-) -> list[tuple[Guard, Probe]]:
+def breaking_probes(guards: Sequence[Guard], search: Oracle, most: int = 6) -> list[tuple[Guard, Probe]]:
     """For each guard a probe that breaks it and that eager accepts, as near to the example as there is."""
     found: list[tuple[Guard, Probe]] = []
-    end = time.perf_counter() + seconds
-    for guard in guards:
-        if time.perf_counter() > end:
-            break
-        known = next((p for p in search.accepted() if guard.holds(p.sizes) is False), None)
+    accepted = search.accepted()
+    for guard in guards[:_MOST]:
+        tried = [*accepted, *(probe for _, probe in found)]
+        known = next((p for p in tried if guard.holds(p.sizes) is False), None)
         probe = known or next(_breaking(guard, search), None)
         if probe:
             found.append((guard, probe))
@@ -98,7 +95,7 @@ def breaking_probes(
     return found
 
 
-def _breaking(guard: Guard, search: ProbeSearch, tries: int = 5) -> Iterator[Probe]:
+def _breaking(guard: Guard, search: Oracle, tries: int = 5) -> Iterator[Probe]:
     """Probes that eager accepts at sizes that break the guard, those nearest to the example first."""
     dims = {dim.name: dim for dim in search.dims}
     mine = [dims[name] for name in guard.dimensions]
@@ -124,13 +121,14 @@ def _far(sizes: dict[str, int], example: dict[str, int]) -> float:
     return change + odd
 
 
-def _around(dim: DynamicDim, search: ProbeSearch) -> list[int]:
+def _around(dim: DynamicDim, search: Oracle) -> list[int]:
     """Sizes near the example's, those that the model mentions, multiples of common strides, then every small one."""
     n = dim.size
     hints = search.hints
-    mentioned = [*hints.native, *hints.thresholds, *(c + 1 for c in hints.thresholds)] if hints else []
-    steps = {1, 2, 4, 8, 16, *(hints.steps if hints else ())}
+    mentioned = [*hints.native, *hints.thresholds, *(c + 1 for c in hints.thresholds)]
+    steps = {1, 2, 4, 8, 16, *hints.steps}
     near = [n + sign * k * step for k in (0, 1, 2, 3) for step in sorted(steps) for sign in (1, -1)]
     wide = [2 * n, 3 * n, n // 2, 4 * n, n // 4, 1, 2, 3, *range(1, 4 * n)]
     order = dict.fromkeys([n, *mentioned, *near, *wide])
-    return [size for size in order if 0 < size <= 8 * n + 64 and dim.allows(size)]
+    least, most = max(1, dim.minimum), min(8 * n + 64, dim.maximum or math.inf)
+    return [size for size in order if least <= size <= most]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,26 +16,40 @@ from onnxpatch.onnxfile.runtime import Graph
 _DTYPES = {"FLOAT": "float32", "DOUBLE": "float64"}
 
 
-def match_inputs(graph: Graph, inputs: Inputs, input_names: Sequence[str] | None = None) -> tuple[list[str], list[int]]:
-    """(names of the graph's inputs, index of the leaf that feeds each). Raises InputError where they do not fit."""
+@dataclass(frozen=True)
+class Feed:
+    """How the values of an example call feed the inputs of a file. leaves: by the input's name, the index of a leaf."""
+
+    leaves: Mapping[str, int]
+
+    def of(self, values: Sequence[Any]) -> dict[str, Any]:
+        """The file's inputs by name. values: one for each leaf of the call."""
+        return {name: values[leaf] for name, leaf in self.leaves.items()}
+
+
+def match_inputs(graph: Graph, inputs: Inputs, input_names: Sequence[str] | None = None) -> Feed:
+    """Which leaf feeds which of the graph's inputs. Raises InputError where they do not fit.
+
+    input_names: the names in the order of the leaves; without them the leaves' own names, then their places decide.
+    """
     have = [i.name for i in graph.inputs]
     if input_names:
         leaves = _leaves_for(len(input_names), inputs)
         if leaves is not None:
-            pairs = [(n, leaf) for n, leaf in zip(input_names, leaves, strict=True) if n in have]
-            if len(pairs) == len(have):
-                return [n for n, _ in pairs], [leaf.index for _, leaf in pairs]
+            found = {n: leaf.index for n, leaf in zip(input_names, leaves, strict=True) if n in have}
+            if len(found) == len(have):
+                return Feed(found)
         raise InputError(f"input_names are {list(input_names)}, the file's inputs {have}, the example {_told(inputs)}")
     by_name = [inputs.find(name) for name in have]
     if all(leaf is not None for leaf in by_name):
-        return have, [leaf.index for leaf in by_name if leaf is not None]
+        return Feed({name: leaf.index for name, leaf in zip(have, by_name, strict=True) if leaf is not None})
     by_place = _leaves_for(len(have), inputs)
     if by_place is None:
         raise InputError(
             f"{graph.path.name} takes {len(have)} inputs {have}, the example gives {_told(inputs)}: "
             "give the example that it was exported with, or input_names="
         )
-    return have, [leaf.index for leaf in by_place]
+    return Feed({name: leaf.index for name, leaf in zip(have, by_place, strict=True)})
 
 
 def _leaves_for(count: int, inputs: Inputs) -> list[Leaf] | None:
@@ -50,10 +65,10 @@ def _told(inputs: Inputs) -> str:
     return f"{len(told)} tensors: {', '.join(told)}"
 
 
-def declared_by(graph: Graph, names: Sequence[str], order: Sequence[int], inputs: Inputs) -> list[shapes.LeafSpec]:
+def declared_by(graph: Graph, feed: Feed, inputs: Inputs) -> list[shapes.LeafSpec]:
     """The sizes that the file shows as free, when the caller declares none."""
     specs: list[shapes.LeafSpec] = [{} for _ in inputs.leaves]
-    for name, leaf in zip(names, order, strict=True):
+    for name, leaf in feed.leaves.items():
         value = inputs.leaves[leaf].value
         shape = graph.input_shape(name)
         if isinstance(value, torch.Tensor) and len(shape) == value.dim():
@@ -62,12 +77,10 @@ def declared_by(graph: Graph, names: Sequence[str], order: Sequence[int], inputs
     return specs
 
 
-def refuse_unfitting(
-    graph: Graph, inputs: Inputs, names: Sequence[str], order: Sequence[int], specs: Sequence[shapes.LeafSpec]
-) -> None:
+def refuse_unfitting(graph: Graph, inputs: Inputs, feed: Feed, specs: Sequence[shapes.LeafSpec]) -> None:
     """Raises InputError where the file cannot take the example: a dtype, a rank, or a fixed size that nobody declared
     as free. (A size that is declared free and fixed in the file is a finding, and no reason to stop.)"""
-    for name, leaf in zip(names, order, strict=True):
+    for name, leaf in feed.leaves.items():
         given = inputs.leaves[leaf]
         value = given.value
         if not isinstance(value, torch.Tensor) or value.is_complex():

@@ -1,156 +1,197 @@
-"""Asking eager at other sizes, within limits of time, memory and number of questions."""
+"""What eager says at other sizes and to other data: asked once each, within a budget that counts work."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from onnxpatch.inputs.dims import DynamicDim, shape_at
+from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.eager import Answer, Eager
-from onnxpatch.verification.probe import Limits, Probe, Refusals, shown
+from onnxpatch.verification.hints import SizeHints, size_hints
+from onnxpatch.verification.probe import Budget, Probe
 from onnxpatch.verification.probe_data import FILLS, drawn
 
 _FURTHEST = 1 << 24  # elements of all inputs together
-_LONGEST = 0.5  # seconds that one question about a size far beyond the example may take by the worst reckoning
+_LONGEST = 2e10  # operations that one question about a size far beyond the example may take by the worst reckoning
+_SEARCH = 0.5  # of the user's time, where a limit was asked for: the export and the graph's runs come after it
+_ROOM_FOR_GUARDS = 1.5  # of the budget may be spent in all, where the rest is for conditions that the file lost
+_SMALL = 1 << 16  # elements of all inputs together that are never too many
+_QUICK = 1e9  # operations: a model that takes fewer may be asked at much larger sizes
 
 
-@dataclass
-class Asking:
-    """One model, one example call, and what eager has answered so far: no size is asked for twice."""
+class Oracle:
+    """One model, one example call, and what eager has answered so far: no size is asked for twice.
 
-    eager: Eager
-    inputs: Inputs
-    dims: Sequence[DynamicDim]
-    limits: Limits
-    refusals: Refusals = field(default_factory=Refusals)
+    operations: what the example takes, by `_torch.operations`; larger inputs are reckoned from it.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        eager: Eager,
+        inputs: Inputs,
+        dims: Sequence[DynamicDim],
+        budget: Budget,
+        operations: float = 0.0,
+        hints: SizeHints | None = None,
+    ) -> None:
+        self.eager, self.inputs, self.dims, self.budget = eager, inputs, dims, budget
         self.generator = torch.Generator().manual_seed(20)
         self.left_out: set[tuple[int, ...]] = set()
         self.refused_alone: set[str] = set()  # dimensions with a size that eager refuses, all others being as given
+        self.refused, self.first_refusal = 0, ""
+        self.cut_short = False  # by the user's limit in seconds
+        self._hints = hints
         self._known: dict[tuple[int, ...], Probe | None] = {}
-        self._others: list[Probe | None] = []
-        self._asked = self._held = 0
+        self._asked = self._held = self._before = 0
         self._finite = True
-        self._seconds = 0.0  # of the example: what larger inputs take is reckoned from it
-        self._elements = sum(leaf.value.numel() for leaf in self.inputs.leaves if leaf.is_tensor)
+        self._example = {dim.name: dim.size for dim in dims}
+        self._tensors = {leaf.index: leaf.value for leaf in inputs.leaves if isinstance(leaf.value, torch.Tensor)}
+        self._elements = max(1, sum(tensor.numel() for tensor in self._tensors.values()))
+        self._cost = operations / self._elements  # of one element
+        self._growth = 6.0 if operations < _QUICK else 2.5
+
+    @functools.cached_property
+    def hints(self) -> SizeHints:
+        """Sizes that the model itself mentions."""
+        return self._hints or size_hints(self.eager.model)
 
     def start(self, example: Answer) -> Probe:
-        """The example's own probe; what is asked afterwards is measured by it."""
-        self._finite, self._seconds = example.finite, example.seconds
-        sizes = {dim.name: dim.size for dim in self.dims}
-        return self.kept(Probe("example", "example", sizes, self.inputs.values(), example.outputs or (), example.raw))
+        """The example's own probe. What is asked from here on is taken from the budget."""
+        self._finite, self._before = example.finite, self.eager.elements
+        return self.kept(
+            Probe("example", "example", self._example, self.inputs.values(), example.outputs or (), example.raw)
+        )
 
     # -------------------------------------------------------------- one size
     def at(self, sizes: Mapping[str, int], kind: str = "size", must: bool = False, far: bool = False) -> Probe | None:
         """A probe at these sizes (those not named stay the example's), or None where eager refuses them.
 
-        must: ask even when time is up. far: there is a reason to go far beyond the example, as far as time allows.
-        What was left out for lack of time may be asked for again.
+        must: ask even when the budget is used up. far: there is a reason to go far beyond the example, as far as the
+        budget allows. What was left out may be asked for again.
         """
-        full = {dim.name: sizes.get(dim.name, dim.size) for dim in self.dims}
+        full = {**self._example, **sizes}
         key = tuple(full.values())
-        if key not in self._known:
-            allowed = all(dim.allows(full[dim.name]) for dim in self.dims)
-            if allowed and self._too_large(full) and not (far and self._within_reach(full)):
-                return None
-            if allowed and not self._may(full, must):
-                self.left_out.add(key)
-                return None
-            self._known[key] = self._ask(full, kind) if allowed else None
-            self.left_out.discard(key)
+        if key in self._known:
+            return self._known[key]
+        if not all(dim.minimum <= full[dim.name] <= (dim.maximum or math.inf) for dim in self.dims):
+            self._known[key] = None
+            return None
+        shapes = self._shapes(full)
+        volume = sum(map(math.prod, shapes.values()))
+        if volume > max(self._growth * self._elements, _SMALL) and not (far and self._within_reach(volume)):
+            return None
+        if not self._may(volume, must, _ROOM_FOR_GUARDS if kind == "guard" else 1.0):
+            self.left_out.add(key)
+            return None
+        self.left_out.discard(key)
+        self._known[key] = self._ask(full, shapes, kind)
         return self._known[key]
 
     def accepted(self) -> list[Probe]:
         """Every size asked for so far that eager accepted."""
         return [probe for probe in self._known.values() if probe]
 
-    def _ask(self, sizes: dict[str, int], kind: str) -> Probe | None:
+    def _shapes(self, sizes: Mapping[str, int]) -> dict[int, list[int]]:
+        """The shape of every tensor, by its leaf."""
+        shapes = {index: list(tensor.shape) for index, tensor in self._tensors.items()}
+        for dim in self.dims:
+            for index, axis, function in dim.places:
+                shapes[index][axis] = int(function(sizes[dim.name]))
+        return shapes
+
+    def _ask(self, sizes: dict[str, int], shapes: Mapping[int, Sequence[int]], kind: str) -> Probe | None:
         error = ""
-        for fill in FILLS if self._structured() else FILLS[:1]:
-            values = self._filled(sizes, fill)
+        for fill in FILLS if self._structured else FILLS[:1]:
+            values = self._filled(shapes, fill)
             self._asked += 1
             answer = self.eager.ask(values)
             if self.usable(answer):
                 return self.kept(Probe(shown(sizes), kind, sizes, values, answer.outputs or (), answer.raw))
             error = error or answer.error or "the output is not finite there"
-        self.refusals.add(sizes, error)
-        moved = [dim.name for dim in self.dims if sizes[dim.name] != dim.size]
+        self.first_refusal = self.first_refusal or f"{shown(sizes)}: {error}"
+        self.refused += 1
+        moved = [name for name, size in sizes.items() if size != self._example[name]]
         self.refused_alone |= set(moved) if len(moved) == 1 else set()
         return None
 
-    def _filled(self, sizes: Mapping[str, int], fill: Callable[..., torch.Tensor]) -> list[Any]:
-        values = []
-        for leaf in self.inputs.leaves:
-            shape = shape_at(leaf, self.dims, sizes)
-            values.append(fill(leaf.value, shape, self.generator) if leaf.is_tensor else leaf.value)
-        return values
+    def _filled(self, shapes: Mapping[int, Sequence[int]], fill: Callable[..., torch.Tensor]) -> list[Any]:
+        leaves = self.inputs.leaves
+        return [
+            fill(leaf.value, shapes[leaf.index], self.generator) if leaf.index in shapes else leaf.value
+            for leaf in leaves
+        ]
 
+    @functools.cached_property
     def _structured(self) -> bool:
         """Whether an input's values may have to fit its size: whole numbers, flags, masks in floats."""
-        tensors = [leaf.value for leaf in self.inputs.leaves if leaf.is_tensor]
+        tensors = self._tensors.values()
         return any(not t.is_floating_point() or bool((t == t.round()).all()) for t in tensors)
 
     # -------------------------------------------------------------- the example's sizes
+    @functools.cached_property
     def other_data(self) -> Probe | None:
-        """Other values of the example's kind, at its sizes; asked for once."""
-        if not self._others:
-            self._others.append(self._other_data())
-        return self._others[0]
-
-    def _other_data(self) -> Probe | None:
-        values = self.inputs.values()
-        other = [drawn(v, v.shape, self.generator) if isinstance(v, torch.Tensor) else v for v in values]
+        """Other values of the example's kind, at its sizes."""
+        shapes = {index: tensor.shape for index, tensor in self._tensors.items()}
+        other = self._filled(shapes, drawn)
         answer = self.eager.ask(other)
-        sizes = {dim.name: dim.size for dim in self.dims}
         if not self.usable(answer):
             return None
-        return self.kept(Probe("other data", "data", sizes, other, answer.outputs or (), answer.raw))
+        return self.kept(Probe("other data", "data", self._example, other, answer.outputs or (), answer.raw))
 
-    # -------------------------------------------------------------- limits
+    # -------------------------------------------------------------- the budget
     def usable(self, answer: Answer) -> bool:
-        return answer.accepted and (answer.finite or not self._finite)
+        """Whether a graph can be compared with it: eager's own NaN and infinity say nothing of a graph."""
+        return answer.outputs is not None and (answer.finite or not self._finite)
 
-    def spent(self) -> bool:
-        """Whether no more may be asked."""
-        return self._full() or self.eager.seconds > self.limits.seconds
+    @property
+    def spent(self) -> float:
+        """The operations of what was asked so far."""
+        return self._cost * (self.eager.elements - self._before)
 
+    @property
+    def used_up(self) -> bool:
+        """Whether no more may be asked, but for what every proof needs."""
+        return self._full or self.late or self.spent > self.budget.operations
+
+    @property
+    def late(self) -> bool:
+        """Whether the user's time for the search is up."""
+        self.cut_short |= self.budget.over(_SEARCH)
+        return self.cut_short
+
+    @property
     def _full(self) -> bool:
-        return self._asked >= self.limits.questions or self._held > self.limits.bytes
+        return self._asked >= self.budget.questions or self._held > self.budget.bytes
 
-    def affords(self, sizes: Mapping[str, int] | None = None) -> bool:
-        """Whether there is time for these sizes (None: the example's), reckoned by their elements."""
-        grown = self._volume(sizes) / max(1, self._elements) if sizes else 1.0
-        return self.eager.seconds + self._seconds * grown <= self.limits.seconds
+    @property
+    def affords_the_example(self) -> bool:
+        """Whether the budget has room for one more input of the example's size."""
+        return self._may(self._elements)
 
-    def _may(self, sizes: Mapping[str, int], must: bool) -> bool:
-        if self.affords(sizes) and not self.spent():
-            return True
-        return must and not self._full()
+    def _may(self, elements: int, must: bool = False, share: float = 1.0) -> bool:
+        room = max(share * self.budget.operations, (share - 1) * 4 * self._cost * self._elements)
+        if self._full or (self.budget.over() if share > 1 else self.late):
+            return False
+        return must or self.spent + self._cost * elements <= room
 
-    def _volume(self, sizes: Mapping[str, int]) -> int:
-        return sum(math.prod(shape_at(leaf, self.dims, sizes)) for leaf in self.inputs.leaves if leaf.is_tensor)
-
-    def _too_large(self, sizes: Mapping[str, int]) -> bool:
-        return self._volume(sizes) > max(self.limits.growth * self._elements, 1 << 16)
-
-    def _within_reach(self, sizes: Mapping[str, int]) -> bool:
+    def _within_reach(self, elements: int) -> bool:
         """Whether a model whose time and memory grow as the square of its input, as attention's do, may be asked."""
-        volume = self._volume(sizes)
-        grown = volume / max(1, self._elements)
-        left = self.limits.seconds - self.eager.seconds
-        return volume <= _FURTHEST and self._seconds * max(1.0, grown) ** 2 <= max(left, _LONGEST)
+        cost = self._cost * elements * max(1.0, elements / self._elements)
+        return elements <= _FURTHEST and cost <= max(self.budget.operations - self.spent, _LONGEST)
 
     def kept(self, probe: Probe) -> Probe:
         """The probe itself; the memory that it holds is counted."""
-        tensors = [
-            *(t for t in probe.expected if t is not None),
-            *(v for v in probe.values if isinstance(v, torch.Tensor)),
-        ]
-        self._held += sum(t.numel() * t.element_size() for t in tensors)
+        for tensor in (*probe.expected, *probe.values):
+            if isinstance(tensor, torch.Tensor):
+                self._held += tensor.numel() * tensor.element_size()
         return probe
+
+
+def shown(sizes: Mapping[str, int]) -> str:
+    """`b=3, h=17`."""
+    return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "the example's sizes"

@@ -1,102 +1,82 @@
-"""Which inputs to hold a graph against: other data, other branches, other sizes, all such as eager itself accepts."""
+"""Which inputs to compare a graph at: other data, other branches, other sizes, all such as eager itself accepts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from onnxpatch.inputs.dims import DynamicDim
-from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.eager import Answer, Eager
-from onnxpatch.verification.hints import SizeHints, size_hints
-from onnxpatch.verification.oracle import Asking
-from onnxpatch.verification.probe import Limits, Probe, Refusals
+from onnxpatch.verification.oracle import Oracle
+from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.probe_data import variants
 from onnxpatch.verification.size_branches import size_branches
-from onnxpatch.verification.size_search import SizeSearch
+from onnxpatch.verification.size_search import size_probes
 
 _TRIES = 4  # other data tried for a branch, whatever it takes
-
+_BRANCHES = 8  # inputs at most that send the forward down another branch
 
 # Whole numbers and flags go into indices and masks, where a graph may be wrong without any branch.
 _ALWAYS = ("whole numbers + 1", "flags flipped")
 _MORE = ("whole numbers zero", "whole numbers negated", "whole numbers reversed", "flags all set", "no flag set")
 
 
-class ProbeSearch:
-    """Finds probes for one model: `find()` once; `at(sizes)` for a size that someone else asks for."""
+def find_probes(oracle: Oracle, first: Probe, decisions: Decisions | None) -> list[Probe]:
+    """The example first, then other data and branches, then sizes, the most telling first.
 
-    def __init__(
-        self,
-        eager: Eager,
-        inputs: Inputs,
-        dims: Sequence[DynamicDim],
-        limits: Limits,
-        hints: SizeHints | None = None,
-    ) -> None:
-        self.eager, self.inputs, self.dims, self.limits = eager, inputs, dims, limits
-        self.asking = Asking(eager, inputs, dims, limits)
-        self.hints = hints or size_hints(eager.model)
+    first: the example with eager's answer; decisions: which way eager goes at its branches on the example.
+    """
+    probes = [first, *_other_data(oracle), *_branches(oracle, first, decisions)]
+    compares = decisions is not None and decisions.sizes.comparisons
+    decided = list(_unique(size_branches(oracle, decisions))) if decisions and compares else []
+    most = oracle.budget.probes
+    room = max(most - len(probes), min(4, most // 2))
+    # They are asked for one by one: what there is no room for costs nothing.
+    free = (probe for probe in _unique(size_probes(oracle)) if all(probe is not known for known in decided))
+    return [*probes, *decided, *itertools.islice(free, room)]
 
-    @property
-    def refusals(self) -> Refusals:
-        return self.asking.refusals
 
-    def at(self, sizes: Mapping[str, int], kind: str = "size", far: bool = False) -> Probe | None:
-        """A probe at these sizes (those not named stay the example's), or None where eager refuses them."""
-        return self.asking.at(sizes, kind, far=far)
+def _other_data(oracle: Oracle) -> list[Probe]:
+    """Not for a model whose example alone fills the budget: other sizes bring other data as well."""
+    probe = oracle.other_data if not oracle.dims or oracle.affords_the_example else None
+    return [probe] if probe else []
 
-    def accepted(self) -> list[Probe]:
-        """Every size asked for so far that eager accepted."""
-        return self.asking.accepted()
 
-    def find(self, example: Answer, decisions: Decisions | None = None) -> list[Probe]:
-        """The example first, then other data, then sizes, the most telling first.
+def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterator[Probe]:
+    """Data under which the forward decides otherwise. Whole numbers and flags are varied in any case."""
+    values, seen = first.values, {example.signature if example else ()}
+    decides, tried, flipped, most = seen != {()}, 0, False, _BRANCHES
+    finite, compared = not (example and example.asks_finite), example.compared if example else ()
+    for label, changed in variants(values, finite, compared) if decides or _whole(values) else ():
+        if not most or (oracle.used_up and (flipped or tried >= _TRIES)) or oracle.late:
+            return
+        always = label in (_ALWAYS if oracle.used_up else _ALWAYS + _MORE) and not _equal(changed, values)
+        watched = oracle.eager.decisions(changed) if decides else None
+        tried += decides or always
+        if (decides and watched is None) or (not always and (watched is None or watched.signature in seen)):
+            continue
+        flips = watched is not None and watched.signature not in seen
+        flipped |= flips
+        answer = oracle.eager.ask(changed)
+        if answer.outputs is not None and (flips or oracle.usable(answer)):
+            most -= 1
+            kind = "branch" if flips else "data"
+            yield oracle.kept(Probe(label, kind, first.sizes, changed, answer.outputs, answer.raw))
+        seen |= {watched.signature} if watched else set()
 
-        decisions: what eager decides on the example, where the caller has watched it already.
-        """
-        first = self.asking.start(example)
-        watched = decisions or self.eager.decisions(first.values, sizes=bool(self.dims))
-        probes = [first, *self._other_data(), *self._branches(first, watched)]
-        decided = list(size_branches(self.asking, self.hints, watched)) if watched else []
-        sizes = _unique([*decided, *SizeSearch(self.asking, self.hints).probes()])
-        room = max(self.limits.probes - len(probes), min(4, self.limits.probes // 2))
-        return probes + sizes[:room]
 
-    def _other_data(self) -> Iterator[Probe]:
-        """Not where time is short: other sizes bring other data as well."""
-        probe = self.asking.other_data() if not self.dims or self.asking.affords() else None
-        if probe:
+def _whole(values: Sequence[Any]) -> bool:
+    return any(isinstance(v, torch.Tensor) and not v.is_floating_point() and not v.is_complex() for v in values)
+
+
+def _unique(probes: Iterator[Probe]) -> Iterator[Probe]:
+    seen: set[int] = set()
+    for probe in probes:
+        if id(probe) not in seen:
+            seen.add(id(probe))
             yield probe
-
-    def _branches(self, first: Probe, example: Decisions | None, most: int = 8) -> Iterator[Probe]:
-        """Data under which the forward decides otherwise. Whole numbers and flags are varied in any case."""
-        values, seen = first.values, {example.signature if example else ()}
-        decides, tried, flipped = seen != {()}, 0, False
-        finite, compared = not (example and example.asks_finite), example.compared if example else ()
-        for label, changed in variants(values, finite, compared):
-            if not most or (self.asking.spent() and (flipped or tried >= _TRIES)):
-                return
-            always = label in (_ALWAYS if self.asking.spent() else _ALWAYS + _MORE) and not _equal(changed, values)
-            watched = self.eager.decisions(changed) if decides else None
-            tried += decides or always
-            if (decides and watched is None) or (not always and (watched is None or watched.signature in seen)):
-                continue
-            flips = watched is not None and watched.signature not in seen
-            flipped |= flips
-            answer = self.eager.ask(changed)
-            if answer.accepted and (flips or self.asking.usable(answer)):
-                most -= 1
-                kind = "branch" if flips else "data"
-                yield self.asking.kept(Probe(label, kind, first.sizes, changed, answer.outputs or (), answer.raw))
-            seen |= {watched.signature} if watched else set()
-
-
-def _unique(probes: Sequence[Probe]) -> list[Probe]:
-    return list({id(probe): probe for probe in probes}.values())
 
 
 def _equal(a: Sequence[Any], b: Sequence[Any]) -> bool:

@@ -1,9 +1,10 @@
-"""Holding a graph, or the patched model, against eager's answers at every probe."""
+"""Comparing a graph with eager's answers at every probe, and at sizes that break a dropped guard."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,45 +12,95 @@ import torch
 
 from onnxpatch.errors import RunError
 from onnxpatch.onnxfile.runtime import Graph
-from onnxpatch.results.report import Checked, OutputParity
+from onnxpatch.results.report import Checked, OutputParity, Report
 from onnxpatch.verification.comparison import NON_FINITE, compare_all
 from onnxpatch.verification.eager import Eager
+from onnxpatch.verification.findings import dropped_guards, specialized
+from onnxpatch.verification.guards import Guard, breaking_probes, guards_of
+from onnxpatch.verification.input_matching import Feed
 from onnxpatch.verification.probe import Probe
+from onnxpatch.verification.reference import Reference
 
+Progress = Callable[[str, int, int], None]
 _ROUNDING = 1e-6
+_FIRST = 6  # probes that are run before those at which a guard breaks: they come in the order of how much they tell
 
 
-def check_graph(
-    graph: Graph, names: Sequence[str], order: Sequence[int], probes: Iterable[Probe], tolerance: float
-) -> list[Checked]:
-    """Run the graph at every probe. names: the graph's inputs; order: the leaf that feeds each of them."""
-    return [_check_graph(graph, names, order, probe, tolerance) for probe in probes]
+def run(
+    graph: Graph,
+    feed: Feed,
+    reference: Reference,
+    made: Report,
+    *,
+    conditions: Any = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Compare the graph with the reference; returns `made`, what is known of the file so far, with what was found.
+
+    conditions: the ExportedProgram, whose conditions on sizes no ONNX file holds. progress: called with (runtime, done,
+    of).
+    """
+    start = time.perf_counter()
+    broken = _broken(conditions, reference) if conditions is not None else []
+    probes = _in_order(reference.probes, broken)
+    checks: list[Checked] = []
+    for probe in probes:
+        if checks and reference.budget.over():
+            break
+        if progress:
+            progress(graph.runtime, len(checks), len(probes))
+        check = _check(graph, feed, probe, made.tolerance)
+        checks.append(_excused(check, probe, reference.eager, made.tolerance) if check.status == "wrong" else check)
+        if graph.stopped:  # every further run may take as long
+            break
+    notes = [*made.notes, *([graph.note] if graph.note else []), *_skipped(reference, graph, len(probes) - len(checks))]
+    return replace(
+        made,
+        runtime=graph.runtime,
+        dimensions={dim.name: dim.size for dim in reference.dims},
+        checks=checks,
+        frozen=specialized(graph, feed, reference.dims, checks, probes),
+        guards=dropped_guards(graph, checks, probes, broken),
+        refused=reference.oracle.refused,
+        first_refusal=reference.oracle.first_refusal,
+        notes=notes,
+        seconds={**made.seconds, "verify": reference.seconds + time.perf_counter() - start},
+    )
 
 
-def _check_graph(graph: Graph, names: Sequence[str], order: Sequence[int], probe: Probe, tolerance: float) -> Checked:
+def _broken(conditions: Any, reference: Reference) -> list[tuple[Guard, Probe]]:
+    guards = guards_of(conditions, reference.inputs, reference.dims)
+    return breaking_probes(guards, reference.oracle) if guards else []
+
+
+def _in_order(probes: Sequence[Probe], broken: Sequence[tuple[Guard, Probe]]) -> list[Probe]:
+    ordered = (*probes[:_FIRST], *(probe for _, probe in broken), *probes[_FIRST:])
+    return list({id(probe): probe for probe in ordered}.values())
+
+
+def _skipped(reference: Reference, graph: Graph, not_run: int) -> list[str]:
+    """What the budget left out, for the report."""
+    if graph.stopped:
+        return [f"{not_run} more inputs were not tried"] if not_run else []
+    budget, left_out = reference.budget, len(reference.oracle.left_out)
+    if not_run or reference.oracle.cut_short:
+        return [f"max_seconds={budget.max_seconds:g} was reached: {left_out + not_run} more inputs were not compared"]
+    return [f"{left_out} more sizes were skipped: the verification budget was reached"] if left_out else []
+
+
+def check_graph(graph: Graph, feed: Feed, probes: Iterable[Probe], tolerance: float) -> list[Checked]:
+    """Run the graph at every probe."""
+    return [_check(graph, feed, probe, tolerance) for probe in probes]
+
+
+def _check(graph: Graph, feed: Feed, probe: Probe, tolerance: float) -> Checked:
     head = Checked(graph.runtime, probe.label, probe.kind, probe.sizes)
     try:
-        found = graph.run({name: probe.values[leaf] for name, leaf in zip(names, order, strict=True)})
+        found = graph.run(feed.of(probe.values))
     except RunError as error:
         return replace(head, error=str(error), status="refused", node=error.node or "")
-    return _judged(head, compare_all(graph.outputs, probe.expected, found, tolerance))
-
-
-def check_patched(eager: Eager, names: Sequence[str], probes: Iterable[Probe], tolerance: float) -> list[Checked]:
-    """Ask the patched model, in eager, at every probe."""
-    checks = []
-    for probe in probes:
-        head = Checked("patched eager", probe.label, probe.kind, probe.sizes)
-        answer = eager.ask(probe.values)
-        if answer.outputs is None:
-            checks.append(replace(head, error=answer.error or "", status="refused"))
-            continue
-        checks.append(_judged(head, compare_all(names, probe.expected, answer.outputs, tolerance)))
-    return checks
-
-
-def _judged(head: Checked, outputs: Sequence[OutputParity]) -> Checked:
-    wrong = any(not output.ok for output in outputs)
+    outputs = compare_all(graph.outputs, probe.expected, found, tolerance)
+    wrong = any(output.reason for output in outputs)
     return replace(head, outputs=tuple(outputs), status="wrong" if wrong else "right")
 
 

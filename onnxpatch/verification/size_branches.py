@@ -9,36 +9,36 @@ from collections.abc import Iterable, Iterator, Sequence
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.hints import SizeHints
-from onnxpatch.verification.oracle import Asking
+from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.size_recorder import Comparison
 
 _MOST = 6  # probes
 _TRIES = 12  # sizes tried for one comparison
-_QUESTIONS = 30  # for all of them: the search over sizes that comes afterwards needs its own
+_QUESTIONS = 30  # for all of them, and half of the budget: the search over sizes that comes afterwards needs its own
 Wish = dict[str, int]
 
 
-def size_branches(asking: Asking, hints: SizeHints, example: Decisions) -> Iterator[Probe]:
+def size_branches(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
     """For each comparison of sizes that went one way only, a probe at which it goes the other way.
 
     A comparison may be of a size deep inside, of which only one value is known: that it grows as an input's size does
     is a guess, which eager confirms by going the other way. There it may compare what it did not before: these are
     followed as well, from that probe's sizes.
     """
-    sizes = {dim.name: dim.size for dim in asking.dims}
+    sizes = {dim.name: dim.size for dim in oracle.dims}
     seen, kept, asked = set(example.sizes.outcomes()), 0, 0
-    end = (asking.eager.seconds + asking.limits.seconds) / 2
+    end = (oracle.spent + oracle.budget.operations) / 2
     open_ends = [(one, sizes) for one in dict.fromkeys(example.sizes.comparisons)]
     for one, base in open_ends:  # grows
-        for wish in itertools.islice(_wishes(one, asking.dims, base, hints), _TRIES):
-            if kept == _MOST or asked == _QUESTIONS or asking.eager.seconds > end:
+        for wish in itertools.islice(_wishes(one, oracle.dims, base, oracle.hints), _TRIES):
+            if kept == _MOST or asked == _QUESTIONS or oracle.spent > end:
                 return
             if (*one.place, not one.answer) in seen:
                 break
             asked += 1
-            probe = asking.at(wish, far=True)
-            watched = asking.eager.decisions(probe.values, sizes=True) if probe else None
+            probe = oracle.at(wish, far=True)
+            watched = oracle.eager.decisions(probe.values, sizes=True) if probe else None
             if not probe or not watched or watched.sizes.outcomes() <= seen:
                 continue
             open_ends += [(new, probe.sizes) for new in watched.sizes.comparisons if new.outcome not in seen]

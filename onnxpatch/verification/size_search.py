@@ -5,145 +5,180 @@ A model which wants multiples of 14, square images or two sizes that move togeth
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 from onnxpatch.inputs.dims import DynamicDim
-from onnxpatch.verification.hints import SizeHints
-from onnxpatch.verification.oracle import Asking
+from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
 
+Wish = dict[str, int]
 
-@dataclass
-class SizeSearch:
-    """Sizes of one model that eager accepts. `probes()` asks for them, the most telling first."""
 
-    asking: Asking
-    hints: SizeHints
+def size_probes(oracle: Oracle) -> Iterator[Probe]:
+    """Probes at other sizes, the most telling first, each asked for when it is wanted.
 
-    def __post_init__(self) -> None:
-        self.dims, self.at = self.asking.dims, self.asking.at
+    What every proof needs comes before what the model's own numbers suggest: all dimensions larger, all as small as
+    they may be, all a little smaller, all 2; then the trained size, and each dimension far larger and alone.
+    """
+    found = [_Sizes(oracle, dim) for dim in oracle.dims]
+    free = [one for one in found if one.up or not one.stuck]
+    stuck = [one.dim for one in found if not one.up and one.stuck]
+    yield from itertools.chain(*(_joint(oracle, free, role) for role in ("up", "one")))
+    yield from _coupled(oracle, stuck)
+    yield from itertools.chain(*(_joint(oracle, free, role) for role in ("below", "two")))
+    trained = _trained(oracle)
+    yield from itertools.islice(trained, 1)
+    yield from filter(None, (one.large for one in free))
+    alone = [one for one in free if len(free) > 1]
+    singles = (probe for role in ("one", "up", "below", "two") for probe in _each(alone, role))
+    yield from _alternating(singles, itertools.chain(trained, _swapped(oracle)))
+    for turn in itertools.zip_longest(*(one.others() for one in free)):
+        yield from filter(None, turn)
 
-    def probes(self) -> list[Probe]:
-        """Every dimension alone, several together, and those that eager takes together only."""
-        found = self._each_alone()
-        together = list(self._coupled([dim for dim in self.dims if not found[dim.name]]))
-        joint = list(self._joint(found))
-        singles = _interleaved(list(found.values()))
-        return _unique([*joint[:2], *together, *_interleaved([singles, joint[2:]])])
 
-    def _each_alone(self) -> dict[str, list[Probe]]:
-        """Accepted sizes of each dimension, the others as in the example; in turns: time may run out."""
-        found: dict[str, list[Probe]] = {dim.name: [] for dim in self.dims}
-        for turn in itertools.zip_longest(*(self._alone(dim) for dim in self.dims)):
-            for dim, probe in zip(self.dims, turn, strict=True):
-                if probe and all(probe is not known for known in found[dim.name]):
-                    found[dim.name].append(probe)
-        for name in self.asking.refused_alone:
-            if all(probe.sizes[name] == 1 for probe in found[name]):
-                found[name] = []  # broadcasting takes 1 by accident: this size moves only together with another
-        return found
+class _Sizes:
+    """Sizes of one dimension that eager accepts, the others as in the example. Each is asked for once, when wanted."""
 
-    def _alone(self, dim: DynamicDim) -> Iterator[Probe | None]:
-        """What eager says to other sizes of one dimension, the step found first."""
-        step = 1
-        for n in self._upwards(dim):
-            up = self.at({dim.name: n})
-            yield up
-            if up:
-                step = n - dim.size
-                break
-        else:
-            yield self._needed([dim])
-        wanted = dict.fromkeys(self._wanted(dim, step))
-        yield from (self.at({dim.name: n}) for n in wanted if n > 0 and n != dim.size)
+    def __init__(self, oracle: Oracle, dim: DynamicDim) -> None:
+        self.oracle, self.dim = oracle, dim
+        self.step = 1
 
-    def _needed(self, dims: Sequence[DynamicDim]) -> Probe | None:
-        """Where time is too short for a larger size, a smaller one all the same: no dimension goes unprobed."""
-        if not self.asking.left_out:
-            return None
-        steps = dict.fromkeys([*self.hints.steps[:2], 1, 2, 4, 8, 16])
-        wishes = [{d.name: d.size // 2 for d in dims}, *({d.name: d.size - k for d in dims} for k in steps)]
-        wishes += [{d.name: 1 for d in dims}, *({d.name: d.size + k for d in dims} for k in steps)]
-        example = {d.name: d.size for d in dims}
-        possible = [w for w in wishes if min(w.values()) > 0 and w != example][: self.asking.limits.least]
-        return next(filter(None, (self.at(wish, must=True) for wish in possible)), None)
+    @functools.cached_property
+    def up(self) -> Probe | None:
+        """The next larger size; how much larger it is is the step for the sizes after it."""
+        n, hints = self.dim.size, self.oracle.hints
+        steps = {1, 2, 4, 8, 16, 32, n, *hints.steps, *(d for d in range(3, min(n, 65)) if n % d == 0)}
+        for step in sorted(steps)[:12]:
+            probe = self._at(n + step)
+            if probe:
+                self.step = step
+                return probe
+        return None
 
-    def _upwards(self, dim: DynamicDim) -> Iterator[int]:
-        n = dim.size
-        steps = {1, 2, 4, 8, 16, 32, n, *self.hints.steps, *(d for d in range(3, min(n, 65)) if n % d == 0)}
-        yield from (n + step for step in sorted(steps)[:12])
+    @functools.cached_property
+    def one(self) -> Probe | None:
+        return self._at(1, must=True)
 
-    def _wanted(self, dim: DynamicDim, step: int) -> Iterator[int]:
-        """In order of how much they tell: the trained size, much larger, one less, 1, 2, past every constant."""
-        hints, n = self.hints, dim.size
+    @functools.cached_property
+    def two(self) -> Probe | None:
+        return self._at(2, must=self.dim.size > 2)
+
+    @functools.cached_property
+    def below(self) -> Probe | None:
+        """A size below the example: a step less, or the half where the budget is used up."""
+        step = self.step if self.up else 1
+        return self._at(self.dim.size - step) or _smaller(self.oracle, [self.dim])
+
+    @functools.cached_property
+    def large(self) -> Probe | None:
+        n = self.dim.size
+        return self._at(3 * n + self.step if self.step == 1 else n + 2 * self.step)
+
+    def others(self) -> Iterator[Probe]:
+        """The sizes that the model mentions, past every constant, multiples of the example's."""
+        hints, n = self.oracle.hints, self.dim.size
         near = [v for v in hints.native if n // 8 <= v <= 4 * n]
-        yield from (*near[:1], 3 * n + step if step == 1 else n + 2 * step, *near[1:2])
-        yield from (n - step, 1, 2)
         compared = [v for v in hints.thresholds if v <= 4 * n + 8]
-        yield from (c + k for c in compared[:3] for k in (1, 0))
-        yield from (n // 2, 3, 2 * n, *near[2:4], n + 3 * step)
+        past = (c + k for c in compared[:3] for k in (1, 0))
+        wanted = dict.fromkeys([*near[:2], n - self.step, *past, n // 2, 3, 2 * n, *near[2:4], n + 3 * self.step])
+        yield from filter(None, map(self._at, wanted))
 
-    def _coupled(self, stuck: Sequence[DynamicDim]) -> Iterator[Probe]:
-        """Sizes that eager takes only together: equal ones, proportional ones, all of them."""
-        for group in self._groups(stuck):
-            kept = 0
-            for factor in (1, 2, 4, 8, 16, 32, *self.hints.steps):
-                probe = self.at({dim.name: dim.size + share * factor for dim, share in group})
-                if probe:
-                    yield probe
-                    kept += 1
-                if kept == 2:
-                    break
-            shared = {dim.name: dim.size - share for dim, share in group}
-            smaller = self.at(shared) if kept else self._needed([dim for dim, _ in group])
-            if smaller:
-                yield smaller
+    @functools.cached_property
+    def stuck(self) -> bool:
+        """Whether it moves only together with another: no size is accepted alone, or 1 by broadcasting's accident."""
+        accepted = itertools.chain(filter(None, (self.below, self.large, self.two)), self.others())
+        if any(probe.sizes[self.dim.name] != 1 for probe in accepted):
+            return False
+        return not self.one or self.dim.name in self.oracle.refused_alone
 
-    def _groups(self, stuck: Sequence[DynamicDim]) -> Iterator[list[tuple[DynamicDim, int]]]:
-        """Dimensions with the share of a common step that each takes."""
-        for dim in stuck:
-            same = [(other, 1) for other in self.dims if other.size == dim.size]
-            if len(same) > 1 and dim is next(d for d in stuck if d.size == dim.size):
-                yield same
-        for dim in stuck:
-            for other in self.dims:
-                small, large = sorted((dim, other), key=lambda d: d.size)
-                if small.size < large.size and large.size % small.size == 0:
-                    yield [(small, 1), (large, large.size // small.size)]
-        if len(self.dims) > 1 and stuck:
-            yield [(dim, dim.size) for dim in self.dims]
-
-    def _joint(self, found: Mapping[str, list[Probe]]) -> Iterator[Probe]:
-        """Several dimensions at once: all other than traced, all small, the trained size, its area in another form."""
-        free = [dim for dim in self.dims if found[dim.name]]
-        wishes: list[dict[str, int]] = []
-        if len(free) > 1:
-            for place in (0, 1, 2):
-                wishes.append({d.name: found[d.name][min(place, len(found[d.name]) - 1)].sizes[d.name] for d in free})
-        wishes += self._trained()
-        wishes += [{a.name: b.size, b.name: a.size} for a, b in self._image_pairs() if a.size != b.size]
-        yield from filter(None, (self.at(wish) for wish in wishes))
-
-    def _image_pairs(self) -> list[tuple[DynamicDim, DynamicDim]]:
-        """Neighbouring axes of one input that both may change, the first axis (the batch) left out."""
-        places = {(leaf, axis): dim for dim in self.dims for leaf, axis, _ in dim.places if axis}
-        pairs = [(dim, places[leaf, axis + 1]) for (leaf, axis), dim in places.items() if (leaf, axis + 1) in places]
-        return [(a, b) for a, b in pairs if a is not b]
-
-    def _trained(self) -> list[dict[str, int]]:
-        pairs = self._image_pairs()
-        native = self.hints.native[:3]
-        square = [{a.name: v, b.name: v} for a, b in pairs for v in native]
-        area = [{a.name: v // 2, b.name: 2 * v} for a, b in pairs for v in native[:1] if v % 2 == 0]
-        return square + area
+    def _at(self, size: int, must: bool = False) -> Probe | None:
+        return self.oracle.at({self.dim.name: size}, must=must) if size > 0 and size != self.dim.size else None
 
 
-def _interleaved(lists: Sequence[Sequence[Probe]]) -> list[Probe]:
-    longest = max((len(one) for one in lists), default=0)
-    return [one[i] for i in range(longest) for one in lists if i < len(one)]
+def _smaller(oracle: Oracle, dims: Sequence[DynamicDim]) -> Probe | None:
+    """Where the budget has no room for a larger size, a smaller one all the same: no dimension goes unprobed."""
+    if not oracle.left_out:
+        return None
+    steps = dict.fromkeys([*oracle.hints.steps[:2], 1, 2, 4, 8, 16])
+    wishes = [{d.name: d.size // 2 for d in dims}, *({d.name: d.size - k for d in dims} for k in steps)]
+    wishes += [{d.name: 1 for d in dims}, *({d.name: d.size + k for d in dims} for k in steps)]
+    example = {d.name: d.size for d in dims}
+    possible = [w for w in wishes if min(w.values()) > 0 and w != example][: oracle.budget.tries]
+    return next(filter(None, (oracle.at(wish, must=True) for wish in possible)), None)
 
 
-def _unique(probes: Iterable[Probe]) -> list[Probe]:
-    return list({id(probe): probe for probe in probes}.values())
+def _joint(oracle: Oracle, free: Sequence[_Sizes], role: str) -> Iterator[Probe]:
+    """Every dimension at its size of one kind; a dimension that has none of that kind at another that it takes."""
+    known: Mapping[str, Probe | None] = {one.dim.name: getattr(one, role) for one in free}
+    if not any(known.values()):
+        return
+    other = {one.dim.name: known[one.dim.name] or one.up or one.below or one.one or one.two for one in free}
+    probe = oracle.at({name: probe.sizes[name] for name, probe in other.items() if probe}, must=role == "one")
+    if probe:
+        yield probe
+
+
+def _each(found: Sequence[_Sizes], role: str) -> Iterator[Probe]:
+    for one in found:
+        probe = getattr(one, role)
+        if probe:
+            yield probe
+
+
+def _coupled(oracle: Oracle, stuck: Sequence[DynamicDim]) -> Iterator[Probe]:
+    """Sizes that eager takes only together: equal ones, proportional ones, all of them."""
+    for group in _groups(oracle.dims, stuck):
+        kept = 0
+        for factor in (1, 2, 4, 8, 16, 32, *oracle.hints.steps):
+            probe = oracle.at({dim.name: dim.size + share * factor for dim, share in group})
+            if probe:
+                yield probe
+                kept += 1
+            if kept == 2:
+                break
+        less = {dim.name: dim.size - share for dim, share in group}
+        smaller = oracle.at(less) if kept else _smaller(oracle, [dim for dim, _ in group])
+        if smaller:
+            yield smaller
+
+
+def _groups(dims: Sequence[DynamicDim], stuck: Sequence[DynamicDim]) -> Iterator[list[tuple[DynamicDim, int]]]:
+    """Dimensions with the share of a common step that each takes."""
+    for dim in stuck:
+        same = [(other, 1) for other in dims if other.size == dim.size]
+        if len(same) > 1 and dim is next(d for d in stuck if d.size == dim.size):
+            yield same
+    for dim in stuck:
+        for other in dims:
+            small, large = sorted((dim, other), key=lambda d: d.size)
+            if small.size < large.size and large.size % small.size == 0:
+                yield [(small, 1), (large, large.size // small.size)]
+    if len(dims) > 1 and stuck:
+        yield [(dim, dim.size) for dim in dims]
+
+
+def _trained(oracle: Oracle) -> Iterator[Probe]:
+    """Images of the trained size, and of its area in another form."""
+    pairs, native = _image_pairs(oracle.dims), oracle.hints.native[:3]
+    wishes = [{a.name: v, b.name: v} for a, b in pairs for v in native]
+    wishes += [{a.name: v // 2, b.name: 2 * v} for a, b in pairs for v in native[:1] if v % 2 == 0]
+    yield from filter(None, map(oracle.at, wishes))
+
+
+def _swapped(oracle: Oracle) -> Iterator[Probe]:
+    wishes: list[Wish] = [{a.name: b.size, b.name: a.size} for a, b in _image_pairs(oracle.dims) if a.size != b.size]
+    yield from filter(None, map(oracle.at, wishes))
+
+
+def _image_pairs(dims: Sequence[DynamicDim]) -> list[tuple[DynamicDim, DynamicDim]]:
+    """Neighbouring axes of one input that both may change, the first axis (the batch) left out."""
+    places = {(leaf, axis): dim for dim in dims for leaf, axis, _ in dim.places if axis}
+    pairs = [(dim, places[leaf, axis + 1]) for (leaf, axis), dim in places.items() if (leaf, axis + 1) in places]
+    return [(a, b) for a, b in pairs if a is not b]
+
+
+def _alternating(*sources: Iterator[Probe]) -> Iterator[Probe]:
+    for turn in itertools.zip_longest(*sources):
+        yield from filter(None, turn)

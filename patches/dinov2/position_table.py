@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, RefusedError, Settings, exporting, patch
+from onnxpatch import Proof, RefusedError, Settings, patch
 from onnxpatch.formulas.position_forms import form_of
 from onnxpatch.formulas.resize import Axis, resize
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
@@ -77,6 +77,7 @@ def _images() -> list[tuple[Tensor]]:
     "size, or the trained one",
     link=LINK,
     exporters=("dynamo", "trace"),
+    options=("form",),
     bodies={"interpolate_pos_encoding": KNOWN},
     proof=Proof(
         DinoVisionTransformer,
@@ -105,8 +106,8 @@ class DinoPositions:
         return {"onnxpatch_side": side}
 
     def interpolate_pos_encoding(self, x: Tensor, w: Any, h: Any) -> Tensor:
-        if exporting() is None or not (symbolic(w) or symbolic(h)):
-            return super().interpolate_pos_encoding(x, w, h)  # type: ignore[misc]
+        if not (symbolic(w) or symbolic(h)):
+            return NotImplemented
         side = self.onnxpatch_side
         table = self.pos_embed[:, 1:].reshape(1, side, side, self.pos_embed.shape[2]).permute(0, 3, 1, 2).float()
         axes = self._axes((w // self.patch_size, h // self.patch_size))

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch.formulas.einops.words import explained
 
 _NARROW = (torch.uint8, torch.int8, torch.int16)  # ONNX has an Einsum of them, onnxruntime does not
@@ -45,8 +45,8 @@ _AXES = {0: "batch", 1: "step", 2: "things"}
 def einsum(original: Any, *tensors_and_pattern: Any) -> torch.Tensor:
     tensors = [each for each in tensors_and_pattern if isinstance(each, torch.Tensor)]
     dtypes = {each.dtype for each in tensors}
-    if exporting() is None or len(dtypes) != 1 or not dtypes <= set(_NARROW):
-        return explained(lambda: original(*tensors_and_pattern))
+    if len(dtypes) != 1 or not dtypes <= set(_NARROW):
+        return NotImplemented
     # What overflows is the same modulo the narrow type's range, whatever the wider type.
     wide = [each.to(torch.int32) if isinstance(each, torch.Tensor) else each for each in tensors_and_pattern]
     return explained(lambda: original(*wide)).to(dtypes.pop())

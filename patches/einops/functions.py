@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.overrides import is_tensor_like
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch.formulas.einops import rearrange as rearranging
 from onnxpatch.formulas.einops import reduce as reducing
 from onnxpatch.formulas.einops import repeat as repeating
@@ -23,19 +23,19 @@ _LINK = "https://github.com/pytorch/pytorch/issues/137629"
 def planned(
     tensor: Any, pattern: str, operation: Operation, reduction: str, lengths: Mapping[str, Any]
 ) -> tuple[torch.Tensor, AxisPlan, tuple[Any, ...]] | None:
-    """(tensor, plan, lengths) of a call of einops during export, or None where einops itself is to be called."""
+    """(tensor, plan, lengths) of a call of einops, or None where einops itself is to be called.
+
+    Raises UnplannedError for a pattern that does not fit, which einops refuses.
+    """
     if isinstance(tensor, list) and tensor and all(map(is_tensor_like, tensor)):
         tensor = torch.stack(tensor)
     # Complex tensors are like tensors: two real ones, which einops itself does not know.
-    if exporting() is None or not is_tensor_like(tensor) or not isinstance(pattern, str):
+    if not is_tensor_like(tensor) or not isinstance(pattern, str):
         return None
     given = tuple(lengths.values())
     if not all(_is_size(length) for length in given):
         return None
-    try:
-        plan = plan_axes(pattern, operation, tuple(lengths), tensor.dim())
-    except UnplannedError:
-        return None
+    plan = plan_axes(pattern, operation, tuple(lengths), tensor.dim())
     if plan.refuses(numbers(tensor.shape), numbers(given)):
         refuse(tensor.shape, pattern, lengths, reduction)
     return tensor, plan, given
@@ -92,10 +92,11 @@ _DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
     proof=Proof(_Patches, _images, _DYNAMIC, leaner=("dynamo", "trace")),
 )
 def rearrange(original: Any, tensor: Any, pattern: str, **lengths: Any) -> torch.Tensor:
-    found = planned(tensor, pattern, "rearrange", "rearrange", lengths)
-    if found is None:
+    try:
+        found = planned(tensor, pattern, "rearrange", "rearrange", lengths)
+    except UnplannedError:
         return explained(lambda: original(tensor, pattern, **lengths))
-    return rearranging.rearrange(*found)
+    return NotImplemented if found is None else rearranging.rearrange(*found)
 
 
 @patch(
@@ -109,9 +110,12 @@ def rearrange(original: Any, tensor: Any, pattern: str, **lengths: Any) -> torch
 )
 def reduce(original: Any, tensor: Any, pattern: str, reduction: Any, **lengths: Any) -> torch.Tensor:
     known = isinstance(reduction, str) and reduction in reducing.REDUCTIONS
-    found = planned(tensor, pattern, "reduce", reduction, lengths) if known else None
-    if found is None or (reduction == "mean" and not (found[0].is_floating_point() or found[0].is_complex())):
+    try:
+        found = planned(tensor, pattern, "reduce", reduction, lengths) if known else None
+    except UnplannedError:
         return explained(lambda: original(tensor, pattern, reduction, **lengths))
+    if found is None or (reduction == "mean" and not (found[0].is_floating_point() or found[0].is_complex())):
+        return NotImplemented
     tensor, plan, given = found
     return reducing.reduce(tensor, plan, reduction, given)
 
@@ -126,7 +130,8 @@ def reduce(original: Any, tensor: Any, pattern: str, reduction: Any, **lengths: 
     proof=Proof(_Upsampled, _images, _DYNAMIC, leaner=("dynamo", "trace")),
 )
 def repeat(original: Any, tensor: Any, pattern: str, **lengths: Any) -> torch.Tensor:
-    found = planned(tensor, pattern, "repeat", "repeat", lengths)
-    if found is None:
+    try:
+        found = planned(tensor, pattern, "repeat", "repeat", lengths)
+    except UnplannedError:
         return explained(lambda: original(tensor, pattern, **lengths))
-    return repeating.repeat(*found)
+    return NotImplemented if found is None else repeating.repeat(*found)

@@ -75,7 +75,7 @@ class RearrangeStandIn(Stepwise):
         return prepare(module.pattern, "rearrange", module.axes_lengths)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        if torch.jit.is_scripting():
+        if torch.jit.is_scripting():  # type: ignore[attr-defined]
             return self.onnxpatch_steps_applied(input)
         else:
             return rearranged_by(self, input)
@@ -99,7 +99,7 @@ class ReduceStandIn(Stepwise):
         return prepare(module.pattern, module.reduction, module.axes_lengths)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        if torch.jit.is_scripting():
+        if torch.jit.is_scripting():  # type: ignore[attr-defined]
             return self.onnxpatch_steps_applied(input)
         else:
             return reduced_by(self, input)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch.formulas.einops.axes import AxisPlan, product
 from onnxpatch.formulas.einops.rearrange import rearrange
 from onnxpatch.formulas.einops.words import explained
@@ -128,7 +128,9 @@ _PROOF = Proof(
 def pack(original: Any, tensors: Any, pattern: str) -> tuple[torch.Tensor, list[tuple[Any, ...]]]:
     sides = _sides(pattern)
     known = isinstance(tensors, tuple | list) and tensors and all(isinstance(x, torch.Tensor) for x in tensors)
-    if exporting() is None or sides is None or not known or any(x.dim() < sum(sides) for x in tensors):
+    if not known:
+        return NotImplemented
+    if sides is None or any(x.dim() < sum(sides) for x in tensors):
         return explained(lambda: original(tensors, pattern))
     before, after = sides
     plans = [packing_plan(before, x.dim() - before - after, after) for x in tensors]
@@ -143,7 +145,9 @@ def pack(original: Any, tensors: Any, pattern: str) -> tuple[torch.Tensor, list[
 def unpack(original: Any, tensor: Any, packed_shapes: Any, pattern: str) -> list[torch.Tensor]:
     sides = _sides(pattern)
     known = isinstance(tensor, torch.Tensor) and isinstance(packed_shapes, tuple | list) and len(packed_shapes) > 0
-    if exporting() is None or sides is None or not known or tensor.dim() != sum(sides) + 1:
+    if not known:
+        return NotImplemented
+    if sides is None or tensor.dim() != sum(sides) + 1:
         return explained(lambda: original(tensor, packed_shapes, pattern))
     before, after = sides
     if not all(map(_is_shape, packed_shapes)) or not _fits(packed_shapes, tensor.shape[before]):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 
 
 class _Quotients(torch.nn.Module):
@@ -33,7 +33,7 @@ _DIVISIONS = (torch.floor_divide, Tensor.floor_divide, Tensor.__floordiv__, Tens
 
 def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Not a size that is not negative in the trace: either way rounds it down."""
-    if function not in _DIVISIONS or exporting() != "trace" or len(args) < 2:
+    if function not in _DIVISIONS or len(args) < 2:
         return False
     sized = isinstance(args[0], Tensor) and args[0].dim() == 0 and not _fractional(args[0])
     return not sized or function is Tensor.__rfloordiv__ or _fractional(args[1]) or not _not_negative(args[0])
@@ -88,6 +88,6 @@ class _Shifts(torch.nn.Module):
 )
 def right_shift(original: Any, input: Any, other: Any) -> Any:
     """By a number: a division by its power of two, rounded down."""
-    if exporting() != "trace" or not isinstance(other, int) or not isinstance(input, Tensor):
-        return original(input, other)
+    if not isinstance(other, int) or not isinstance(input, Tensor):
+        return NotImplemented
     return floor_division(torch.floor_divide, input, 2**other)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch._torch.symbolic_sizes import missing_to
 
 
@@ -38,7 +38,7 @@ class _Groups(torch.nn.Module):
 )
 def padded_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> Any:
     """What is missing to a multiple, as `k * ceil(size / k) - size`: added to the size, the size itself cancels."""
-    if exporting() != "dynamo" or not isinstance(step, int) or step < 2:
-        return original(value, step)
+    if not isinstance(step, int) or step < 2:
+        return NotImplemented
     size = missing_to(value, step)
-    return original(value, step) if size is None else (size + (step - 1)) // step * step - size
+    return NotImplemented if size is None else (size + (step - 1)) // step * step - size

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch._torch.symbolic_sizes import relation_of, traced_from_sizes
 from onnxpatch.formulas.shortcuts import crops_at, deciding_frame, shortcut_at
 from onnxpatch.formulas.skipped_resizes import remember
@@ -41,7 +41,8 @@ def _images() -> list[tuple[Tensor]]:
     return [(torch.randn(2, 3, *size),) for size in ((16, 16), (28, 36), (8, 32), (20, 20))]
 
 
-_PROOF = dict(build=_Trained, inputs=_images, dynamic_shapes=({0: "b", 2: "h", 3: "w"},))
+def _proof(exporter: Literal["dynamo", "trace"]) -> Proof:
+    return Proof(_Trained, _images, ({0: "b", 2: "h", 3: "w"},), fails=(exporter,))
 
 
 @patch(
@@ -50,14 +51,12 @@ _PROOF = dict(build=_Trained, inputs=_images, dynamic_shapes=({0: "b", 2: "h", 3
     why=WHY,
     link="https://github.com/facebookresearch/dinov2/issues/288",
     exporters=("dynamo",),
-    proof=Proof(**_PROOF, fails=("dynamo",)),
+    proof=_proof("dynamo"),
 )
 def size_shortcut(original: Callable[[Any], bool], value: Any) -> bool:
     """An `if` on sizes that leaves a resize out is answered so that the resize is done, at every size."""
-    if exporting() is None:
-        return original(value)
     answer = _answer(value)
-    return original(value) if answer is None else answer
+    return NotImplemented if answer is None else answer
 
 
 @patch(
@@ -66,14 +65,14 @@ def size_shortcut(original: Callable[[Any], bool], value: Any) -> bool:
     why=WHY,
     link="https://github.com/facebookresearch/dinov2/issues/288",
     exporters=("trace",),
-    proof=Proof(**_PROOF, fails=("trace",)),
+    proof=_proof("trace"),
 )
 def size_shortcut_trace(original: Callable[[Any], bool], value: Tensor) -> bool:
     """The same under trace, where sizes are 0-d tensors."""
     if value.dim() or not traced_from_sizes(value):
-        return original(value)
+        return NotImplemented
     answer = _answer(value)
-    return original(value) if answer is None else answer
+    return NotImplemented if answer is None else answer
 
 
 def _answer(value: Any) -> bool | None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch._torch.constants import constant, unrecorded
 from onnxpatch.patching import runtime
 
@@ -23,7 +23,8 @@ class _Scheduled(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         for block in range(2):
             if self.active[block] > 0.5:
-                x = torch.cat([x] * self.times[block].item()) + int(self.times.sum())
+                times: Any = self.times[block].item()
+                x = torch.cat([x] * times) + int(self.times.sum())
         return x
 
 
@@ -43,7 +44,7 @@ class _Scheduled(torch.nn.Module):
 def stored_numbers(original: Any, tensor: Tensor) -> Any:
     """The number itself where it is made of parameters and buffers alone: they are constants of the graph."""
     running = runtime.current()
-    if exporting() != "dynamo" or running is None or running.model is None:
-        return original(tensor)
+    if running is None or running.model is None:
+        return NotImplemented
     known = constant(tensor, running.model, running.tensors)
-    return original(tensor) if known is None else unrecorded(lambda: original(known))
+    return NotImplemented if known is None else unrecorded(lambda: original(known))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
 
 FROZEN = "Converting a tensor to a Python number might cause the trace to be incorrect: .item() of sizes freezes them"
@@ -39,8 +39,8 @@ def _pairs() -> list[tuple[Tensor, Tensor]]:
 )
 def symbolic_items(original: Any, tensor: Tensor) -> Any:
     """What was computed from sizes alone stays so: 0-d tensors where eager has numbers."""
-    if exporting() != "trace" or not traced_from_sizes(tensor):
-        return original(tensor)
+    if not traced_from_sizes(tensor):
+        return NotImplemented
     if original.__name__ == "item":
         return tensor.reshape(())
     return _nested(tensor, original(tensor))

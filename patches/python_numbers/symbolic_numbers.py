@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch.formulas.symbolic import as_float, symbolic, truncated
 
 FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
@@ -31,10 +31,6 @@ def _squares() -> list[tuple[Tensor]]:
     return [(torch.randn(2, n, 3),) for n in (16, 4, 49, 1369)]
 
 
-def _numbers(value: Any) -> bool:
-    return exporting() is not None and symbolic(value)
-
-
 @patch(
     "builtins.int",
     "transformers.utils.torch_int",
@@ -46,9 +42,9 @@ def _numbers(value: Any) -> bool:
 )
 def symbolic_int(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`int(size)` that stays a size; anything else is Python's int."""
-    if len(args) == 1 and not kwargs and _numbers(args[0]):
+    if len(args) == 1 and not kwargs and symbolic(args[0]):
         return truncated(args[0])
-    return original(*args, **kwargs)
+    return NotImplemented
 
 
 class _Share(torch.nn.Module):
@@ -69,9 +65,9 @@ class _Share(torch.nn.Module):
 )
 def symbolic_float(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`float(size)` that stays a size."""
-    if len(args) == 1 and not kwargs and _numbers(args[0]):
+    if len(args) == 1 and not kwargs and symbolic(args[0]):
         return as_float(args[0])
-    return original(*args, **kwargs)
+    return NotImplemented
 
 
 class _Tiled(torch.nn.Module):
@@ -89,13 +85,11 @@ def _batches() -> list[tuple[Tensor]]:
     why="Using len to get tensor shape might cause the trace to be incorrect: the batch of the example stays",
     link=LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(_Tiled, _batches, ({0: "b", 1: "n"},), fails=("dynamo", "trace")),
+    proof=Proof(_Tiled, _batches, ({0: "b", 1: "n"},), fails=("trace",), exporters=("dynamo",)),
 )
 def symbolic_len(original: Callable[[Any], int], value: Any) -> Any:
     """`len(tensor)` that stays a size."""
-    if isinstance(value, Tensor) and value.dim() and exporting() is not None:
-        return value.shape[0]
-    return original(value)
+    return value.shape[0] if isinstance(value, Tensor) and value.dim() else NotImplemented
 
 
 class _Root(torch.nn.Module):
@@ -113,8 +107,8 @@ class _Root(torch.nn.Module):
 )
 def symbolic_sqrt(original: Callable[..., Any], value: Any) -> Any:
     """`math.sqrt(size)` that stays a size."""
-    if not _numbers(value):
-        return original(value)
+    if not symbolic(value):
+        return NotImplemented
     return torch.sqrt(as_float(value)) if isinstance(value, Tensor) else as_float(value) ** 0.5
 
 
@@ -122,7 +116,8 @@ class _Flat(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         import numpy
 
-        return x.reshape(x.shape[0], numpy.prod(x.shape[1:3]), -1).cumsum(1)
+        count: Any = numpy.prod(x.shape[1:3])
+        return x.reshape(x.shape[0], count, -1).cumsum(1)
 
 
 @patch(
@@ -134,11 +129,11 @@ class _Flat(torch.nn.Module):
     exporters=("trace",),
     proof=Proof(_Flat, lambda: [(torch.ones(2, *n, 3),) for n in ((4, 5), (7, 2))], _GRID, fails=("trace",)),
 )
-def symbolic_product(original: Callable[..., Any], values: Any, *args: Any, **kwargs: Any) -> Any:
+def symbolic_product(original: Callable[..., Any], values: Any) -> Any:
     """`numpy.prod(x.shape[1:3])` that stays a size, under trace; math.prod of symbolic sizes multiplies by itself."""
     numbers = list(values) if isinstance(values, tuple | list) else []
-    if args or kwargs or not any(isinstance(number, Tensor) and _numbers(number) for number in numbers):
-        return original(values, *args, **kwargs)
+    if not any(isinstance(number, Tensor) and symbolic(number) for number in numbers):
+        return NotImplemented
     return functools.reduce(operator.mul, numbers)
 
 
@@ -157,7 +152,7 @@ class _Halvings(torch.nn.Module):
 )
 def symbolic_log2(original: Callable[..., Any], value: Any) -> Any:
     """`math.log2(size)` that stays a size, under trace."""
-    return torch.log2(as_float(value)) if isinstance(value, Tensor) and _numbers(value) else original(value)
+    return torch.log2(as_float(value)) if isinstance(value, Tensor) and symbolic(value) else NotImplemented
 
 
 class _Entropy(torch.nn.Module):
@@ -178,8 +173,8 @@ class _Entropy(torch.nn.Module):
 )
 def symbolic_log(original: Callable[..., Any], value: Any, *base: Any) -> Any:
     """`math.log(size)` as a 0-d tensor: torch.export has no symbolic logarithm but that to base 2."""
-    if not _numbers(value) or not all(isinstance(b, int | float) for b in base):
-        return original(value, *base)
+    if not symbolic(value) or not all(isinstance(b, int | float) for b in base):
+        return NotImplemented
     number = as_float(value) if isinstance(value, Tensor) else torch.scalar_tensor(value, dtype=torch.float32)
     return torch.log(number) / original(base[0]) if base else torch.log(number)
 
@@ -202,8 +197,8 @@ class _Rounded(torch.nn.Module):
 )
 def symbolic_rounding(original: Callable[..., Any], value: Any) -> Any:
     """`math.ceil`, `math.floor`, `math.trunc` of a size under trace (torch.SymFloat rounds by itself)."""
-    if not (isinstance(value, Tensor) and _numbers(value)):
-        return original(value)
+    if not (isinstance(value, Tensor) and symbolic(value)):
+        return NotImplemented
     return getattr(torch, original.__name__)(value).to(torch.int64)
 
 
@@ -228,8 +223,8 @@ def _oblong() -> list[tuple[Tensor]]:
 def symbolic_max(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`max(a, b, ...)` and `min` of sizes, decided at run time."""
     values = list(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else list(args)
-    if kwargs or len(values) < 2 or not any(_numbers(value) for value in values):
-        return original(*args, **kwargs)
+    if kwargs or len(values) < 2 or not any(symbolic(value) for value in values):
+        return NotImplemented
     pick = _pick(original.__name__)
     result = values[0]
     for value in values[1:]:

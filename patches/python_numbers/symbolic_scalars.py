@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch._torch.function_modes import function_name
 from onnxpatch.formulas.symbolic import symbolic
 
@@ -30,7 +30,7 @@ class _Relative(torch.nn.Module):
 
 def between(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether torch.export meets arithmetic of a tensor with a symbolic number."""
-    if exporting() != "dynamo" or function_name(function) not in ARITHMETIC or "out" in kwargs:
+    if function_name(function) not in ARITHMETIC or "out" in kwargs:
         return False
     given = (*args, *kwargs.values())
     return any(symbolic(value) for value in given) and any(isinstance(value, Tensor) for value in given)
@@ -58,7 +58,7 @@ def symbolic_scalars(original: Any, *args: Any, **kwargs: Any) -> Tensor:
     if name.strip("_").endswith("pow") and len(tensors) == 2:  # ONNX's Pow is of its base's dtype
         common = torch.result_type(*tensors)
         tensors = [value.to(common) for value in tensors]
-    return original(*tensors, **{key: _tensor(value, both) for key, value in kwargs.items()})  # type: ignore[no-any-return]
+    return original(*tensors, **{key: _tensor(value, both) for key, value in kwargs.items()})
 
 
 def _tensor(value: Any, also_numbers: bool) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch.formulas.windows import Pair, is_static, merge, pad_to, partition, shift_mask, windows_over
 from onnxpatch.patching.proof import randomised
 
@@ -70,8 +70,8 @@ def _proof_in_davit() -> Proof:
 )
 def window_partition(original: Any, x: Tensor, window_size: Pair) -> Tensor:
     """(B, H, W, C) to (B * windows, wh, ww, C), one axis moved."""
-    if exporting() is None or is_static(*x.shape[1:3]):
-        return original(x, window_size)  # type: ignore[no-any-return]
+    if is_static(*x.shape[1:3]):
+        return NotImplemented
     high, wide = window_size
     return partition(x, (high, wide), x.shape[2] // wide).unflatten(1, (high, wide))
 
@@ -84,11 +84,13 @@ def window_partition(original: Any, x: Tensor, window_size: Pair) -> Tensor:
     exporters=("dynamo",),
     proof=_proof_in_davit(),
 )
-def window_reverse(original: Any, windows: Tensor, window_size: Pair, *size: Any) -> Tensor:
+def window_reverse(
+    original: Any, windows: Tensor, window_size: Pair, H: Any = None, W: Any = None, img_size: Any = None
+) -> Tensor:
     """(B * windows, wh, ww, C) back to (B, H, W, C); the size is given as H and W, or as a pair."""
-    height, width = size if len(size) == 2 else size[0]
-    if exporting() is None or is_static(height, width):
-        return original(windows, window_size, *size)  # type: ignore[no-any-return]
+    height, width = (H, W) if img_size is None else img_size
+    if is_static(height, width):
+        return NotImplemented
     high, wide = window_size
     return merge(windows.flatten(1, 2), (high, wide), (height // high, width // wide))
 
@@ -107,8 +109,8 @@ class SwinBlock:
 
     def _attn(self, x: Tensor) -> Tensor:
         """(B, H, W, C) to the same."""
-        if exporting() is None or is_static(*x.shape[1:3]):
-            return super()._attn(x)  # type: ignore[misc,no-any-return]
+        if is_static(*x.shape[1:3]):
+            return NotImplemented
         return _within_windows(self, x)
 
 
@@ -126,8 +128,8 @@ class SwinCrBlock:
 
     def _shifted_window_attn(self, x: Tensor) -> Tensor:
         """(B, H, W, C) to the same."""
-        if exporting() is None or is_static(*x.shape[1:3]):
-            return super()._shifted_window_attn(x)  # type: ignore[misc,no-any-return]
+        if is_static(*x.shape[1:3]):
+            return NotImplemented
         return _within_windows(self, x)
 
 

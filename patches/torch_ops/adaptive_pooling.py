@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, exporting, patch
-from onnxpatch.formulas.resize import Axis, pool_members, resize
+from onnxpatch.formulas.pooled_maxima import largest_under
+from onnxpatch.formulas.resize import Axis, resize
 
 LINK = "https://github.com/pytorch/pytorch/issues/64806"
 WHY = (
@@ -33,7 +34,9 @@ def _maps() -> list[tuple[Tensor]]:
     return [(torch.randn(2, 3, *size),) for size in ((7, 10), (4, 5), (3, 3), (12, 9))]
 
 
-_PROOF = dict(inputs=_maps, dynamic_shapes=({0: "b", 2: "h", 3: "w"},), fails=("dynamo", "trace"))
+def _proof(pool: Callable[..., Tensor]) -> Proof:
+    sizes = ({0: "b", 2: "h", 3: "w"},)
+    return Proof(lambda: _Pyramid(pool), inputs=_maps, dynamic_shapes=sizes, fails=("dynamo", "trace"))
 
 
 @patch(
@@ -44,14 +47,14 @@ _PROOF = dict(inputs=_maps, dynamic_shapes=({0: "b", 2: "h", 3: "w"},), fails=("
     why=WHY,
     link=LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(lambda: _Pyramid(torch.nn.functional.adaptive_avg_pool2d), **_PROOF),
+    proof=_proof(torch.nn.functional.adaptive_avg_pool2d),
 )
 def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size: Any) -> Tensor:
     """Averages by one matrix for each axis."""
     spatial = int(original.__name__[-2])
     sizes = _sizes(input, output_size, spatial)
     if not _ours(input, sizes):
-        return original(input, output_size)
+        return NotImplemented
     batched = input if input.dim() == spatial + 2 else input[None]
     pooled = resize(batched, [Axis(size) for size in sizes], "area")
     return pooled if batched is input else pooled[0]
@@ -65,14 +68,14 @@ def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size
     why=WHY,
     link=LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(lambda: _Pyramid(torch.nn.functional.adaptive_max_pool2d), **_PROOF),
+    proof=_proof(torch.nn.functional.adaptive_max_pool2d),
 )
 def adaptive_max(original: Callable[..., Any], input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """The largest value under each window, one axis after the other."""
     spatial = int(original.__name__[-2]) if original.__name__[-1] == "d" else input.dim() - 2
     sizes = _sizes(input, output_size, spatial)
     if return_indices or not input.is_floating_point() or not _ours(input, sizes):
-        return original(input, output_size, return_indices)
+        return NotImplemented
     for position, size in enumerate(sizes):
         input = _largest(input, position - spatial, size)
     return input
@@ -81,10 +84,7 @@ def adaptive_max(original: Callable[..., Any], input: Tensor, output_size: Any, 
 def _largest(x: Tensor, dim: int, size: Any) -> Tensor:
     if isinstance(size, int) and size == 1:
         return x.amax(dim, keepdim=True)
-    outputs = torch.arange(size, device=x.device)
-    inputs = torch.arange(x.shape[dim], device=x.device)
-    rows = x.transpose(dim, -1).unsqueeze(-2).masked_fill(~pool_members(outputs, inputs), float("-inf"))
-    return rows.amax(-1).transpose(dim, -1)
+    return largest_under(x, dim, size)
 
 
 def _sizes(input: Tensor, output_size: Any, spatial: int) -> list[Any]:
@@ -95,8 +95,7 @@ def _sizes(input: Tensor, output_size: Any, spatial: int) -> list[Any]:
 
 def _ours(input: Tensor, sizes: list[Any]) -> bool:
     """Whether windows depend on a size. One global window is what the exporters know; under trace all is dynamic."""
-    running = exporting()
-    if running is None or all(isinstance(size, int) and size == 1 for size in sizes):
+    if all(isinstance(size, int) and size == 1 for size in sizes):
         return False
     numbers = (*sizes, *input.shape[-len(sizes) :])
-    return running == "trace" or not all(isinstance(number, int) for number in numbers)
+    return exporting() == "trace" or not all(isinstance(number, int) for number in numbers)

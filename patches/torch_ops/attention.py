@@ -55,10 +55,16 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """As torch's; `is_causal` may depend on a size."""
+    if query.dim() == 4 and attn_mask is None and not enable_gqa and isinstance(is_causal, bool):
+        return NotImplemented
     heads = query.shape[-3] if query.dim() > 2 else None
     if enable_gqa and heads is not None:
         key, value = repeat_heads(key, heads), repeat_heads(value, heads)
     depends = isinstance(is_causal, torch.Tensor | torch.SymBool)
+    if depends and attn_mask is not None:
+        # torch takes a mask or the flag. `q > 1 and mask is None` gives back its first operand where that is false: in
+        # a trace of one query, a flag that says "more than one query" beside a mask.
+        depends, is_causal = False, False
     if depends:  # with one query and one key a causal mask changes nothing; with more, the flag is what it says
         attn_mask, is_causal = causal(query, key) | ~_as_tensor(is_causal, query), False
     if query.dim() != 4:

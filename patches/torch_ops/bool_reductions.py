@@ -31,23 +31,21 @@ class _Masks(torch.nn.Module):
         fails=("trace", "dynamo"),
     ),
 )
-def reduce_bool(original: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+def reduce_bool(original: Any, input: Any, **kwargs: Any) -> Any:
     """On whole numbers instead, and back to bool where the result is one.
 
     `any` of floats under trace: the exporter casts them to whole numbers first, so that 0.2 counts as zero.
     """
-    pairwise = bool(args) and isinstance(args[0], torch.Tensor)
     name = original.__name__
-    sound = name in ("any", "all") and exporting() != "trace"
-    if name in ("any", "all") and not sound and input.dtype not in (torch.bool, torch.uint8):
-        input = input != 0
-    if input.dtype != torch.bool or pairwise or sound:
-        return original(input, *args, **kwargs)
-    if name in ("any", "all"):
-        name = "amax" if name == "any" else "amin"
-        kwargs = {"dim": (), **kwargs} if not args else kwargs
+    if name in ("any", "all") and exporting() == "trace":
+        input = input if input.dtype in (torch.bool, torch.uint8) else input != 0
+        name, kwargs = "amax" if name == "any" else "amin", {"dim": (), **kwargs}
+    elif name in ("any", "all"):
+        return NotImplemented
+    if input.dtype != torch.bool or "other" in kwargs:
+        return NotImplemented
     numbers = input.to(torch.int32)
-    found = getattr(torch, name)(numbers, *args, **kwargs)
+    found = getattr(torch, name)(numbers, **kwargs)
     if name not in _AS_BOOL:
         return found
     if isinstance(found, torch.Tensor):

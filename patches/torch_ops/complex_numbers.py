@@ -17,6 +17,8 @@ from onnxpatch.formulas.complex_calls import complex_call, touches_complex
 class _Rotary(torch.nn.Module):
     """Rotary encoding as Llama and SAM 2 write it, with a stored table and one made of positions."""
 
+    table: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         angles = torch.outer(torch.arange(32.0), 1.0 / 100.0 ** (torch.arange(0, 8, 2) / 8))

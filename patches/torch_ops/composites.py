@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch._torch.function_modes import function_name
+from onnxpatch.patching.binding import call_of
 
 Tensor = torch.Tensor
 
@@ -97,12 +98,6 @@ def kron(x: Tensor, y: Tensor) -> Tensor:
     return product
 
 
-def isin(x: Any, others: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    others = torch.as_tensor(others)
-    same = (torch.as_tensor(x).unsqueeze(-1) == others.flatten()).to(torch.int32).amax(-1) > 0
-    return ~same if invert else same
-
-
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     if dim is None:
         return x.flatten().gather(0, indices.flatten())
@@ -127,28 +122,15 @@ def float_power(x: Any, exponent: Any) -> Tensor:
 
 
 def matrix_power(x: Tensor, n: int) -> Tensor:
+    if n < 0:
+        return NotImplemented
+    if n == 0:
+        return torch.eye(x.shape[-1], dtype=x.dtype, device=x.device).expand_as(x).clone()
     return functools.reduce(torch.matmul, [x] * n)
 
 
 def logspace(start: Any, end: Any, steps: Any, base: float = 10.0, **kwargs: Any) -> Tensor:
     return torch.pow(base, torch.linspace(start, end, steps, **kwargs))
-
-
-def _up_to(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """(..., n, n) from the axis moved last: each entry's row of entries, and which of them do not come after it."""
-    last = x.movedim(dim, -1)
-    ticks = torch.arange(last.shape[-1], device=x.device)
-    return last.unsqueeze(-2), ticks[:, None] >= ticks
-
-
-def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    rows, here = _up_to(x if dtype is None else x.to(dtype), dim)
-    return torch.where(here, rows, torch.ones_like(rows)).prod(x.dim()).movedim(x.dim() - 1, dim)
-
-
-def logcumsumexp(x: Tensor, dim: int) -> Tensor:
-    rows, here = _up_to(x, dim)
-    return torch.where(here, rows, torch.full_like(rows, -torch.inf)).logsumexp(x.dim()).movedim(x.dim() - 1, dim)
 
 
 def cov(x: Tensor, *, correction: int = 1) -> Tensor:
@@ -173,7 +155,7 @@ def unflatten(x: Tensor, dim: Any, sizes: Any) -> Tensor:
 
 def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     axis = dimension % x.dim()
-    count = torch.div(x.shape[axis] - size, step, rounding_mode="floor") + 1
+    count: Any = torch.div(x.shape[axis] - size, step, rounding_mode="floor") + 1
     places = torch.arange(count, device=x.device)[:, None] * step + torch.arange(size, device=x.device)
     windows = x.index_select(axis, places.flatten()).unflatten(axis, (-1, size))
     return windows.movedim(axis + 1, -1)
@@ -183,8 +165,13 @@ class _Composed(torch.nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         square = torch.diag_embed(x.diff(dim=1)).mT * torch.rot90(x[:, 1:], 2, (1, 2)).unsqueeze(-2)
         spread = torch.corrcoef(x[0].T) + torch.block_diag(x[0, :2, :2], x[0, :2, :4].T @ x[0, :2, :4])
-        windows = x.unfold(1, 3, 2).cumprod(1).logcumsumexp(1)
+        windows = x.unfold(1, 3, 2)
         return square, spread, windows, torch.take_along_dim(x, x.argsort(1), 1), torch.kron(x[0], x[0, :2])
+
+
+def _expm1(x: Tensor) -> Tensor:
+    # exp(x) - 1 loses the digits of a small x; tanh keeps them: exp(x) - 1 = tanh(x / 2) (exp(x) + 1).
+    return torch.where(x.abs() < 1, torch.tanh(x / 2) * (torch.exp(x) + 1), torch.exp(x) - 1)
 
 
 COMPOSITES: dict[str, Callable[..., Any]] = {
@@ -199,7 +186,6 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "bilinear": bilinear,
     "cartesian_prod": cartesian_prod,
     "kron": kron,
-    "isin": isin,
     "take_along_dim": take_along_dim,
     "addcdiv": addcdiv,
     "vander": vander,
@@ -207,8 +193,6 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "matrix_power": matrix_power,
     "linalg_matrix_power": matrix_power,
     "logspace": logspace,
-    "cumprod": cumprod,
-    "logcumsumexp": logcumsumexp,
     "cov": cov,
     "corrcoef": corrcoef,
     "unflatten": unflatten,
@@ -224,7 +208,7 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "copysign": lambda x, y: torch.where(torch.as_tensor(y) < 0, -x.abs(), x.abs()),
     "asinh": lambda x: torch.sign(x) * torch.log(x.abs() + torch.sqrt(x * x + 1)),
     "exp2": lambda x: torch.pow(2.0, x),
-    "expm1": lambda x: torch.exp(x) - 1,
+    "expm1": _expm1,
     "sgn": torch.sign,
     "frac": lambda x: x - torch.sign(x) * torch.floor(x.abs()),
     "trunc": lambda x: torch.sign(x) * torch.floor(x.abs()),
@@ -238,7 +222,7 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
 
 def composed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether the TorchScript exporter would meet one of these."""
-    return _name(function) in COMPOSITES and exporting() == "trace" and "out" not in kwargs
+    return _name(function) in COMPOSITES
 
 
 def _name(function: Any) -> str:
@@ -264,4 +248,6 @@ def _name(function: Any) -> str:
 )
 def compose(original: Any, *args: Any, **kwargs: Any) -> Any:
     """The function, out of others that the exporter knows."""
-    return COMPOSITES[_name(original)](*args, **kwargs)
+    composite = COMPOSITES[_name(original)]
+    call = call_of(composite, original, args, kwargs, takes_original=False)
+    return NotImplemented if call is None else composite(*call[0], **call[1])

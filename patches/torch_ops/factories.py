@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
 
 
@@ -33,12 +33,9 @@ class _Sizes(torch.nn.Module):
         fails=("dynamo", "trace"),
     ),
 )
-def tensor_of_sizes(original: Any, data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+def tensor_of_sizes(original: Any, data: Any, dtype: Any = None, device: Any = None) -> torch.Tensor:
     """A nest of lists of numbers, sizes among them: stacked, so that the sizes stay sizes."""
-    if exporting() is None or not _holds_size(data):
-        return original(data, *args, **kwargs)
-    dtype = kwargs.get("dtype") or (args[0] if args else None) or _dtype_of(data)
-    return _stacked(data, dtype, kwargs.get("device"))
+    return _stacked(data, dtype or _dtype_of(data), device) if _holds_size(data) else NotImplemented
 
 
 def _holds_size(data: Any) -> bool:
@@ -84,8 +81,8 @@ class _Positions(torch.nn.Module):
 )
 def linspace(original: Any, start: Any, end: Any, steps: Any, **kwargs: Any) -> torch.Tensor:
     """With dynamic steps: from both ends towards the middle, as torch does, so that each end is met exactly."""
-    if exporting() is None or not symbolic(steps):
-        return original(start, end, steps, **kwargs)
+    if not symbolic(steps):
+        return NotImplemented
     made = {key: value for key, value in kwargs.items() if key in ("dtype", "device") and value is not None}
     dtype = made.get("dtype", torch.get_default_dtype())
     ticks = torch.arange(steps, device=made.get("device"))
@@ -102,7 +99,8 @@ def _number(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
     if isinstance(value, torch.Tensor):
         return value.to(dtype)
     if isinstance(value, torch.SymInt | torch.SymFloat):
-        return torch.scalar_tensor(value, dtype=dtype, device=device)
+        number: Any = value
+        return torch.scalar_tensor(number, dtype=dtype, device=device)
     return value
 
 
@@ -127,8 +125,6 @@ class _Diagonal(torch.nn.Module):
 )
 def eye(original: Any, n: Any, m: Any = None, **kwargs: Any) -> torch.Tensor:
     """Where the numbers of row and column agree."""
-    if exporting() != "trace":
-        return original(n, **kwargs) if m is None else original(n, m, **kwargs)
     device = kwargs.get("device")
     rows, columns = torch.arange(n, device=device), torch.arange(n if m is None else m, device=device)
     return (rows[:, None] == columns).to(kwargs.get("dtype") or torch.get_default_dtype())
@@ -157,11 +153,11 @@ class _Filled(torch.nn.Module):
 )
 def full(original: Any, size: Any, fill_value: Any, **kwargs: Any) -> torch.Tensor:
     """Of the dtype that eager infers from the value, which the exporter does not."""
-    if kwargs.get("dtype") is not None or exporting() != "trace":
-        return original(size, fill_value, **kwargs)
+    if kwargs.get("dtype") is not None:
+        return NotImplemented
     if isinstance(fill_value, torch.Tensor) and not fill_value.is_floating_point():  # a size, while it is traced
         return fill_value.to(kwargs.get("device")).expand(size).clone()
     if isinstance(fill_value, int):
         kwargs["dtype"] = torch.bool if isinstance(fill_value, bool) else torch.int64
-        fill_value = int(fill_value)  # the exporter has no form for a bool
-    return original(size, fill_value, **kwargs)
+        return original(size, int(fill_value), **kwargs)  # the exporter has no form for a bool
+    return NotImplemented

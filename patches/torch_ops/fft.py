@@ -157,13 +157,14 @@ NAMES = ("fft", "ifft", "rfft", "irfft", "fft2", "ifft2", "rfft2", "irfft2", "ff
         build=_Spectrum,
         inputs=lambda: [(torch.randn(2, 8, 10),), (torch.randn(2, 13, 15),), (torch.randn(2, 6, 7),)],
         dynamic_shapes=({1: "height", 2: "width"},),
-        fails=("dynamo", "trace"),
+        fails=("trace",),
+        exporters=("dynamo",),
     ),
 )
-def fft(original: Any, input: Any, s: Any = None, dim: Any = None, norm: str | None = None, **kwargs: Any) -> Any:
+def fft(original: Any, input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, n: Any = None) -> Any:
     """torch.fft's transforms over one, two or all dimensions, of real or complex input."""
     name = original.__name__.removeprefix("fft_")
-    s = kwargs.get("n", s)
+    s = s if n is None else n
     if name in ("fft", "ifft", "rfft", "irfft"):
         s, dim = (None if s is None else (s,)), -1 if dim is None else dim
     elif name.endswith("2") and dim is None:

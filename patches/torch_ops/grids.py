@@ -22,8 +22,8 @@ def _axis(size: Any, align_corners: bool, like: torch.Tensor) -> torch.Tensor:
 
 class _Warped(torch.nn.Module):
     def forward(self, x: torch.Tensor, theta: torch.Tensor) -> torch.Tensor:
-        grid = torch.nn.functional.affine_grid(theta, x.shape, align_corners=False)
-        edges = torch.nn.functional.affine_grid(theta, x.shape, align_corners=True)
+        grid = torch.nn.functional.affine_grid(theta, list(x.shape), align_corners=False)
+        edges = torch.nn.functional.affine_grid(theta, list(x.shape), align_corners=True)
         return torch.nn.functional.grid_sample(x, (grid + edges) / 2, align_corners=False)
 
 

@@ -50,6 +50,7 @@ def _images() -> list[tuple[Tensor]]:
     "aten::_upsample_bicubic2d_aa, slow or missing cubic Resize",
     link="https://github.com/facebookresearch/dinov2/issues/19",
     exporters=("dynamo", "trace"),
+    options=("form",),
     proof=Proof(
         build=lambda: _Table(antialias=True),
         inputs=_images,
@@ -70,8 +71,8 @@ def interpolate(
     """F.interpolate; by `onnxpatch.formulas.resize` for a static table, an antialiased image, or a scale from sizes."""
     given = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
     spatial = input.dim() - 2
-    if exporting() is None or not input.is_floating_point() or spatial < 1:
-        return original(input, *given)
+    if not input.is_floating_point() or spatial < 1:
+        return NotImplemented
     stored = _stored(original, input, given)
     if stored is not None:
         return stored
@@ -80,7 +81,7 @@ def interpolate(
     if sizes is not None and _misplaced(input, sizes, mode):
         return nearest.sampled(input, sizes, mode)
     if not _ours(input, sizes, scales, mode, antialias):
-        return original(input, *given)
+        return NotImplemented
     axes = _axes(input, sizes, scales, bool(recompute_scale_factor))
     return resize(input, axes, mode, align_corners=align_corners, antialias=antialias, channels_last=_is_table(input))
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch.formulas.symbolic import symbolic
 
 
@@ -46,15 +46,14 @@ def _takes_last(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def last_slice(original: Any, tensor: Tensor, index: Any) -> Tensor:
     """`tensor[..., -1:, ...]` has one element there, whatever formula the axis' size has; an empty axis is refused."""
     items = _items(index)
-    if exporting() != "dynamo":
-        return original(tensor, index)
     rest, axis, kept = sum(_axes(item) for item in items), 0, []
+    given = tensor
     for item in items:
         if _is_last(item) and symbolic(tensor.shape[axis]):
             tensor, item = tensor.select(axis, -1).unsqueeze(axis), slice(None)
         kept.append(item)
         axis += tensor.dim() - rest if item is Ellipsis else _axes(item)
-    return original(tensor, tuple(kept))
+    return NotImplemented if tensor is given else original(tensor, tuple(kept))
 
 
 def _items(index: Any) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch.formulas.attention import attend, causal
 from onnxpatch.settings import Settings
 
@@ -67,12 +67,11 @@ def multi_head_attention_forward(
     is_causal: Any = False,
 ) -> tuple[Tensor, Tensor | None]:
     """(length, batch, features), or without the batch; sizes go through views with -1 only."""
-    if exporting() != "trace" or training or static_k is not None or static_v is not None:
-        values = dict(list(locals().items())[4:])
-        return original(query, key, value, **values)
+    if training or static_k is not None or static_v is not None:
+        return NotImplemented
     single = query.dim() == 2
     q, k, v = (t.unsqueeze(1) if single else t for t in (query, key, value))
-    weights = (q_proj_weight, k_proj_weight, v_proj_weight)
+    weights: Any = (q_proj_weight, k_proj_weight, v_proj_weight)
     if not use_separate_proj_weight and in_proj_weight is not None:
         weights = in_proj_weight.chunk(3)
     biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
@@ -155,10 +154,10 @@ class PaddedEncoder:
     """Zeros at padded places, as eager leaves them when it runs the sequences as one nested tensor."""
 
     def forward(self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: Any = None) -> Any:
-        output = super().forward(src, mask, src_key_padding_mask, is_causal)  # type: ignore[misc]
         nested = getattr(self, "use_nested_tensor", False) and mask is None
         if src_key_padding_mask is None or not nested or torch.is_grad_enabled() or self.training:  # type: ignore[attr-defined]
-            return output
+            return NotImplemented
+        output = super().forward(src, mask, src_key_padding_mask, is_causal)  # type: ignore[misc]
         padding = src_key_padding_mask
         padding = padding if padding.dtype == torch.bool else padding < 0
         return output.masked_fill(padding.unsqueeze(-1), 0.0)

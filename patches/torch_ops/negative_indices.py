@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 
 
 class _LastToken(torch.nn.Module):
@@ -28,7 +28,7 @@ def _masked() -> list[tuple[Tensor, Tensor]]:
 
 
 def _several(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    if function is not Tensor.__getitem__ or exporting() != "trace" or not isinstance(args[1], tuple):
+    if function is not Tensor.__getitem__ or not isinstance(args[1], tuple):
         return False
     return sum(map(_whole, args[1])) > 1 and not any(item is None or _flags(item) for item in args[1])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.formulas.symbolic import symbolic
 
@@ -47,9 +47,10 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> torch.Tensor:
     """The shape to normalise over is the weight's; sizes of the input are no constants for the exporter."""
-    if exporting() == "trace" and weight is not None and any(map(symbolic, normalized_shape)):
-        with tracing_paused():
-            normalized_shape = tuple(weight.shape)
+    if weight is None or not any(map(symbolic, normalized_shape)):
+        return NotImplemented
+    with tracing_paused():
+        normalized_shape = tuple(weight.shape)
     return original(input, normalized_shape, weight, bias, eps)
 
 
@@ -84,8 +85,6 @@ def rms_norm(
     eps: float | None = None,
 ) -> torch.Tensor:
     """x / sqrt(mean(x^2) + eps), times the weight."""
-    if exporting() != "trace":
-        return original(input, normalized_shape, weight, eps)
     eps = torch.finfo(input.dtype).eps if eps is None else eps
     axes = list(range(-len(normalized_shape), 0))
     normal = input * torch.rsqrt(input.pow(2).mean(axes, keepdim=True) + eps)
@@ -129,9 +128,6 @@ def instance_norm(
     eps: float = 1e-5,
 ) -> torch.Tensor:
     """Each channel of each sample by its own mean and variance, or by the running ones."""
-    if exporting() != "trace":
-        rest = (running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
-        return original(input, *rest)
     by_channel = [1, -1] + [1] * (input.dim() - 2)
     if use_input_stats:
         axes = list(range(2, input.dim()))

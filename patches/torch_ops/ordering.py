@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
 from onnxpatch import Proof, exporting, patch
+from onnxpatch._torch.symbolic_sizes import traced_from
+from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch.formulas import order_statistics
+from onnxpatch.formulas.searching import search
+from onnxpatch.patching import runtime
 
 
 class Found(NamedTuple):
@@ -37,18 +43,20 @@ class _Sorted(torch.nn.Module):
         fails=("trace", "dynamo"),
     ),
 )
-def sort(original: Any, input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+def sort(
+    original: Any, input: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool | None = None
+) -> Any:
     """With `stable=True`: TopK over all entries, which puts equal ones in their order, as ONNX defines it (torch's own
     topk does not)."""
-    if exporting() is None or not kwargs.pop("stable", None):
-        return original(input, *args, **kwargs)
-    dim = kwargs.get("dim", args[0] if args else -1)
-    descending = kwargs.get("descending", args[1] if len(args) > 1 else False)
+    if not stable:
+        return NotImplemented
     found = input.topk(input.shape[dim], dim=dim, largest=descending, sorted=True)
     return found[1] if "argsort" in original.__name__ else Found(*found)
 
 
 class _Search(torch.nn.Module):
+    bins: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("bins", torch.linspace(-2, 2, 9))
@@ -71,16 +79,30 @@ class _Search(torch.nn.Module):
         fails=("trace", "dynamo"),
     ),
 )
-def searchsorted(original: Any, first: Any, second: Any, **kwargs: Any) -> torch.Tensor:
-    """How many boundaries lie before each value: comparisons with all of them, counted."""
-    boundaries, values = (second, first) if "bucketize" in original.__name__ else (first, second)
+def searchsorted(
+    original: Any, sorted_sequence: Any = None, input: Any = None, *, boundaries: Any = None, out_int32: bool = False,
+    right: bool = False, side: str | None = None, sorter: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """How many boundaries lie before each value, by a search tree."""
+    if boundaries is None:
+        boundaries, values = sorted_sequence, input
+    else:  # bucketize, whose first argument are the values
+        values = sorted_sequence
     values = torch.as_tensor(values, device=boundaries.device)
-    if kwargs.get("sorter") is not None:
-        boundaries = boundaries.gather(-1, kwargs["sorter"])
-    right = kwargs.get("right", False) or kwargs.get("side") == "right"
-    edges = boundaries if boundaries.dim() == 1 else boundaries.unsqueeze(-2)
-    before = edges <= values.unsqueeze(-1) if right else edges < values.unsqueeze(-1)
-    return before.to(torch.int32 if kwargs.get("out_int32") else torch.int64).sum(-1)
+    if sorter is not None:
+        boundaries = boundaries.gather(-1, sorter)
+    right = right or side == "right"
+    found = search(boundaries, values, right=right, length=_stored_length(boundaries))
+    return found.to(torch.int32) if out_int32 else found
+
+
+def _stored_length(boundaries: torch.Tensor) -> int | None:
+    """How many boundaries a parameter or buffer has, which under trace no size says; None for others."""
+    running = runtime.current() if exporting() == "trace" else None
+    if running is None or not traced_from(boundaries, running.tensors.values()):
+        return None
+    with tracing_paused():
+        return int(boundaries.shape[-1])
 
 
 class _Middle(torch.nn.Module):
@@ -105,9 +127,10 @@ class _Middle(torch.nn.Module):
         fails=("trace", "dynamo"),
     ),
 )
-def order_statistic(original: Any, input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+def order_statistic(original: Any, input: torch.Tensor, **given: Any) -> Any:
     """Entries of the sorted axis."""
-    return {"median": median, "kthvalue": kthvalue, "quantile": quantile}[original.__name__](input, *args, **kwargs)
+    forms: dict[str, Callable[..., Any]] = {"median": median, "kthvalue": kthvalue, "quantile": quantile}
+    return forms[original.__name__](input, **given)
 
 
 def length(x: torch.Tensor, dim: int) -> torch.Tensor:
@@ -119,21 +142,16 @@ def _ascending(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
     return x.topk(x.shape[dim], dim=dim, largest=False, sorted=True)
 
 
-def _at(place: torch.Tensor, ordered: tuple[torch.Tensor, torch.Tensor], dim: int, keepdim: bool) -> Found:
-    found = [each.index_select(dim, place.view(1)) for each in ordered]
-    return Found(*(each if keepdim else each.squeeze(dim) for each in found))
-
-
 def median(x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower of the two middle entries, as torch takes it."""
     if dim is None:
         return median(x.flatten(), 0).values
-    return _at((length(x, dim) - 1) // 2, _ascending(x, dim), dim, keepdim)
+    return Found(*order_statistics.median(x, dim, keepdim))
 
 
 def kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Found:
     """The k-th smallest entry."""
-    return _at(torch.full((), k - 1, device=x.device), _ascending(x, dim), dim, keepdim)
+    return Found(*order_statistics.kthvalue(x, k, dim, keepdim))
 
 
 def quantile(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 
 
 class _Padded(torch.nn.Module):
@@ -28,18 +28,13 @@ class _Padded(torch.nn.Module):
         fails=("trace",),
     ),
 )
-def padded(original: Any, sequences: Any, *args: Any, **kwargs: Any) -> Tensor:
-    """Each sequence by its index, clamped, and the padding where it has ended."""
-    if exporting() != "trace":
-        return original(sequences, *args, **kwargs)
-    return pad_sequence(sequences, *args, **kwargs)
-
-
-def pad_sequence(
-    sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
+def padded(
+    original: Any, sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
 ) -> Tensor:
+    """Each sequence by its index, clamped, and the padding where it has ended."""
     lengths = [torch.ones_like(torch.arange(each.shape[0])).sum() for each in sequences]
-    ticks = torch.arange(torch.stack(lengths).amax(), device=sequences[0].device)
+    longest: Any = torch.stack(lengths).amax()
+    ticks = torch.arange(longest, device=sequences[0].device)
     rows = []
     for each, length in zip(sequences, lengths, strict=True):
         place = ticks if padding_side == "right" else ticks - (ticks.shape[0] - length)

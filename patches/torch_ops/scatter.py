@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 
 
 def _spread(index: torch.Tensor, like: torch.Tensor, dim: int) -> torch.Tensor:
@@ -76,7 +76,7 @@ def _reduced(
 
 def _neutral(input: torch.Tensor, reduce: str) -> torch.Tensor:
     limits = torch.finfo(input.dtype) if input.is_floating_point() else torch.iinfo(input.dtype)
-    value = {"amax": limits.min, "amin": limits.max}.get(reduce, _NEUTRAL.get(reduce))
+    value = {"amax": limits.min, "amin": limits.max, **_NEUTRAL}[reduce]
     return torch.full_like(input, value)
 
 
@@ -104,24 +104,20 @@ class _Accumulated(torch.nn.Module):
         fails=("trace",),
     ),
 )
-def index_add(original: Any, input: torch.Tensor, first: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+def index_add(original: Any, input: torch.Tensor, **given: Any) -> torch.Tensor:
     """As scatter_add, whose ONNX form adds up."""
-    if exporting() != "trace":
-        return original(input, first, *args, **kwargs)
-    if "index_put" in original.__name__:
-        return _index_put(original, input, first, *args, **kwargs)
-    index = kwargs.get("index", args[0] if args else None)
-    source = kwargs.get("source", args[1] if len(args) > 1 else None)
-    result = input.scatter_add(first, _spread(index, source, first), source * kwargs.get("alpha", 1))
-    return input.copy_(result) if original.__name__.endswith("_") else result
+    result = _put(input, **given) if "index_put" in original.__name__ else _added(input, **given)
+    written = original.__name__.endswith("_") and result is not NotImplemented
+    return input.copy_(result) if written else result
 
 
-def _index_put(
-    original: Any, input: torch.Tensor, indices: Any, values: torch.Tensor, accumulate: bool = False
-) -> torch.Tensor:
+def _added(input: torch.Tensor, dim: int, index: Any, source: torch.Tensor, alpha: Any = 1) -> torch.Tensor:
+    return input.scatter_add(dim, _spread(index, source, dim), source * alpha)
+
+
+def _put(input: torch.Tensor, indices: Any, values: torch.Tensor, accumulate: bool = False) -> torch.Tensor:
     one_row = len(indices) == 1 and indices[0].dim() == 1 and indices[0].dtype == torch.int64
     if not accumulate or not one_row:
-        return original(input, indices, values, accumulate)
+        return NotImplemented
     rows = values.expand([*indices[0].shape, *input.shape[1:]])
-    result = input.scatter_add(0, _spread(indices[0], rows, 0), rows)
-    return input.copy_(result) if original.__name__.endswith("_") else result
+    return input.scatter_add(0, _spread(indices[0], rows, 0), rows)

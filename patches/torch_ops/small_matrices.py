@@ -69,15 +69,14 @@ class _Geometry(torch.nn.Module):
         fails=("trace", "dynamo"),
     ),
 )
-def invert(original: Any, a: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+def invert(original: Any, a: torch.Tensor, B: Any = None, *, left: bool = True, check_errors: bool = False) -> Any:
     """By the adjugate over the determinant; `solve` multiplies the right-hand side by it."""
     name = original.__name__
     if "solve" in name:
-        if kwargs.get("left") is False:
+        if not left:
             raise RefusedError("torch.linalg.solve with left=False has no ONNX form here")
-        right = args[0] if args else kwargs["B"]
-        vector = right.dim() == a.dim() - 1
-        solved = torch.matmul(inverse(a, "solve"), right.unsqueeze(-1) if vector else right)
+        vector = B.dim() == a.dim() - 1
+        solved = torch.matmul(inverse(a, "solve"), B.unsqueeze(-1) if vector else B)
         return solved.squeeze(-1) if vector else solved
     found = inverse(a, name)
     return (found, torch.zeros_like(a[..., 0, 0], dtype=torch.int32)) if name.endswith("_ex") else found

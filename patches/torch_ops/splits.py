@@ -37,8 +37,8 @@ class _Stages(torch.nn.Module):
 def split(original: Any, tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """As many parts as the example has; their size stays a size."""
     size = split_size_or_sections
-    if exporting() is None or not symbolic(size):
-        return original(tensor, size, dim)
+    if not symbolic(size):
+        return NotImplemented
     parts = _count(original, tensor, size, dim)
     return tuple(_part(tensor, size * index, size * (index + 1), dim) for index in range(parts))
 

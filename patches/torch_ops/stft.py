@@ -40,6 +40,8 @@ def _sizes(n_fft: Any, hop_length: Any, win_length: Any) -> tuple[int, int, int]
 class _Spectrogram(torch.nn.Module):
     """Magnitude and phase, changed and turned back into sound, as vocoders do."""
 
+    window: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("window", torch.hann_window(16))
@@ -67,10 +69,10 @@ class _Spectrogram(torch.nn.Module):
         fails=("dynamo", "trace"),
     ),
 )
-def stft(original: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+def stft(original: Any, input: Any, **given: Any) -> Any:
     """torch.stft and torch.istft."""
     transform = inverse if "istft" in original.__name__ else forward
-    return transform(input, *args, **kwargs)
+    return transform(input, **given)
 
 
 def forward(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
 from onnxpatch.formulas.symbolic import as_tensor, symbolic, truncated
 
 LINK = "https://github.com/huggingface/transformers/issues/26790"
@@ -47,8 +47,6 @@ _WHOLE = _proof(_ThereAndBack, (8, 8), (4, 4), (6, 6), (12, 8), (16, 16))
 @patch(f"{_MODULE}.split_to_patches", name="depth-pro-split", why=WHY, link=LINK, proof=_proof(_Split, (4, 4), (8, 6)))
 def split_to_patches(original: Any, pixel_values: Tensor, patch_size: int, overlap_ratio: float) -> Tensor:
     """(B, C, H, W) to (rows * columns * B, C, patch_size, patch_size); an image of one patch is that patch."""
-    if exporting() is None:
-        return original(pixel_values, patch_size, overlap_ratio)
     stride = int(patch_size * (1 - overlap_ratio))
     batch, channels, height, width = pixel_values.shape
     rows, columns = ((length - patch_size) // stride + 1 for length in (height, width))
@@ -63,8 +61,6 @@ def split_to_patches(original: Any, pixel_values: Tensor, patch_size: int, overl
 @patch(f"{_MODULE}.merge_patches", name="depth-pro-merge", why=WHY, link=LINK, proof=_WHOLE)
 def merge_patches(original: Any, patches: Tensor, batch_size: int, padding: int) -> Tensor:
     """(patches * B, C, S, S) to one square map (B, C, side, side); `padding` cells are cut off where patches meet."""
-    if exporting() is None:
-        return original(patches, batch_size, padding)
     _, channels, size, _ = patches.shape
     x = patches.reshape(-1, batch_size, channels, size, size)
     count = x.shape[0]

@@ -1,4 +1,4 @@
-"""Mixtures of experts in transformers: each token through its chosen experts' weights, gathered in the graph."""
+"""Mixtures of experts in transformers: each expert is applied to the tokens that chose it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.experts import by_expert
 from onnxpatch.patching.proof import randomised
 
 
@@ -22,7 +23,7 @@ def _experts() -> torch.nn.Module:
 
 @patch(
     "transformers.integrations.moe.ExpertsInterface.get_interface",
-    name="experts-by-gather",
+    name="experts-by-expert",
     why="No ONNX function found for transformers.grouped_mm_fallback; under trace the operator aten::histc is refused",
     link="https://github.com/huggingface/transformers/pull/42697",
     requires=("transformers>=5",),
@@ -34,12 +35,8 @@ def _experts() -> torch.nn.Module:
         fails=("dynamo", "trace"),
     ),
 )
-def experts_by_gather(original: Any, interface: Any, implementation: str | None, default: Callable[..., Any]) -> Any:
-    """transformers' own form without sorting and grouping, whatever the configuration names.
-
-    It gathers the weights of as many experts as there are tokens times choices: right at every size, and memory grows
-    with the number of tokens.
-    """
-    if exporting() is None:
-        return original(interface, implementation, default)
-    return original(interface, "batched_mm", default)
+def experts_by_expert(
+    original: Any, interface: Any, experts_implementation: str | None, default: Callable[..., Any]
+) -> Any:
+    """One product for each expert, whatever the configuration names: no weight is copied for a token."""
+    return by_expert

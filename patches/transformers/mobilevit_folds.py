@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -15,7 +17,7 @@ _LAYER = "transformers.models.mobilevitv2.modeling_mobilevitv2.MobileViTV2Layer"
 class _ThereAndBack(nn.Module):
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
-        self.layer = layer
+        self.layer: Any = layer
 
     def forward(self, x: Tensor) -> Tensor:
         patches, size = self.layer.unfolding(x)

@@ -61,7 +61,7 @@ def _proof(build: Any, **gain: Any) -> Proof:
 )
 def get_rel_pos(original: Any, q_size: int, k_size: int, rel_pos: Tensor) -> Tensor:
     """(q_size, k_size, C) out of a table of (L, C); only attention of a map to itself is taken over."""
-    return table_for(q_size, rel_pos) if q_size is k_size else original(q_size, k_size, rel_pos)
+    return table_for(q_size, rel_pos) if q_size is k_size else NotImplemented
 
 
 @patch(
@@ -78,7 +78,4 @@ class SamVisionAttention:
 
     def get_rel_pos(self, q_size: int, k_size: int, rel_pos: Tensor) -> Tensor:
         """(q_size, k_size, C) out of a table of (L, C); only attention of a map to itself is taken over."""
-        if q_size is k_size:
-            return table_for(q_size, rel_pos)
-        inherited: Tensor = super().get_rel_pos(q_size, k_size, rel_pos)  # type: ignore[misc]
-        return inherited
+        return table_for(q_size, rel_pos) if q_size is k_size else NotImplemented

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from onnxpatch import Proof, patch
@@ -38,7 +40,7 @@ class _ThereAndBack(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         from transformers.models.vitdet import modeling_vitdet
 
-        home = self.layer or modeling_vitdet
+        home: Any = self.layer or modeling_vitdet
         windows, padded = home.window_partition(x, 4)
         windows = windows - windows.mean((1, 2), keepdim=True)
         return home.window_unpartition(windows, 4, padded, (x.shape[1], x.shape[2]))

@@ -65,7 +65,7 @@ class AdaptiveTokenSampling:
     eps: float
 
     def forward(self, attn: torch.Tensor, value: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        noise = sys.modules[type(self).__module__].sample_gumbel  # type: ignore[attr-defined]
+        noise = sys.modules[type(self).__module__].sample_gumbel
         weights = (attn[:, :, 0, 1:] * value[:, :, 1:].pow(2).sum(-1).sqrt()).sum(1)
         weights = weights / (weights.sum(-1, keepdim=True) + self.eps)
         logits = torch.log(weights + 1e-6).masked_fill(~mask[:, 1:], -torch.finfo(attn.dtype).max / 2)
@@ -111,6 +111,6 @@ class _AtAnySize(torch.nn.Module):
 class SamplesAlways:
     """Calls its sampling at every size; the stand-in of that keeps all tokens where there are few."""
 
-    @staticmethod
-    def onnxpatch_prepare(module: Any, settings: Settings) -> dict[str, object]:
-        return {} if module.output_num_tokens is None else {"output_num_tokens": 0}
+    @property
+    def output_num_tokens(self) -> int | None:
+        return None if vars(self)["output_num_tokens"] is None else 0

@@ -292,6 +292,26 @@ class table_built_when_needed(nn.Module):
         return x + self.table
 
 
+class sum_and_maybe_another(nn.Module):
+    def forward(self, x):
+        return (x * 2, None) if x.sum() > 0 else (-x, x + 5)
+
+
+@right(up(2, 4), down(3, 4))
+class branch_of_a_module_then_an_update_in_place(nn.Module):
+    """The caller makes the inner module's decision, and updates in place before it makes one of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = sum_and_maybe_another()
+
+    def forward(self, x):
+        y, other = self.inner(x)
+        y = y.clone()
+        y.add_(1)
+        return y if other is None else y + other
+
+
 @right(up(2, 4), up(3, 4))
 class exception_caught(nn.Module):
     def __init__(self):

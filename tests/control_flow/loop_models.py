@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 RIGHT: dict[str, Callable[[], nn.Module]] = {}
-REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {}
+REFUSED: dict[str, tuple[Callable[[], nn.Module], str, str]] = {}
 CALLS = 0
 
 
@@ -37,9 +37,9 @@ def right(forward: Callable[[Any, Tensor], Any]) -> None:
     RIGHT[forward.__name__] = _model(forward)
 
 
-def refused(says: str) -> Callable[[Callable[[Any, Tensor], Any]], None]:
+def refused(says: str, exporter: str = "trace") -> Callable[[Callable[[Any, Tensor], Any]], None]:
     def register(forward: Callable[[Any, Tensor], Any]) -> None:
-        REFUSED[forward.__name__] = _model(forward), says
+        REFUSED[forward.__name__] = _model(forward), says, exporter
 
     return register
 
@@ -279,7 +279,7 @@ def counter_as_text(self: Looping, x: Tensor) -> Tensor:
     return total
 
 
-@refused("shape or dtype")
+@refused("shape or dtype", exporter="dynamo")
 def grown_by_cat(self: Looping, x: Tensor) -> Tensor:
     rows = torch.zeros(1, 4)
     for row in x:

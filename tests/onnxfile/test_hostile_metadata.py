@@ -20,7 +20,7 @@ import onnxpatch
 from onnxpatch.onnxfile import output_structure, stamp
 from onnxpatch.onnxfile.graph import module_of
 from onnxpatch.onnxfile.rebuild import Classes, Record, rebuilt
-from onnxpatch.verification.specialized_dims import source_of
+from onnxpatch.verification.findings import source_of
 from tests.onnxfile.hostile import OUTPUTS, STAMP, TENSOR, structured, with_metadata
 
 X = torch.tensor([[1.0, -1.0]])

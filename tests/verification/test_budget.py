@@ -1,11 +1,9 @@
-"""Verification bounded by time: what is left out when time is up, and what never is."""
+"""The budget of a verification counts work and no seconds; what it leaves out, and what it never does."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,14 +11,18 @@ import torch
 from torch import nn
 
 import onnxpatch
+from onnxpatch._torch.operations import OperationCount
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.verification import probe as probe_module
+from onnxpatch.verification import runner
 from onnxpatch.verification.eager import Eager
-from onnxpatch.verification.probe import Limits, Probe
-from onnxpatch.verification.probe_search import ProbeSearch
-from onnxpatch.verification.stopwatch import Stopwatch
-from tests.verified_models import BatchBranch, DataBranch, FrozenScale, NativeSize, Right
+from onnxpatch.verification.oracle import Oracle
+from onnxpatch.verification.probe import Budget, Probe
+from onnxpatch.verification.probe_search import find_probes
+from onnxpatch.verification.reference import Reference
+from tests.verified_models import BatchBranch, DataBranch, NativeSize, Right
 
 IMAGE = ({0: "b", 2: "h", 3: "w"},)
 
@@ -34,71 +36,194 @@ class Call(nn.Module):
         return self.function(*args)
 
 
-def late(model: nn.Module, args: tuple[Any, ...], dynamic: Any) -> tuple[list[Probe], ProbeSearch]:
-    """A search whose time was up before it began."""
+class Slow(Right):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.05)
+        return super().forward(x)
+
+
+def reference(model: nn.Module, args: tuple[Any, ...], dynamic: Any, **budget: Any) -> Reference:
+    inputs = Inputs(model, args)
+    return Reference(
+        model.eval(), inputs, dynamic_dims(inputs, shapes.read(inputs, dynamic)), Budget.starting_now(**budget)
+    )
+
+
+def heavy(model: nn.Module, args: tuple[Any, ...], dynamic: Any) -> tuple[list[Probe], Oracle]:
+    """The probes of a model whose example alone takes more than the budget."""
     inputs = Inputs(model, args)
     eager = Eager(model.eval(), inputs)
-    example = replace(eager.ask(inputs.values()), seconds=1.0)
-    eager.seconds = 10.0
-    search = ProbeSearch(eager, inputs, dynamic_dims(inputs, shapes.read(inputs, dynamic)), Limits(seconds=1.0))
-    return search.find(example), search
+    dims = dynamic_dims(inputs, shapes.read(inputs, dynamic))
+    oracle = Oracle(eager, inputs, dims, Budget(), operations=1e12)
+    watched = eager.decisions(inputs.values(), sizes=True)
+    return find_probes(oracle, oracle.start(eager.ask(inputs.values())), watched), oracle
 
 
-def test_waiting_is_no_work() -> None:
-    watch = Stopwatch()
-    time.sleep(0.1)
-    assert watch.seconds < 0.08
-    sum(range(1_000_000))
-    assert watch.seconds > 0.001
+# ------------------------------------------------------------------ work is counted
+def test_products_are_counted_exactly_and_everything_else_by_calls_and_elements() -> None:
+    with torch.no_grad(), OperationCount() as count:
+        nn.Linear(8, 5, bias=False)(torch.zeros(3, 8))
+        product = count.operations
+        torch.zeros(10).relu()
+    calls, product_only = divmod(product, 200_000)
+    assert calls >= 2 and product_only >= 2 * 3 * 8 * 5
+    assert count.operations - product == 2 * 200_000 + 2 * 16 * 10  # zeros, relu
 
 
-def test_every_dimension_moves_though_time_is_up() -> None:
-    probes, search = late(Right(), (torch.randn(2, 3, 16, 24),), IMAGE)
+def test_a_slow_machine_comes_to_the_same_probes() -> None:
+    args = (torch.randn(2, 3, 16, 24),)
+    quick, slow = (reference(model, args, IMAGE, probes=12) for model in (Right(), Slow()))
+    assert slow.seconds > 0.6
+    assert [probe.label for probe in slow.probes] == [probe.label for probe in quick.probes]
+    assert len(slow.probes) == 12 and slow.eager.elements == quick.eager.elements
+
+
+def test_a_model_with_more_arithmetic_is_asked_less() -> None:
+    class Repeats(nn.Module):
+        def __init__(self, times: int) -> None:
+            super().__init__()
+            self.times, self.weight = times, nn.Parameter(torch.eye(512))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(self.times):
+                x = x @ self.weight
+            return x
+
+    light, more = (reference(Repeats(n), (torch.randn(64, 512),), ({0: "n"},), probes=16) for n in (1, 300))
+    assert len(more.probes) < len(light.probes) and not light.oracle.left_out and more.oracle.left_out
+    assert more.oracle.spent < 2.2 * more.budget.operations
+
+
+def test_no_more_is_asked_than_compared() -> None:
+    few = reference(Right(), (torch.randn(2, 3, 16, 24),), IMAGE, probes=4)
+    assert len(few.probes) == 4 and len(few.oracle.accepted()) < 12
+
+
+# ------------------------------------------------------------------ what every proof has
+def test_sizes_that_a_model_mentions_do_not_crowd_out_small_and_large_ones() -> None:
+    class Talks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.image_size, self.max_length, self.window_size, self.resolution = 32, 21, [3, 6, 9], [25, 28, 30, 31]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if min(x.shape) < 1000 else x[:, :19, :22]  # 11, 12, 13, 14, 15, 17, 18
+
+    probes = reference(Talks(), (torch.randn(4, 20, 24),), ({0: "b", 1: "h", 2: "w"},), probes=16).probes
+    assert len(probes) <= 16 + 6
+    for dim, size in (("b", 4), ("h", 20), ("w", 24)):
+        tried = {probe.sizes[dim] for probe in probes}
+        assert {1, 2} <= tried and max(tried) >= 3 * size and any(2 < n < size for n in tried)
+
+
+def test_every_dimension_moves_though_the_example_fills_the_budget() -> None:
+    probes, oracle = heavy(Right(), (torch.randn(4, 3, 16, 24),), IMAGE)
     assert probes[0].kind == "example" and all(p.kind == "size" for p in probes[1:])
-    for dim, size in (("b", 2), ("h", 16), ("w", 24)):
-        assert any(p.sizes[dim] < size for p in probes)
-    assert len(probes) <= 5 and search.asking.left_out
+    for dim, size in (("b", 4), ("h", 16), ("w", 24)):
+        tried = {probe.sizes[dim] for probe in probes}
+        assert {1, 2} <= tried and any(2 < n < size or size == 4 for n in tried) and max(tried) == size
+    assert oracle.left_out and oracle.eager.elements < 6 * 4 * 3 * 16 * 24
 
 
-def test_sizes_that_go_together_move_though_time_is_up() -> None:
-    probes, _ = late(Call(lambda x, y: x + y), (torch.randn(8), torch.randn(8)), ({0: "n"}, {0: "m"}))
+def test_sizes_that_go_together_move_though_the_example_fills_the_budget() -> None:
+    probes, _ = heavy(Call(lambda x, y: x + y), (torch.randn(8), torch.randn(8)), ({0: "n"}, {0: "m"}))
     assert any(p.sizes["n"] == p.sizes["m"] != 8 for p in probes)
 
 
-def test_a_size_of_one_moves_up_though_time_is_up() -> None:
-    probes, _ = late(Call(torch.relu), (torch.randn(1, 3),), ({0: "b"},))
+def test_a_size_of_one_moves_up_though_the_example_fills_the_budget() -> None:
+    probes, _ = heavy(Call(torch.relu), (torch.randn(1, 3),), ({0: "b"},))
     assert any(p.sizes["b"] > 1 for p in probes)
 
 
-def test_static_models_get_other_data_and_branches_are_flipped_though_time_is_up() -> None:
-    probes, _ = late(Call(torch.relu), (torch.randn(1, 3),), None)
-    assert [p.kind for p in probes] == ["example", "data"]
-    probes, _ = late(DataBranch(), (torch.rand(2, 3) + 0.1,), ({0: "b"},))
+def test_branches_and_whole_numbers_are_tried_though_the_example_fills_the_budget() -> None:
+    probes, _ = heavy(DataBranch(), (torch.rand(2, 3) + 0.1,), ({0: "b"},))
     assert any(p.kind == "branch" for p in probes)
-    probes, _ = late(Call(lambda x: x * 2), (torch.tensor([3, 4]),), ({0: "b"},))
+    probes, _ = heavy(Call(lambda x: x * 2), (torch.tensor([3, 4]),), ({0: "b"},))
     assert any(p.label == "whole numbers + 1" for p in probes)
 
 
-def test_what_lack_of_time_left_out_may_be_asked_for_later() -> None:
-    _, search = late(Call(torch.relu), (torch.randn(4, 3),), ({0: "b"},))
-    assert search.at({"b": 9}) is None
-    search.limits.seconds = 100.0
-    probe = search.at({"b": 9})
-    assert probe is not None and probe.sizes == {"b": 9} and not any(9 in key for key in search.asking.left_out)
+def test_a_dropped_guard_is_asked_for_though_the_budget_is_used_up() -> None:
+    _, oracle = heavy(Call(torch.relu), (torch.randn(4, 3),), ({0: "b"},))
+    assert oracle.at({"b": 5}) is None and (5,) in oracle.left_out
+    probe = oracle.at({"b": 5}, kind="guard")
+    assert probe is not None and probe.sizes == {"b": 5} and (5,) not in oracle.left_out
 
 
-def test_export_without_any_time_for_its_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["onnxpatch.verification.exported"]
-    monkeypatch.setattr(module, "_SHARE", 0.0)
-    monkeypatch.setattr(module, "_LEAST", 0.0)
-    report = onnxpatch.export(Right().eval(), (torch.randn(2, 3, 16, 24),), dynamic_shapes=IMAGE, dynamo=False)
+def test_the_report_says_what_the_budget_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OperationCount, "operations", property(lambda _: 1e12, lambda _, value: None), raising=False)
+    report = onnxpatch.export(Right().eval(), (torch.randn(2, 3, 16, 24),), dynamic_shapes=IMAGE, exporter="trace")
     assert report.ok and {c.sizes[d] for d in "bhw" for c in report.checks} > {1, 8, 12}
-    assert any("left out, to take no longer than the export" in note for note in report.notes)
+    assert any("sizes were skipped: the verification budget was reached" in note for note in report.notes)
     for model, args, sizes in (
         (DataBranch(), (torch.rand(2, 3) + 0.1,), None),
         (NativeSize(), (torch.randn(2, 3, 32, 32),), IMAGE),
-        (FrozenScale(), (torch.randn(1, 3, 16, 16),), ({2: "h", 3: "w"},)),
         (BatchBranch(), (torch.randn(6, 3),), ({0: "b"},)),
     ):
         with pytest.raises(onnxpatch.VerificationError):
-            onnxpatch.export(model.eval(), args, dynamic_shapes=sizes, dynamo=False, only=())
+            onnxpatch.export(model.eval(), args, dynamic_shapes=sizes, exporter="trace", only=())
+
+
+# ------------------------------------------------------------------ max_seconds
+class Clock:
+    """The clock of budgets, which only the tests move."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(probe_module, "time", made)
+    return made
+
+
+def test_max_seconds_ends_the_search_at_half_and_the_report_says_so(clock: Clock) -> None:
+    class Late(Right):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            clock.now += 0 if torch.jit.is_tracing() else 60
+            return super().forward(x)
+
+    model, args = Late().eval(), (torch.randn(2, 3, 16, 24),)
+    report = onnxpatch.export(model, args, dynamic_shapes=IMAGE, exporter="trace", max_seconds=720)
+    assert report.ok and clock.now <= 100 + 60 * 7 and 2 <= len(report.checks) <= 6
+    assert any("max_seconds=720 was reached" in note and "not compared" in note for note in report.notes)
+    calm = onnxpatch.export(Right().eval(), args, dynamic_shapes=IMAGE, exporter="trace", max_seconds=720)
+    assert len(calm.checks) > 8 and not any("max_seconds" in note for note in calm.notes)
+
+
+def test_max_seconds_ends_the_runs_of_the_graph(clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    model, file, args = Right().eval(), tmp_path / "m.onnx", (torch.randn(2, 3, 16, 24),)
+    onnxpatch.export(model, args, file, dynamic_shapes=IMAGE, exporter="trace", max_probes=1)
+    check = runner._check
+
+    def slow(*asked: Any) -> Any:
+        clock.now += 400
+        return check(*asked)
+
+    monkeypatch.setattr(runner, "_check", slow)
+    report = onnxpatch.verify(file, model, args, max_seconds=720, guards=False)
+    assert report.ok and len(report.checks) == 2 and report.checks[0].kind == "example"
+    assert any("max_seconds=720 was reached" in note for note in report.notes)
+
+
+def test_an_export_that_takes_longer_than_max_seconds_is_refused(tmp_path: Any) -> None:
+    class Ponders(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            while torch.jit.is_tracing():
+                time.sleep(0.01)
+            return x
+
+    model = Ponders().eval()
+    with pytest.raises(onnxpatch.ExportError, match=r"did not end within max_seconds=0\.5"):
+        onnxpatch.export(model, (torch.ones(2),), tmp_path / "m.onnx", exporter="trace", max_seconds=0.5)
+    assert type(model) is Ponders and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("wrong", [0, -1, float("nan"), "3", True])
+def test_max_seconds_is_a_positive_number(wrong: Any) -> None:
+    with pytest.raises(onnxpatch.InputError, match="max_seconds="):
+        onnxpatch.export(Right().eval(), (torch.randn(2, 3, 8, 8),), max_seconds=wrong)

@@ -12,10 +12,10 @@ from torch import nn
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.hints import size_hints
-from onnxpatch.verification.probe import Limits, Probe
-from onnxpatch.verification.probe_search import ProbeSearch
+from onnxpatch.verification.oracle import Oracle
+from onnxpatch.verification.probe import Budget, Probe
+from onnxpatch.verification.reference import Reference
 from tests.verified_models import DataBranch, NativeSize, Shrinks
 
 
@@ -28,12 +28,11 @@ class Call(nn.Module):
         return self.function(x) if y is None else self.function(x, y)
 
 
-def found(model: nn.Module, args: tuple[Any, ...], dynamic: Any, **limits: Any) -> tuple[list[Probe], ProbeSearch]:
+def found(model: nn.Module, args: tuple[Any, ...], dynamic: Any, **budget: Any) -> tuple[list[Probe], Oracle]:
     inputs = Inputs(model, args)
     dims = dynamic_dims(inputs, shapes.read(inputs, dynamic))
-    eager = Eager(model.eval(), inputs)
-    search = ProbeSearch(eager, inputs, dims, Limits(**limits))
-    return search.find(eager.ask(inputs.values())), search
+    reference = Reference(model.eval(), inputs, dims, Budget(**budget))
+    return reference.probes, reference.oracle
 
 
 def sizes(probes: list[Probe]) -> list[tuple[int, ...]]:
@@ -51,7 +50,7 @@ def test_step_is_discovered() -> None:
     probes, search = found(Call(lambda x: x.reshape(2, -1, 14)), (torch.randn(2, 28),), ({1: "n"},))
     others = {n for (n,) in sizes(probes)} - {28}
     assert others and all(n % 7 == 0 for n in others)
-    assert search.refusals.count and "shape" in search.refusals.first
+    assert search.refused and "shape" in search.first_refusal
 
 
 def test_sizes_that_go_together_only() -> None:

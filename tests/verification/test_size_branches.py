@@ -15,8 +15,9 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.hints import size_hints
-from onnxpatch.verification.probe import Limits, Probe
-from onnxpatch.verification.probe_search import ProbeSearch
+from onnxpatch.verification.oracle import Oracle
+from onnxpatch.verification.probe import Budget, Probe
+from onnxpatch.verification.probe_search import find_probes
 from tests.verification.far_branches import CASES
 
 BY_NAME = pytest.mark.parametrize(
@@ -29,8 +30,9 @@ def found(model: nn.Module, args: tuple[Any, ...], dynamic: Any) -> list[Probe]:
     dims = dynamic_dims(inputs, shapes.read(inputs, dynamic))
     eager = Eager(model.eval(), inputs)
     # What the code compares with is not read off it here: calls and attributes hide it in many models.
-    search = ProbeSearch(eager, inputs, dims, Limits(), hints=size_hints(nn.Identity()))
-    return search.find(eager.ask(inputs.values()))
+    oracle = Oracle(eager, inputs, dims, Budget(), hints=size_hints(nn.Identity()))
+    decisions = eager.decisions(inputs.values(), sizes=True)
+    return find_probes(oracle, oracle.start(eager.ask(inputs.values())), decisions)
 
 
 @BY_NAME

@@ -13,7 +13,7 @@ The loop becomes a Scan (rows) or a Loop (`while`) where all of this is true; el
 - each round starts from the same Python state (`round_state.py`), so that the next one would do the same again;
 - the code takes every row (`rows.py`): `zip` with a shorter list would end the loop early;
 - `len()` and slices are not taken of a list that grows (`growing_lists.py`);
-- no bool is decided inside, nothing is updated in place, what is carried keeps its shape and dtype;
+- no bool is decided inside, nothing is updated in place, what is carried keeps its dtype and, in a Scan, its shape;
 - with four rounds in place of three, the code after the loop does the same.
 A loop of no rounds leaves what was there before it. State outside the model's code and objects (files, clocks, Python's
 random numbers) is not seen. After the loop, a tensor of the last round stands for the final state, and a list with one
@@ -196,17 +196,16 @@ class Loop:
         return self.carried.setdefault(known[0][1], initial) is initial
 
     def _check_carried(self) -> None:
-        """Refuse what changes its shape or dtype from round to round: a Scan or Loop has one of each."""
+        """Refuse what changes its dtype from round to round or, under dynamo, its shape.
+
+        Dynamo writes a Scan, whose state has one shape; the Loop of a trace may carry a tensor that grows.
+        """
         with self.capture.pause(), tracing_paused():
             for place, initial in self.carried.items():
-                results = [self.result_at(number, place) for number in range(len(self.rounds))]
-                if len({self._dtype_and_shape(tensor) for tensor in (initial, *results)}) > 1:
+                states = [initial, *(self.result_at(number, place) for number in range(len(self.rounds)))]
+                shapes = {_format_shape(state) for state in states} if self.capture.exporter == "dynamo" else ()
+                if len(shapes) > 1 or len({state.dtype for state in states}) > 1:
                     raise self.refusal("what is carried from one round to the next changes its shape or dtype")
-
-    def _dtype_and_shape(self, tensor: torch.Tensor) -> tuple[torch.dtype, tuple[str, ...]]:
-        known = None if self.capture.shadow is None else self.capture.shadow.get(tensor)
-        shape = (known if isinstance(known, torch.Tensor) else tensor).shape
-        return tensor.dtype, tuple(str(size.node.expr if isinstance(size, torch.SymInt) else size) for size in shape)
 
     def result_at(self, number: int, place: Place) -> torch.Tensor:
         """The tensor that round `number` made at a place, or its row."""
@@ -226,6 +225,10 @@ def loop_refusal(capture: Capture, site: Site, found: str) -> BranchError:
         remedy="put its body into a function marked @onnxpatch.scan (rows that depend on the ones before), "
         "@onnxpatch.each (rows that do not) or @onnxpatch.while_loop, or write it for the whole tensor",
     )
+
+
+def _format_shape(tensor: torch.Tensor) -> tuple[str, ...]:
+    return tuple(str(size.node.expr if isinstance(size, torch.SymInt) else size) for size in tensor.shape)
 
 
 def _parts(value: object) -> Mapping[object, object] | None:

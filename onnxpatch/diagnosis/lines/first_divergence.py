@@ -42,8 +42,7 @@ def first_divergence(trial: Trial, probe: Probe, tolerance: float = 1e-3) -> Div
     program = getattr(trial.program, "exported_program", None)
     if program is None or trial.graph is None:
         return None
-    feed = {name: probe.values[leaf] for name, leaf in zip(trial.names, trial.order, strict=True)}
-    found = intermediate_values(trial.graph, feed)
+    found = intermediate_values(trial.graph, trial.feed.of(probe.values))
     kept = _KeepValues(program.module())
     try:
         with torch.no_grad():

@@ -16,6 +16,7 @@ import torch
 from onnxpatch._torch.caught_errors import TraceKept
 from onnxpatch.diagnosis.stack_lines import Place, model_lines
 from onnxpatch.diagnosis.trials.attempt import Subject, Trial
+from onnxpatch.patching.model_state import Snapshot
 
 _OPERATORS = (
     r"OpOverload\(op='(?P<ns>\w+)\.(?P<op>\w+)'(?:, overload='(?P<overload>\w+)')?",
@@ -85,9 +86,13 @@ def operator_nodes(program: torch.export.ExportedProgram, operator: str) -> Iter
 
 
 def _fx_lines(subject: Subject, operator: str, trial: Trial) -> Iterator[list[Place]]:
-    from onnxpatch.exporters.program import capture
+    from onnxpatch.exporters.dynamo import capture
 
-    program = trial.captured or capture(subject.model, subject.inputs, subject.specs)
+    state = Snapshot(subject.model)
+    try:
+        program = trial.captured or capture(subject.model, subject.inputs, subject.specs)
+    finally:
+        state.restore()
     for node in operator_nodes(program, operator):
         trace = node.meta.get("stack_trace") or ""
         users = model_lines(reversed([Place(m["file"], int(m["line"])) for m in _PYTHON_LINE.finditer(trace)]))

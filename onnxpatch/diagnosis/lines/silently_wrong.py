@@ -21,8 +21,8 @@ from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.stack_lines import Place
 from onnxpatch.diagnosis.trials.attempt import Subject, Trial
 from onnxpatch.messages.user_code import is_user_file
+from onnxpatch.verification.findings import frozen_nodes
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.specialized_dims import frozen_nodes
 
 
 def cause_of_wrong_graph(unit: Unit, subject: Subject, trial: Trial, exporter: str) -> Cause:
@@ -67,7 +67,7 @@ def _fixed_node(trial: Trial, example: Probe, probe: Probe) -> Cause | None:
     """The user's line whose node keeps a size of its output while its input's size changes; None for none."""
     if trial.graph is None:
         return None
-    for found in frozen_nodes(trial.graph, trial.names, trial.order, example, probe):
+    for found in frozen_nodes(trial.graph, trial.feed, example, probe):
         match = re.match(r"(.+?\.py):(\d+)", found.source)
         if match and is_user_file(match[1]):
             return cause_at([Place(match[1], int(match[2]))], kinds.FIXED_SIZE)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
@@ -29,7 +29,9 @@ from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symb
 from onnxpatch.diagnosis.stack_lines import Place, lines_of_error, lines_of_stack
 from onnxpatch.diagnosis.trials.program_check import check_captured
 from onnxpatch.errors import InputError, RunError, error_chain
-from onnxpatch.exporters.request import Call
+from onnxpatch.exporters.dynamo import torch_shapes
+from onnxpatch.exporters.request import ExportRequest, chosen_exporter
+from onnxpatch.exporters.torchscript import call_torchscript
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.messages.user_code import frames_of
@@ -38,7 +40,7 @@ from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Checked
 from onnxpatch.verification.eager import Eager, Flatten
-from onnxpatch.verification.input_matching import match_inputs
+from onnxpatch.verification.input_matching import Feed, match_inputs
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.runner import check_graph, excuse_unsteady
 
@@ -81,7 +83,7 @@ class Trial:
     traceback, innermost last. warned: (stack, text) of tracer warnings. size_conditions: (condition, stack) of what
     torch.export fixed. printed: what the exporter wrote to stdout and stderr. checks: one for each probe.
     captured: the ExportedProgram that the dynamo exporter translates, or began with. program: its translation.
-    names, order: the graph's inputs, and the leaf that each is. symbols: of the dynamic sizes, where there is no
+    feed: which leaf feeds each of the graph's inputs. symbols: of the dynamic sizes, where there is no
     ExportedProgram. fails_loose: a part fails also with sizes that torch.export may fix. folder: has the ONNX file.
     """
 
@@ -99,8 +101,7 @@ class Trial:
     fails_loose: bool = False
     symbols: list[str] = field(default_factory=list)
     graph: Graph | None = None
-    names: list[str] = field(default_factory=list)
-    order: list[int] = field(default_factory=list)
+    feed: Feed = field(default_factory=lambda: Feed({}))
     folder: tempfile.TemporaryDirectory[str] | None = None
 
     @property
@@ -197,7 +198,7 @@ def _note_warning(trial: Trial, message: object, category: type[Warning], *_wher
 def _export_program(subject: Subject, trial: Trial, once: bool) -> None:
     args, kwargs = subject.inputs.rebuild(subject.inputs.values())
     with watched_sizes(functools.partial(_note_condition, trial)):
-        trial.captured = dynamo_capture(subject.model, args, kwargs, _dynamic_shapes(subject), once)
+        trial.captured = dynamo_capture(subject.model, args, kwargs, torch_shapes(subject.inputs, subject.specs), once)
 
 
 def _export_file(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
@@ -205,9 +206,8 @@ def _export_file(subject: Subject, exporter: str, opset: int, trial: Trial) -> N
     path = _onnx_file(trial)
     if exporter == "dynamo":
         with watched_sizes(functools.partial(_note_condition, trial)):
-            trial.program = dynamo_export(
-                trial.captured or subject.model, args, kwargs, _dynamic_shapes(subject), opset
-            )
+            sizes = torch_shapes(subject.inputs, subject.specs)
+            trial.program = dynamo_export(trial.captured or subject.model, args, kwargs, sizes, opset)
         assert trial.program is not None
         trial.program.save(str(path))
     else:
@@ -222,17 +222,8 @@ def _onnx_file(trial: Trial) -> Path:
 def _export_traced(subject: Subject, exporter: str, opset: int, path: Path) -> None:
     """Export through TorchScript: traced, or scripted."""
     args, kwargs = subject.inputs.rebuild(subject.inputs.values())
-    target: Any = subject.model
-    if exporter == "script" and not isinstance(target, torch.jit.ScriptModule):
-        target = torch.jit.script(target)
-    call = _call(subject, exporter, opset)
-    leaves, names = subject.inputs.graph_leaves("trace"), call.trace_names()
-    axes = shapes.to_axes(subject.specs, leaves, names[: len(leaves)])
     with TraceKept() as kept:
-        torch.onnx.export(
-            target, args, str(path), kwargs=kwargs or None, dynamo=False, dynamic_axes=axes or None,
-            input_names=names, opset_version=opset,
-        )  # fmt: skip
+        call_torchscript(_request(subject, exporter, opset), subject.model, args, kwargs, path)
     if kept.lost:
         text = f"a torch call raises and the model catches it: torch.jit.trace ends the process there ({kept.lost[0]})"
         raise CaughtError(text).with_traceback(kept.lost[0].__traceback__) from None
@@ -244,15 +235,9 @@ def _note_condition(trial: Trial, condition: Condition, frame: FrameType | None,
     trial.symbols = trial.symbols or input_symbols(env)
 
 
-def _dynamic_shapes(subject: Subject) -> Any:
-    """The dynamic shapes for torch.export, without the names of dimensions: equal names would promise equal sizes."""
-    dynamic = torch.export.Dim.DYNAMIC
-    specs = [{axis: dynamic if isinstance(s, str) else s for axis, s in one.items()} for one in subject.specs]
-    return shapes.to_shapes(subject.inputs, specs)
-
-
-def _call(subject: Subject, exporter: str, opset: int) -> Call:
-    return Call(subject.model, subject.inputs, subject.specs, exporter, opset, subject.input_names, None, False, {})
+def _request(subject: Subject, exporter: str, opset: int) -> ExportRequest:
+    chosen = chosen_exporter(exporter)
+    return ExportRequest(subject.model, subject.inputs, subject.specs, chosen, opset, subject.input_names)
 
 
 def _note_refusal(error: Exception, trial: Trial) -> None:
@@ -274,12 +259,12 @@ def _programs(error: BaseException) -> Iterator[torch.export.ExportedProgram]:
 def _check_graph(subject: Subject, exporter: str, opset: int, tolerance: float, trial: Trial) -> None:
     try:
         trial.graph = Graph(_onnx_file(trial))
-        names = _call(subject, exporter, opset).names_for(trial.graph)
-        trial.names, trial.order = match_inputs(trial.graph, subject.inputs, names)
+        names = _request(subject, exporter, opset).names_among([one.name for one in trial.graph.inputs])
+        trial.feed = match_inputs(trial.graph, subject.inputs, names)
     except (RunError, InputError) as error:
         trial.status, trial.error, trial.kind = "silent", str(error), type(error).__name__
         return
-    _judge(subject, check_graph(trial.graph, trial.names, trial.order, subject.probes, tolerance), tolerance, trial)
+    _judge(subject, check_graph(trial.graph, trial.feed, subject.probes, tolerance), tolerance, trial)
 
 
 def _judge(subject: Subject, checks: Sequence[Checked], tolerance: float, trial: Trial) -> None:

@@ -140,15 +140,13 @@ def test_the_patch_embedding_of_einops_issue_355_scripted_at_opset_20():
 def test_a_size_that_einops_refuses_is_refused_in_its_words_with_the_module_path(exporter):
     model = torch.nn.Sequential(torch.nn.ReLU(), Rearrange("b c (h p) w -> b (h w) (p c)", p=4))
     with onnxpatch.patched(model):
-        with pytest.raises(einops.EinopsError, match=r"(?s)can't divide axis of length 10 in chunks of 4.*module '1'"):
-            model(torch.randn(2, 3, 10, 4))
-        with pytest.raises(einops.EinopsError, match=r"(?s)expected 4 dims.*module '1'"):
-            model(torch.randn(2, 3, 8))
+        with pytest.raises(Exception) as few:
+            exporting.export(model, (torch.randn(2, 3, 8),), exporter)
         with pytest.raises(Exception) as caught:
             exporting.export(model, (torch.randn(2, 3, 10, 4),), exporter)
-    told = f"{caught.value} {caught.value.__cause__}"
-    assert "can't divide axis of length 10" in told
-    assert "module '1'" in told
+    for error, words in ((few.value, "expected 4 dims"), (caught.value, "can't divide axis of length 10")):
+        told = f"{error} {error.__cause__}"
+        assert words in told and "module '1'" in told
 
 
 def test_a_subclass_with_its_own_forward_and_a_symbolic_length_are_near_misses():

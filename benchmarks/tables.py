@@ -1,0 +1,106 @@
+"""The Markdown of coverage: totals, what only plain torch gets right, times, model by model, reasons."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from statistics import median
+from typing import Any
+
+from benchmarks.case import family
+
+LABEL = {
+    "plain": "without",
+    "patched": "with the kit",
+    "static": "with the kit, static size",
+    "export": "onnxpatch.export",
+    "branches": "onnxpatch.export, branches",
+}
+ALWAYS = ("torch", "onnx", "onnxscript", "onnxruntime", "einops")
+SIGN = {"right": "right", "wrong": "**silently wrong**", "refused": "refused", "broken": "eager fails",
+        "unsteady": "eager unsteady"}  # fmt: skip
+PROVED = ("export", "branches")  # the kits that compare the file before they hand it out
+
+Answer = dict[str, Any]
+Column = tuple[str, str]  # exporter, kit
+
+
+def document(name: str, found: list[Answer]) -> str:
+    """All of one family's page."""
+    parts = [f"# Coverage: {name}", "", f"Versions: {versions(name)}.", "", *totals(found), "", *times(found)]
+    parts += ["", *details(found)]
+    if left := reasons(found):
+        parts += ["", "## Not right with the kit", "", *left]
+    if left_out := getattr(family(name), "LEFT_OUT", {}):
+        parts += ["", "## Left out", "", *(f"- {what}: {why}" for what, why in left_out.items())]
+    return "\n".join(parts) + "\n"
+
+
+def versions(name: str) -> str:
+    return ", ".join(f"{d} {metadata.version(d)}" for d in dict.fromkeys((*ALWAYS, *family(name).LIBRARIES)))
+
+
+def columns(found: list[Answer]) -> list[Column]:
+    return list(dict.fromkeys((a["exporter"], a["kit"]) for a in found))
+
+
+def by_case(found: list[Answer], column: Column) -> dict[str, Answer]:
+    return {a["case"]: a for a in found if (a["exporter"], a["kit"]) == column}
+
+
+def lost(found: list[Answer], column: Column) -> list[str]:
+    """The models that plain torch exports right and this kit does not."""
+    plain, kit = by_case(found, (column[0], "plain")), by_case(found, column)
+    return [c for c, a in plain.items() if a["verdict"] == "right" and c in kit and kit[c]["verdict"] != "right"]
+
+
+def totals(found: list[Answer]) -> list[str]:
+    """One row per exporter and kit: how many are right, silently wrong, refused, and right without the kit only."""
+    shown = {"right": "right", "wrong": "silently wrong", "refused": "refused"}
+    for verdict, words in (("unsteady", "eager unsteady"), ("broken", "eager fails")):
+        if any(a["verdict"] == verdict for a in found):
+            shown[verdict] = words
+    heads = [*shown.values(), "plain right, with the kit not", "exports"]
+    lines = [f"| exporter | | {' | '.join(heads)} |", "|---" * (len(heads) + 2) + "|"]
+    for column in columns(found):
+        mine = [a["verdict"] for a in by_case(found, column).values()]
+        counts = [str(mine.count(verdict)) for verdict in shown]
+        counts += ["" if column[1] in ("plain", "static") else str(len(lost(found, column))), str(len(mine))]
+        lines.append(f"| {column[0]} | {LABEL[column[1]]} | {' | '.join(counts)} |")
+    named = {c: lost(found, c) for c in columns(found) if c[1] not in ("plain", "static")}
+    rows = [f"- {exporter}, {LABEL[kit]}: {', '.join(names)}" for (exporter, kit), names in named.items() if names]
+    return [*lines, "", "Plain right, with the kit not:", "", *rows] if rows else lines
+
+
+def times(found: list[Answer]) -> list[str]:
+    """Medians over the models that both export right: seconds of plain, of the kit, and of their ratio."""
+    lines = ["| exporter | | models | plain, s | with the kit, s | ratio |", "|---|---|---|---|---|---|"]
+    for exporter, kit in columns(found):
+        plain, mine = by_case(found, (exporter, "plain")), by_case(found, (exporter, kit))
+        both = [c for c in mine if c in plain and plain[c]["verdict"] == mine[c]["verdict"] == "right"]
+        if kit == "plain" or not both:
+            continue
+        ours, theirs = [mine[c]["seconds"] for c in both], [plain[c]["seconds"] for c in both]
+        ratio = median(a / b for a, b in zip(ours, theirs, strict=True))
+        label = LABEL[kit] + (" (proof included)" if kit in PROVED else "")
+        figures = f"{median(theirs):.2f} | {median(ours):.2f} | {ratio:.2f}"
+        lines.append(f"| {exporter} | {label} | {len(both)} | {figures} |")
+    return ["Export times, medians:", "", *lines] if len(lines) > 2 else []
+
+
+def details(found: list[Answer]) -> list[str]:
+    """One row per model, one column per exporter and kit."""
+    verdicts = {(a["case"], a["exporter"], a["kit"]): SIGN[a["verdict"]] for a in found}
+    heads = columns(found)
+    lines = [
+        "| model | " + " | ".join(f"{e}, {LABEL[k]}" for e, k in heads) + " |",
+        "|---" * (len(heads) + 1) + "|",
+    ]
+    for case in dict.fromkeys(a["case"] for a in found):
+        lines.append(f"| {case} | " + " | ".join(verdicts.get((case, *column), "") for column in heads) + " |")
+    return lines
+
+
+def reasons(found: list[Answer]) -> list[str]:
+    """Why what the kit was asked for is still not right."""
+    left = [a for a in found if a["kit"] != "plain" and a["verdict"] != "right"]
+    return [f"- {a['case']}, {a['exporter']}, {LABEL[a['kit']]}: {a['verdict']}: {a['reason'][:140]}" for a in left]

@@ -1,0 +1,172 @@
+"""What a torch function takes, also one that is written in C++: which private APIs, and what happens when they move.
+
+- `torch._C._jit_get_schemas_for_operator`: all overloads of an operator with the names, kinds and defaults of its
+  arguments. Functions in C++ have no Python signature, and those in `torch.overrides` lack many names. Where it has
+  moved, nothing is known of such functions, and a stand-in gets a call as the user wrote it.
+- `torch._jit_internal.boolean_dispatched`: F.adaptive_max_pool2d and its kin are two functions behind `*args`; where it
+  has moved, they too are called as written.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+_BUILTINS = (types.BuiltinFunctionType, *_METHODS)
+_NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
+_FACTORY = {"dtype", "layout", "device", "pin_memory"}
+_NUMBERED = {*_FACTORY, "memory_format", "generator"}
+# The names that numpy has for arguments, which torch's functions in C++ take as well.
+_ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
+# Parsed by hand in C++: there is no schema that says what Python may write.
+_PARSED_BY_HAND = {"tensor": ("data", ()), "as_tensor": ("data", ("dtype", "device"))}
+
+
+def bound(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments | None:
+    """The arguments of a call by the names that `function` has for them, by the first of its overloads that fits.
+
+    None where the call fits none of them. Ask `signatures` whether any is known.
+    """
+    for signature in signatures(function):
+        for given, named in _spellings(signature, args, kwargs):
+            try:
+                found = signature.bind(*given, **named)
+            except TypeError:
+                continue
+            if all(_fits(signature.parameters[name].annotation, value) for name, value in found.arguments.items()):
+                return found
+    return None
+
+
+@functools.cache
+def signatures(function: Any) -> tuple[inspect.Signature, ...]:
+    """The signatures of all overloads of a function; () where none can be read."""
+    if isinstance(function, types.MethodWrapperType):  # a property of Tensor, as a TorchFunctionMode sees it
+        return (inspect.Signature([_parameter("self", inspect.Parameter.POSITIONAL_ONLY)]),)
+    if isinstance(function, _BUILTINS) and _of_torch(function):
+        return _of_operator(function)
+    try:
+        return (_plain(inspect.signature(_dispatched(function))),)
+    except (ValueError, TypeError):
+        return ()
+
+
+def _plain(signature: inspect.Signature) -> inspect.Signature:
+    """Without annotations: those of Python functions are not checked."""
+    return signature.replace(parameters=[p.replace(annotation=p.empty) for p in signature.parameters.values()])
+
+
+def _dispatched(function: Any) -> Any:
+    known = getattr(getattr(torch, "_jit_internal", None), "boolean_dispatched", {})
+    try:
+        return known[function]["if_true"]
+    except (KeyError, TypeError):
+        return function
+
+
+def _of_torch(function: Any) -> bool:
+    owner = function if getattr(function, "__module__", None) else getattr(function, "__objclass__", None)
+    return str(getattr(owner, "__module__", "")).split(".")[0] == "torch"
+
+
+def _of_operator(function: Any) -> tuple[inspect.Signature, ...]:
+    name, method = function.__name__, isinstance(function, _METHODS)
+    if name in _PARSED_BY_HAND and not method:
+        return (_by_hand(*_PARSED_BY_HAND[name]),)
+    schemas: Callable[[str], Any] | None = getattr(torch._C, "_jit_get_schemas_for_operator", None)
+    found = schemas(f"aten::{name}") if schemas is not None else []
+    made = (_of_schema(schema.arguments, method) for schema in found)
+    return tuple(signature for signature in made if signature is not None)
+
+
+def _by_hand(first: str, further: tuple[str, ...]) -> inspect.Signature:
+    keywords = dict.fromkeys((*further, "dtype", "device", "requires_grad", "pin_memory"))
+    kind = inspect.Parameter.KEYWORD_ONLY
+    rest = [_parameter(name, kind, False if name[-1] in "dy" else None) for name in keywords]
+    return inspect.Signature([_parameter(first, inspect.Parameter.POSITIONAL_OR_KEYWORD), *rest])
+
+
+def _of_schema(arguments: list[Any], method: bool) -> inspect.Signature | None:
+    """As Python spells it: `self` first and by position in a method, named `input` in a function. None for overloads
+    with names of dimensions, and for those that write into `out`."""
+    if any(argument.is_out or "Dimname" in str(argument.type) for argument in arguments):
+        return None
+    if method:
+        if all(argument.name != "self" for argument in arguments):
+            return None
+        arguments = sorted(arguments, key=lambda argument: argument.name != "self")
+    taken = {argument.name for argument in arguments}
+    parameters = [_of_argument(argument, method) for argument in arguments]
+    if taken >= _FACTORY and "requires_grad" not in taken:
+        parameters.append(_parameter("requires_grad", inspect.Parameter.KEYWORD_ONLY, False))
+    try:
+        return inspect.Signature(parameters)
+    except ValueError:  # a required argument after an optional one: not a form that Python has
+        return None
+
+
+def _of_argument(argument: Any, method: bool) -> inspect.Parameter:
+    itself = argument.name == "self"
+    kinds = inspect.Parameter
+    kind: Any = kinds.KEYWORD_ONLY if argument.kwarg_only else kinds.POSITIONAL_OR_KEYWORD
+    kind = kinds.POSITIONAL_ONLY if itself and method else kind
+    default = argument.default_value if argument.has_default_value() else inspect.Parameter.empty
+    name = "input" if itself and not method else argument.name
+    # A schema has numbers for dtypes and the like.
+    annotation = inspect.Parameter.empty if name in _NUMBERED else str(argument.type)
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, kind, default=default)
+
+
+def _spellings(
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """The call as written, with numpy's names replaced; and with several numbers as the one list that they stand for,
+    as in `x.flip(0, 1)`."""
+    names = signature.parameters
+    named = {
+        _ALIASES[name] if name not in names and _ALIASES.get(name) in names else name: value
+        for name, value in kwargs.items()
+    }
+    found = [(args, named)]
+    positional = [p for p in names.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+    own = [p for p in positional if p.name not in ("self", "input")]
+    before = len(positional) - len(own)
+    if len(own) == 1 and own[0].annotation == "List[int]" and len(args) > before + 1:
+        found.append(((*args[:before], tuple(args[before:])), named))
+    return found
+
+
+def _fits(annotation: Any, value: Any) -> bool:
+    """Whether a value may be meant for an argument of a schema's type; it tells overloads apart, no more."""
+    if annotation is inspect.Parameter.empty:
+        return True
+    kind = str(annotation)
+    if kind.startswith("Optional["):
+        return value is None or _fits(kind[len("Optional[") : -1], value)
+    if kind == "Tensor":
+        return not isinstance(value, (*_NUMBERS, str, list, tuple, type(None), torch.dtype))
+    if kind.startswith("List["):
+        return isinstance(value, list | tuple) or (kind == "List[int]" and _fits("int", value))
+    if kind in ("int", "SymInt"):
+        return isinstance(value, int | torch.SymInt) or _is_number_tensor(value)
+    if kind in ("float", "number", "bool"):
+        return isinstance(value, _NUMBERS) or _is_number_tensor(value)
+    return isinstance(value, str) if kind == "str" else True
+
+
+def _is_number_tensor(value: Any) -> bool:
+    """A size, while torch.jit.trace runs, is a tensor without dimensions."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    with torch._C.DisableTorchFunction():  # the question is no call of the model's
+        return value.dim() == 0

@@ -1,0 +1,50 @@
+"""One export from its request: the file that the exporter wrote beside the target, and what is known of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onnxpatch.errors import ExportError, InputError
+from onnxpatch.exporters.artifact import OutFile
+from onnxpatch.exporters.dynamo import export_dynamo
+from onnxpatch.exporters.explain import explained
+from onnxpatch.exporters.request import ExportRequest
+from onnxpatch.exporters.torchscript import export_torchscript
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file as an exporter wrote it.
+
+    program: the ONNXProgram with dynamo, else None. plan: the patches that acted, a row each; notes: for the report;
+    flatten: an output of the model -> its tensors in the file's order, where these are not simply its leaves.
+    """
+
+    request: ExportRequest
+    out: OutFile
+    program: Any = None
+    plan: Sequence[dict[str, Any]] = ()
+    notes: Sequence[str] = ()
+    flatten: Callable[[Any], Sequence[Any]] | None = None
+
+    def publish(self) -> None:
+        """Move the file to its target."""
+        self.out.keep()
+
+
+def export(request: ExportRequest, out: OutFile) -> Exported:
+    """Call the exporter that the request names. Raises ExportError with the reason, module and line of a refusal."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=DeprecationWarning)
+            if request.exporter == "dynamo":
+                return Exported(request, out, export_dynamo(request, out.path))
+            export_torchscript(request, out.path)
+            return Exported(request, out)
+    except InputError:
+        raise
+    except Exception as error:
+        raise ExportError(explained(error, request.model, request.exporter)) from error

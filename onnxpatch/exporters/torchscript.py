@@ -1,0 +1,46 @@
+"""The TorchScript exporter, by trace or by script: torch.onnx.export(dynamo=False) from a request."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onnxpatch._torch.exporters import no_graphs_printed
+from onnxpatch._torch.script_tracing import traced
+from onnxpatch.exporters.request import ExportRequest
+from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.patching.script_defaults import positional
+
+
+def export_torchscript(request: ExportRequest, path: Path) -> None:
+    """Write the file at `path`."""
+    args, kwargs = request.inputs.rebuild(request.inputs.values())
+    silent = contextlib.nullcontext() if request.options.get("verbose") else no_graphs_printed()
+    with silent, positional(request.model, args, kwargs) as (target, all_args, rest), traced():
+        if all_args and isinstance(all_args[-1], dict):
+            all_args = (*all_args, {})  # a dict at the end would be taken for keywords
+        call_torchscript(request, target, all_args, rest, path)
+
+
+def call_torchscript(
+    request: ExportRequest, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], path: Path
+) -> None:
+    """The bare call of torch.onnx.export for `target`, compiled first where the request says script."""
+    if request.exporter == "script" and not isinstance(target, torch.jit.ScriptModule):
+        target = torch.jit.script(target)
+    leaves, names = request.inputs.graph_leaves("trace"), request.trace_names()
+    torch.onnx.export(
+        target,
+        args,
+        str(path),
+        kwargs=kwargs or None,
+        dynamo=False,
+        dynamic_axes=shapes.to_axes(request.specs, leaves, names[: len(leaves)]) or None,
+        input_names=names,
+        output_names=request.output_names,
+        opset_version=request.opset,
+        **request.options,
+    )

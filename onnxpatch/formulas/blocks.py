@@ -1,0 +1,128 @@
+"""Rows cut into blocks of one width, the last one filled up; as few nodes, for dynamic lengths.
+
+torch.export proves something about every size that is divided and cut; here nodes do it, and it only learns the result.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch.formulas import nodes
+from onnxpatch.formulas.nodes import Recipe, Value, Writer
+
+_END = torch.iinfo(torch.int64).max
+
+
+def blocks(x: Tensor, width: int, filling: float) -> Tensor:
+    """(..., n) to (..., n // width + 1, width). filling: also an integer, for a tensor of integers."""
+    return nodes.run(_blocks(width, filling), x)
+
+
+def last_of_blocks(x: Tensor, width: int) -> Tensor:
+    """(..., n) to (..., n // width): the last entry of each block that is full."""
+    return nodes.run(_lasts(width), x)
+
+
+def one_more(x: Tensor, filling: float) -> Tensor:
+    """(..., n) to (..., n + 1)."""
+    return nodes.run(_one_more(filling), x)
+
+
+def first_block(x: Tensor, width: int, filling: float) -> Tensor:
+    """(..., n) to (..., width): filled up, or cut."""
+    return nodes.run(_first_block(width, filling), x)
+
+
+def moved(x: Tensor, places: int, filling: float) -> Tensor:
+    """(..., n): each entry that many places later; what falls off the end is lost. places: 1 or more."""
+    return nodes.run(_moved(places, filling), x)
+
+
+@functools.cache
+def _blocks(width: int, filling: float) -> Recipe:
+    def cut(x: Tensor) -> Tensor:
+        count = x.shape[-1] // width + 1
+        return _filled(x, width, filling).narrow(-1, 0, count * width).reshape([*x.shape[:-1], count, width])
+
+    def write(writer: Writer, x: Value) -> Value:
+        sizes = writer.shape(x)
+        rank, count = len(sizes), None if sizes[-1] is None else sizes[-1] // width + 1
+        whole = writer.node("Shape", x, like=writer.ints([0]), shape=(rank,))
+        length = writer.node("Gather", whole, writer.ints([rank - 1]), shape=(1,))
+        over = writer.node("Mod", length, writer.ints([width]), shape=(1,))
+        missing = writer.node("Sub", writer.ints([width]), over, shape=(1,))
+        filled = _write_filled(writer, x, missing, filling, None if count is None else count * width)
+        many = writer.node("Div", writer.node("Add", length, missing, shape=(1,)), writer.ints([width]), shape=(1,))
+        rows = writer.node("Slice", whole, writer.ints([0]), writer.ints([rank - 1]), shape=(rank - 1,))
+        target = writer.node("Concat", rows, many, writer.ints([width]), axis=0, shape=(rank + 1,))
+        return writer.node("Reshape", filled, target, allowzero=1, shape=(*sizes[:-1], count, width))
+
+    return Recipe(cut, write)
+
+
+@functools.cache
+def _lasts(width: int) -> Recipe:
+    def write(writer: Writer, x: Value) -> Value:
+        sizes = writer.shape(x)
+        steps = [writer.ints([number]) for number in (width - 1, _END, len(sizes) - 1, width)]
+        count = None if sizes[-1] is None else sizes[-1] // width
+        return writer.node("Slice", x, *steps, shape=(*sizes[:-1], count))
+
+    return Recipe(lambda x: x[..., width - 1 :: width], write)
+
+
+@functools.cache
+def _moved(places: int, filling: float) -> Recipe:
+    def write(writer: Writer, x: Value) -> Value:
+        sizes = writer.shape(x)
+        pads = [0] * (len(sizes) - 1)
+        by = writer.ints([*pads, places, *pads, -places])
+        return writer.node("Pad", x, by, _constant(writer, filling, writer.dtype(x)), shape=sizes)
+
+    def move(x: Tensor) -> Tensor:
+        before = torch.full([*x.shape[:-1], places], filling, dtype=x.dtype, device=x.device)
+        return torch.cat((before, x), -1).narrow(-1, 0, x.shape[-1])
+
+    return Recipe(move, write)
+
+
+@functools.cache
+def _one_more(filling: float) -> Recipe:
+    def write(writer: Writer, x: Value) -> Value:
+        length = writer.shape(x)[-1]
+        return _write_filled(writer, x, writer.ints([1]), filling, None if length is None else length + 1)
+
+    return Recipe(lambda x: _filled(x, 1, filling), write)
+
+
+@functools.cache
+def _first_block(width: int, filling: float) -> Recipe:
+    def write(writer: Writer, x: Value) -> Value:
+        sizes = writer.shape(x)
+        length = None if sizes[-1] is None else sizes[-1] + width
+        filled = _write_filled(writer, x, writer.ints([width]), filling, length)
+        cut = [writer.ints([number]) for number in (0, width, len(sizes) - 1)]
+        return writer.node("Slice", filled, *cut, shape=(*sizes[:-1], width))
+
+    return Recipe(lambda x: _filled(x, width, filling).narrow(-1, 0, width), write)
+
+
+def _filled(x: Tensor, missing: int, filling: float) -> Tensor:
+    return torch.cat((x, torch.full([*x.shape[:-1], missing], filling, dtype=x.dtype, device=x.device)), -1)
+
+
+def _write_filled(writer: Writer, x: Value, missing: Value, filling: float, length: Any) -> Value:
+    sizes = writer.shape(x)
+    pads = writer.node("Concat", writer.ints([0] * (2 * len(sizes) - 1)), missing, axis=0, shape=(2 * len(sizes),))
+    return writer.node("Pad", x, pads, _constant(writer, filling, writer.dtype(x)), shape=(*sizes[:-1], length))
+
+
+def _constant(writer: Writer, number: float, dtype: torch.dtype) -> Value:
+    if dtype.is_floating_point:
+        return writer.scalar(float(number), dtype)
+    scalar = writer.node("Squeeze", writer.ints([int(number)]), shape=())  # a scalar would go through float32
+    return scalar if dtype == torch.int64 else writer.cast(scalar, dtype, ())

@@ -1,0 +1,162 @@
+"""Discrete Fourier transforms of long axes: work that grows as n log n or n sqrt n, and tables that stay small.
+
+- a length n1 n2 is two small products, n1 by n1 and n2 by n2, with a rotation between them;
+- a longer power of two is ONNX's DFT, which onnxruntime computes to 1e-6 there (of other lengths it loses digits: the
+  error is 1e-5 at 100, 1e-3 at 10,000, 1e-2 at 100,000);
+- any other length is a convolution with a chirp (Bluestein), by transforms of a power of two: also for a length that
+  only the graph knows.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onnxpatch._torch.function_modes import unseen
+from onnxpatch.formulas import nodes
+from onnxpatch.formulas.nodes import Recipe, Value, Writer
+
+# Below, the product with one matrix is the fastest; beyond, a factor's matrix is as large as that.
+SMALL = 256
+
+Parts = tuple[Tensor, Tensor]
+
+
+def transform(real: Tensor, imag: Tensor | None, length: int | None) -> Parts:
+    """The forward transform, unscaled, along the last axis: all n terms. float32.
+
+    length: n where it is known at export, else None.
+    """
+    if length is not None and length > 1:
+        factors = _factors(length)
+        if factors[0] > 1 and factors[1] <= SMALL:
+            return _two_products(real, imag, *factors)
+    both = torch.stack((real, torch.zeros_like(real) if imag is None else imag), -1)
+    power = length is not None and length & (length - 1) == 0
+    rows = both.reshape([-1, both.shape[-2], 2])
+    found = nodes.run(_DFT if power else _CHIRP, rows).reshape(both.shape)
+    return found[..., 0], found[..., 1]
+
+
+def _factors(n: int) -> tuple[int, int]:
+    """n as a product of two, as near to each other as can be, the smaller first."""
+    small = next(k for k in range(math.isqrt(n), 0, -1) if n % k == 0)
+    return small, n // small
+
+
+@functools.lru_cache(maxsize=32)
+def _waves(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray]:
+    angles = 2 * np.pi * (np.outer(np.arange(rows), np.arange(columns)) % points) / points
+    return np.cos(angles).astype("float32"), -np.sin(angles).astype("float32")
+
+
+def _two_products(real: Tensor, imag: Tensor | None, n1: int, n2: int) -> Parts:
+    """Entry n2 j1 + j2 and term k1 + n1 k2: over j1 first, then a rotation by j2 k1 / n, then over j2."""
+    first, turn, second = (
+        tuple(torch.from_numpy(part).to(real) for part in _waves(*sizes))
+        for sizes in ((n1, n1, n1), (n1, n2, n1 * n2), (n2, n2, n2))
+    )
+    shape = [*real.shape[:-1], n1, n2]
+    a = real.reshape(shape)
+    mixed = torch.matmul(first[0], a), torch.matmul(first[1], a)
+    if imag is not None:
+        b = imag.reshape(shape)
+        mixed = mixed[0] - torch.matmul(first[1], b), mixed[1] + torch.matmul(first[0], b)
+    turned = mixed[0] * turn[0] - mixed[1] * turn[1], mixed[0] * turn[1] + mixed[1] * turn[0]
+    x = torch.matmul(turned[0], second[0]) - torch.matmul(turned[1], second[1])
+    y = torch.matmul(turned[0], second[1]) + torch.matmul(turned[1], second[0])
+    return tuple(part.transpose(-1, -2).reshape(real.shape) for part in (x, y))  # type: ignore[return-value]
+
+
+def _eager(x: Tensor) -> Tensor:
+    with unseen():
+        return torch.view_as_real(torch.fft.fft(torch.view_as_complex(x.contiguous()), dim=1))
+
+
+def _write_dft(writer: Writer, x: Value) -> Value:
+    return writer.node("DFT", x, axis=1, shape=writer.shape(x))
+
+
+def _write_chirp(writer: Writer, x: Value) -> Value:
+    """X_k = c_k sum_j (x_j c_j) conj(c_(k - j)), where c_k = exp(-pi i k^2 / n): a convolution of a power of two."""
+    rows, size, _ = writer.shape(x)
+    n = writer.node("Shape", x, like=writer.ints([0]), start=1, end=2, shape=(1,))
+    chirp, back = _write_waves(writer, n, size, writer.dtype(x))  # (n, 2) each
+    points = _write_power(writer, n)
+    both = (rows, _power(size), 2)
+    pads = [writer.ints([0] * 4), writer.node("Sub", points, n, shape=(1,)), writer.ints([0])]
+    data = _write_product(writer, x, chirp, (rows, size, 2))
+    data = writer.node("Pad", data, writer.node("Concat", *pads, axis=0, shape=(6,)), shape=both)
+    data = writer.node("DFT", data, axis=1, shape=both)
+    kernel = _write_kernel(writer, back, n, points, (1, *both[1:]))
+    kernel = writer.node("DFT", kernel, axis=1, shape=(1, *both[1:]))
+    mixed = writer.node("DFT", _write_product(writer, data, kernel, both), axis=1, inverse=1, shape=both)
+    whole = writer.node("Slice", mixed, writer.ints([0]), n, writer.ints([1]), shape=(rows, size, 2))
+    return _write_product(writer, whole, chirp, (rows, size, 2))
+
+
+def _power(size: Any) -> Any:
+    """The first power of two that is not below 2 n - 1; for a symbolic n, a size that no other tensor has."""
+    if isinstance(size, int):
+        return 1 << (2 * size - 2).bit_length()
+    return None if size is None else 4 * size
+
+
+def _write_waves(writer: Writer, n: Value, size: Any, dtype: torch.dtype) -> tuple[Value, Value]:
+    """c_k and its conjugate, (n, 2). k^2 modulo 2 n keeps the angles small; they are float64."""
+    ones = writer.node("Expand", writer.ints([1]), n, shape=(size,))
+    steps = writer.node("Reshape", writer.node("NonZero", ones, shape=(1, size)), writer.ints([-1]), shape=(size,))
+    double = writer.node("Add", n, n, shape=(1,))
+    turns = writer.node("Mod", writer.node("Mul", steps, steps, shape=(size,)), double, shape=(size,))
+    share = writer.node("Div", *(writer.cast(part, torch.float64, (size,)) for part in (turns, n)), shape=(size,))
+    angle = writer.node("Mul", share, writer.scalar(math.pi, torch.float64), shape=(size,))
+    cos, sin = (writer.cast(writer.node(name, angle, shape=(size,)), dtype, (size,)) for name in ("Cos", "Sin"))
+    minus = writer.node("Neg", sin, shape=(size,))
+    last = writer.ints([1])
+    cos, sin, minus = (writer.node("Unsqueeze", part, last, shape=(size, 1)) for part in (cos, sin, minus))
+    return tuple(writer.node("Concat", cos, part, axis=1, shape=(size, 2)) for part in (minus, sin))
+
+
+def _write_power(writer: Writer, n: Value) -> Value:
+    """(1,): the first power of two that is not below 2 n - 1."""
+    powers = writer.ints([2**k for k in range(40)])
+    least = writer.node("Sub", writer.node("Add", n, n, shape=(1,)), writer.ints([1]), shape=(1,))
+    missing = writer.node("Sub", least, powers, shape=(40,))  # a comparison would have to say that it gives bools
+    short = writer.node("Sign", writer.node("Max", missing, writer.ints([0]), shape=(40,)), shape=(40,))
+    place = writer.node("ReduceSum", short, writer.ints([0]), keepdims=1, shape=(1,))
+    return writer.node("Gather", powers, place, shape=(1,))
+
+
+def _write_kernel(writer: Writer, back: Value, n: Value, points: Value, shape: Any) -> Value:
+    """conj(c) at 0 ... n - 1, zeros, and conj(c) at n - 1 ... 1: what is behind counts from the end."""
+    size = writer.shape(back)[0]
+    less, more = (None, None) if size is None else (size - 1, shape[1] - size + 1)
+    steps = [writer.ints([number]) for number in (-1, -(2**62), 0, -1)]
+    mirrored = writer.node("Slice", back, *steps, shape=(size, 2))
+    rest = writer.node("Sub", n, writer.ints([1]), shape=(1,))
+    mirrored = writer.node("Slice", mirrored, writer.ints([0]), rest, writer.ints([0]), shape=(less, 2))
+    missing = writer.node("Sub", writer.node("Sub", points, n, shape=(1,)), rest, shape=(1,))
+    pads = writer.node("Concat", writer.ints([0, 0]), missing, writer.ints([0]), axis=0, shape=(4,))
+    filled = writer.node("Pad", back, pads, shape=(more, 2))
+    whole = writer.node("Concat", filled, mirrored, axis=0, shape=shape[1:])
+    return writer.node("Unsqueeze", whole, writer.ints([0]), shape=shape)
+
+
+def _write_product(writer: Writer, x: Value, y: Value, shape: Any) -> Value:
+    """The complex product of (rows, n, 2) with (n, 2) or (1, n, 2)."""
+    part = (*shape[:-1], 1)
+    cut = lambda value, at: writer.node("Gather", value, writer.ints([at]), axis=-1, shape=part)  # noqa: E731
+    times = lambda one, two: writer.node("Mul", one, two, shape=part)  # noqa: E731
+    a, b, c, d = cut(x, 0), cut(x, 1), cut(y, 0), cut(y, 1)
+    real = writer.node("Sub", times(a, c), times(b, d), shape=part)
+    imag = writer.node("Add", times(a, d), times(b, c), shape=part)
+    return writer.node("Concat", real, imag, axis=-1, shape=shape)
+
+
+_DFT = Recipe(_eager, _write_dft)
+_CHIRP = Recipe(_eager, _write_chirp)

@@ -1,0 +1,36 @@
+"""Median and k-th smallest entry by the TopK of as many entries as are needed, instead of a sort."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def median(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """torch.median: the lower of the two middle entries and its index; NaN where there is one."""
+    values, places = _largest_of_smallest(_ordered(x), (x.shape[dim] + 1) // 2, dim)
+    if x.is_floating_point():
+        unknown = (x != x).to(torch.float32)
+        first = unknown.argmax(dim, keepdim=True)
+        spoilt = unknown.amax(dim, keepdim=True) > 0
+        values, places = torch.where(spoilt, torch.nan, values), torch.where(spoilt, first, places)
+    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+
+def kthvalue(x: Tensor, k: int, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """torch.kthvalue: the k-th smallest entry and its index."""
+    values, places = _largest_of_smallest(_ordered(x), k, dim)
+    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+
+def _ordered(x: Tensor) -> Tensor:
+    """NaN counts as the largest number."""
+    return torch.where(x == x, x, torch.inf) if x.is_floating_point() else x
+
+
+def _largest_of_smallest(x: Tensor, count: Any, dim: int) -> tuple[Tensor, Tensor]:
+    values, places = x.topk(count, dim=dim, largest=False, sorted=False)
+    found = values.argmax(dim, keepdim=True)
+    return values.gather(dim, found), places.gather(dim, found)

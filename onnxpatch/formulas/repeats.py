@@ -1,0 +1,36 @@
+"""Repeating each element by its own count: work and memory grow with what comes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch._torch import exporting
+
+
+def repeated(source: Tensor, counts: Tensor, dim: int, total: Any = None) -> Tensor:
+    """source.repeat_interleave(counts, dim, output_size=total). counts: (source.shape[dim],), integers."""
+    return source.index_select(dim, sources(counts, total))
+
+
+def sources(counts: Tensor, total: Any = None) -> Tensor:
+    """Which element stands at each place, int64 (sum of counts,): as many as have ended before it.
+
+    A mark is set where each element ends, several at one place where counts are 0; the marks are summed up.
+    """
+    counts = counts.to(torch.int64)
+    total = _sum(counts) if total is None else total
+    marks = torch.zeros([total + 1], dtype=torch.int64, device=counts.device)
+    marks = marks.scatter_add(0, counts.cumsum(0), torch.ones_like(counts))
+    return marks.cumsum(0).narrow(0, 0, total)
+
+
+def _sum(counts: Tensor) -> Any:
+    total = counts.sum()
+    if exporting() == "trace":
+        return total
+    size = total.item()
+    torch._check(size >= 0)
+    return size

@@ -1,0 +1,95 @@
+"""Running products and running log-sums: each entry combined with all before it, by doubling steps within blocks.
+
+A step combines each entry with the one 1, 2, 4, ... places before it. Blocks of 128 take seven steps, and what the
+blocks make together is a shorter row, scanned in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from onnxpatch.formulas.blocks import blocks, first_block, moved
+
+_BLOCK = 128
+# Levels of a row whose length only the graph knows: good for 128 ** 4 entries, more than fit into memory.
+_LEVELS = 4
+
+State = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """combine: two states, the earlier one first, into one; associative. neutral: the number of each tensor of a state
+    that changes nothing."""
+
+    combine: Callable[[State, State], State]
+    neutral: Sequence[float]
+
+
+def cumprod(x: Tensor, dim: int) -> Tensor:
+    """torch.cumprod; float32 is multiplied in float64, as in torch, or halves of a row could overflow."""
+    if not x.is_floating_point():
+        return scanned(_PRODUCT, (x.to(torch.int64),), dim)[0]
+    return scanned(_PRODUCT, (x.double(),), dim)[0].to(x.dtype)
+
+
+def logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    """torch.logcumsumexp: the largest entry so far, and the sum of all exponentials relative to it."""
+    limits = torch.finfo(x.dtype)
+    largest = x.clamp(limits.min, limits.max)  # infinite ones stay in the sum: inf - inf is no number
+    largest, total = scanned(_LOG_SUM, (largest, torch.exp(x - largest)), dim)
+    return largest + torch.log(total)
+
+
+def _log_sum(before: State, after: State) -> State:
+    largest = torch.maximum(before[0], after[0])
+    return largest, before[1] * torch.exp(before[0] - largest) + after[1] * torch.exp(after[0] - largest)
+
+
+_PRODUCT = Scan(lambda before, after: (before[0] * after[0],), (1.0,))
+_LOG_SUM = Scan(_log_sum, (torch.finfo(torch.float32).min, 0.0))
+
+
+def scanned(scan: Scan, state: State, dim: int) -> State:
+    """Each entry along `dim` combined with all before it."""
+    if state[0].dim() == 0:
+        return state
+    axis, last = dim % state[0].dim(), state[0].dim() - 1
+    if axis == last:
+        return _along_last(scan, state, _LEVELS)
+    turned = _along_last(scan, tuple(part.transpose(axis, last) for part in state), _LEVELS)
+    return tuple(part.transpose(axis, last) for part in turned)
+
+
+def _along_last(scan: Scan, state: State, levels: int) -> State:
+    length = state[0].shape[-1]
+    if isinstance(length, int) and length <= _BLOCK:
+        return _doubled(scan, state, length)
+    if levels == 1:
+        return _doubled(scan, _each(scan, state, first_block), _BLOCK)  # longer than it was: its user cuts it
+    blocked = _doubled(scan, _each(scan, state, blocks), _BLOCK)
+    totals = _along_last(scan, tuple(part[..., -1] for part in blocked), levels - 1)
+    before = tuple(part.narrow(-1, 0, blocked[0].shape[-2]).unsqueeze(-1) for part in _moved(scan, totals, 1))
+    whole = scan.combine(before, blocked)
+    return tuple(part.flatten(-2).narrow(-1, 0, length) for part in whole)
+
+
+def _each(scan: Scan, state: State, cut: Callable[[Tensor, int, float], Tensor]) -> State:
+    return tuple(cut(part, _BLOCK, value) for part, value in zip(state, scan.neutral, strict=True))
+
+
+def _doubled(scan: Scan, state: State, length: int) -> State:
+    step = 1
+    while step < length:
+        state = scan.combine(_moved(scan, state, step), state)
+        step *= 2
+    return state
+
+
+def _moved(scan: Scan, state: State, places: int) -> State:
+    """The state that many places later, neutral before it."""
+    return tuple(moved(part, places, value) for part, value in zip(state, scan.neutral, strict=True))

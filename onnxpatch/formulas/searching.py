@@ -1,0 +1,129 @@
+"""Places in sorted tables, and membership in a set, by a search tree: no comparison of everything with everything.
+
+A table is cut into blocks of 32 entries; the last entries of the blocks are a shorter table, cut again. A search looks
+at one block for each level: a Gather of its row, 32 comparisons, and their sum. Few nodes, and vector code in each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onnxpatch.formulas.blocks import blocks, last_of_blocks, one_more
+from onnxpatch.formulas.symbolic import as_tensor
+
+_WIDTH = 32
+# Levels of a table whose length only the graph knows: with the list on top of them, which is searched by comparing
+# with all of it, good for a million entries.
+_LEVELS = 3
+# onnxruntime compares these; others are widened first.
+_COMPARED = (torch.float32, torch.float64, torch.int32, torch.int64)
+
+
+def search(table: Tensor, values: Any, *, right: bool = False, length: int | None = None) -> Tensor:
+    """torch.searchsorted(table, values, right=right), int64.
+
+    table: (n,), or (..., n) with one row for each row of `values` (..., m); sorted along the last axis, without NaN.
+    values: a tensor or a number; NaN lies behind everything, as in torch.
+    length: n, where the caller knows it and `table.shape` cannot say so (under trace every size is a tensor).
+    """
+    if not isinstance(values, Tensor):
+        values = torch.full((), values, dtype=table.dtype, device=table.device)
+    table, values = _comparable(table), _comparable(values)
+    if table.dim() == 1:
+        return _places(table, values, right, length)
+    rows = table.reshape([-1, table.shape[-1]])
+    return _places(rows, values.reshape([-1, values.shape[-1]]), right, length).reshape(values.shape)
+
+
+def contained(values: Any, members: Any, *, invert: bool = False) -> Tensor:
+    """torch.isin(values, members): bool, in the shape of `values`."""
+    members = members if isinstance(members, Tensor) else torch.as_tensor(members)
+    values = values if isinstance(values, Tensor) else torch.as_tensor(values, device=members.device)
+    dtype = torch.promote_types(values.dtype, members.dtype)
+    values, members = _comparable(values.to(dtype)), _comparable(members.to(dtype)).reshape(-1)
+    ordered, known = _ordered(members)
+    place = torch.minimum(search(ordered, values), as_tensor(ordered.shape[0], torch.int64, ordered.device) - 1)
+    found = (ordered[place] == values) & (place < known)
+    return ~found if invert else found
+
+
+def _ordered(members: Tensor) -> tuple[Tensor, Tensor]:
+    """The members in order and one entry behind them, and how many of them are not NaN.
+
+    NaN is equal to nothing, and spoils a sort: the largest number stands for it, behind the known ones.
+    """
+    largest = _behind(members.dtype, torch.inf)
+    known = torch.ones_like(members, dtype=torch.int64).sum()
+    if members.is_floating_point():
+        known = (members == members).to(torch.int64).sum()
+        members = torch.where(members == members, members, largest)
+    members = one_more(members, largest)
+    return members.topk(members.shape[0], largest=False, sorted=True)[0], known
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """levels: blocks ([rows,] count, 32), those of the table first. top: the last entries of the last ones."""
+
+    levels: list[Tensor]
+    top: Tensor
+
+
+def _places(table: Tensor, values: Tensor, right: bool, length: Any) -> Tensor:
+    """For a table (n,) and values of any shape, or a table (rows, n) and values (rows, m)."""
+    length = table.shape[-1] if length is None else length
+    tree = _tree(table, length)
+    place = _count(tree.top if table.dim() == 1 else tree.top.unsqueeze(1), values, right)
+    for level in reversed(tree.levels):
+        place = place * _WIDTH + _count(_rows(level, place), values, right)
+    length = as_tensor(length, torch.int64, table.device)
+    if values.is_floating_point():
+        return torch.where(values == values, place, length)
+    return torch.minimum(place, length)
+
+
+def _tree(table: Tensor, length: Any) -> _Tree:
+    """What fills up lies behind every value: NaN does, and the largest number."""
+    filling = _behind(table.dtype, torch.nan)
+    levels: list[Tensor] = []
+    while _deeper(length, len(levels)):
+        levels.append(blocks(table, _WIDTH, filling))
+        table, length = last_of_blocks(table, _WIDTH), length // _WIDTH
+    return _Tree(levels, one_more(table, filling))
+
+
+def _deeper(length: Any, levels: int) -> bool:
+    return length > 2 * _WIDTH if isinstance(length, int) else levels < _LEVELS
+
+
+def _rows(level: Tensor, place: Tensor) -> Tensor:
+    """The blocks at `place`, (*place.shape, 32)."""
+    count = as_tensor(level.shape[-2], torch.int64, level.device)
+    if not level.is_floating_point():  # the largest number is not before what fills up, so that it may go too far
+        place = torch.minimum(place, count - 1)
+    if level.dim() == 2:
+        return F.embedding(place, level)
+    place = place + (torch.arange(level.shape[0], device=level.device) * count).unsqueeze(1)
+    return F.embedding(place, level.reshape([-1, _WIDTH]))
+
+
+def _count(entries: Tensor, values: Tensor, right: bool) -> Tensor:
+    """How many of the entries (..., k) lie before each value (...)."""
+    values = values.unsqueeze(-1)
+    before = entries <= values if right else entries < values
+    return before.to(torch.float32).sum(-1).to(torch.int64)
+
+
+def _comparable(x: Tensor) -> Tensor:
+    if x.dtype in _COMPARED:
+        return x
+    return x.float() if x.is_floating_point() else x.to(torch.int32)
+
+
+def _behind(dtype: torch.dtype, number: float) -> float:
+    return number if dtype.is_floating_point else torch.iinfo(dtype).max

@@ -1,0 +1,113 @@
+"""Handing a call to a stand-in: by the names that the replaced function has for its arguments.
+
+    @patch("torch.Tensor.index_add", ...)
+    def index_add(original, input, dim, index, source, *, alpha=1): ...
+
+    x.index_add(0, index, rows)                           # each of these arrives as
+    x.index_add(dim=0, index=index, source=rows)          # index_add(original, x, dim=0, index=index, source=rows)
+
+A stand-in may call an argument by another name; then its position counts. One that takes fewer arguments than the
+function is not asked where the others are given.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from onnxpatch._torch import signatures
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+_Kind = inspect.Parameter
+_BY_POSITION = (_Kind.POSITIONAL_ONLY, _Kind.POSITIONAL_OR_KEYWORD)
+
+
+def call_of(
+    stand_in: Callable[..., Any],
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    takes_original: bool = True,
+) -> Call | None:
+    """(args, kwargs), after the original, with which `stand_in` takes over a call of `function`.
+
+    takes_original: whether the first parameter of `stand_in` is for the function itself.
+
+    None where it does not cover the call: an overload or an option that it has no parameter for, or a call that the
+    function itself will refuse.
+    """
+    own = _signature(stand_in, takes_original)
+    if own is None:  # its own signature cannot be read: it gets the call as it is
+        return args, kwargs
+    call: Call | None = args, kwargs
+    if signatures.signatures(function):
+        found = signatures.bound(function, args, kwargs)
+        call = None if found is None else _translated(own, found)
+    return call if call is not None and _takes(own, call) else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _signature(stand_in: Callable[..., Any], takes_original: bool) -> inspect.Signature | None:
+    """What it takes besides the original."""
+    try:
+        found = inspect.signature(stand_in)
+    except (ValueError, TypeError):
+        return None
+    parameters = list(found.parameters.values())
+    first = parameters[:1] if takes_original else []
+    if first and first[0].kind is not _Kind.VAR_POSITIONAL:
+        parameters = parameters[1:]
+    return found.replace(parameters=parameters)
+
+
+def _takes(own: inspect.Signature, call: Call) -> bool:
+    try:
+        own.bind(*call[0], **call[1])
+    except TypeError:
+        return False
+    return True
+
+
+def _translated(own: inspect.Signature, call: inspect.BoundArguments) -> Call | None:
+    mine = list(own.parameters.values())
+    theirs = call.signature.parameters
+    listed = [name for name, p in theirs.items() if p.kind is _Kind.VAR_POSITIONAL and name in call.arguments]
+    until = list(theirs).index(listed[0]) if listed else 0
+    positional: list[Any] = []
+    keywords: dict[str, Any] = {}
+    for index, (name, parameter) in enumerate(theirs.items()):
+        if name not in call.arguments:
+            continue
+        value = call.arguments[name]
+        if parameter.kind is _Kind.VAR_POSITIONAL:
+            positional += value
+        elif parameter.kind is _Kind.VAR_KEYWORD:
+            keywords.update(value)
+        elif index == len(positional) and (index == 0 or index < until or parameter.kind is _Kind.POSITIONAL_ONLY):
+            positional.append(value)
+        elif (there := _name_for(parameter, index, mine, theirs)) is not None:
+            keywords[there] = value
+        elif not _is_default(value, parameter):
+            return None
+    return tuple(positional), keywords
+
+
+def _name_for(parameter: inspect.Parameter, index: int, mine: list[Any], theirs: Any) -> str | None:
+    """The stand-in's name for an argument, the `index`-th of the function."""
+    name = parameter.name
+    names = {p.name: p for p in mine}
+    if name in names and names[name].kind in (_Kind.POSITIONAL_OR_KEYWORD, _Kind.KEYWORD_ONLY):
+        return name
+    positional = index < len(mine) and mine[index].kind in _BY_POSITION and parameter.kind in _BY_POSITION
+    if positional and mine[index].name not in theirs:
+        return str(mine[index].name)
+    return name if any(p.kind is _Kind.VAR_KEYWORD for p in mine) else None
+
+
+def _is_default(value: Any, parameter: inspect.Parameter) -> bool:
+    if value is parameter.default:
+        return True
+    return isinstance(value, bool | int | float | str) and bool(value == parameter.default)

@@ -1,0 +1,133 @@
+"""Class stand-ins that act during an export only: in eager, and for exporters that the patch does not name, the
+module runs its own methods.
+
+The generated class looks like this; `Guard` has a method for each one that the stand-in overrides:
+
+    class Layer(Guard, StandIn, Layer): ...        # module.__class__ while it is patched
+
+    class Guard:
+        def forward(self, *args, **kwargs):        # an exporter runs: StandIn.forward, else Layer.forward
+
+torch.jit.script compiles source instead of calling methods. It reads the source of `__wrapped__`, so that it compiles
+the stand-in's.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from onnxpatch._torch import exporting
+from onnxpatch.patching.registry import Patch
+
+_NEVER = ("onnxpatch_prepare", "__init__")
+Acted = Callable[[str], None]
+
+
+def export_only(patch: Patch, written: type, acted: Acted) -> type:
+    """A mixin like the stand-in of `patch`, whose methods are those of `written` while none of its exporters runs.
+
+    acted: called with the patch's name whenever one of its methods stood in for the model's own.
+    """
+    stand_in = patch.stand_in
+    names = {
+        name: _guarded(patch, name, value, acted)
+        for name, value in _members(stand_in)
+        if hasattr(written, name) or isinstance(value, property)
+    }
+    about = {name: getattr(stand_in, name) for name in ("__module__", "__qualname__", "__doc__")}
+    guard = type(stand_in.__name__, (stand_in,), {**about, **names})
+    for value in names.values():
+        _cell(value).cell_contents = guard
+    return guard
+
+
+def _members(stand_in: type) -> Iterator[tuple[str, Any]]:
+    seen = set(_NEVER)
+    for cls in stand_in.__mro__[:-1]:
+        for name, value in vars(cls).items():
+            if name not in seen and (callable(value) or isinstance(value, property)):
+                seen.add(name)
+                yield name, value
+
+
+def _cell(value: Any) -> types.CellType:
+    function: Any = value.fget if isinstance(value, property) else value
+    place = function.__code__.co_freevars.index("onnxpatch_guard")
+    return cast(types.CellType, function.__closure__[place])
+
+
+def _guarded(patch: Patch, name: str, value: Any, acted: Acted) -> Any:
+    last = patch.stand_in.__mro__[-2]
+    if isinstance(value, property):
+        return _guarded_property(patch, name, last)
+    return _callable_by_script(_guarded_method(patch, name, last, acted), value)
+
+
+def _guarded_method(
+    patch: Patch,
+    name: str,
+    onnxpatch_last: type,
+    onnxpatch_acted: Acted,
+    onnxpatch_guard: Any = None,
+    # All that the method uses is in its closure: its globals will be those of the stand-in.
+    onnxpatch_exporting: Callable[[], str | None] = exporting,
+) -> Callable[..., Any]:
+    onnxpatch_exporters, onnxpatch_patch, onnxpatch_name = patch.conditions.exporters, patch.name, name
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if onnxpatch_exporting() in onnxpatch_exporters:
+            found = getattr(super(onnxpatch_guard, self), onnxpatch_name)(*args, **kwargs)
+            if found is not NotImplemented:
+                onnxpatch_acted(onnxpatch_patch)
+                return found
+        return getattr(super(onnxpatch_last, self), onnxpatch_name)(*args, **kwargs)
+
+    return method
+
+
+def _callable_by_script(method: Any, value: Any) -> Any:
+    function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
+    if not inspect.isfunction(function):
+        return method
+    known = dict(function.__globals__)
+    if function.__closure__:
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
+            if name != "__class__":
+                known[name] = cell.cell_contents
+    there = types.FunctionType(
+        method.__code__, known if function.__closure__ else function.__globals__, function.__name__, None,
+        method.__closure__,
+    )  # fmt: skip
+    return functools.wraps(function)(there)
+
+
+def eager_forward(own: Any, new: Any, exporters: tuple[str, ...]) -> type:
+    """A mixin for a module that `new` has replaced: while no exporter of those named runs, forward is that of `own`."""
+    onnxpatch_exporting, onnxpatch_own, onnxpatch_exporters = exporting, own, exporters
+
+    class Replaced:
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            if onnxpatch_exporting() in onnxpatch_exporters:
+                return super().forward(*args, **kwargs)  # type: ignore[misc]
+            return onnxpatch_own.forward(*args, **kwargs)
+
+    Replaced.forward = _callable_by_script(Replaced.forward, type(new).forward)  # type: ignore[method-assign]
+    return Replaced
+
+
+def _guarded_property(patch: Patch, name: str, last: type) -> property:
+    onnxpatch_guard: Any = None
+
+    def read(self: Any) -> Any:
+        if exporting() in patch.conditions.exporters:
+            return getattr(super(onnxpatch_guard, self), name)
+        return vars(self)[name] if name in vars(self) else getattr(super(last, self), name)
+
+    def write(self: Any, value: Any) -> None:
+        vars(self)[name] = value
+
+    return property(read, write)

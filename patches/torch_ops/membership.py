@@ -1,0 +1,35 @@
+"""torch.isin: the members are sorted once, and each value is searched for among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.searching import contained
+
+
+class _Known(torch.nn.Module):
+    def forward(self, x: torch.Tensor, members: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.isin(x, members), torch.isin(x, torch.tensor([1, 7]), invert=True)
+
+
+@patch(
+    "torch.isin",
+    name="membership",
+    why="Exporting the operator 'aten::isin' to ONNX is not supported; No ONNX function found for aten.isin",
+    link="https://github.com/pytorch/pytorch/issues/126972",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        build=_Known,
+        inputs=lambda: [(torch.randint(9, (n, 3)), torch.randint(9, (m,))) for n, m in ((4, 3), (7, 5), (1, 1))],
+        dynamic_shapes=({0: "n"}, {0: "m"}),
+        fails=("dynamo", "trace"),
+    ),
+)
+def isin(
+    original: Any, elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> torch.Tensor:
+    """Work that grows with (values + members) log(members), not with their product."""
+    return contained(elements, test_elements, invert=invert)

@@ -1,0 +1,42 @@
+"""Repeating each element by its own count: in time and memory that grow with what comes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.repeats import repeated, sources
+
+
+class _Spread(torch.nn.Module):
+    def forward(self, x: Tensor, counts: Tensor) -> Tensor:
+        return x.repeat_interleave(counts, 0)
+
+
+@patch(
+    "torch.repeat_interleave",
+    "torch.Tensor.repeat_interleave",
+    name="repeat-by-counts",
+    why="the exported graph compares every place with every count: 10,000 elements take 1.5 GB",
+    link="https://github.com/pytorch/pytorch/issues/128505",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        _Spread,
+        lambda: [(torch.randn(batch, 3), torch.arange(batch) % 3) for batch in (4, 5, 2)],
+        ({0: "batch"}, {0: "batch"}),
+        leaner=("dynamo", "trace"),
+    ),
+)
+def repeat_by_counts(
+    original: Any, input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: Any = None
+) -> Tensor:
+    """Marks where each element ends, summed up."""
+    if repeats is None:  # the overload that makes indices of the counts
+        return sources(input, output_size)
+    if not isinstance(repeats, Tensor) or repeats.dim() == 0 or repeats.shape[0] == 1:
+        return NotImplemented
+    source, dim = (input.flatten(), 0) if dim is None else (input, dim % input.dim())
+    return repeated(source, repeats, dim, output_size)

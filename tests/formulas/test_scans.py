@@ -1,0 +1,45 @@
+"""Running products and running log-sums: across blocks, along any axis, over zeros, infinities and wide ranges."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from onnxpatch.formulas.scans import cumprod, logcumsumexp
+from tests.formulas.forms import EXPORTERS, differences
+
+LENGTHS = (70, 1, 128, 129, 500, 17000)
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_products(exporter):
+    inputs = [(1 + torch.randn(2, n) / 50,) for n in LENGTHS]
+    inputs[4][0][0, 5] = 0.0
+    inputs[4][0][1, :80] = 30.0  # beyond float32 after 26 of them; torch multiplies in float64, too
+    inputs[4][0][1, 80:160] = 1 / 30
+    form, eager = (lambda x: cumprod(x, 1)), (lambda x: torch.cumprod(x, 1))
+    assert not differences(form, eager, exporter, ({1: "n"},), inputs, 1e-5)
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_products_of_integers_along_the_first_axis(exporter):
+    inputs = [(torch.randint(-2, 3, (n, 3)),) for n in LENGTHS]
+    form, eager = (lambda x: cumprod(x, 0)), (lambda x: torch.cumprod(x, 0))
+    assert not differences(form, eager, exporter, ({0: "n"},), inputs)
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_log_sums(exporter):
+    inputs = [(torch.randn(n, 2),) for n in LENGTHS]
+    wide = 200 * torch.randn(500, 2)
+    wide[0, 0], wide[300, 1] = -torch.inf, torch.inf
+    inputs.append((wide,))
+    form, eager = (lambda x: logcumsumexp(x, 0)), (lambda x: torch.logcumsumexp(x, 0))
+    assert not differences(form, eager, exporter, ({0: "n"},), inputs, 2e-6)
+
+
+def test_nothing_and_one_number():
+    for form in (cumprod, logcumsumexp):
+        assert form(torch.tensor(2.0), 0) == 2
+        assert form(torch.zeros(3, 0), 1).shape == (3, 0)
+    assert logcumsumexp(torch.full((3,), -torch.inf), 0).tolist() == [-torch.inf] * 3
