@@ -10,7 +10,7 @@ import torch
 
 from onnxpatch.diagnosis.cures.treatment import treat
 from onnxpatch.diagnosis.parts.search import Progress, Search
-from onnxpatch.diagnosis.trials.attempt import Subject
+from onnxpatch.diagnosis.trials.trial import Subject
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
 from onnxpatch.inputs.validate import check_figures
 from onnxpatch.patching.registry import REGISTRY, Registry

@@ -20,7 +20,7 @@ from onnxpatch.diagnosis.lines.statements import statement_at
 from onnxpatch.diagnosis.parts.isolated_module import case_of
 from onnxpatch.diagnosis.parts.module_calls import Unit, record
 from onnxpatch.diagnosis.stack_lines import Place, model_lines
-from onnxpatch.diagnosis.trials.attempt import Subject, Trial
+from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.patching.registry import Registry
 from onnxpatch.verification.eager import Eager

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from onnxpatch.diagnosis.cures.patch_bisect import Step, applied, steps_of
 from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.cause import Cause
-from onnxpatch.diagnosis.trials.attempt import Subject, Trial
+from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patched import patch_model
 from onnxpatch.patching.plan import Plan, make_plan
 from onnxpatch.patching.registry import Registry

@@ -16,7 +16,7 @@ from onnxpatch.diagnosis.lines.cause import Cause
 from onnxpatch.diagnosis.lines.find_cause import cause_of
 from onnxpatch.diagnosis.parts.failing_part import FailingPart
 from onnxpatch.diagnosis.parts.search import Search
-from onnxpatch.diagnosis.trials.attempt import Trial, as_patched
+from onnxpatch.diagnosis.trials.trial import Trial, as_patched
 from onnxpatch.patched import patch_model
 from onnxpatch.patching.plan import Plan, make_plan
 from onnxpatch.results.diagnosis import Culprit, Proposal

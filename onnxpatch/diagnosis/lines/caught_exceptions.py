@@ -16,7 +16,7 @@ import torch
 
 from onnxpatch.diagnosis.lines.trace_function import TraceFunction, tracing_with
 from onnxpatch.diagnosis.stack_lines import Place, lines_of_stack
-from onnxpatch.diagnosis.trials.attempt import Subject
+from onnxpatch.diagnosis.trials.trial import Subject
 from onnxpatch.verification.eager import Eager
 
 # The code of `module(...)`: an exception that leaves it was raised by a submodule.

@@ -19,7 +19,7 @@ from onnxpatch.diagnosis.lines.operator_lines import line_in_text, onnx_operator
 from onnxpatch.diagnosis.lines.silently_wrong import cause_of_wrong_graph
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.stack_lines import Place
-from onnxpatch.diagnosis.trials.attempt import CaughtError, Subject, Trial
+from onnxpatch.diagnosis.trials.trial import CaughtError, Subject, Trial
 
 BisectLines = Callable[[], list[Place]]
 

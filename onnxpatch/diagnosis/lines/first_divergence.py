@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from onnxpatch.diagnosis.stack_lines import Place
-from onnxpatch.diagnosis.trials.attempt import Trial
+from onnxpatch.diagnosis.trials.trial import Trial
 from onnxpatch.messages.user_code import is_user_file
 from onnxpatch.onnxfile.intermediate_values import intermediate_values
 from onnxpatch.verification.comparison import compare

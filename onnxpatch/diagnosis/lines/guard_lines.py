@@ -18,7 +18,7 @@ import torch
 from onnxpatch._torch.size_conditions import compiled_condition, size_conditions
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.stack_lines import Place
-from onnxpatch.diagnosis.trials.attempt import Condition, Stack, Subject, Trial
+from onnxpatch.diagnosis.trials.trial import Condition, Stack, Subject, Trial
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.messages.user_code import is_user_file
 from onnxpatch.verification.guards import holds

@@ -23,7 +23,7 @@ from onnxpatch.diagnosis.lines.trace_function import TraceFunction, tracing_with
 from onnxpatch.diagnosis.parts.isolated_module import IsolatedModule
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.stack_lines import Place
-from onnxpatch.diagnosis.trials.attempt import Subject, Trial
+from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.eager import Eager
 

@@ -15,7 +15,7 @@ import torch
 
 from onnxpatch._torch.caught_errors import TraceKept
 from onnxpatch.diagnosis.stack_lines import Place, model_lines
-from onnxpatch.diagnosis.trials.attempt import Subject, Trial
+from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patching.model_state import Snapshot
 
 _OPERATORS = (

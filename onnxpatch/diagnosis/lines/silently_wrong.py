@@ -19,7 +19,7 @@ from onnxpatch.diagnosis.lines.first_divergence import first_divergence
 from onnxpatch.diagnosis.lines.suspect_lines import likeliest
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.stack_lines import Place
-from onnxpatch.diagnosis.trials.attempt import Subject, Trial
+from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.messages.user_code import is_user_file
 from onnxpatch.verification.findings import frozen_nodes
 from onnxpatch.verification.probe import Probe

@@ -24,7 +24,7 @@ from onnxpatch.diagnosis.lines.guard_lines import conditions_broken_at, own_plac
 from onnxpatch.diagnosis.lines.statements import Statement, statement_at
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.stack_lines import Place
-from onnxpatch.diagnosis.trials.attempt import Subject, Trial
+from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.verification.eager import Eager
 
 _LAST = 1 << 30

@@ -8,7 +8,7 @@ from torch.export import Dim
 
 from onnxpatch.diagnosis.parts.isolated_module import Case
 from onnxpatch.diagnosis.parts.module_calls import Tree, Unit
-from onnxpatch.diagnosis.trials.attempt import Subject, Trial
+from onnxpatch.diagnosis.trials.trial import Subject, Trial
 
 
 @dataclass

@@ -10,7 +10,7 @@ from onnxpatch.diagnosis.lines.guard_lines import broken_conditions
 from onnxpatch.diagnosis.lines.operator_lines import operator_in, operator_nodes
 from onnxpatch.diagnosis.parts.module_calls import Tree, Unit
 from onnxpatch.diagnosis.stack_lines import Place
-from onnxpatch.diagnosis.trials.attempt import Subject, Trial
+from onnxpatch.diagnosis.trials.trial import Subject, Trial
 
 
 def named_parts(tree: Tree, trial: Trial, subject: Subject) -> list[Unit]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from onnxpatch.diagnosis.lines.line_bisect import first_words
 from onnxpatch.diagnosis.lines.operator_lines import operator_in
 from onnxpatch.diagnosis.parts.failing_part import FailingPart
-from onnxpatch.diagnosis.trials.attempt import Trial
+from onnxpatch.diagnosis.trials.trial import Trial
 
 
 def other_reason(trial: Trial, parent: Trial, exporter: str) -> bool:

@@ -29,7 +29,8 @@ from onnxpatch.diagnosis.parts.module_calls import Tree, Unit, call_tree, record
 from onnxpatch.diagnosis.parts.named_parts import named_parts
 from onnxpatch.diagnosis.parts.same_failure import explained, fails_alike, other_reason
 from onnxpatch.diagnosis.stack_lines import Place
-from onnxpatch.diagnosis.trials.attempt import Subject, Trial, attempt
+from onnxpatch.diagnosis.trials.attempt import attempt
+from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patching.registry import Registry
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.settings import Exporter
