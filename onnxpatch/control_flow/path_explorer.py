@@ -4,9 +4,10 @@ Depth-first search by replay. Python cannot be stopped at an `if` and resumed on
 runs again with another list of answers. A new decision is answered True and appended; after each run, trailing False
 answers are dropped and the last True becomes False.
 
-    if x.sum() > 0:             run 1  answers []             -> asked at A, B      [True, True]
-        if x.max() > 1: ...     run 2  answers [True, False]  -> other side of B    [True, False]
-    else: ...                   run 3  answers [False]        -> other side of A    [False]      done
+    def forward(self, x):           run   list of answers   decisions
+        if x.sum() > 0:     # A     1     []                A True, B True
+            if x.max() > 1: # B     2     [True, False]     A True, B False
+                ...                 3     [False]           A False
 
 Calls before the flipped decision are the same in both runs: their results are reused, so that the graph has them once.
 In-place updates break that, and then every path runs in full. Each run starts from the same module attributes. A line
