@@ -79,13 +79,13 @@ def test_a_way_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> 
     assert _ways(Winding().eval(), 4, 8) == [None, None]
 
 
-def test_a_statement_has_its_head_its_names_and_whether_it_turns() -> None:
+def test_a_statement_has_its_head_its_names_and_whether_it_branches() -> None:
     loop = statement_at(__file__, _line("for step in range"))
-    assert loop is not None and (loop.start, loop.end, loop.turns) == (loop.start, loop.start, True)
+    assert loop is not None and (loop.start, loop.end, loop.branches) == (loop.start, loop.start, True)
     whole = statement_at(__file__, _line("if half > 2"))
-    assert whole is not None and whole.start == _line("return (") and whole.turns
+    assert whole is not None and whole.start == _line("return (") and whole.branches
     half = statement_at(__file__, _line("half = x.shape[1]"))
-    assert half is not None and half.names == ("half",) and not half.turns
+    assert half is not None and half.names == ("half",) and not half.branches
 
 
 def test_a_tracing_debugger_stays_as_it_was() -> None:
