@@ -1,4 +1,4 @@
-"""`doctor`: why a model does not export, or exports wrong; the smallest part at fault, and what would cure it."""
+"""`doctor`: finds why a model does not export, or exports wrong: the smallest module at fault, and what cures it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from onnxpatch.diagnosis.cures.treatment import treat
 from onnxpatch.diagnosis.parts.search import Progress, Search
-from onnxpatch.diagnosis.trials.attempt import Subject
+from onnxpatch.diagnosis.trials.trial import Subject
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
 from onnxpatch.inputs.validate import check_numbers
 from onnxpatch.patching.registry import REGISTRY, Registry
@@ -39,20 +39,26 @@ def doctor(
     registry: Registry = REGISTRY,
     progress: Progress | None = None,
 ) -> Diagnosis:
-    """Why does this model not export, or export wrong?
+    """Find why a model does not export, or exports wrong, and what cures it.
 
-    Takes the arguments of torch.onnx.export, and tries the plain export, without any patch. Where it is refused, or
-    wrong at some size or data that the model itself accepts, every submodule is exported alone with the inputs it gets
-    inside the model, from the top down, until the smallest one that fails by itself is found; its line is read off the
-    exporter's error, warnings and settled sizes. What could cure it is tried on it: the registered patches, branches,
-    the other exporter. Where the plain export is right and the patched one is not, the plan is bisected to the patch.
+    Takes the arguments of torch.onnx.export, and tries the plain export, without any patch. Where that is refused, or
+    wrong at some size or data that the model itself accepts, every submodule is exported alone, with the inputs that it
+    gets inside the model, from the top down until the smallest one that fails by itself is found. Its line is taken
+    from the exporter's error, its warnings and the sizes that it fixed. Cures are tried on that module: the registered
+    patches, branches=True, the other exporter. Where the plain export is right and the patched one is wrong, the
+    patches are bisected for the one at fault.
 
-    exporter: "dynamo", "trace" or "script"; or torch's own dynamo=False. budget: seconds after which no further
-    export is begun. data: more inputs to compare at, each args or (args, kwargs). proposals=False names the culprit
-    only. progress: called with (what is tried, exports so far, 0).
+    exporter: "dynamo", "trace" or "script"; or torch's own dynamo=False.
+    dynamic_shapes, dynamic_axes, input_names, opset_version: as for torch.onnx.export.
+    tolerance: relative error up to which the graph is right. max_probes: the most inputs it is compared at.
+    data: more inputs to compare at, each args or (args, kwargs).
+    proposals: False to find the culprit only.
+    budget: seconds after which no further export is started.
+    progress: called with (what is exported, exports so far, 0).
 
-    Returns a Diagnosis: `.ok`, `.culprits`, `.proposals`. The model is as it was afterwards.
-    Raises InputError where the arguments do not fit or the model itself refuses the example.
+    Returns a Diagnosis: `.ok`, `.culprits`, `.proposals`. The model is left as it was.
+    Raises InputError where the arguments do not fit or the model itself refuses the example, UnknownExporterError for
+    another exporter.
     """
     check_numbers(tolerance, max_probes)
     start = time.perf_counter()

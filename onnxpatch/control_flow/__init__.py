@@ -1,96 +1,108 @@
-"""Python branches on tensor values and dynamic sizes, exported whole: every path is run, the results are merged.
+"""Exports Python branches on tensor values and dynamic sizes: every path is run, and the results are merged.
 
-`install` is called by `patched(model, branches=True)`. While the model runs under an exporter, a bool that depends on
-data is a decision of the innermost module's forward; that forward is run once per path, and what the paths return is
-merged by `Where` or `If`.
+`install` is called by `patched(model, branches=True)`. While the model runs under an exporter, each of the user's
+modules whose forward asks for a bool that depends on data has that forward run once per path, and what the paths return
+is merged by `Where` or `If`:
 
-Start at `forked_forward.run_module`. `path_explorer` runs the paths, `capture` holds the state of one export, `tape`
-the calls of a path; `scalar_conversions` and `size_decisions` answer bools and numbers; `merging`, `loops` and
-`optional_outputs` are the rest. May import `patching`, `onnxfile`, `inputs`, `_torch`.
+    def forward(self, x):
+        if x.sum() > 0:             run 1: answer True  -> x * 2
+            return x * 2            run 2: answer False -> -x
+        return -x                   graph: Where(sum > 0, x * 2, -x)
+
+Start at `forked_forward.run_root`. `path_explorer` runs the paths, `capture` is the state of one export, `tape` the
+calls of a path; `scalar_conversions` and `size_decisions` answer bools and numbers; `merging`, `loops` and
+`optional_outputs` are the rest. May import `patching`, `onnxfile`, `inputs`, `messages`, `_torch`.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from onnxpatch._torch import exporting
+from onnxpatch.control_flow.branch_report import BranchReport
 from onnxpatch.control_flow.builtin_hooks import prepared
-from onnxpatch.control_flow.capture import BranchReport, Capture
+from onnxpatch.control_flow.capture import BranchForm, Capture
 from onnxpatch.control_flow.current_capture import latest
-from onnxpatch.control_flow.forked_forward import declaring, run_module, run_root
-from onnxpatch.control_flow.module_containers import CONTAINERS, Choosing
-from onnxpatch.control_flow.optional_outputs.decorator import marked
+from onnxpatch.control_flow.forked_forward import Call, run_declared, run_module, run_root
+from onnxpatch.control_flow.module_containers import CONTAINERS, IndexedByData
+from onnxpatch.control_flow.optional_outputs.decorator import mark_of
 from onnxpatch.patching.swap import UndoLog, class_before, mixins_of
 from onnxpatch.patching.walk import modules
 from onnxpatch.settings import Settings
 
-_FORMS = ("auto", "if", "where")
+RunRoot = Callable[[torch.nn.Module, Call, object], object]
+_FORMS: tuple[BranchForm, ...] = ("auto", "if", "where")
 
 
-def install(model: torch.nn.Module, settings: Settings, log: UndoLog, example: Any = None) -> BranchReport:
-    """Give every module of the user's a forward that forks under an exporter; `log` takes it out again.
+def install(model: torch.nn.Module, settings: Settings, log: UndoLog, example: object = None) -> BranchReport:
+    """Give each of the user's modules a forward that runs all paths under an exporter; undoing `log` removes it.
 
-    settings.options: `max_paths` (64), the most paths one call of one module may have; `branch_form`, one of "auto"
-    (by cost), "if" and "where"; `rewritten`: see `BranchReport`.
+    settings.options: `max_paths` (64), the most paths of one call of one module; `branch_form`, "auto" (the cheaper),
+    "if" or "where"; `rewritten`: see `BranchReport`. example: not needed, branches are found while the exporter runs.
+    Raises ValueError for another branch_form.
     """
-    limit = int(settings.options.get("max_paths", 64))
-    form = settings.options.get("branch_form", "auto")
+    max_paths, form = int(settings.options.get("max_paths", 64)), settings.options.get("branch_form", "auto")
     if form not in _FORMS:
         raise ValueError(f"branch_form={form!r}: use one of {', '.join(map(repr, _FORMS))}")
     report = BranchReport(rewritten=bool(settings.options.get("rewritten")))
-    if settings.exporter == "script":
+    if settings.exporter == "script":  # torch.jit.script compiles branches itself
         return report
     paths = {id(module): path for path, module in reversed(list(modules(model)))}
-
     substitutions = prepared(model)
 
-    def run(module: torch.nn.Module, call: Any, args: Any) -> Any:
-        capture = Capture(lambda module: paths.get(id(module), "?"), limit, form, report)
+    def run(module: torch.nn.Module, call: Call, args: object) -> object:
+        capture = Capture(lambda module: paths.get(id(module), "?"), max_paths, form, report)
         return run_root(capture, module, call, args, substitutions)
 
+    _specialise(model, log, _mixin(type(model), run, report))
+    return report
+
+
+def _specialise(model: torch.nn.Module, log: UndoLog, root_mixin: type) -> None:
     mixins: dict[type, type] = {}
     for module in {id(module): module for _, module in modules(model)}.values():
         cls = type(module)
         if module is model:
-            log.specialise(module, _mixin(cls, run, report))
-        elif type(module) in CONTAINERS:
-            log.specialise(module, Choosing)
-        elif _decides(module):
+            log.specialise(module, root_mixin)
+        elif cls in CONTAINERS:
+            log.specialise(module, IndexedByData)
+        elif _may_branch(module):
             if cls not in mixins:
                 mixins[cls] = _mixin(cls)
             log.specialise(module, mixins[cls])
-    return report
 
 
 def report_of(model: torch.nn.Module) -> BranchReport | None:
-    """What forking did to a model that is patched with `branches=True`, after an export."""
+    """The report of a model that is patched with `branches=True`, filled by its exports; None for other models."""
     return next(
         (vars(mixin)["onnxpatch_report"] for mixin in mixins_of(type(model)) if "onnxpatch_report" in vars(mixin)), None
     )
 
 
-def _decides(module: torch.nn.Module) -> bool:
-    """Whether a module's forward may hold branches of the user's: torch's own layers have none."""
+def _may_branch(module: torch.nn.Module) -> bool:
+    """Whether a module's forward is the user's: torch's own layers have no branches on data."""
     return not class_before(type(module)).__module__.startswith("torch.")
 
 
-def _mixin(cls: type, run: Any = None, report: BranchReport | None = None) -> type:
-    declared = marked(cls)
+def _mixin(cls: type, run: RunRoot | None = None, report: BranchReport | None = None) -> type:
+    """A class to put in front of `cls`, whose forward runs all paths. run: for the root, starts a capture."""
+    mark = mark_of(cls)
 
     class Forked:
         @functools.wraps(cls.forward)  # type: ignore[attr-defined]
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
-            call: Any = functools.partial(super().forward, *args, **kwargs)  # type: ignore[misc]
-            if declared is not None:
-                call = functools.partial(declaring, call, declared, args, kwargs)
+        def forward(self, *args: Any, **kwargs: Any) -> object:
+            call: Call = functools.partial(super().forward, *args, **kwargs)  # type: ignore[misc]
+            if mark is not None:
+                call = functools.partial(run_declared, call, mark, args, kwargs)
             if exporting() is None:
                 return call()
             capture = latest()
             if capture is None:
-                return run(self, call, (args, kwargs)) if run is not None else call()
+                return run(self, call, (args, kwargs)) if run is not None else call()  # type: ignore[arg-type]
             return call() if capture.paused else run_module(capture, self, call)  # type: ignore[arg-type]
 
     if report is not None:

@@ -1,58 +1,63 @@
-"""`torch.Tensor([...])` and its kin in the user's modules: constructors that no torch function mode sees.
+"""Replaces `torch.Tensor([...])`, `torch.LongTensor([...])` and their like, which no TorchFunctionMode sees.
 
-While branches are forked, the name `torch` in the modules that define the model stands for a proxy that differs in
-these constructors only; a `Tensor` imported by name is exchanged as well.
+These are classes, not torch functions: `torch.LongTensor([n, 2])` would take the value out of the tensor `n`. While
+branches are exported, the name `torch` in the modules that define the model is a proxy of the module torch that differs
+in these constructors only; a `Tensor` imported by name is exchanged as well. With tensors in its list, a constructor
+stacks them; called in any other way it is torch's own.
 """
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any
 
 import torch
 
-from onnxpatch.control_flow import scalar_conversions
 from onnxpatch.control_flow.current_capture import running
+from onnxpatch.control_flow.stacked_numbers import has_graph_number, stacked
 from onnxpatch.patching import rebinding
 
-_TYPES: dict[str, torch.dtype] = {
+_DTYPES: dict[str, torch.dtype] = {
     "Tensor": torch.float32, "FloatTensor": torch.float32, "DoubleTensor": torch.float64, "LongTensor": torch.int64,
     "IntTensor": torch.int32, "BoolTensor": torch.bool, "HalfTensor": torch.float16,
 }  # fmt: skip
 
 
-def places(model_modules: list[Any]) -> list[rebinding.Substitution]:
-    """The proxy and the constructors, for every name that holds one in the modules given."""
-    proxy = _Torch()
-    stand_ins: dict[int, Any] = {id(torch): proxy}
-    stand_ins.update((id(getattr(torch, name)), getattr(proxy, name)) for name in _TYPES)
+def substitutions(model_modules: Iterable[ModuleType]) -> list[rebinding.Substitution]:
+    """The proxy and the constructors, for every name in the modules that holds torch or one of its constructors."""
+    proxy = _TorchProxy()
+    replacements: dict[int, object] = {id(torch): proxy}
+    replacements.update((id(getattr(torch, name)), getattr(proxy, name)) for name in _DTYPES)
     found: list[rebinding.Substitution] = []
     for module in model_modules:
         for name, value in list(vars(module).items()):
-            if id(value) in stand_ins:
-                found.append(_Exchange(value, (module, name), stand_ins[id(value)]))
+            if id(value) in replacements:
+                found.append(_Exchange(value, (module, name), replacements[id(value)]))
     return found
 
 
 class _Exchange(rebinding.Substitution):
-    def __init__(self, original: Any, place: rebinding.Place, substitute: Any) -> None:
+    """Puts a ready-made object in one place; the base class would wrap a function."""
+
+    def __init__(self, original: object, place: rebinding.Place, substitute: Any) -> None:
         self.original, self.places, self.substitute = original, [place], substitute
 
 
-class _Torch(types.ModuleType):
-    """The module torch, with other constructors."""
+class _TorchProxy(types.ModuleType):
+    """The module torch, with other constructors. What is set on it is set on torch."""
 
     def __init__(self) -> None:
         super().__init__("torch", torch.__doc__)
-        for name in _TYPES:
+        for name in _DTYPES:
             setattr(self, name, _constructor(name))
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(torch, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _TYPES:
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _DTYPES:
             super().__setattr__(name, value)
         else:
             setattr(torch, name, value)
@@ -62,11 +67,12 @@ class _Torch(types.ModuleType):
 
 
 def _constructor(name: str) -> type:
-    original: Any = getattr(torch, name)
+    """A class that passes for `torch.<name>` in isinstance, comparison and attribute access."""
+    original: type = getattr(torch, name)
 
     class Constructor(type):
-        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            return _construct(original, _TYPES[name], args, kwargs)
+        def __call__(cls, *args: object, **kwargs: object) -> object:
+            return _construct(original, _DTYPES[name], args, kwargs)
 
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, original)
@@ -74,7 +80,7 @@ def _constructor(name: str) -> type:
         def __subclasscheck__(cls, subclass: type) -> bool:
             return issubclass(subclass, original)
 
-        def __getattr__(cls, attribute: str) -> Any:
+        def __getattr__(cls, attribute: str) -> object:
             return getattr(original, attribute)
 
         def __eq__(cls, other: object) -> bool:
@@ -86,9 +92,11 @@ def _constructor(name: str) -> type:
     return Constructor(name, (), {"__module__": "torch"})
 
 
-def _construct(original: Callable[..., Any], dtype: torch.dtype, args: Any, kwargs: Any) -> Any:
+def _construct(
+    original: Callable[..., object], dtype: torch.dtype, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     capture = running()
     listed = len(args) == 1 and not kwargs and isinstance(args[0], list | tuple)
-    if capture is None or not capture.frames or not listed or not scalar_conversions.holds_tensor(args[0]):
+    if capture is None or not capture.explorers or not listed or not has_graph_number(args[0]):
         return original(*args, **kwargs)
-    return scalar_conversions.stacked(capture, args[0], dtype)
+    return stacked(args[0], dtype)

@@ -1,4 +1,4 @@
-"""Which capture is running in this thread: asked by hooks that no object can be handed to."""
+"""The captures that run in the current thread, for hooks that cannot be passed one: builtins, methods of SymInt."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ if TYPE_CHECKING:
     from onnxpatch.control_flow.capture import Capture
 
 
-class _Running(threading.local):
+class _ThreadCaptures(threading.local):
     def __init__(self) -> None:
         self.captures: list[Capture] = []
 
 
-_running = _Running()
+_thread = _ThreadCaptures()
 
 
 def captures() -> list[Capture]:
-    """The captures that are running in this thread, the innermost last."""
-    return _running.captures
+    """The captures that run in this thread, the innermost last. A capture adds itself here while it runs."""
+    return _thread.captures
 
 
 def running() -> Capture | None:
-    """The capture that is running in this thread, unless it is paused."""
-    capture = _running.captures[-1] if _running.captures else None
+    """The innermost capture of this thread; None where none runs or it is paused."""
+    capture = latest()
     return None if capture is None or capture.paused else capture
 
 
 def latest() -> Capture | None:
-    """The capture that is running in this thread, paused or not."""
-    return _running.captures[-1] if _running.captures else None
+    """The innermost capture of this thread, paused or not; None where none runs."""
+    return _thread.captures[-1] if _thread.captures else None

@@ -1,184 +1,56 @@
-"""A patched module's forward while branches are forked: explore its paths, merge what they return."""
+"""Runs a module's forward under an exporter with all its paths, and returns their merged result.
+
+    run_root                  once per export: sets up the capture and the hooks
+      run_module              for every module of the user's, called from the model's own forwards
+        PathExplorer.explore  runs forward once per path
+        _merged               one structure of outputs, merged by Where or If
+
+A module whose paths cannot be merged where they meet (one returns None, another a tensor, say) leaves its decisions to
+the module that calls it: its paths become paths of the caller. The root has no caller; there it is refused, except that
+missing outputs become a value and a flag (`optional_outputs/`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
-from onnxpatch.control_flow.builtin_hooks import shadowed
-from onnxpatch.control_flow.capture import Capture, Dropped, sites
+from onnxpatch.control_flow.branch_report import Dropped
+from onnxpatch.control_flow.builtin_hooks import hooks_installed
+from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.current_capture import running
-from onnxpatch.control_flow.function_mode import Forking
+from onnxpatch.control_flow.function_mode import CaptureMode
 from onnxpatch.control_flow.merging.merge import BranchMerger
 from onnxpatch.control_flow.merging.output_template import CannotMerge, Template, assembled
+from onnxpatch.control_flow.merging.select import MergedValue
+from onnxpatch.control_flow.nests import tensors
 from onnxpatch.control_flow.optional_outputs.decorator import OptionalOutput
-from onnxpatch.control_flow.optional_outputs.flat_outputs import finished, plain
+from onnxpatch.control_flow.optional_outputs.flat_outputs import flattened, flattened_without_branches
 from onnxpatch.control_flow.optional_outputs.reference import OutputSlot
-from onnxpatch.control_flow.path_explorer import Frame
-from onnxpatch.control_flow.size_decisions import decisions_on_sizes
+from onnxpatch.control_flow.path_explorer import PathExplorer
+from onnxpatch.control_flow.path_tree import FinishedPath
+from onnxpatch.control_flow.size_decisions import size_hooks_installed
 from onnxpatch.control_flow.source_sites import line_of, raised_on_purpose
-from onnxpatch.control_flow.tape import tensors
-from onnxpatch.control_flow.undecided_attribute import Undecided
+from onnxpatch.control_flow.undecided_attribute import UndecidedAttribute
 from onnxpatch.errors import OnnxpatchError
-from onnxpatch.patching.model_state import Bindings
+from onnxpatch.patching.model_state import Bindings, Key
+from onnxpatch.patching.rebinding import Substitution
 
-Call = Callable[[], Any]
-
-
-def declaring(call: Call, declared: OptionalOutput, args: Any, kwargs: Any) -> Any:
-    """A forward marked with `optional_output`: its tensors are noted, a None that no path fills gets its sentinel."""
-    output, capture = call(), running()
-    if capture is None or not capture.frames:
-        return output
-    if declared.form == "onnx" and not capture.report.rewritten:
-        raise capture.refusal(
-            None,
-            "form='onnx' asks for ONNX's own optional type, which torch.onnx.export alone cannot write",
-            remedy="use onnxpatch.export(..., branches=True), export the scripted model (exporter='script'), or use "
-            "form='sentinel'",
-        )
-    if output is None:
-        capture.missing = declared, declared.sentinel_like(args, kwargs)
-    else:
-        capture.declare(output, declared, args, kwargs)
-    return output
+Call = Callable[[], object]
 
 
-def _never_there(capture: Capture) -> Any:
-    """A declared output that is None whatever the input: a sentinel and a flag all the same."""
-    assert capture.missing is not None
-    declared, like = capture.missing
-    if like is None:
-        raise capture.refusal(
-            None,
-            "every path returns None: the shape of the sentinel cannot be known",
-            remedy="name the argument that has it: @optional_output(like='...')",
-        )
-    present = declared.flag == "present"
-    capture.report.outputs = [OutputSlot((), True, like.dtype, present)]
-    capture.report.layout = {"kind": "tensor", "hint": "output", "form": declared.form, "present": present}
-    return torch.full_like(like, declared.fill), torch.full((), not present)
+def run_root(
+    capture: Capture, module: torch.nn.Module, call: Call, args: object, substitutions: list[Substitution]
+) -> object:
+    """Run the root's forward under an exporter. Attributes are put back, and a refusal that the model caught is raised.
 
-
-def run_module(capture: Capture, module: torch.nn.Module, call: Call) -> Any:
-    """One call of a module under an exporter, all its paths in one."""
-    if id(module) in capture.delegating and capture.frames:
-        return call()
-    root = not capture.frames
-    frame = Frame(capture, module, call)
-    capture.frames.append(frame)
-    try:
-        tree = frame.explore()
-        leaf = tree.first()
-        if root and capture.missing is not None and all(found.value is None for found in tree.leaves()):
-            return _never_there(capture)
-        if not frame.decided:
-            if leaf.error is not None:
-                raise leaf.error
-            return plain(capture, leaf.value) if root else leaf.value
-        if frame.outside is not None:
-            _refuse_outside(capture, frame)
-            return leaf.value
-    finally:
-        capture.frames.remove(frame)
-    return _merged(capture, frame, root)
-
-
-def _merged(capture: Capture, frame: Frame, root: bool) -> Any:
-    found = list(frame.root.leaves())
-    _note(capture, frame)
-    if not found:
-        raise frame.root.first().error or RuntimeError("no path returns")
-    frame.attributes.restore()
-    try:
-        template = Template([leaf.value for leaf in found], liberal=root)
-        if not root and not template.exact:
-            raise CannotMerge("")
-    except CannotMerge as reason:
-        if root:
-            raise capture.refusal(
-                next(sites(frame.root)),
-                str(reason),
-                module=frame.module,
-                remedy="return the same structure and number of dimensions from every branch",
-            ) from None
-        capture.frames.append(frame)
-        capture.delegate(frame)
-        capture.frames.remove(frame)
-        return found[0].value
-    items = BranchMerger(capture, frame.root, template.slots, frame.reuse).run()
-    _leave_attributes(capture, frame)
-    return finished(capture, template, items) if root else _filled(template, items)
-
-
-def _filled(template: Template, items: list[Any]) -> Any:
-    return assembled(template.structure, {id(s): i.value for s, i in zip(template.slots, items, strict=True)})
-
-
-def _refuse_outside(capture: Capture, frame: Frame) -> None:
-    """Something from outside this forward was updated in place: its caller's decision to make, or nobody's."""
-    assert frame.outside is not None
-    if len(capture.frames) > 1:
-        capture.delegate(frame)
-        return
-    entry, site = frame.outside
-    name = getattr(entry.function, "__name__", "an update in place")
-    raise capture.refusal(
-        site,
-        f"{name} writes into an input, a buffer or a parameter of a module that branches on data",
-        module=frame.module,
-        remedy="work on a copy: y = x.clone(), or return the new value",
-    )
-
-
-def _note(capture: Capture, frame: Frame) -> None:
-    path = capture.path_of(frame.module)
-    capture.report.decided[path] = list(dict.fromkeys(str(site) for site in sites(frame.root)))
-    capture.report.paths[path] = frame.paths
-    stack = [frame.root]
-    while stack:
-        node = stack.pop()
-        stack.extend(node.children.values())
-        if node.leaf is not None and node.leaf.error is not None:
-            error = node.leaf.error
-            dropped = Dropped(path, str(line_of(error)), f"{type(error).__name__}: {error}")
-            if dropped not in capture.report.dropped:
-                capture.report.dropped.append(dropped)
-
-
-def _leave_attributes(capture: Capture, frame: Frame) -> None:
-    """Attributes that all paths left alike are set; others refuse to be used; buffers may not differ."""
-    found = list(frame.root.leaves())
-    for key in dict.fromkeys(key for leaf in found for key in leaf.changed):
-        values = [leaf.changed.get(key, frame.attributes.before(key)) for leaf in found]
-        owner, name = frame.attributes.module(key), key[1].removeprefix("_buffers.")
-
-        def refuse(owner: torch.nn.Module = owner, name: str = name) -> Exception:
-            return capture.refusal(
-                next(sites(frame.root)),
-                f"self.{name} is set differently by the branches",
-                module=owner,
-                remedy="return the value instead of keeping it in an attribute",
-            )
-
-        if key[1].startswith("_buffers."):
-            raise refuse()
-        alike = all(value is values[0] or _equal(value, values[0]) for value in values)
-        frame.attributes.bind(key, values[0] if alike else Undecided(refuse))
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and isinstance(a, bool | int | float | str) and a == b
-
-
-def run_root(capture: Capture, module: torch.nn.Module, call: Call, args: Any, substitutions: list[Any]) -> Any:
-    """The outermost call: what the forward did to attributes is taken back, a refusal that was swallowed is raised."""
+    args: (args, kwargs) of the call. substitutions: hooks for builtins, from `builtin_hooks.prepared`.
+    """
     capture.begin(tensors(args))
     attributes = Bindings(module)
     try:
-        with capture.entered(), shadowed(substitutions), decisions_on_sizes(), Forking(capture):
+        with capture.entered(), hooks_installed(substitutions), size_hooks_installed(), CaptureMode(capture):
             value = run_module(capture, module, call)
     except OnnxpatchError:
         raise
@@ -198,3 +70,165 @@ def run_root(capture: Capture, module: torch.nn.Module, call: Call, args: Any, s
     if capture.refused is not None:
         raise capture.refused
     return value
+
+
+def run_module(capture: Capture, module: torch.nn.Module, call: Call) -> object:
+    """Run one call of a module under an exporter, with all its paths merged into one result."""
+    if id(module) in capture.delegating and capture.explorers:
+        return call()
+    is_root = not capture.explorers
+    explorer = PathExplorer(capture, module, call)
+    capture.explorers.append(explorer)
+    try:
+        tree = explorer.explore()
+        path = tree.first()
+        if is_root and capture.missing is not None and all(found.value is None for found in tree.finished()):
+            return _always_missing(capture)
+        if not explorer.decided:
+            if path.error is not None:
+                raise path.error
+            return flattened_without_branches(capture, path.value) if is_root else path.value
+        if explorer.recorder.outer_write is not None:
+            _delegate_outer_write(capture, explorer)
+            return path.value
+    finally:
+        capture.explorers.remove(explorer)
+    return _merged(capture, explorer, is_root)
+
+
+# ---- merging
+
+
+def _merged(capture: Capture, explorer: PathExplorer, is_root: bool) -> object:
+    paths = list(explorer.root.finished())
+    _report_paths(capture, explorer)
+    if not paths:
+        raise explorer.root.first().error or RuntimeError("no path returns")
+    explorer.attributes.restore()
+    template = _template(capture, explorer, paths, is_root)
+    if template is None:
+        return paths[0].value  # the caller starts over, and this value is not used
+    merged = BranchMerger(capture, explorer.root, template.slots, explorer.recorder.reuse).run()
+    _set_attributes(capture, explorer, paths)
+    return flattened(capture, template, merged) if is_root else _assembled(template, merged)
+
+
+def _template(capture: Capture, explorer: PathExplorer, paths: list[FinishedPath], is_root: bool) -> Template | None:
+    """The structure that all paths share; None where the calling module has to merge them instead."""
+    try:
+        template = Template([path.value for path in paths], of_root=is_root)
+    except CannotMerge as reason:
+        if is_root:
+            raise capture.refusal(
+                next(explorer.root.sites()),
+                str(reason),
+                module=explorer.module,
+                remedy="return the same structure and number of dimensions from every branch",
+            ) from None
+        template = None
+    if is_root or (template is not None and template.exact):
+        return template
+    capture.explorers.append(explorer)
+    capture.delegate(explorer)
+    capture.explorers.remove(explorer)
+    return None
+
+
+def _assembled(template: Template, merged: list[MergedValue]) -> object:
+    values = {id(slot): one.value for slot, one in zip(template.slots, merged, strict=True)}
+    return assembled(template.structure, values)
+
+
+def _delegate_outer_write(capture: Capture, explorer: PathExplorer) -> None:
+    """Something from outside this forward was updated in place: the caller decides instead; at the root, refuse."""
+    assert explorer.recorder.outer_write is not None
+    if len(capture.explorers) > 1:
+        capture.delegate(explorer)
+        return
+    call, site = explorer.recorder.outer_write
+    raise capture.refusal(
+        site,
+        f"{call.name or 'an update in place'} writes into an input, a buffer or a parameter of a module whose forward "
+        "branches on tensor values",
+        module=explorer.module,
+        remedy="work on a copy: y = x.clone(), or return the new value",
+    )
+
+
+def _report_paths(capture: Capture, explorer: PathExplorer) -> None:
+    """Write a module's decisions, number of paths and dropped paths into the report."""
+    path = capture.path_of(explorer.module)
+    capture.report.decided[path] = list(dict.fromkeys(str(site) for site in explorer.root.sites()))
+    capture.report.paths[path] = explorer.paths
+    for node in explorer.root.nodes():
+        error = node.end.error if node.end is not None else None
+        if error is not None:
+            dropped = Dropped(path, str(line_of(error)), f"{type(error).__name__}: {error}")
+            if dropped not in capture.report.dropped:
+                capture.report.dropped.append(dropped)
+
+
+# ---- attributes that a forward sets
+
+
+def _set_attributes(capture: Capture, explorer: PathExplorer, paths: list[FinishedPath]) -> None:
+    """Set the attributes that all paths left equal. The others refuse to be used, and buffers may not differ at all."""
+    for key in dict.fromkeys(key for path in paths for key in path.changed):
+        values = [path.changed.get(key, explorer.attributes.before(key)) for path in paths]
+        refuse = _attribute_refusal(capture, explorer, key)
+        if key[1].startswith("_buffers."):
+            raise refuse()
+        same = all(value is values[0] or _equal_numbers(value, values[0]) for value in values)
+        explorer.attributes.bind(key, values[0] if same else UndecidedAttribute(refuse))
+
+
+def _attribute_refusal(capture: Capture, explorer: PathExplorer, key: Key) -> Callable[[], Exception]:
+    """Makes the refusal for an attribute, when it is used."""
+    return lambda: capture.refusal(
+        next(explorer.root.sites()),
+        f"the branches set self.{key[1].removeprefix('_buffers.')} to different values",
+        module=explorer.attributes.module(key),
+        remedy="return the value instead of keeping it in an attribute",
+    )
+
+
+def _equal_numbers(a: object, b: object) -> bool:
+    return type(a) is type(b) and isinstance(a, bool | int | float | str) and a == b
+
+
+# ---- optional outputs
+
+
+def run_declared(call: Call, mark: OptionalOutput, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    """Run a forward marked with `optional_output`, and note what it returned for its sentinel and flag."""
+    output, capture = call(), running()
+    if capture is None or not capture.explorers:
+        return output
+    if mark.form == "onnx" and not capture.report.rewritten:
+        raise capture.refusal(
+            None,
+            "form='onnx' needs ONNX's optional type, which torch.onnx.export alone cannot write",
+            remedy="use onnxpatch.export(..., branches=True), export the scripted model (exporter='script'), or use "
+            "form='sentinel'",
+        )
+    if output is None:
+        capture.missing = mark, mark.sentinel_like(args, kwargs)
+    else:
+        capture.declare(output, mark, args, kwargs)
+    return output
+
+
+def _always_missing(capture: Capture) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sentinel and the flag of a declared output that is None on every path."""
+    assert capture.missing is not None
+    mark, like = capture.missing
+    if like is None:
+        raise capture.refusal(
+            None,
+            "every path returns None: the shape of the sentinel is not known",
+            remedy="name an argument of that shape: @optional_output(like='...')",
+        )
+    present = mark.flag == "present"
+    capture.report.outputs = [OutputSlot((), True, like.dtype, present)]
+    capture.report.layout = {"kind": "tensor", "hint": "output", "form": mark.form, "present": present}
+    return torch.full_like(like, mark.fill), torch.full((), not present)

@@ -1,30 +1,36 @@
-"""The torch function mode in force while branches are forked: every call is noted, or answered by `answers`."""
+"""The TorchFunctionMode of an export with branches: sends every torch call to the capture, or to its substitute."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Collection
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.scalar_conversions import ANSWERS
+from onnxpatch.control_flow.scalar_conversions import CONVERSIONS
 
 
-class Forking(TorchFunctionMode):
-    """Hands calls to the capture of the model that runs under an exporter."""
+class CaptureMode(TorchFunctionMode):
+    """Records torch calls in a capture; calls that make Python numbers go to `CONVERSIONS`."""
 
     def __init__(self, capture: Capture) -> None:
         super().__init__()
         self._capture = capture
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        function: Callable[..., object],
+        types: Collection[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         kwargs = kwargs or {}
         if torch.compiler.is_dynamo_compiling():  # in a body of torch.cond, with which this method is compiled
             return function(*args, **kwargs)
-        if self._capture.paused or not self._capture.frames:
+        if self._capture.paused or not self._capture.explorers:
             return function(*args, **kwargs)
-        answer = ANSWERS.get(function)
-        if answer is None:
+        conversion = CONVERSIONS.get(function)
+        if conversion is None:
             return self._capture.execute(function, args, kwargs)
-        return answer(self._capture, function, *args, **kwargs)
+        return conversion(self._capture, function, *args, **kwargs)

@@ -1,39 +1,48 @@
-"""`self.experts[k]` with a number from data: one path for each module of the container."""
+"""`self.experts[k]` with a number from data: one path for each module of a ModuleList, Sequential or ParameterList."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from onnxpatch.control_flow import scalar_conversions, size_decisions
-from onnxpatch.control_flow.capture import Capture, among
+from onnxpatch.control_flow import size_decisions
+from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.current_capture import running
-from onnxpatch.control_flow.size_decisions import static_size
+from onnxpatch.control_flow.list_lengths import choose_entry
+from onnxpatch.control_flow.static_values import static_value
+from onnxpatch.control_flow.symbolic_numbers import decide_one_of
+
+if TYPE_CHECKING:
+    from onnxpatch.control_flow.nests import Name
 
 CONTAINERS = (nn.ModuleList, nn.Sequential, nn.ParameterList)
 
 
-class Choosing:
-    """Goes in front of a container's class: a tensor or symbolic number as an index is a chain of decisions."""
+class IndexedByData:
+    """Mixin in front of a container's class: indexing with a tensor or symbolic number is a chain of decisions."""
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> object:
         capture = running()
-        get: Any = super().__getitem__  # type: ignore[misc]
-        if capture is None or not capture.frames or not isinstance(index, torch.Tensor | torch.SymInt):
+        get: Callable[[object], object] = super().__getitem__  # type: ignore[misc]
+        if capture is None or not capture.explorers or not isinstance(index, torch.Tensor | torch.SymInt):
             return get(index)
-        tensor = isinstance(index, torch.Tensor)
-        known = scalar_conversions.static_value(capture, index) if tensor else static_size(index)
-        if known is not None:
-            return get(known)
-        return get(_entry(capture, index, len(self)))  # type: ignore[arg-type]
+        known = static_value(capture, index)
+        return get(_entry(capture, index, len(self)) if known is None else known)  # type: ignore[arg-type]
 
 
-def _entry(capture: Capture, index: Any, length: int) -> int:
-    tensor, chosen = isinstance(index, torch.Tensor), capture.frames[-1].chosen
-    key = id(index) if tensor else index.node.expr
+def _entry(capture: Capture, index: torch.Tensor | torch.SymInt, length: int) -> int:
+    """The entry that `index` means on this path; decided once for equal numbers."""
+    chosen = capture.explorers[-1].chosen
+    key: Name = id(index) if isinstance(index, torch.Tensor) else index.node.expr
+
+    def is_any(numbers: list[int]) -> bool:
+        if isinstance(index, torch.Tensor):
+            return decide_one_of(capture, index, numbers)
+        return size_decisions.decide_one_of(capture, index, numbers)
+
     if key not in chosen:
-        decide: Any = scalar_conversions.any_of if tensor else size_decisions.any_of
-        chosen[key] = among(length, lambda numbers: decide(capture, index, numbers))
+        chosen[key] = choose_entry(length, is_any)
     return chosen[key]

@@ -1,316 +1,270 @@
-"""Running one module's forward once per path: decisions are answered from a list, the last one is flipped each time."""
+"""Runs one module's forward once per path: answers decisions from a list, and flips the last answer each time.
+
+Depth-first search by replay. Python cannot be stopped at an `if` and resumed on the other side, so the whole forward
+runs again with another list of answers. A new decision is answered True and appended; after each run, trailing False
+answers are dropped and the last True becomes False.
+
+    def forward(self, x):           run   list of answers   decisions
+        if x.sum() > 0:     # A     1     []                A True, B True
+            if x.max() > 1: # B     2     [True, False]     A True, B False
+                ...                 3     [False]           A False
+
+Calls before the flipped decision are the same in both runs: their results are reused, so that the graph has them once.
+In-place updates break that, and then every path runs in full. Each run starts from the same module attributes. A line
+that decides 24 times on one path is a `while` on data; the search starts over and treats it as a loop (`loops/`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-from onnxpatch._torch.cond import constant_answer, equates, hint_of, storage_key, suppressed_guards
-from onnxpatch.control_flow.loops.inference import Loop, refused
+from onnxpatch._torch.cond import equates, hint_of
+from onnxpatch.control_flow.call_recorder import CallRecorder
+from onnxpatch.control_flow.equal_sizes import EqualSizes
+from onnxpatch.control_flow.loops.inference import Loop, loop_refusal
 from onnxpatch.control_flow.merging.output_template import Template, assembled
+from onnxpatch.control_flow.nests import Name
+from onnxpatch.control_flow.path_tree import FinishedPath, PathNode, path_summary
 from onnxpatch.control_flow.source_sites import Site, raised_on_purpose
-from onnxpatch.control_flow.tape import Entry, leaves, names_in, plain_values, target_of, tensors
+from onnxpatch.control_flow.tape import TorchCall
 from onnxpatch.errors import OnnxpatchError
 from onnxpatch.patching.model_state import Bindings
 
 if TYPE_CHECKING:
     from onnxpatch.control_flow.capture import Capture
 
+ArgsT = TypeVar("ArgsT")
+KwargsT = TypeVar("KwargsT")
+
 # The same line asked this often on one path is a loop on data, not a branch.
-_LOOP = 24
+_DECISIONS_OF_A_LOOP = 24
+# Rounds of a loop that are run and compared; the whole forward is then run once more with one round more.
+_ROUNDS = 3
 
 
-@dataclass(eq=False)
-class Leaf:
-    """One finished path: its calls, where in them each decision fell, and what it returned or raised."""
+class PathExplorer:
+    """Explores the paths of one call of one module's forward. Decisions belong to the innermost explorer.
 
-    tape: list[Entry]
-    cuts: list[int]
-    value: Any = None
-    error: Exception | None = None
-    changed: dict[tuple[int, str], Any] = field(default_factory=dict)
-    loops: list[Loop] = field(default_factory=list)
-
-
-@dataclass(eq=False)
-class Node:
-    """A decision with its two outcomes, or the end of a path. Index into `children`: the answer."""
-
-    predicate: torch.Tensor | None = None
-    site: Site | None = None
-    pins: dict[bool, bool] = field(default_factory=dict)
-    children: dict[bool, Node] = field(default_factory=dict)
-    leaf: Leaf | None = None
-
-    def leaves(self) -> Iterator[Leaf]:
-        """The finished paths, those that raised left out."""
-        if self.leaf is not None:
-            if self.leaf.error is None:
-                yield self.leaf
-            return
-        for child in self.children.values():
-            yield from child.leaves()
-
-    @property
-    def alive(self) -> bool:
-        return next(self.leaves(), None) is not None
-
-    def first(self) -> Leaf:
-        """Any finished path below."""
-        return self.leaf if self.leaf is not None else next(iter(self.children.values())).first()
-
-
-class Frame:
-    """One call of one module's forward. Decisions made while it is the innermost frame belong to it.
-
-    `reuse`: the calls before a flipped decision are not run again but answered from the path before. Given up, by
-    starting over, as soon as something is updated in place.
+    restart: the paths so far do not count, and the search starts over. rounds: how many rounds of a loop are run.
+    chosen: on this path, the entry that a number from data means in a Python list.
     """
 
-    def __init__(self, capture: Capture, module: torch.nn.Module, call: Callable[[], Any]) -> None:
+    def __init__(self, capture: Capture, module: torch.nn.Module, call: Callable[[], object]) -> None:
         self.capture, self.module, self._call = capture, module, call
         self.attributes = Bindings(module)
-        self.reuse = True
-        self.restart = False
-        self.rounds = 3
-        self.whiles: set[Site] = set()
-        self._seen: list[Any] | None = None
+        self.recorder = CallRecorder()
+        self.rounds = _ROUNDS
+        self._while_sites: set[Site] = set()
+        self._summaries: list[list[tuple[str, object]]] | None = None
         self._reset()
 
     def _reset(self) -> None:
-        self.root = Node()
+        self.root = PathNode()
         self.answers: list[bool] = []
         self.paths = 0
         self.restart = False
-        self.outside: tuple[Entry, Site | None] | None = None
-        self.looped: Site | None = None
-        self._shared: list[Entry] = []
+        self.recorder.outer_write = None
+        self._looped: Site | None = None
+        self._shared: list[TorchCall] = []
 
-    def explore(self) -> Node:
-        """Every path, as a tree of decisions. A tree without a decision is the plain forward."""
+    def explore(self) -> PathNode:
+        """Run every path; returns the tree of decisions. A tree without a decision is the plain forward."""
         while True:
-            leaf = self._run()
-            if self.capture.settle_probe(leaf.error) or self.restart:
+            path = self._run()
+            if self.capture.list_lengths.settle_probe(path.error) or self.restart:
                 self.attributes.restore()
                 self._reset()
                 continue
-            self._end.leaf = leaf
+            self._end.end = path
             self.paths += 1
-            if not self._flip(leaf):
-                if self._looks_the_same():
+            if not self._flip(path):
+                if self._same_after_another_round():
                     return self.root
                 self._reset()
             self.attributes.restore()
 
-    def _looks_the_same(self) -> bool:
-        """Whether a forward with loops does the same after another number of rounds; asks for that run first."""
-        if not self.looped:
+    def _same_after_another_round(self) -> bool:
+        """Whether a forward with loops does the same when its loops run one round more; False asks for that run."""
+        if not self._looped:
             return True
-        seen = [path_summary(leaf) for leaf in self.root.leaves()]
-        if self._seen is None:
-            self._seen, self.rounds = seen, self.rounds + 1
+        summaries = [path_summary(path) for path in self.root.finished()]
+        if self._summaries is None:
+            self._summaries, self.rounds = summaries, self.rounds + 1
             return False
-        if seen != self._seen:
-            raise refused(self.capture, self.looped, "a Python value after it depends on the number of rounds")
+        if summaries != self._summaries:
+            raise loop_refusal(self.capture, self._looped, "a Python value after it depends on the number of rounds")
         return True
 
-    def _run(self) -> Leaf:
+    def _run(self) -> FinishedPath:
         self._begin()
-        leaf = Leaf(self.tape, self.cuts)
-        try:
-            leaf.value = self._final_value(self._call())
-            self._check_assumed()
-        except OnnxpatchError:
-            raise
-        except Exception as error:
-            leaf.error = error
-            if self.loops and not self.loops[-1].done and not is_dropped(error):
-                text = " ".join(str(error).split())[:200]
-                raise self.loops[-1].refusal(f"{type(error).__name__} inside it: {text}") from error
-            self.capture.check_error(self, error)
-        finally:
-            while self._pinned:
-                self._pinned.pop().__exit__(None, None, None)
-        leaf.changed, leaf.loops = self.attributes.changes(), self.loops
-        return leaf
-
-    def _check_assumed(self) -> None:
-        """torch.export takes sizes that an operator needs equal to be so for good, whatever they are in the example:
-        the other side of the condition would be gone."""
-        for condition, text, site in self._assumed:
-            if constant_answer(condition) is not None:
-                raise self.capture.refusal(
-                    site,
-                    f"a branch runs only on sizes that are equal, {text}, which they are not in the example",
-                    module=self.module,
-                    remedy="export with an example in which they are",
-                )
+        path = FinishedPath(self.recorder.calls, self.decided_at)
+        with self._equal_sizes:
+            try:
+                path.value = self._with_loop_states(self._call())
+                self._check_equal_sizes()
+            except OnnxpatchError:
+                raise
+            except Exception as error:
+                path.error = error
+                self._check_error_in_loop(error)
+                self.capture.check_path_error(self, error)
+        path.changed, path.loops = self.attributes.changes(), self.loops
+        return path
 
     def _begin(self) -> None:
-        self.tape: list[Entry] = []
-        self.cuts: list[int] = []
-        self._end = self.root
-        self._born: set[int] = set()
-        self._outer_storages: set[int] = set()
-        self._scanned = 0
-        self.chosen: dict[Any, int] = {}
-        self._pinned: list[Any] = []
-        self._assumed: list[tuple[torch.SymBool, str, Site]] = []
+        self.recorder.begin_path(self._shared)
+        self.decided_at: list[int] = []
+        self.chosen: dict[Name, int] = {}
         self.loops: list[Loop] = []
+        self._end = self.root
+        self._equal_sizes = EqualSizes()
 
-    def _flip(self, leaf: Leaf) -> bool:
+    def _flip(self, path: FinishedPath) -> bool:
+        """Turn the last answer that is True to False; False where none is left."""
         while self.answers and not self.answers[-1]:
             self.answers.pop()
         if not self.answers:
             return False
         self.answers[-1] = False
-        if self.paths >= self.capture.limit:
+        if self.paths >= self.capture.max_paths:
             self.capture.refuse_paths(self)
-        self._shared = leaf.tape[: leaf.cuts[len(self.answers) - 1]] if self.reuse else []
+        self._shared = path.calls[: path.decided_at[len(self.answers) - 1]] if self.recorder.reuse else []
         return True
 
-    # ---- what the forward does while a path runs
+    # ---- decisions
 
     def decide(self, predicate: torch.Tensor, site: Site, condition: torch.SymBool | None = None) -> bool:
-        """The answer on this path to a bool that depends on data."""
-        if site in self.whiles and condition is None:
+        """Answer, on this path, a bool that depends on data. condition: set where it depends on sizes."""
+        if site in self._while_sites and condition is None:
             return self._another_round(predicate, site)
-        if self.loops and not self.loops[-1].done:
-            raise self.loops[-1].refusal(f"line {site.line} decides inside it")
-        depth, node = len(self.cuts), self._end
+        if self._open_loop is not None:
+            raise self._open_loop.refusal(f"line {site.line} branches inside it")
+        answer = self._answer(predicate, site, on_sizes=condition is not None)
+        self.decided_at.append(len(self.recorder.calls))
+        if condition is not None and equates(condition, answer) and hint_of(condition) is not None:
+            self._end.fixes_sizes.add(answer)
+            self._equal_sizes.assume(condition, answer, site)
+        self._end = self._end.children.setdefault(answer, PathNode())
+        return answer
+
+    def _answer(self, predicate: torch.Tensor, site: Site, on_sizes: bool) -> bool:
+        depth, node = len(self.decided_at), self._end
         if node.predicate is None:
             node.predicate, node.site = predicate, site
         elif node.site != site:
             raise self.capture.refusal(
                 site,
-                "the forward took another way the second time it was run",
+                "forward took a different path when it was run again",
                 module=self.module,
                 remedy="make it depend on its inputs alone: no counters, no Python random numbers",
             )
         if depth == len(self.answers):
-            self._check_loop(site, on_sizes=condition is not None)
+            self._check_loop(site, on_sizes)
             self.answers.append(True)
-        answer = self.answers[depth]
-        self.cuts.append(len(self.tape))
-        if condition is not None and equates(condition, answer) and hint_of(condition) is not None:
-            node.pins[answer] = True
-            if hint_of(condition) is answer:
-                guard = suppressed_guards(condition)
-                guard.__enter__()
-                self._pinned.append(guard)
-            else:
-                self._assumed.append((condition, f"{condition.node.expr}", site))
-        self._end = node.children.setdefault(answer, Node())
-        return answer
+        return self.answers[depth]
 
     def _check_loop(self, site: Site, on_sizes: bool) -> None:
-        node, asked = self.root, 0
+        node, times = self.root, 0
         for answer in self.answers:
-            asked += node.site == site
+            times += node.site == site
             node = node.children[answer]
-        if on_sizes and asked >= self.capture.limit:  # each of them is a path of its own
-            raise refused(self.capture, site, "a Python number is compared with one from the input in every round")
-        if not on_sizes and asked >= _LOOP:
-            self.whiles.add(site)  # the path is left as soon as possible, to start over
+        if on_sizes and times >= self.capture.max_paths:  # each of them is a path of its own
+            raise loop_refusal(self.capture, site, "every round compares a Python number with one from the input")
+        if not on_sizes and times >= _DECISIONS_OF_A_LOOP:
+            self._while_sites.add(site)  # this run goes on to its end; then the search starts over
             self.restart = True
 
-    # ---- loops on data
-
-    def open_loop(self, loop: Loop) -> None:
-        """A loop that runs as often as the data says begins."""
-        if self.loops and not self.loops[-1].done:
-            raise loop.refusal("it stands inside another one, or runs beside it")
-        self.loops.append(loop)
-        self.looped = loop.site
-
-    def close_loop(self, loop: Loop) -> None:
-        """The last round is over."""
-        if self.loops[-1] is not loop:
-            raise loop.refusal("it runs beside another one")
-        loop.finish()
-
-    def _another_round(self, predicate: torch.Tensor, site: Site) -> bool:
-        if not self.loops or self.loops[-1].done:
-            self.open_loop(Loop(self.capture, None))
-        loop = self.loops[-1]
-        if loop.rows is not None or loop.site != site:
-            raise loop.refusal(f"line {site.line} decides inside it")
-        loop.end()
-        loop.answers.append(predicate)
-        if len(loop.answers) <= self.rounds:
-            loop.begin()
-            return True
-        self.close_loop(loop)
-        return False
-
-    def with_loop_results(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The arguments of a call, with the final state of the loops before it."""
-        for loop in self.loops:
-            if loop.done:
-                args, kwargs = loop.results.in_call(function, args, kwargs)
-        return args, kwargs
-
-    def _final_value(self, value: Any) -> Any:
-        if not self.loops:
-            return value
-        if not self.loops[-1].done:
-            raise self.loops[-1].refusal("it is left before its end")
-        template = Template([value], liberal=True)
-        made = {id(slot): slot.values[0] for slot in template.slots}
-        for loop in self.loops:
-            made = {name: loop.results.final(leaf) for name, leaf in made.items()}
-        return assembled(template.structure, made)
-
-    def replay(self, function: Any, args: Any, kwargs: Any) -> Entry | None:
-        """The entry of the path before, when this call is one that both share."""
-        at = len(self.tape)
-        if at >= len(self._shared) or not self.reuse:
-            return None
-        entry = self._shared[at]
-        kinds = type(entry.function).__name__, type(function).__name__
-        alike = entry.function == function or kinds in (("IfCall", "IfCall"), ("LoopCall", "LoopCall"))
-        if alike and entry.needs() == names_in((args, kwargs)):
-            return entry
-        self.reuse, self.restart = False, True  # something between the calls was not seen: run every path in full
-        return None
-
-    def append(self, entry: Entry) -> None:
-        """Note a call; an update in place ends the reuse of earlier paths."""
-        self.tape.append(entry)
-        if entry.mutates:
-            if self.reuse:
-                self.reuse, self.restart = False, bool(self.cuts or self.paths)
-            if self.outside is None and any(self._is_outer(target) for target in target_of(entry)):
-                self.outside = (entry, self.capture.site())
-            self.chosen.clear()
-        self._born.update(id(t) for t in tensors(entry.result))
-
-    def _is_outer(self, target: torch.Tensor) -> bool:
-        for entry in self.tape[self._scanned :]:
-            for leaf in leaves((entry.args, entry.kwargs)):
-                if isinstance(leaf, torch.Tensor) and id(leaf) not in self._born:
-                    self._outer_storages.add(storage_key(leaf))
-        self._scanned = len(self.tape)
-        return id(target) not in self._born or storage_key(target) in self._outer_storages
+    def _check_equal_sizes(self) -> None:
+        fixed = self._equal_sizes.made_permanent()
+        if fixed is not None:
+            condition, site = fixed
+            raise self.capture.refusal(
+                site,
+                f"a branch runs only where sizes are equal ({condition.node.expr}), and in the example they differ",
+                module=self.module,
+                remedy="export with an example in which they are equal",
+            )
 
     @property
     def decided(self) -> bool:
         return self.root.predicate is not None
 
+    # ---- loops whose number of rounds depends on the input
 
-def path_summary(leaf: Leaf) -> Any:
-    """What a path did outside its loops, as far as Python values go: equal for paths that do the same."""
-    inner = {id(entry) for loop in leaf.loops for entries in loop.rounds for entry in entries}
-    rows = {id(row) for loop in leaf.loops for row in loop.given}
-    calls = [e for e in leaf.tape if id(e) not in inner and not any(id(t) in rows for t in tensors(e.result))]
-    return [(getattr(e.function, "__name__", ""), plain_values((e.args, e.kwargs))) for e in calls] + [
-        ("return", plain_values(leaf.value))
-    ]
+    @property
+    def _open_loop(self) -> Loop | None:
+        return self.loops[-1] if self.loops and not self.loops[-1].done else None
 
+    def open_loop(self, loop: Loop) -> None:
+        """Register a loop whose first round is about to run."""
+        if self._open_loop is not None:
+            raise loop.refusal("it runs inside another such loop, or interleaved with one")
+        self.loops.append(loop)
+        self._looped = loop.site
 
-def is_dropped(error: Exception) -> bool:
-    """Whether a path that ended so stands for "this must not happen": a raise or an assert of the user's."""
-    return raised_on_purpose(error)
+    def close_loop(self, loop: Loop) -> None:
+        """Compare the rounds of a loop whose last round is over."""
+        if self.loops[-1] is not loop:
+            raise loop.refusal("it runs interleaved with another such loop")
+        loop.finish()
+
+    def _another_round(self, predicate: torch.Tensor, site: Site) -> bool:
+        """Answer the condition of a `while` on data: True for as many rounds as are compared."""
+        loop = self._open_loop
+        if loop is None:
+            loop = Loop(self.capture, None)
+            self.open_loop(loop)
+        if loop.rows is not None or loop.site != site:
+            raise loop.refusal(f"line {site.line} branches inside it")
+        loop.end()
+        loop.predicates.append(predicate)
+        if len(loop.predicates) <= self.rounds:
+            loop.begin()
+            return True
+        self.close_loop(loop)
+        return False
+
+    def _check_error_in_loop(self, error: Exception) -> None:
+        if self._open_loop is not None and not raised_on_purpose(error):
+            text = " ".join(str(error).split())[:200]
+            raise self._open_loop.refusal(f"{type(error).__name__} inside it: {text}") from error
+
+    def with_loop_results(self, function: object, args: ArgsT, kwargs: KwargsT) -> tuple[ArgsT, KwargsT]:
+        """The arguments of a call, with the results of finished loops in place of tensors that single rounds made."""
+        for loop in self.loops:
+            if loop.done:
+                args, kwargs = loop.results.in_call(function, args, kwargs)
+        return args, kwargs
+
+    def _with_loop_states(self, value: object) -> object:
+        """What the forward returned, with the final states of its loops."""
+        if not self.loops:
+            return value
+        if self._open_loop is not None:
+            raise self._open_loop.refusal("break or return leaves it before its last round")
+        template = Template([value], of_root=True)
+        results = {id(slot): slot.values[0] for slot in template.slots}
+        for loop in self.loops:
+            results = {slot: loop.results.final(leaf) for slot, leaf in results.items()}
+        return assembled(template.structure, results)
+
+    # ---- recording calls
+
+    def replay(self, function: Callable[..., object], args: object, kwargs: object) -> TorchCall | None:
+        """The same call of the previous path, where both paths share it; None where the call has to run."""
+        could_share = self.recorder.reuse
+        call = self.recorder.shared_call(function, args, kwargs)
+        self.restart |= could_share and not self.recorder.reuse
+        return call
+
+    def append(self, call: TorchCall) -> None:
+        """Record a call that ran."""
+        could_share = self.recorder.reuse
+        self.recorder.append(call)
+        if call.mutates:
+            # Nothing is shared yet while the first path has not decided anything: no need to start over.
+            self.restart |= could_share and bool(self.decided_at or self.paths)
+            self.chosen.clear()

@@ -1,12 +1,24 @@
-"""Conditions on dynamic sizes: under dynamo a SymBool, whose bool is a decision while branches are forked."""
+"""Makes conditions on dynamic sizes decisions under dynamo, where `x.shape[0] > 4` is a SymBool.
+
+Python asks for such a condition through `SymBool.__bool__`. Torch answers at the example's size, and adds a guard that
+fixes the branch. While branches are exported, the method is replaced; where the user's code asks, it is a decision:
+
+    if x.shape[0] > 4:       SymBool.__bool__    a decision; the predicate is torch.full((), condition)
+    self.layers[x.shape[0]]  SymInt.__index__    a decision for each entry of the list
+    range(x.shape[0])        SymInt.__index__    refused here (`builtin_hooks` makes a loop of the usual forms)
+    table.get(i)             Tensor.__hash__     refused for the index of a loop, which no dict would find
+
+Torch and other threads that call the methods get torch's own. The methods are class attributes of the whole process:
+they are counted, and put back when the last export leaves.
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,25 +28,27 @@ from onnxpatch.control_flow.current_capture import running
 from onnxpatch.control_flow.source_sites import here, subscripting
 from onnxpatch.messages.user_code import is_user_frame
 
+SelfT = TypeVar("SelfT")
+
 _lock = threading.Lock()
-_holders = 0
-_originals: dict[tuple[type, str], Any] = {}
+_exports = 0  # exports with branches that run now, in all threads
+_originals: dict[tuple[type, str], Callable[..., Any]] = {}
 
 
 @contextmanager
-def decisions_on_sizes() -> Iterator[None]:
-    """`bool(x.shape[0] > 4)` in the user's code is a decision inside the block, in threads that fork."""
-    global _holders
+def size_hooks_installed() -> Iterator[None]:
+    """Inside the block, conditions on sizes in the user's code are decisions, in threads that run a capture."""
+    global _exports
     with _lock:
-        _holders += 1
-        if _holders == 1:
+        _exports += 1
+        if _exports == 1:
             _install()
     try:
         yield
     finally:
         with _lock:
-            _holders -= 1
-            if _holders == 0:
+            _exports -= 1
+            if _exports == 0:
                 for (cls, name), original in _originals.items():
                     setattr(cls, name, original)
                 _originals.clear()
@@ -47,73 +61,55 @@ def _install() -> None:
     _replace(torch.Tensor, "__hash__", _tensor_hash)
 
 
-def _replace(cls: type, name: str, answer: Any) -> None:
+def _replace(cls: type[SelfT], name: str, answer: Callable[[Capture, SelfT], int | bool | None]) -> None:
+    """Put a method in place of `cls.name` that returns `answer(capture, self)`, or torch's own where that is None."""
     original = _originals[cls, name] = vars(cls)[name]
 
-    def method(self: Any) -> Any:
+    def method(self: SelfT) -> object:
         capture = running()
-        if capture is None or not capture.frames or not _asked_by_user():
+        if capture is None or not capture.explorers or not _called_by_user():
             return original(self)
-        found = answer(capture, self)
-        return original(self) if found is None else found
+        answered = answer(capture, self)
+        return original(self) if answered is None else answered
 
     setattr(cls, name, method)
 
 
-def _asked_by_user() -> bool:
+def _called_by_user() -> bool:
     frame = sys._getframe(2)
     if frame.f_code.co_name == "__bool__" and frame.f_globals.get("__name__") == "torch":
-        frame = frame.f_back or frame  # SymInt.__bool__ asks SymBool.__bool__
+        frame = frame.f_back or frame  # SymInt.__bool__ calls SymBool.__bool__
     return is_user_frame(frame)
 
 
-def _sym_bool(capture: Capture, condition: torch.SymBool) -> bool | None:
+def _sym_bool(capture: Capture, condition: torch.SymBool) -> bool:
     known = constant_answer(condition)
     if known is not None:
         return known
-    return capture.decide(as_predicate(capture, condition), condition)
-
-
-def _tensor_hash(capture: Capture, tensor: torch.Tensor) -> int | None:
-    """`table.get(i)` in a loop over a range: eager looks an int up, a tensor would never be found."""
-    capture.check_counter(tensor, "a key")
-    return None
-
-
-def bool_of(capture: Capture, condition: Any) -> bool:
-    """The answer on this path to a condition on sizes."""
-    return bool(condition) if isinstance(condition, bool) else bool(_sym_bool(capture, condition))
-
-
-def any_of(capture: Capture, size: torch.SymInt, numbers: list[int]) -> bool:
-    """The decision whether a whole number from a size or from data is one of two."""
-    first, second = numbers
-    return bool_of(capture, (size == first) | (size == second))
-
-
-def as_predicate(capture: Capture, condition: torch.SymBool) -> torch.Tensor:
-    """A condition on sizes as a 0-d bool tensor in the graph."""
-    made: torch.Tensor = capture.execute(torch.full, ((), condition), {"dtype": torch.bool})
-    return made
+    predicate = capture.execute(torch.full, ((), condition), {"dtype": torch.bool})
+    return capture.decide(predicate, condition)
 
 
 def _sym_index(capture: Capture, size: torch.SymInt) -> int | None:
     if not size.node.expr.free_symbols:
         return None
     if subscripting():
-        return capture.choose(size.node.expr, lambda numbers: any_of(capture, size, numbers))
+        return capture.list_lengths.choose(size.node.expr, lambda numbers: decide_one_of(capture, size, numbers))
     raise capture.refusal(
         here(),
-        f"a dynamic size ({size}) used as a Python number: a range, a list index or int()",
+        f"a dynamic size ({size}) is used as a Python number: a range, a list index or int()",
         remedy="write it for the whole tensor, or put a loop's body into a function marked @onnxpatch.scan or "
         "@onnxpatch.each",
     )
 
 
-def static_size(size: Any) -> int | None:
-    """A size that is the same for all inputs, or None where it may depend on them."""
-    if isinstance(size, bool | int):
-        return size
-    if isinstance(size, torch.SymInt):
-        return int(size.node.expr) if not size.node.expr.free_symbols else None
-    return None
+def _tensor_hash(capture: Capture, tensor: torch.Tensor) -> None:
+    # `table.get(i)` in a loop over a range: eager looks an int up, and a tensor would never be found.
+    capture.check_counter(tensor, "a key")
+
+
+def decide_one_of(capture: Capture, size: torch.SymInt, numbers: list[int]) -> bool:
+    """The decision whether a symbolic whole number is one of two."""
+    first, second = numbers
+    condition = (size == first) | (size == second)
+    return condition if isinstance(condition, bool) else _sym_bool(capture, condition)

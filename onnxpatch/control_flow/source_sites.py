@@ -1,4 +1,8 @@
-"""Where in the user's code something happened."""
+"""Lines of the user's code: which line is running now, and which one raised an error.
+
+A `Site` names one expression, not only its line: `if x.any() and y.any():` decides twice in one line. The byte code has
+the column of each instruction (Python 3.11); what it does, by its name there, tells a subscript from a call.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,12 @@ _RAISE = dis.opmap["RAISE_VARARGS"]
 
 @dataclass(frozen=True)
 class Site:
-    """A place in a source file; `at` tells two decisions in one line apart."""
+    """An expression in a source file. columns: first and last column, to tell two decisions in one line apart."""
 
     file: str
     line: int
     function: str
-    at: tuple[int, int] = (0, 0)
+    columns: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}"
@@ -31,8 +35,8 @@ _UNKNOWN = Site("<unknown>", 0, "<unknown>")
 
 
 def instruction(frame: FrameType) -> int:
-    """Where in its code a frame stands. Python's own figure moves into the inline cache once a line has warmed up,
-    and from one half of a call to the other (3.11)."""
+    """The offset of the instruction that a frame runs."""
+    # f_lasti points into the inline cache once a line has warmed up, and to either half of a call (3.11).
     code, at = frame.f_code.co_code, _without_cache(frame.f_code.co_code, frame.f_lasti)
     before = _without_cache(code, at - 2) if at > 1 and dis.opname[code[at]] == "CALL" else at
     return before if dis.opname[code[before]] == "PRECALL" else at
@@ -45,18 +49,19 @@ def _without_cache(code: bytes, at: int) -> int:
 
 
 def here() -> Site:
-    """The line of the user's code that is running."""
+    """The expression of the user's code that is running now."""
     frame = user_frame(sys._getframe(1))
     if frame is None:
         return _UNKNOWN
     return Site(
-        frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, _column(frame.f_code, instruction(frame))
+        frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, _columns(frame.f_code, instruction(frame))
     )
 
 
 @functools.lru_cache(maxsize=1024)
-def _column(code: CodeType, at: int) -> tuple[int, int]:
-    """Columns in the source: a `while` has its condition twice in the code, once in the source. (Python 3.11)"""
+def _columns(code: CodeType, at: int) -> tuple[int, int]:
+    """Columns of an instruction in the source; its offset where Python keeps no columns (3.10)."""
+    # Not the offset itself: a `while` has its condition twice in the byte code, and once in the source.
     if not hasattr(code, "co_positions"):
         return at, at
     _, _, first, last = next(itertools.islice(code.co_positions(), at // 2, None), (None,) * 4)
@@ -74,7 +79,7 @@ def raised_on_purpose(error: BaseException) -> bool:
 
 
 def line_of(error: BaseException) -> Site:
-    """The innermost line of the user's in an error's traceback."""
+    """The innermost line of the user's code in an error's traceback."""
     lines = list(user_frames(error))
     if not lines:
         return _UNKNOWN
@@ -83,6 +88,6 @@ def line_of(error: BaseException) -> Site:
 
 
 def subscripting() -> bool:
-    """Whether the user's line is looking something up in a Python list or tuple."""
+    """Whether the user's code is at `something[...]` of a Python list or tuple."""
     frame = user_frame(sys._getframe(1))
     return frame is not None and dis.opname[frame.f_code.co_code[instruction(frame)]] == "BINARY_SUBSCR"

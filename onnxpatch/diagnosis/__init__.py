@@ -1,5 +1,6 @@
-"""Why a model does not export, or exports wrong: the smallest module at fault, its line, and what cures it.
+"""Finds why a model does not export, or exports wrong: the smallest module at fault, its line, and what cures it.
 
-`trials` exports a module or a part once, `parts` finds the smallest part that fails, `lines` the line and the cause,
-`cures` what helps. May import `verification`, `patched`, `exporters` and below. Start at `parts.search.Search`.
+`trials` exports a module once and judges the graph; `parts` finds the smallest module that fails by itself; `lines`
+finds the line and the kind of code there; `cures` tries patches, branches=True and other exporters on it.
+Start at `parts.search.Search`. May import `verification`, `patched`, `exporters` and below.
 """

@@ -292,6 +292,26 @@ class table_built_when_needed(nn.Module):
         return x + self.table
 
 
+class sum_and_maybe_another(nn.Module):
+    def forward(self, x):
+        return (x * 2, None) if x.sum() > 0 else (-x, x + 5)
+
+
+@right(up(2, 4), down(3, 4))
+class branch_of_a_module_then_an_update_in_place(nn.Module):
+    """The caller makes the inner module's decision, and updates in place before it makes one of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = sum_and_maybe_another()
+
+    def forward(self, x):
+        y, other = self.inner(x)
+        y = y.clone()
+        y.add_(1)
+        return y if other is None else y + other
+
+
 @right(up(2, 4), up(3, 4))
 class exception_caught(nn.Module):
     def __init__(self):
@@ -319,7 +339,7 @@ class stops_when_sure(nn.Module):
         return x + 1
 
 
-# ---- loops that run as often as the input says
+# ---- loops whose number of rounds depends on the input
 
 
 @right(up(3, 4) * 9, up(2, 4) * 0.1, up(5, 4) * 100)
@@ -381,7 +401,7 @@ class halvings_counted(nn.Module):
 @refused(
     up(3, 4),
     torch.tensor(3),
-    says=("rounds_counted", "as often as the input says", "@onnxpatch.while_loop"),
+    says=("rounds_counted", "number of rounds depends on the input", "@onnxpatch.while_loop"),
     dynamic=({0: "rows"}, None),
 )
 class rounds_counted(nn.Module):
@@ -412,7 +432,7 @@ class rows_counted_by_a_list(nn.Module):
         return torch.stack(outs) * (1.0 / len(outs))
 
 
-@refused(up(3, 4), says=("decides_inside_a_loop", "decides inside it", "@onnxpatch.scan"))
+@refused(up(3, 4), says=("decides_inside_a_loop", "branches inside it", "@onnxpatch.scan"))
 class decides_inside_a_loop(nn.Module):
     def forward(self, x):
         total = torch.zeros(4)

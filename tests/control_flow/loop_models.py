@@ -112,7 +112,7 @@ def generator_that_a_list_takes(self: Looping, x: Tensor) -> Tensor:
 # ---- refused: a few rounds agree where a later one would not
 
 
-@refused("decides inside it")
+@refused("branches inside it")
 def counter_compared(self: Looping, x: Tensor) -> Tensor:
     total = torch.zeros(4)
     for i in range(x.shape[0]):

@@ -20,7 +20,7 @@ from onnxpatch.diagnosis.lines.statements import statement_at
 from onnxpatch.diagnosis.parts.isolated_module import case_of
 from onnxpatch.diagnosis.parts.module_calls import Unit, record
 from onnxpatch.diagnosis.stack_lines import Place, model_lines
-from onnxpatch.diagnosis.trials.attempt import Subject, Trial
+from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.patching.registry import Registry
 from onnxpatch.verification.eager import Eager
@@ -75,17 +75,17 @@ def test_numbers_of_a_watched_statement_are_kept() -> None:
 
 
 def test_a_way_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxpatch.diagnosis.lines.execution_trace._MOST", 10)
+    monkeypatch.setattr("onnxpatch.diagnosis.lines.execution_trace._MOST_STEPS", 10)
     assert _ways(Winding().eval(), 4, 8) == [None, None]
 
 
-def test_a_statement_has_its_head_its_names_and_whether_it_turns() -> None:
+def test_a_statement_has_its_head_its_names_and_whether_it_branches() -> None:
     loop = statement_at(__file__, _line("for step in range"))
-    assert loop is not None and (loop.start, loop.end, loop.turns) == (loop.start, loop.start, True)
+    assert loop is not None and (loop.start, loop.end, loop.branches) == (loop.start, loop.start, True)
     whole = statement_at(__file__, _line("if half > 2"))
-    assert whole is not None and whole.start == _line("return (") and whole.turns
+    assert whole is not None and whole.start == _line("return (") and whole.branches
     half = statement_at(__file__, _line("half = x.shape[1]"))
-    assert half is not None and half.names == ("half",) and not half.turns
+    assert half is not None and half.names == ("half",) and not half.branches
 
 
 def test_a_tracing_debugger_stays_as_it_was() -> None:
@@ -129,7 +129,7 @@ def test_the_refused_line_is_found_by_stopping_before_it() -> None:
         seen = part.model._stop > lines.index(doubled)  # type: ignore[operator]
         return Trial("refused", "no %12 for 3", "Error") if seen else Trial()
 
-    lines = line_bisect._run_through(subject, type(model).forward.__code__)
+    lines = line_bisect._executed_lines(subject, type(model).forward.__code__)
     whole = Trial("refused", "no %7 for 9", "Error")
     (found,) = line_bisect.breaking_line(unit, subject, whole, attempt, lambda: 1.0)
     assert found.line == doubled

@@ -15,8 +15,9 @@ from onnxpatch.diagnosis.parts import search
 from onnxpatch.diagnosis.parts.isolated_module import case_of
 from onnxpatch.diagnosis.parts.module_calls import Unit, call_tree, record
 from onnxpatch.diagnosis.parts.named_parts import named_parts
-from onnxpatch.diagnosis.trials.attempt import Subject, Trial, attempt
+from onnxpatch.diagnosis.trials.attempt import attempt
 from onnxpatch.diagnosis.trials.program_check import check_captured
+from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.probe import Probe
 from tests.diagnosis.failing_models.hosts import Flat, Net
@@ -58,14 +59,14 @@ def test_a_captured_program_is_judged_without_its_asserts() -> None:
 @torch.no_grad()
 def test_a_part_that_is_wrong_as_captured_is_not_translated() -> None:
     trial = attempt(_subject(BranchOnSize().eval(), *_lengths(4, 9)), "dynamo", 18, quick=True)
-    assert (trial.status, trial.halfway, trial.program) == ("silent", True, None)
+    assert (trial.status, trial.untranslated, trial.program) == ("silent", True, None)
     assert trial.wrong_at() == {"(2, 9, 8)"} and "torch.export at" in trial.error
 
 
 @torch.no_grad()
 def test_a_part_that_is_right_as_captured_is_held_against_its_graph_too() -> None:
     trial = attempt(_subject(Sound().eval(), *_lengths(4, 9)), "dynamo", 18, quick=True)
-    assert trial.status == "right" and not trial.halfway and trial.graph is not None
+    assert trial.status == "right" and not trial.untranslated and trial.graph is not None
 
 
 @torch.no_grad()

@@ -1,1 +1,1 @@
-"""Loops that run as often as the input says: recorded once, written as Scan or Loop. Start at `inference`."""
+"""Loops whose number of rounds depends on the input: recorded once, written as Scan or Loop. Start at `inference`."""

@@ -1,13 +1,23 @@
-"""Loops of a graph: a body is recorded once and becomes an ONNX Scan or Loop.
+"""Writes a recorded loop body into the graph: an ONNX Scan or Loop under both exporters.
 
-What `onnxpatch.scan`, `each` and `while_loop` do under an exporter, and what loops found in plain Python become.
+`onnxpatch.scan`, `each` and `while_loop` end here under an exporter, and so do loops found in plain Python.
+The body runs once, on one row, and its torch calls are recorded. Then:
+
+    dynamo   torch.ops.higher_order.scan / while_loop with a function that repeats the recorded calls
+    trace    a TorchScript function with a real loop in it, compiled from source, which calls the traced body:
+                 for i in range(rows.size(0)):
+                     r = step(c0, rows[i], a0)
+                     c0 = r[0]
+                     outs.append(r[1])
+
+Tensors that the body takes from around it (`outside`: weights, say) become further inputs of the loop.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import cast
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -17,83 +27,106 @@ from onnxpatch._torch.cond import compiled_function
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.current_capture import latest
 from onnxpatch.control_flow.loops.rnn_cells import PLAIN
-from onnxpatch.control_flow.tape import Entry, Rebinding, names_in, pruned, tensors
+from onnxpatch.control_flow.nests import names_in, tensors
+from onnxpatch.control_flow.tape import Rebinding, TorchCall, names_made, pruned
+
+Body = Callable[..., list[torch.Tensor]]
+TracedBody = Callable[..., "torch.Tensor | tuple[torch.Tensor, ...]"]
+Loop = Callable[..., "tuple[torch.Tensor, ...]"]
 
 _numbers = itertools.count()
-_alive: list[Any] = []
+# Compiled loops of exports without a capture: the traced graph refers to them without owning them.
+_alive: list[object] = []
 
 
-def as_one_call(loop: Callable[..., list[torch.Tensor]], given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Run a loop as one call where branches are forked, so that a branch can hold it."""
+def as_one_call(loop: Callable[..., Sequence[torch.Tensor]], operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Run a loop; where branches are exported, as one recorded call, so that a branch can contain it."""
     capture = latest()
-    if capture is None or capture.paused or not capture.frames:
-        return loop(*given)
-    return list(capture.execute(lambda *now: loop(*now), tuple(given), {}))
+    if capture is None or capture.paused or not capture.explorers:
+        return list(loop(*operands))
+    return list(capture.execute(lambda *now: loop(*now), tuple(operands)))
 
 
-class _Recorder(TorchFunctionMode):
+class _RecordingMode(TorchFunctionMode):
+    """Records every torch call; under trace, RNN cells run as the plain steps of `rnn_cells`."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.entries: list[Entry] = []
+        self.calls: list[TorchCall] = []
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        function: Callable[..., object],
+        types: Collection[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        kwargs = kwargs or {}
         if exporting() == "trace" and function in PLAIN:
             with self:
-                return PLAIN[function](*args, **(kwargs or {}))
-        result = function(*args, **(kwargs or {}))
-        self.entries.append(Entry(function, args, kwargs or {}, result, mutates=False))
+                return PLAIN[function](*args, **kwargs)
+        result = function(*args, **kwargs)
+        self.calls.append(TorchCall(function, args, kwargs, result))
         return result
 
 
-class _Recorded:
-    """A function run once: its calls can be done again on other tensors; `outside`: the tensors it took from around."""
+class _RecordedBody:
+    """A function that ran once, to be repeated on other tensors. outside: tensors it used besides its arguments."""
 
-    def __init__(self, function: Callable[..., list[torch.Tensor]], example: list[torch.Tensor]) -> None:
+    def __init__(self, function: Body, example: list[torch.Tensor]) -> None:
         # Copies: a tensor that is both a state and used from outside must not be taken for one thing.
         example = [tensor.clone() for tensor in example]
-        recorder = _Recorder()
-        with recorder:
+        mode = _RecordingMode()
+        with mode:
             self.results = function(*example)
         self.example = example
         needed = names_in(self.results)
-        self.entries = pruned(recorder.entries, needed)
-        given = {name for entry in self.entries if not entry.constant for name in entry.gives()}
-        known = {id(t): t for e in recorder.entries for t in tensors((e.args, e.kwargs, e.result))}
+        self.calls = pruned(mode.calls, needed)
+        known = {id(t): t for call in mode.calls for t in tensors((call.args, call.kwargs, call.result))}
         known.update((id(t), t) for t in self.results)
-        mine = {id(t) for t in example}
-        self.outside = [t for name, t in known.items() if name in needed and name not in given | mine]
+        inside = names_made(self.calls) | {id(t) for t in example}
+        self.outside = [t for name, t in known.items() if name in needed and name not in inside]
 
-    def again(self, given: Sequence[torch.Tensor], outside: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def repeat(self, operands: Sequence[torch.Tensor], outside: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The results for other operands, in the order of the example."""
         binding = Rebinding()
-        for old, new in zip([*self.example, *self.outside], [*given, *outside], strict=True):
+        for old, new in zip([*self.example, *self.outside], [*operands, *outside], strict=True):
             binding.bind(old, new)
-        binding.run(self.entries)
+        binding.run(self.calls)
         return [binding(result).clone() for result in self.results]
 
 
-def scan_loop(step: Callable[..., list[torch.Tensor]], carry: list[torch.Tensor], rows: torch.Tensor) -> Any:
-    recorded = _Recorded(step, [*carry, rows.select(0, 0)])
-    outside, count = recorded.outside, len(carry)
+def scan_loop(step: Body, carry: list[torch.Tensor], rows: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Write `for row in rows: *carry, out = step(*carry, row)`; returns the last carry and the stacked outs.
+
+    rows: [n, ...]; out of each round the same shape, stacked to [n, ...].
+    """
+    body = _RecordedBody(step, [*carry, rows.select(0, 0)])
     if exporting() == "trace":
-        now = [f"c{i}" for i in range(count)]
-        extra = [f"a{i}" for i in range(len(outside))]
-        lines = ["outs = []", "for i in range(rows.size(0)):"]
-        lines += [f"    r = step({', '.join([*now, 'rows[i]', *extra])})"]
-        lines += [f"    {name} = r[{i}]" for i, name in enumerate(now)] + [f"    outs.append(r[{count}])"]
-        lines += [f"return ({', '.join([*now, 'torch.stack(outs)'])})"]
-        sizes = [*map(_fixed_sizes, carry), (_fixed_sizes(rows) or [])[1:]]
+        return _traced_scan(body, carry, rows)
+    count = len(carry)
 
-        def body(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            shaped = [_with_sizes(t, s) for t, s in zip(given[: count + 1], sizes, strict=True)]
-            return tuple(recorded.again(shaped, given[count + 1 :]))
+    def combine(*operands: torch.Tensor) -> list[torch.Tensor]:
+        return body.repeat(operands[: count + 1], operands[count + 1 :])
 
-        example = {"step": (body, [*carry, rows.select(0, 0), *outside])}
-        return _compiled([*now, "rows", *extra], lines, example)(*carry, rows, *outside)
+    return cast(Sequence[torch.Tensor], torch.ops.higher_order.scan(combine, carry, [rows], tuple(body.outside)))
 
-    def combine(*given: torch.Tensor) -> list[torch.Tensor]:
-        return recorded.again(given[: count + 1], given[count + 1 :])
 
-    return torch.ops.higher_order.scan(combine, carry, [rows], tuple(outside))
+def _traced_scan(body: _RecordedBody, carry: list[torch.Tensor], rows: torch.Tensor) -> Sequence[torch.Tensor]:
+    count, outside = len(carry), body.outside
+    state, extra = _names("c", count), _names("a", len(outside))
+    lines = ["outs = []", "for i in range(rows.size(0)):"]
+    lines += [f"    r = step({', '.join([*state, 'rows[i]', *extra])})"]
+    lines += [*_unpacked(state), f"    outs.append(r[{count}])"]
+    lines += [f"return ({', '.join([*state, 'torch.stack(outs)'])})"]
+    sizes = [*map(_fixed_sizes, carry), (_fixed_sizes(rows) or [])[1:]]
+
+    def repeat(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        shaped = [_with_sizes(t, s) for t, s in zip(operands[: count + 1], sizes, strict=True)]
+        return tuple(body.repeat(shaped, operands[count + 1 :]))
+
+    functions = {"step": (repeat, [*carry, rows.select(0, 0), *outside])}
+    return _compiled([*state, "rows", *extra], lines, functions)(*carry, rows, *outside)
 
 
 def _fixed_sizes(tensor: torch.Tensor) -> list[int] | None:
@@ -107,31 +140,53 @@ def _fixed_sizes(tensor: torch.Tensor) -> list[int] | None:
 
 
 def _with_sizes(tensor: torch.Tensor, sizes: list[int] | None) -> torch.Tensor:
-    # What a Loop hands to its body has no shape; some operators ask for the fixed sizes when they are written.
+    # Inside a Loop a tensor has no shape, and some operators need the fixed sizes when they are written.
     return tensor.reshape(sizes) if sizes and sizes.count(-1) <= 1 else tensor
 
 
-def while_loop(go: Callable[..., Any], body: Callable[..., Any], state: list[torch.Tensor]) -> Any:
-    asked, done = _Recorded(go, state), _Recorded(body, state)
+def while_loop(condition: Body, body: Body, state: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Write `while condition(*state)[0]: state = body(*state)`; returns the last state."""
+    asked, stepped = _RecordedBody(condition, state), _RecordedBody(body, state)
     count, split = len(state), len(state) + len(asked.outside)
-    outside = [*asked.outside, *done.outside]
-    ask = lambda *given: asked.again(given[:count], given[count:split])[0]  # noqa: E731
-    step = lambda *given: tuple(done.again(given[:count], given[split:]))  # noqa: E731
-    if exporting() != "trace":
-        first = tuple(tensor.clone() for tensor in state)  # a state may not be one of the tensors from outside
-        return torch.ops.higher_order.while_loop(ask, step, first, tuple(outside))
-    now, extra = [f"c{i}" for i in range(count)], [f"a{i}" for i in range(len(outside))]
-    given = ", ".join([*now, *extra])
-    lines = [f"go = bool(ask({given}))", "while go:", f"    r = step({given})"]
-    lines += [f"    {name} = r[{i}]" for i, name in enumerate(now)] + [f"    go = bool(ask({given}))"]
-    lines += [f"return ({', '.join(now)},)"]
+    outside = [*asked.outside, *stepped.outside]
+
+    def ask(*operands: torch.Tensor) -> torch.Tensor:
+        return asked.repeat(operands[:count], operands[count:split])[0]
+
+    def step(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(stepped.repeat(operands[:count], operands[split:]))
+
+    if exporting() == "trace":
+        return _traced_while(ask, step, state, outside)
+    first = tuple(tensor.clone() for tensor in state)  # a state may not be one of the tensors from outside
+    return cast(Sequence[torch.Tensor], torch.ops.higher_order.while_loop(ask, step, first, tuple(outside)))
+
+
+def _traced_while(
+    ask: TracedBody, step: TracedBody, state: list[torch.Tensor], outside: list[torch.Tensor]
+) -> Sequence[torch.Tensor]:
+    names, extra = _names("c", len(state)), _names("a", len(outside))
+    operands = ", ".join([*names, *extra])
+    lines = [f"go = bool(ask({operands}))", "while go:", f"    r = step({operands})"]
+    lines += [*_unpacked(names), f"    go = bool(ask({operands}))", f"return ({', '.join(names)},)"]
     example = [*state, *outside]
-    return _compiled([*now, *extra], lines, {"ask": (ask, example), "step": (step, example)})(*example)
+    return _compiled([*names, *extra], lines, {"ask": (ask, example), "step": (step, example)})(*example)
 
 
-def _compiled(names: list[str], lines: list[str], functions: dict[str, Any]) -> Callable[..., Any]:
+def _names(prefix: str, count: int) -> list[str]:
+    return [f"{prefix}{i}" for i in range(count)]
+
+
+def _unpacked(names: Iterable[str]) -> list[str]:
+    return [f"    {name} = r[{i}]" for i, name in enumerate(names)]
+
+
+def _compiled(
+    names: list[str], lines: list[str], functions: Mapping[str, tuple[TracedBody, list[torch.Tensor]]]
+) -> Loop:
+    """A TorchScript function with the body `lines`; it is kept alive as long as the model is patched."""
     with tracing_paused():
-        function = compiled_function(f"onnxpatch_loop_{next(_numbers)}", names, lines, functions)
+        function: Loop = compiled_function(f"onnxpatch_loop_{next(_numbers)}", names, lines, dict(functions))
     capture = latest()
     (_alive if capture is None else capture.report.compiled).append(function)
     return function

@@ -1,7 +1,10 @@
-"""Lists that a loop fills: code that takes a part of one, as long as a number says, is found in the source.
+"""Finds code that slices a list which a loop fills: a few rounds do not show what the slice does to later ones.
 
-outs.append(y)
-outs = outs[-5:]        three rounds do not show that a sixth would drop the first
+    outs.append(y)
+    outs = outs[-5:]        after three rounds nothing was dropped; the sixth would drop the first entry
+
+So the source of the functions on the stack is searched for slices of such lists. `outs[:]` and `outs[::-1]` take the
+whole list, and are allowed.
 """
 
 from __future__ import annotations
@@ -16,8 +19,11 @@ from types import CodeType, FrameType
 from onnxpatch.messages.user_code import is_user_frame
 
 
-def sliced(frame: FrameType | None, paths: Iterable[str]) -> str | None:
-    """The first of the lists, named as Python writes them, that code on the stack takes a slice of; None for none."""
+def sliced_list(frame: FrameType | None, paths: Iterable[str]) -> str | None:
+    """The name of a list, out of `paths`, that a function on the stack slices; None where none does.
+
+    frame: the innermost frame. paths: names as Python writes them, such as "outs" or "model.cache".
+    """
     names = {path.rpartition(":")[2] for path in paths}
     while frame is not None and names:
         if is_user_frame(frame) and (found := names & _sliced_names(frame.f_code)):
@@ -28,7 +34,7 @@ def sliced(frame: FrameType | None, paths: Iterable[str]) -> str | None:
 
 @functools.lru_cache(maxsize=1024)
 def _sliced_names(code: CodeType) -> frozenset[str]:
-    """What a function takes slices of: `outs` of `outs[-5:]`. The whole list, `outs[:]` or reversed, is no part."""
+    """The expressions that a function takes bounded slices of: `outs` of `outs[-5:]`."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
     except (OSError, SyntaxError):  # typed in or generated: there is no source to read
@@ -37,5 +43,5 @@ def _sliced_names(code: CodeType) -> frozenset[str]:
     return frozenset(ast.unparse(part.value) for part in parts if _bounded(part.slice))
 
 
-def _bounded(found: ast.expr) -> bool:
-    return isinstance(found, ast.Slice) and (found.lower is not None or found.upper is not None)
+def _bounded(index: ast.expr) -> bool:
+    return isinstance(index, ast.Slice) and (index.lower is not None or index.upper is not None)

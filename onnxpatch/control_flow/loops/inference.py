@@ -1,94 +1,101 @@
-"""Plain loops that run as often as the input says: a few rounds are run, and what they have in common becomes one loop.
+"""Turns a plain Python loop into one Scan or Loop: a few rounds run, and what they have in common is the body.
 
     total, outs = torch.zeros(4), []
-    for row in x:                        three rounds are run, each on a stand-in for its row
-        total = total * 0.5 + row        total: what the round before made; before the first round, the zeros
-        outs.append(total.tanh())        outs: one tensor of every round, made at the same place
+    for row in x:                        three rounds run, each on a row of its own
+        total = total * 0.5 + row        total: result of the round before; in the first round, the zeros
+        outs.append(total.tanh())        outs: one tensor from every round, made at the same place
     return torch.stack(outs), total      -> one Scan: its stacked output, its last state
 
-It becomes a Scan (rows) or a Loop (`while`) where all of this holds; else it is refused, and `onnxpatch.scan`, `each`
-and `while_loop` are proposed. By induction it is then right for any number of rounds from one on:
-- the rounds make the same torch calls, call by call, on tensors that play the same part in each: from outside, the
-  round's own row, made by this round, or made by the round before;
+The loop becomes a Scan (rows) or a Loop (`while`) where all of this is true; else it is refused, and `onnxpatch.scan`,
+`each` and `while_loop` are proposed. By induction the graph is then right for any number of rounds from one on:
+- the rounds make the same torch calls, call by call, on tensors with the same role in each: from outside the loop, the
+  round's own row, a result of this round, or a result of the round before;
 - each round starts from the same Python state (`round_state.py`), so that the next one would do the same again;
 - the code takes every row (`rows.py`): `zip` with a shorter list would end the loop early;
-- a list that grows is not asked for its length, nor for a part of it (`growing_lists.py`);
-- no bool is decided inside, nothing is updated in place, what is carried keeps its dtype and shape;
+- `len()` and slices are not taken of a list that grows (`growing_lists.py`);
+- no bool is decided inside, nothing is updated in place, what is carried keeps its dtype and, in a Scan, its shape;
 - with four rounds in place of three, the code after the loop does the same.
-A loop of no rounds leaves what stood before it. What nobody sees: state outside the model's code and objects (files,
-clocks, Python's random numbers). After the loop a tensor of the last round stands for the final state, and a list with
-one tensor of every round for their stack (`results.py`).
+A loop of no rounds leaves what was there before it. State outside the model's code and objects (files, clocks, Python's
+random numbers) is not seen. After the loop, a tensor of the last round stands for the final state, and a list with one
+tensor of every round for their stack (`results.py`).
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from onnxpatch._torch.trace_state import tracing_paused
-from onnxpatch.control_flow.loops.growing_lists import sliced
+from onnxpatch.control_flow.loops.growing_lists import sliced_list
 from onnxpatch.control_flow.loops.results import ROW, LoopResults, Place
-from onnxpatch.control_flow.loops.round_state import Changed, RoundState, check_same
+from onnxpatch.control_flow.loops.round_state import Changed, GrownLists, RoundState, check_same
+from onnxpatch.control_flow.nests import tensors
 from onnxpatch.control_flow.source_sites import Site, here
-from onnxpatch.control_flow.tape import Entry, tensors
+from onnxpatch.control_flow.tape import TorchCall
 
 if TYPE_CHECKING:
     from onnxpatch.control_flow.capture import Capture
+    from onnxpatch.errors import BranchError
 
 
 _COMMUTE = (torch.Tensor.add, torch.Tensor.mul, torch.Tensor.__add__, torch.Tensor.__radd__, torch.Tensor.__mul__)
+_OTHER_ROLE = "a round uses something other than its row and the results of the round before"
 
 
 class Loop:
-    """One loop of the user's, while it runs and after.
+    """One loop in the user's code, while its first rounds run and after.
 
-    rows: what it runs over, one a round; None for a `while`, whose `answers` are the predicates, one more than rounds.
+    rows: the tensor whose rows it runs over, one a round; None for a `while`. predicates: of a `while`, the condition
+    before each round and after the last. rounds: the torch calls of each. carried: for each result that the next round
+    uses, the tensor that was there before the loop.
     """
 
     def __init__(self, capture: Capture, rows: torch.Tensor | None) -> None:
         self.capture, self.rows, self.site = capture, rows, here()
-        self.given: list[torch.Tensor] = []
-        self.rounds: list[list[Entry]] = []
-        self.answers: list[torch.Tensor] = []
-        self.start: int | None = None
+        self.rows_taken: list[torch.Tensor] = []
+        self.rounds: list[list[TorchCall]] = []
+        self.predicates: list[torch.Tensor] = []
         self.done = False
         self.results = LoopResults(self)
         self.places: dict[int, tuple[int, Place]] = {}  # by id of a tensor: the round that made it, and where in it
         self.carried: dict[Place, torch.Tensor] = {}
-        self._first: dict[Place, float] = {}  # the Python number that stood before the loop, by the place carried
+        self._round_start: int | None = None
+        self._initial_numbers: dict[Place, float] = {}  # Python numbers that were there before the loop, as `total = 0`
         self._state: RoundState | None = None
-        self._grown: dict[str, Any] | None = None
+        self._grown: GrownLists | None = None
 
-    # ---- while it runs
+    # ---- while its first rounds run
 
     def begin(self, row: torch.Tensor | None = None) -> None:
-        """A round begins."""
+        """Start recording a round."""
         if self._state is None:
             self._check_state(sys._getframe(1))
         if row is not None:
-            self.places[id(row)] = len(self.given), ROW
-            self.given.append(row)
-        self.start = len(self.capture.frames[-1].tape)
+            self.places[id(row)] = len(self.rows_taken), ROW
+            self.rows_taken.append(row)
+        self._round_start = len(self.capture.explorers[-1].recorder.calls)
 
     def end(self) -> None:
-        """A round is over."""
-        if self.start is None:
+        """Finish recording a round; does nothing before the first one."""
+        if self._round_start is None:
             return
-        number, entries, self.start = len(self.rounds), self.capture.frames[-1].tape[self.start :], None
-        self.rounds.append(entries)
-        for at, entry in enumerate(entries):
-            for which, tensor in enumerate(tensors(entry.result)):
+        number, calls = len(self.rounds), self.capture.explorers[-1].recorder.calls[self._round_start :]
+        self._round_start = None
+        self.rounds.append(calls)
+        for at, call in enumerate(calls):
+            for which, tensor in enumerate(tensors(call.result)):
                 self.places.setdefault(id(tensor), (number, (at, which)))
         self._check_state(sys._getframe(1))
 
     def _check_state(self, frame: FrameType) -> None:
-        """The next round must start from the Python state from which this one started."""
+        """Refuse unless the next round starts from the same Python state as this one did."""
         before, rounds = self._state, len(self.rounds)
         with self.capture.pause():
-            model = self.capture.frames[0].module
+            model = self.capture.explorers[0].module
             self._state = RoundState(frame, model, rounds, lambda tensor: self.places.get(id(tensor)))
         if before is None:
             return
@@ -100,125 +107,144 @@ class Loop:
             kind = "the Python number " if changed.number else ""
             raise self.refusal(f"{kind}{changed.path} changes from one round to the next") from None
         self._grown = grown if before.rounds > 1 else None
-        if (name := sliced(frame, grown)) is not None:
+        if (name := sliced_list(frame, grown)) is not None:
             raise self.refusal(f"a slice takes a part of {name}, a list that grows with every round")
 
-    def rounds_in(self, values: Any) -> int:
-        """From how many rounds a container holds tensors."""
+    def rounds_in(self, values: object) -> int:
+        """From how many rounds a container has tensors."""
         return len({self.places[id(tensor)][0] for tensor in tensors(values) if id(tensor) in self.places})
 
-    # ---- when it has ended
+    # ---- after the last round
 
     def finish(self) -> None:
-        """The last round is over: what all rounds have in common."""
+        """Compare the rounds. Raises BranchError where they are not one body repeated."""
         self._state = None
-        if len({len(entries) for entries in self.rounds}) > 1:
+        if len({len(calls) for calls in self.rounds}) > 1:
             raise self.refusal("its rounds differ")
         for at in range(len(self.rounds[0])):
-            self._compare([entries[at] for entries in self.rounds])
-        if self.answers:
-            self._pair(list(self.answers[1:]), carry=False)
+            self._compare_calls([calls[at] for calls in self.rounds])
+        if self.predicates:
+            self._check_role(self.predicates[1:], carry=False)
         self._check_carried()
         self.done = True
 
-    def _compare(self, entries: list[Entry]) -> None:
-        if any(entry.function != entries[0].function for entry in entries) or any(entry.mutates for entry in entries):
+    def _compare_calls(self, calls: list[TorchCall]) -> None:
+        """Compare the same call of every round."""
+        if any(call.function != calls[0].function for call in calls) or any(call.mutates for call in calls):
             raise self.refusal("its rounds differ, or update something in place")
-        args = [entry.args for entry in entries]
-        if entries[0].function in _COMMUTE and _is_number(args[0][-1]) and not _is_number(args[1][-1]):
+        args = [call.args for call in calls]
+        if calls[0].function in _COMMUTE and _is_number(args[0][-1]) and not _is_number(args[1][-1]):
             args[0] = args[0][::-1]  # `total = 0` before `total + row`: Python asks the tensor for `row + 0`
-        self._alike([(given, entry.kwargs) for given, entry in zip(args, entries, strict=True)])
+        self._compare([(arguments, call.kwargs) for arguments, call in zip(args, calls, strict=True)])
 
-    def _alike(self, values: list[Any]) -> None:
+    def _compare(self, values: Sequence[object]) -> None:
+        """Compare one argument, or a part of it, of every round."""
         first = values[0]
         if isinstance(first, int | float) and all(isinstance(value, torch.Tensor) for value in values[1:]):
-            self._start_with(first, values[1:])
+            self._carry_number(first, tensors(values[1:]))
         elif isinstance(first, torch.Tensor):
-            self._pair(values)
-        elif isinstance(first, tuple | list) and all(type(v) is type(first) and len(v) == len(first) for v in values):
-            for inner in zip(*values, strict=True):
-                self._alike(list(inner))
-        elif isinstance(first, dict) and all(type(v) is type(first) and v.keys() == first.keys() for v in values):
-            for key in first:
-                self._alike([value[key] for value in values])
-        elif isinstance(first, slice):
-            self._alike([(value.start, value.stop, value.step) for value in values])
+            self._check_role(values)
+        elif (parts := _parts(first)) is not None:
+            found = [_parts(value) if type(value) is type(first) else None for value in values]
+            same_keys = [other for other in found if other is not None and other.keys() == parts.keys()]
+            if len(same_keys) != len(values):
+                raise self.refusal("a Python number differs between its rounds")
+            for key in parts:
+                self._compare([other[key] for other in same_keys])
         elif any(type(value) is not type(first) or not _equal(value, first) for value in values):
             raise self.refusal("a Python number differs between its rounds")
 
-    def _pair(self, found: list[Any], carry: bool = True) -> None:
-        """One tensor of every round: the same one, its own row, its own result, or the result of the round before."""
+    def _check_role(self, found: Sequence[object], carry: bool = True) -> None:
+        """Refuse unless a tensor has the same role in every round.
+
+        The roles: the same tensor from outside, the round's own row or result, or (if `carry`) the result of the round
+        before.
+        """
         if not all(isinstance(value, torch.Tensor) for value in found):
             raise self.refusal("its rounds differ")
-        places = [self.places.get(id(tensor)) for tensor in found]
+        values = tensors(found)
+        places = [self.places.get(id(tensor)) for tensor in values]
         if all(place is None for place in places):
-            if all(tensor is found[0] for tensor in found):
+            if all(tensor is values[0] for tensor in values):
                 return
         elif all(place is not None and place[0] == number for number, place in enumerate(places)):
             if len({place[1] for place in places if place is not None}) == 1:
                 return
-        elif carry and places[0] is None and self._from_before(found[0], places[1:]):
+        elif carry and places[0] is None and self._is_carried(values[0], places[1:]):
             return
-        raise self.refusal("a round uses something other than its row and what the round before left")
+        raise self.refusal(_OTHER_ROLE)
 
-    def _start_with(self, number: float, found: list[Any]) -> None:
-        """`total = 0` before the loop: what the first round uses is a Python number, later ones a tensor."""
-        place = self.places.get(id(found[0]))
+    def _carry_number(self, number: float, later: list[torch.Tensor]) -> None:
+        """Carry what is a Python number in the first round and a tensor in later ones: `total = 0` before the loop."""
+        place = self.places.get(id(later[0]))
         if place is None or self.rows is None:
             raise self.refusal("its rounds differ")
         if place[1] not in self.carried:
-            self._first[place[1]] = number
-            self.carried[place[1]] = self.capture.execute(torch.full_like, (found[0], number), {})
-        places = [self.places.get(id(tensor)) for tensor in found]
-        if self._first.get(place[1]) != number or not self._from_before(self.carried[place[1]], places):
-            raise self.refusal("a round uses something other than its row and what the round before left")
+            self._initial_numbers[place[1]] = number
+            self.carried[place[1]] = self.capture.execute(torch.full_like, (later[0], number))
+        places = [self.places.get(id(tensor)) for tensor in later]
+        if self._initial_numbers.get(place[1]) != number or not self._is_carried(self.carried[place[1]], places):
+            raise self.refusal(_OTHER_ROLE)
 
-    def _from_before(self, init: torch.Tensor, places: list[Any]) -> bool:
-        if any(place is None or place[0] != number for number, place in enumerate(places)):
+    def _is_carried(self, initial: torch.Tensor, places: list[tuple[int, Place] | None]) -> bool:
+        """Whether every later round uses the same result of the round before. places: from the second round on."""
+        known = [place for place in places if place is not None]
+        if len(known) != len(places) or any(place[0] != number for number, place in enumerate(known)):
             return False
-        if len({place[1] for place in places}) != 1:
+        if len({place[1] for place in known}) != 1:
             return False
-        return self.carried.setdefault(places[0][1], init) is init
+        return self.carried.setdefault(known[0][1], initial) is initial
 
     def _check_carried(self) -> None:
-        """What is carried from round to round keeps its dtype, and under dynamo, which writes a Scan, its shape.
+        """Refuse what changes its dtype from round to round or, under dynamo, its shape.
 
-        The Loop of a trace may carry a tensor that grows.
+        Dynamo writes a Scan, whose state has one shape; the Loop of a trace may carry a tensor that grows.
         """
         with self.capture.pause(), tracing_paused():
-            for place, init in self.carried.items():
-                states = [init, *(self.made(number, place) for number in range(len(self.rounds)))]
-                sizes = {_size_texts(state) for state in states} if self.capture.exporter == "dynamo" else ()
-                if len(sizes) > 1 or len({state.dtype for state in states}) > 1:
+            for place, initial in self.carried.items():
+                states = [initial, *(self.result_at(number, place) for number in range(len(self.rounds)))]
+                shapes = {_format_shape(state) for state in states} if self.capture.exporter == "dynamo" else ()
+                if len(shapes) > 1 or len({state.dtype for state in states}) > 1:
                     raise self.refusal("what is carried from one round to the next changes its shape or dtype")
 
-    def made(self, number: int, place: Place) -> torch.Tensor:
-        """The tensor that a round made at a place."""
-        return self.given[number] if place == ROW else tensors(self.rounds[number][place[0]].result)[place[1]]
+    def result_at(self, number: int, place: Place) -> torch.Tensor:
+        """The tensor that round `number` made at a place, or its row."""
+        if place == ROW:
+            return self.rows_taken[number]
+        return tensors(self.rounds[number][place[0]].result)[place[1]]
 
-    def refusal(self, found: str) -> Exception:
-        return refused(self.capture, self.site, found)
+    def refusal(self, found: str) -> BranchError:
+        return loop_refusal(self.capture, self.site, found)
 
 
-def refused(capture: Capture, site: Site, found: str) -> Exception:
-    """The error for a loop that cannot be read off its rounds."""
+def loop_refusal(capture: Capture, site: Site, found: str) -> BranchError:
+    """The error for a loop whose first rounds do not show what the others do."""
     return capture.refusal(
         site,
-        f"a loop that runs as often as the input says: {found}",
+        f"a loop whose number of rounds depends on the input: {found}",
         remedy="put its body into a function marked @onnxpatch.scan (rows that depend on the ones before), "
         "@onnxpatch.each (rows that do not) or @onnxpatch.while_loop, or write it for the whole tensor",
     )
 
 
-def _size_texts(tensor: torch.Tensor) -> tuple[str, ...]:
+def _format_shape(tensor: torch.Tensor) -> tuple[str, ...]:
     return tuple(str(size.node.expr if isinstance(size, torch.SymInt) else size) for size in tensor.shape)
 
 
-def _is_number(value: Any) -> bool:
+def _parts(value: object) -> Mapping[object, object] | None:
+    """The parts of a container or slice by key; None for other values."""
+    if isinstance(value, tuple | list):
+        return dict(enumerate(value))
+    if isinstance(value, slice):
+        return {"start": value.start, "stop": value.stop, "step": value.step}
+    return value if isinstance(value, dict) else None
+
+
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float)
 
 
-def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, torch.SymInt | torch.SymFloat | torch.SymBool):
+def _equal(a: object, b: object) -> bool:
+    if isinstance(a, torch.SymInt | torch.SymFloat | torch.SymBool) and isinstance(b, type(a)):
         return bool(a.node.expr == b.node.expr)
     return a is b or bool(a == b)

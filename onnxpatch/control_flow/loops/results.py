@@ -1,167 +1,187 @@
-"""What a plain loop leaves, once its rounds were compared: its final state, and the stack of what every round made."""
+"""What a plain loop leaves behind, in the graph: its final state, and the stack of what every round made.
+
+Python holds tensors of single rounds after the loop; in the graph there is one Scan. So wherever such a tensor is used
+afterwards, it is replaced:
+
+    total = total * 0.5 + row      `total` after the loop      the last state that the Scan returns
+    outs.append(total.tanh())      torch.stack(outs)           the Scan's stacked output [rounds, ...]
+    y = row * 2                    `y` after the loop          the last row of the stack of every y
+
+A tensor of any but the last round has no counterpart in the graph: using it is refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 
 from onnxpatch.control_flow.loops import graph_loops
-from onnxpatch.control_flow.tape import Rebinding, rebuilt, tensors
+from onnxpatch.control_flow.nests import Leaf, rebuilt, tensors
+from onnxpatch.control_flow.tape import Rebinding
 
 if TYPE_CHECKING:
     from onnxpatch.control_flow.loops.inference import Loop
 
-Place = tuple[int, int]  # entry of a round, tensor of its result
+Place = tuple[int, int]
+"""Where a round made a tensor: (number of the torch call in the round, number of the tensor in its result)."""
 ROW: Place = (-1, 0)
-"""The place of a round's own row."""
+"""The place of a round's own row, which no call made."""
 
+ValueT = TypeVar("ValueT")
+ArgsT = TypeVar("ArgsT")
+KwargsT = TypeVar("KwargsT")
 _JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
 
 
 class LoopResults:
-    """What stands after a loop for the tensors of its rounds."""
+    """Replaces the tensors of a loop's rounds after the loop."""
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self._known: dict[Any, list[torch.Tensor]] = {}
+        self._written: dict[Place | None, list[torch.Tensor]] = {}
+        self._last_rows: dict[Place, torch.Tensor] = {}
 
-    def in_call(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def in_call(self, function: object, args: ArgsT, kwargs: KwargsT) -> tuple[ArgsT, KwargsT]:
         """The arguments of a call after the loop, with its results in place of the rounds' tensors."""
         if not any(id(tensor) in self.loop.places for tensor in tensors((args, kwargs))):
             return args, kwargs
-        if function in _JOINS and isinstance(args[0], list | tuple):
-            return (self._joined(args[0]), *args[1:]), kwargs
+        if function in _JOINS and isinstance(args, tuple) and isinstance(args[0], list | tuple):
+            return cast(ArgsT, (self._joined(args[0]), *args[1:])), kwargs
         return rebuilt(args, self.final), rebuilt(kwargs, self.final)
 
-    def final(self, leaf: Any) -> Any:
-        """What stands for a tensor after the loop."""
+    def final(self, leaf: ValueT) -> ValueT:
+        """What replaces a value after the loop; the value itself where it is no tensor of a round."""
         loop = self.loop
-        place = loop.places.get(id(leaf)) if isinstance(leaf, torch.Tensor) else None
-        if place is None:
+        found = loop.places.get(id(leaf)) if isinstance(leaf, torch.Tensor) else None
+        if found is None:
             return leaf
-        number, where = place
+        number, place = found
         if number != len(loop.rounds) - 1:
-            raise loop.refusal("what a single round made is used after it")
-        if where in loop.carried:
-            return self._run(None)[list(loop.carried).index(where)]
+            raise loop.refusal("a result of a single round is used after it")
+        if place in loop.carried:
+            return cast(ValueT, self._write(None)[list(loop.carried).index(place)])
         if loop.rows is None:
-            raise loop.refusal("what its last round made is used after it, and nothing stood there before")
-        return self._last(where)
+            raise loop.refusal("a result of its last round is used after it, and has no value from before the loop")
+        return cast(ValueT, self._last_row(place))
 
-    def _last(self, where: Place) -> torch.Tensor:
-        """What the last round made: the last row of what all made."""
-        key = "last", where
-        if key not in self._known:
-            self._known[key] = [self.loop.capture.execute(torch.select, (self._stacked(where), 0, -1), {})]
-        return self._known[key][0]
+    def _last_row(self, place: Place) -> torch.Tensor:
+        """What the last round made at a place: the last row of the stack."""
+        if place not in self._last_rows:
+            self._last_rows[place] = self.loop.capture.execute(torch.select, (self._stacked(place), 0, -1))
+        return self._last_rows[place]
 
-    def _joined(self, parts: Any) -> Any:
-        """A list that holds one tensor of every round, with their stack in the place of these."""
-        places = [self.loop.places.get(id(part)) for part in parts]
-        inside = [index for index, place in enumerate(places) if place is not None]
-        first, count = inside[0], len(self.loop.rounds)
-        wheres = {place[1] for place in places if place is not None}
-        in_order = [place[0] for place in places if place is not None] == list(range(count))
-        together = inside == list(range(first, first + count))
-        if not in_order or not together or len(wheres) != 1 or self.loop.rows is None:
+    def _joined(self, parts: Sequence[object]) -> list[object]:
+        """The argument of a `stack` or `cat`; one tensor of every round, in order, is replaced by their stack."""
+        found = [self.loop.places.get(id(part)) for part in parts]
+        inside = [index for index, place in enumerate(found) if place is not None]
+        first, rounds = inside[0], len(self.loop.rounds)
+        places = {place[1] for place in found if place is not None}
+        in_order = [place[0] for place in found if place is not None] == list(range(rounds))
+        together = inside == list(range(first, first + rounds))
+        if not in_order or not together or len(places) != 1 or self.loop.rows is None:
             return [self.final(part) for part in parts]
-        return StackedRounds(parts[:first], self._stacked(wheres.pop()), parts[first + count :])
+        # What is not a tensor here is torch's own error, and stays in.
+        before, after = (cast("list[torch.Tensor]", list(side)) for side in (parts[:first], parts[first + rounds :]))
+        return StackedRounds(before, self._stacked(places.pop()), after)
 
-    def _stacked(self, where: Place) -> torch.Tensor:
-        if where == ROW:
+    def _stacked(self, place: Place) -> torch.Tensor:
+        """[rounds, ...]: what every round made at a place."""
+        if place == ROW:
             assert self.loop.rows is not None
             return self.loop.rows
-        return self._run(where)[-1]
+        return self._write(place)[-1]
 
-    def _run(self, where: Place | None) -> list[torch.Tensor]:
-        if where not in self._known:
-            call = LoopCall(self, where)
-            self._known[where] = self.loop.capture.execute(call, tuple(call.outer), {})
-        return self._known[where]
+    def _write(self, place: Place | None) -> list[torch.Tensor]:
+        """The results of the loop in the graph, written on first use."""
+        if place not in self._written:
+            call = LoopCall(self, place)
+            self._written[place] = self.loop.capture.execute(call, tuple(call.outer))
+        return self._written[place]
 
-    def outer(self) -> Iterator[Any]:
-        """Everything from outside that the body uses: what the loop needs, for those who record it."""
+    def outer(self) -> Iterator[Leaf]:
+        """The tensors from outside that the loop uses; they become its inputs."""
         loop = self.loop
-        found = {id(t): t for entry in loop.rounds[1] for t in tensors((entry.args, entry.kwargs))}
-        found.update((id(t), t) for t in (*loop.carried.values(), *loop.answers[:1]))
+        found: dict[int, Leaf] = {id(t): t for call in loop.rounds[1] for t in tensors((call.args, call.kwargs))}
+        found.update((id(t), t) for t in (*loop.carried.values(), *loop.predicates[:1]))
         if loop.rows is not None:
             found[id(loop.rows)] = loop.rows
         yield from (tensor for name, tensor in found.items() if name not in loop.places)
 
     # ---- the loop of the graph
 
-    def written(self, where: Place | None, outer: Rebinding) -> list[torch.Tensor]:
-        """The loop itself: the final state, and for a place the stack of what every round made there."""
+    def write(self, place: Place | None, outer: Rebinding) -> list[torch.Tensor]:
+        """Write the loop. Returns the final state and, for a place, the stack of what every round made there."""
         loop = self.loop
-        carry = [outer(init).clone() for init in loop.carried.values()]
+        carry = [outer(initial).clone() for initial in loop.carried.values()]
         if loop.rows is None:
-            state = [outer(loop.answers[0]).clone(), *carry]
-            found = graph_loops.while_loop(
+            state = [outer(loop.predicates[0]).clone(), *carry]
+            final = graph_loops.while_loop(
                 lambda *now: [now[0]], lambda *now: self._round(list(now[1:]), None, outer), state
             )
-            return list(found)[1:]
+            return list(final)[1:]
+        # A Scan needs a state, even where the rounds do not depend on each other.
         dummy = [] if carry else [torch.zeros(1)]
 
-        def step(*given: torch.Tensor) -> list[torch.Tensor]:
-            made = self._round(list(given[:-1]) if carry else [], given[-1], outer, where)
-            return [*(given[0].clone() for _ in dummy), *made]
+        def step(*operands: torch.Tensor) -> list[torch.Tensor]:
+            results = self._round(list(operands[:-1]) if carry else [], operands[-1], outer, place)
+            return [*(operands[0].clone() for _ in dummy), *results]
 
-        found = list(graph_loops.scan_loop(step, [*carry, *dummy], outer(loop.rows)))
-        return found[len(dummy) :] if dummy else found
+        final = list(graph_loops.scan_loop(step, [*carry, *dummy], outer(loop.rows)))
+        return final[len(dummy) :] if dummy else final
 
     def _round(
-        self, carry: list[torch.Tensor], row: torch.Tensor | None, outer: Rebinding, where: Place | None = None
+        self, carry: list[torch.Tensor], row: torch.Tensor | None, outer: Rebinding, place: Place | None = None
     ) -> list[torch.Tensor]:
-        """The second round again, on other tensors. Returns the new state, then what it made at a place."""
+        """Repeat the second round on other tensors. Returns the new state, then what the round made at a place."""
         loop, binding = self.loop, outer.child()
-        for place, now in zip(loop.carried, carry, strict=True):
-            binding.bind(loop.made(0, place), now)
+        for carried, now in zip(loop.carried, carry, strict=True):
+            binding.bind(loop.result_at(0, carried), now)
         if row is not None:
-            binding.bind(loop.given[1], row)
+            binding.bind(loop.rows_taken[1], row)
         binding.run(loop.rounds[1])
-        new = [binding(loop.made(1, place)) for place in loop.carried]
+        state = [binding(loop.result_at(1, carried)) for carried in loop.carried]
         if loop.rows is None:
-            return [binding(loop.answers[2]), *new]
-        return [*new, torch.zeros(()) if where is None else binding(loop.made(1, where))]
+            return [binding(loop.predicates[2]), *state]
+        return [*state, torch.zeros(()) if place is None else binding(loop.result_at(1, place))]
 
 
 class LoopCall:
-    """A loop as one call that can be noted and done again: (what it uses from outside) -> what it leaves."""
+    """A loop as one call that can be recorded and repeated: takes the tensors from outside, returns the results."""
 
     __name__ = "Loop"
 
-    def __init__(self, results: LoopResults, where: Place | None) -> None:
-        self.results, self.where = results, where
+    def __init__(self, results: LoopResults, place: Place | None) -> None:
+        self.results, self.place = results, place
         self.outer = list(results.outer())
 
-    def __call__(self, *given: torch.Tensor) -> list[torch.Tensor]:
+    def __call__(self, *operands: torch.Tensor) -> list[torch.Tensor]:
         binding = Rebinding()
-        for old, new in zip(self.outer, given, strict=True):
+        for old, new in zip(self.outer, operands, strict=True):
             if old is not new:
                 binding.bind(old, new)
         with self.results.loop.capture.pause():
-            return [tensor.clone() for tensor in self.results.written(self.where, binding)]
+            return [tensor.clone() for tensor in self.results.write(self.place, binding)]
 
 
-class StackedRounds(list[Any]):
-    """The parts of a list that is joined, those of the loop's rounds as one tensor [rounds, ...]."""
+class StackedRounds(list[object]):
+    """The parts of a list that is joined; those of the loop's rounds are one tensor [rounds, ...]."""
 
-    def __init__(self, before: Any, outs: torch.Tensor, after: Any) -> None:
-        super().__init__([*before, outs, *after])
-        self.before, self.outs, self.after = list(before), outs, list(after)
+    def __init__(self, before: list[torch.Tensor], rounds: torch.Tensor, after: list[torch.Tensor]) -> None:
+        super().__init__([*before, rounds, *after])
+        self.before, self.rounds, self.after = before, rounds, after
 
 
-def joined(function: Any, parts: StackedRounds, dim: int = 0) -> torch.Tensor:
-    """`stack` or `cat` of such a list."""
-    dims = parts.outs.dim() - 1
+def joined(function: Callable[..., object], parts: StackedRounds, dim: int = 0) -> torch.Tensor:
+    """`torch.stack` or `torch.cat` of a list with a loop's rounds in it."""
+    dims = parts.rounds.dim() - 1
     if function is torch.stack:
         at = dim % (dims + 1)
-        middle = parts.outs.movedim(0, at)
+        middle = parts.rounds.movedim(0, at)
         sides = [[part.unsqueeze(at) for part in side] for side in (parts.before, parts.after)]
     else:
         at = dim % dims
-        middle = parts.outs.movedim(0, at).flatten(at, at + 1)
+        middle = parts.rounds.movedim(0, at).flatten(at, at + 1)
         sides = [parts.before, parts.after]
     return torch.cat([*sides[0], middle, *sides[1]], at) if any(sides) else middle

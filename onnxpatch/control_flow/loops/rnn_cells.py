@@ -1,20 +1,20 @@
-"""GRU and LSTM cells in plain steps: torch's own split their gates by `chunk`, which asks for sizes.
+"""GRU and LSTM cells in plain steps, for the Loop of a traced graph: torch's own split their gates by `chunk`.
 
-Inside the Loop of a traced graph no tensor has known sizes, and the TorchScript exporter refuses a `chunk` there.
+No tensor in that Loop has known sizes, and the TorchScript exporter refuses a `chunk` of unknown sizes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 Tensor = torch.Tensor
+Bias = Tensor | None
 
 
-def gru_cell(x: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Any = None, b_hh: Any = None) -> Tensor:
+def gru_cell(x: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Bias = None, b_hh: Bias = None) -> Tensor:
     """[batch, hidden] from x [batch, in] and h [batch, hidden]; weights as torch.gru_cell takes them."""
     (r, z, n), (hr, hz, hn) = _gates(F.linear(x, w_ih, b_ih), w_ih, 3), _gates(F.linear(h, w_hh, b_hh), w_hh, 3)
     keep = torch.sigmoid(z + hz)
@@ -23,7 +23,7 @@ def gru_cell(x: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Any = None,
 
 
 def lstm_cell(
-    x: Tensor, state: tuple[Tensor, Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Any = None, b_hh: Any = None
+    x: Tensor, state: tuple[Tensor, Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Bias = None, b_hh: Bias = None
 ) -> tuple[Tensor, Tensor]:
     """(h, c), each [batch, hidden]; weights as torch.lstm_cell takes them."""
     h, c = state
@@ -33,8 +33,12 @@ def lstm_cell(
 
 
 def _gates(joined: Tensor, weight: Tensor, count: int) -> list[Tensor]:
+    """joined [batch, count * hidden], cut into gates of [batch, hidden]; weight [count * hidden, in] has the size."""
     size = int(weight.shape[0]) // count
     return [joined[:, size * number : size * (number + 1)] for number in range(count)]
 
 
-PLAIN: dict[Any, Callable[..., Any]] = {torch.gru_cell: gru_cell, torch.lstm_cell: lstm_cell}
+PLAIN: dict[Callable[..., object], Callable[..., Tensor | tuple[Tensor, Tensor]]] = {
+    torch.gru_cell: gru_cell,
+    torch.lstm_cell: lstm_cell,
+}

@@ -1,8 +1,14 @@
-"""The rows of a tensor, or the numbers of a range, as many as the input says: what a plain loop runs over.
+"""Iterates over the rows of a tensor, or the numbers of a range, whose number depends on the input.
 
-A few stand-ins are handed out, and the loop is recorded. That is a loop over all rows only if the code takes them all.
-`for row in x`, a comprehension, `list(x)` and `sum(f(row) for row in x)` do; `zip(x, weights)`, `map` and `islice` hand
-rows on one at a time and may stop before the last, which three rounds do not show: refused.
+The loop gets three rows (each is `rows[0]` in the graph), and what it does with them is recorded. That stands for all
+rows only if the code takes them all:
+
+    for row in x: ...              takes all       zip(x, weights)      refused: may stop before the last row,
+    [f(row) for row in x]          takes all       map(f, x)              which three rounds do not show
+    list(x), sum(f(r) for r in x)  takes all       itertools.islice(x, 5)
+
+Which of these runs is read off the byte code of the user's line: a `for` over rows has a GET_ITER there, `list(x)` is
+the same one call for every row.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ import linecache
 import sys
 from collections.abc import Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -30,51 +36,51 @@ _STOPS_EARLY = "zip, map or another iterator takes its rows, and may stop before
 
 
 class Rows:
-    """To be looped over. counts: in eager these are the numbers of a range, ints."""
+    """What `for row in x` iterates over. rows: [n, ...]. counts: they are the numbers of a range, ints in eager."""
 
     def __init__(self, capture: Capture, rows: torch.Tensor, counts: bool = False) -> None:
         self._capture, self._rows, self._counts = capture, rows, counts
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        return _stand_ins(self._capture, self._rows, self._counts, _Taker())
+        return _few_rows(self._capture, self._rows, self._counts, _Taker())
 
 
 class NumberedRows:
-    """The same with their numbers, as `enumerate` gives them."""
+    """What `for i, row in enumerate(x)` iterates over. values: [n, ...]; i begins at `start`."""
 
     def __init__(self, capture: Capture, values: torch.Tensor, start: int) -> None:
         self._capture, self._values, self._start = capture, values, start
 
-    def __iter__(self) -> Iterator[tuple[Any, torch.Tensor]]:
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         numbers = self._capture.execute(torch.arange, (self._values.shape[0],), {"dtype": torch.int64})
         return self._pairs(iter(Rows(self._capture, numbers, counts=True)))
 
-    def _pairs(self, numbers: Iterator[torch.Tensor]) -> Iterator[tuple[Any, torch.Tensor]]:
+    def _pairs(self, numbers: Iterator[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for number in numbers:
-            shown = number + self._start
-            self._capture.counters.add(id(shown))
-            yield shown, self._values[number]
+            index = number + self._start
+            self._capture.counters.add(id(index))
+            yield index, self._values[number]
 
 
-def _stand_ins(capture: Capture, rows: torch.Tensor, counts: bool, taker: _Taker) -> Iterator[torch.Tensor]:
-    """As many rows as are needed to see what the loop does."""
-    frame = capture.frames[-1]
+def _few_rows(capture: Capture, rows: torch.Tensor, counts: bool, taker: _Taker) -> Iterator[torch.Tensor]:
+    """As many rows as are needed to see what the loop does; the loop is compared when they are used up."""
+    explorer = capture.explorers[-1]
     loop = Loop(capture, rows)
-    frame.open_loop(loop)
-    for _ in range(frame.rounds):
+    explorer.open_loop(loop)
+    for _ in range(explorer.rounds):
         if not taker.takes_all():
             raise loop.refusal(_STOPS_EARLY)
-        row = capture.execute(torch.select, (rows, 0, 0), {})
+        row = capture.execute(torch.select, (rows, 0, 0))
         if counts:
             capture.counters.add(id(row))
         loop.begin(row)
         yield row
         loop.end()
-    frame.close_loop(loop)
+    explorer.close_loop(loop)
 
 
 class _Taker:
-    """The user's code that asked for an iterator over rows, and where in it."""
+    """The line of the user's code that iterates over rows."""
 
     def __init__(self) -> None:
         frame = user_frame(sys._getframe(1))
@@ -82,7 +88,7 @@ class _Taker:
         self._pulled_at: int | None = None
 
     def takes_all(self) -> bool:
-        """Whether the code that asks for the next row asks for all of them."""
+        """Whether the code that asks for the next row is sure to ask for all of them."""
         frame = user_frame(sys._getframe(1))
         if frame is None or self._frame is None or self._at is None:
             return False
@@ -91,16 +97,17 @@ class _Taker:
         return not frame.f_code.co_flags & inspect.CO_GENERATOR or self._exhausted(user_frame(frame.f_back))
 
     def _exhausted(self, caller: FrameType | None) -> bool:
-        """Whether a generator over rows is the argument of one call that takes all it gives: `sum(f(r) for r in x)`."""
+        """Whether one call uses a generator over rows up, as `sum(f(r) for r in x)` does."""
         if caller is None:
             return False
         at = instruction(caller)
-        same = self._pulled_at in (None, at)
+        same_call = self._pulled_at in (None, at)
         self._pulled_at = at
-        return same and _takes_a_generator(caller, at)
+        return same_call and _takes_a_generator(caller, at)
 
 
 def _takes_a_generator(frame: FrameType, at: int) -> bool:
+    """Whether the expression at an instruction is a call with a generator expression as an argument."""
     code = frame.f_code
     if not hasattr(code, "co_positions"):  # Python 3.10 does not keep them
         return False
@@ -111,7 +118,7 @@ def _takes_a_generator(frame: FrameType, at: int) -> bool:
     lines[-1] = lines[-1][:end]
     lines[0] = lines[0][start:]
     try:
-        found = ast.parse(f"({b''.join(lines).decode()})", mode="eval").body
+        expression = ast.parse(f"({b''.join(lines).decode()})", mode="eval").body
     except (SyntaxError, ValueError):
         return False
-    return isinstance(found, ast.Call) and any(isinstance(argument, ast.GeneratorExp) for argument in found.args)
+    return isinstance(expression, ast.Call) and any(isinstance(arg, ast.GeneratorExp) for arg in expression.args)

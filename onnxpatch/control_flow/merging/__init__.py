@@ -1,1 +1,1 @@
-"""The results of all paths as one graph: `Where`, `If`, one structure of outputs. Start at `merge`."""
+"""Merges the results of all paths into one graph: `Where`, `If`, one structure of outputs. Start at `merge`."""

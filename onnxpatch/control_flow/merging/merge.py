@@ -1,314 +1,235 @@
-"""From a tree of paths to one graph: `Where` for cheap branches, `If` for those with real work or other shapes."""
+"""Merges the paths of one forward into one graph: `Where` for cheap branches, `If` for costly ones or other shapes.
+
+All paths have run already, so that the results of both sides of a decision are in the graph:
+
+    Where   takes the two results as they are. Both sides are computed for every input.
+    If      repeats the calls of each side inside its branches, and what ran outside is left unused for the exporter to
+            remove. One side is computed. Needed where the sides' shapes differ.
+
+The tree of paths is merged from the root down; a decision inside a branch of an If is merged inside that branch.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 
-from onnxpatch._torch.cond import free_symbols
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.merging.if_node import conditional
-from onnxpatch.control_flow.merging.output_template import ABSENT, Slot
+from onnxpatch.control_flow.merging.branch_cost import multiply_adds
+from onnxpatch.control_flow.merging.call_plan import CallPlan, has_hint, has_two_sides
+from onnxpatch.control_flow.merging.if_node import Operand, conditional
+from onnxpatch.control_flow.merging.output_template import Absent, Slot
 from onnxpatch.control_flow.merging.same_shape import same_shape, varying_dim
-from onnxpatch.control_flow.path_explorer import Leaf, Node
-from onnxpatch.control_flow.tape import Entry, Rebinding, names_in, pruned, tensors, work
+from onnxpatch.control_flow.merging.select import MergedValue, select
+from onnxpatch.control_flow.path_tree import FinishedPath, PathNode
+from onnxpatch.control_flow.stacked_numbers import full_scalar
+from onnxpatch.control_flow.tape import Rebinding
+
+if TYPE_CHECKING:
+    import sympy
 
 # Multiply-adds, at the example's sizes, that a branch must save to be worth an If of its own.
 _WORTH_AN_IF = 20_000
 
 
-@dataclass
-class Item:
-    """What a slot holds at some point of the tree: a value or ABSENT, and whether it is there (None: always)."""
-
-    value: Any
-    flag: torch.Tensor | bool | None
-
-
 class BranchMerger:
-    """Merges the outcomes of one module's paths, slot by slot.
+    """Merges the outcomes of one module's paths, slot by slot of its output.
 
-    The paths have run already; `Where` takes their results as they are, `If` runs the calls after the decision once
-    more, inside its branches.
+    reuse: whether paths share the calls before their common decisions.
     """
 
-    def __init__(self, capture: Capture, root: Node, slots: list[Slot], reuse: bool) -> None:
-        self.capture, self.root, self.slots, self.reuse = capture, root, slots, reuse
-        self.position = {id(leaf): number for number, leaf in enumerate(root.leaves())}
-        self.kept: dict[int, list[Entry]] = {}
-        self.free: dict[int, set[Any]] = {}
-        self.known = self._known()
+    def __init__(self, capture: Capture, root: PathNode, slots: list[Slot], reuse: bool) -> None:
+        self.capture, self._root, self._slots = capture, root, slots
+        self._plan = CallPlan(capture, root, slots, reuse)
         with tracing_paused():
-            self._plan(root, 0, 0)
-            self.moved = {id(slot): dim for slot in slots if (dim := varying_dim(slot)) is not None}
+            self._plan.fill()
+            dims = {id(slot): varying_dim(slot) for slot in slots}
+        self._moved_dims = {slot: dim for slot, dim in dims.items() if dim is not None}
 
-    def run(self) -> list[Item]:
-        """One item for each slot, in the graph that is being captured."""
-        return self._items(self.root, Rebinding(), replaying=False)
+    def run(self) -> list[MergedValue]:
+        """One value for each slot, in the graph that is being captured."""
+        return self._merge(self._root, Rebinding(), replaying=False)
 
-    # ---- planning: which calls each part of the tree needs, from the ends backwards
-
-    def _known(self) -> dict[int, torch.Tensor]:
-        found: dict[int, torch.Tensor] = {}
-        for leaf in self.root.leaves():
-            for entry in leaf.tape:
-                found.update((id(t), t) for t in tensors((entry.args, entry.kwargs, entry.result)))
-        found.update((id(t), t) for slot in self.slots for t in tensors(slot.present))
-        found.update((id(node.predicate), node.predicate) for node in nodes(self.root) if node.predicate is not None)
-        return found
-
-    def _plan(self, node: Node, start: int, depth: int) -> set[Any]:
-        leaf = node.first()
-        if node.leaf is not None:
-            number = self.position.get(id(leaf))
-            values = [] if number is None else [slot.values[number] for slot in self.slots]
-            needed, stop = names_in(values), len(leaf.tape)
-            if number is not None:
-                needed |= self._sentinel_names(number)
-        else:
-            stop = leaf.cuts[depth]
-            needed = names_in([node.predicate] if self._both(node) else [])
-            for child in node.children.values():
-                needed |= self._plan(child, stop if self.reuse else 0, depth + 1)
-        entries = leaf.tape[start:stop] if self.reuse or node.leaf is not None else []
-        self.kept[id(node)] = pruned(entries, needed)
-        given = {name for entry in self.kept[id(node)] if not entry.constant for name in entry.gives()}
-        self.free[id(node)] = needed - given
-        return self.free[id(node)] | set()
-
-    def _sentinel_names(self, number: int) -> set[Any]:
-        """What making up the absent values of a path takes: sizes, or while tracing the value itself."""
-        found: set[Any] = set()
-        for slot in self.slots:
-            if slot.values[number] is ABSENT:
-                found |= names_in(self.capture.like_for(slot.present)[0])
-        if self.capture.exporter == "trace":
-            for slot in self.slots:
-                if slot.values[number] is ABSENT and self.capture.like_for(slot.present)[0] is None:
-                    entries, needed = self._making(slot)
-                    found |= needed - {name for entry in entries if not entry.constant for name in entry.gives()}
-            return found
-        absent = [slot for slot in self.slots if slot.values[number] is ABSENT]
-        sizes = [
-            size
-            for slot in absent
-            for value in slot.present[:1]
-            if isinstance(value, torch.Tensor)
-            for size in value.shape
-            if isinstance(size, torch.SymInt)
-        ]
-        return found | {s for size in sizes for s in free_symbols(size) if _backed(size)}
-
-    def _making(self, slot: Slot) -> tuple[list[Entry], set[Any]]:
-        """The calls that make the slot's value on a path that has one, and what they need."""
-        number, value = next((n, v) for n, v in enumerate(slot.values) if v is not ABSENT)
-        leaf = next(leaf for leaf in self.root.leaves() if self.position[id(leaf)] == number)
-        needed = names_in([value])
-        return pruned(leaf.tape, needed), needed
-
-    # ---- merging
-
-    def _both(self, node: Node) -> bool:
-        return len(node.children) == 2 and all(child.alive for child in node.children.values())
-
-    def _items(self, node: Node, binding: Rebinding, replaying: bool) -> list[Item]:
-        """The slots at the end of `node`; its own calls have run."""
-        if node.leaf is not None:
-            return self._leaf_items(node.leaf, binding)
-        if not self._both(node):
-            child = next(child for child in node.children.values() if child.alive)
+    def _merge(self, node: PathNode, binding: Rebinding, replaying: bool) -> list[MergedValue]:
+        """The slots at the end of `node`, whose own calls have run. replaying: inside a branch of an If."""
+        if node.end is not None:
+            return self._at_end(node.end, binding)
+        if not has_two_sides(node):
+            child = next(child for child in node.children.values() if child.returns)
             if replaying:
-                binding.run(self.kept[id(child)])
-            return self._items(child, binding, replaying)
+                binding.run(self._plan.kept[id(child)])
+            return self._merge(child, binding, replaying)
         if self._wants_if(node):
             return self._if(node, binding)
         sides = []
         for answer in (True, False):
             inner = binding.child() if replaying else binding
             if replaying:
-                inner.run(self.kept[id(node.children[answer])])
-            sides.append(self._items(node.children[answer], inner, replaying))
+                inner.run(self._plan.kept[id(node.children[answer])])
+            sides.append(self._merge(node.children[answer], inner, replaying))
         assert node.predicate is not None
         predicate = binding(node.predicate)
-        fills = [self.capture.like_for(slot.present)[1] for slot in self.slots]
-        return [where(predicate, a, b, slot, f) for a, b, slot, f in zip(*sides, self.slots, fills, strict=True)]
+        fills = [self.capture.sentinel_for(slot.present)[1] for slot in self._slots]
+        return [select(predicate, a, b, slot, f) for a, b, slot, f in zip(*sides, self._slots, fills, strict=True)]
 
-    def _leaf_items(self, leaf: Leaf, binding: Rebinding) -> list[Item]:
-        number = self.position[id(leaf)]
-        items = []
-        for slot in self.slots:
+    def _at_end(self, path: FinishedPath, binding: Rebinding) -> list[MergedValue]:
+        number = self._plan.position[id(path)]
+        merged = []
+        for slot in self._slots:
             value = slot.values[number]
             if isinstance(value, torch.Tensor):
                 value = binding(value)
                 value = value if value.dtype == slot.dtype else value.to(slot.dtype)
-            elif value is not ABSENT:
-                value = torch.full((), binding(value), dtype=slot.dtype)
-            items.append(Item(value, value is not ABSENT if slot.optional else None))
-        return items
+            elif not isinstance(value, Absent):
+                value = full_scalar(binding(value), slot.dtype)
+            merged.append(MergedValue(value, not isinstance(value, Absent) if slot.optional else None))
+        return merged
 
-    def _wants_if(self, node: Node) -> bool:
+    # ---- Where or If
+
+    def _wants_if(self, node: PathNode) -> bool:
         if self.capture.form == "if":
             return True
         with tracing_paused():
-            if any(node.pins.values()) or not all(self._same_shape(slot) for slot in self.slots):
+            if node.fixes_sizes or not all(self._same_shape(slot) for slot in self._slots):
                 return True
-            if self.capture.form == "where" or self._needs_value():
+            if self.capture.form == "where" or self._needs_values():
                 return False
             return sum(self._work(child) for child in node.children.values()) >= _WORTH_AN_IF
 
     def _same_shape(self, slot: Slot) -> bool:
-        like = self.capture.like_for(slot.present)[0] if slot.optional else None
-        return same_shape(slot.present if like is None else [*slot.present, like], self.root)
+        like = self.capture.sentinel_for(slot.present)[0] if slot.optional else None
+        return same_shape(slot.present if like is None else [*slot.present, like], self._root)
 
-    def _needs_value(self) -> bool:
-        # While tracing, the shape of a value is known by computing it only: then nothing is saved by an If.
-        unknown = [slot for slot in self.slots if slot.optional and self.capture.like_for(slot.present)[0] is None]
-        return self.capture.exporter == "trace" and bool(unknown)
+    def _needs_values(self) -> bool:
+        # While tracing, the shape of a value is known only by computing it: then an If saves nothing.
+        optional = [slot for slot in self._slots if slot.optional]
+        unknown = any(self.capture.sentinel_for(slot.present)[0] is None for slot in optional)
+        return self.capture.exporter == "trace" and unknown
 
-    def _work(self, node: Node) -> int:
-        return work(self.kept.get(id(node), ())) + sum(self._work(child) for child in node.children.values())
+    def _work(self, node: PathNode) -> int:
+        below = sum(self._work(child) for child in node.children.values())
+        return multiply_adds(self._plan.kept.get(id(node), ())) + below
 
-    def _if(self, node: Node, binding: Rebinding) -> list[Item]:
+    # ---- If
+
+    def _if(self, node: PathNode, binding: Rebinding) -> list[MergedValue]:
         operands = self._operands(node)
         call = IfCall(self, node, operands)
         assert node.predicate is not None
-        arguments = (binding(node.predicate), [binding(operand) for operand in operands])
-        flat = self.capture.execute(call, arguments, {}) if not self.capture.paused else call(*arguments)
+        predicate, now = binding(node.predicate), [binding(operand) for operand in operands]
+        outputs = call(predicate, now) if self.capture.paused else self.capture.execute(call, (predicate, now))
         self.capture.alive.append(call)
-        found = iter(flat)
-        return [Item(self._put_back(slot, next(found)), next(found) if slot.optional else None) for slot in self.slots]
+        found = iter(outputs)
+        return [
+            MergedValue(self._dim_moved_back(slot, next(found)), next(found) if slot.optional else None)
+            for slot in self._slots
+        ]
 
-    # torch.cond merges a size that differs between its branches, but computes strides from it only where it is first.
+    def branch(self, node: PathNode, operands: list[Operand], inner: list[Operand]) -> list[torch.Tensor]:
+        """Repeat the calls of one side inside an If, where `inner` are the operands.
 
-    def _brought_first(self, slot: Slot, value: torch.Tensor) -> torch.Tensor:
-        dim = self.moved.get(id(slot))
-        return (value if dim is None else value.movedim(dim, 0)).clone(memory_format=torch.contiguous_format)
-
-    def _put_back(self, slot: Slot, value: torch.Tensor) -> torch.Tensor:
-        dim = self.moved.get(id(slot))
-        return value if dim is None else value.movedim(0, dim)
-
-    def _operands(self, node: Node) -> list[Any]:
-        needed = self.free[id(node.children[True])] | self.free[id(node.children[False])]
-        found = [tensor for name, tensor in self.known.items() if name in needed]
-        found += self._anchors([name for name in needed if not isinstance(name, int)], found)
-        assert node.predicate is not None
-        return found or [node.predicate]
-
-    def _anchors(self, symbols: list[Any], operands: list[torch.Tensor]) -> list[Any]:
-        """Tensors that carry sizes which the branches use as numbers."""
-        anchors: list[Any] = []
-        for symbol in symbols:
-            if any(_carries(tensor, symbol) for tensor in operands + anchors if isinstance(tensor, torch.Tensor)):
-                continue
-            carrier = next((t for t in self.capture.inputs if _carries(t, symbol)), None)
-            carrier = (
-                carrier if carrier is not None else next((t for t in self.known.values() if _carries(t, symbol)), None)
-            )
-            anchors += [carrier] if carrier is not None else [self._number(symbol)]
-        return anchors
-
-    def _number(self, symbol: Any) -> Any:
-        for leaf in self.root.leaves():
-            for entry in leaf.tape:
-                if isinstance(entry.result, torch.SymInt) and entry.result.node.expr == symbol:
-                    return entry.result
-        raise self.capture.refusal(
-            self.root.site,
-            f"a branch uses a number ({symbol}) that no tensor carries",
-            remedy="compute it inside the branch, or from a tensor's size",
-        )
-
-    def branch(self, node: Node, operands: list[Any], given: list[Any]) -> list[torch.Tensor]:
-        """The calls of one side again, on what the If hands in; flat results, flags behind optional values."""
-        binding = Rebinding()
-        for operand, inner in zip(operands, given, strict=True):
-            binding.bind(operand, inner)
-        binding.run(self.kept[id(node)])
-        flat: list[torch.Tensor] = []
-        for slot, item in zip(self.slots, self._items(node, binding, replaying=True), strict=True):
-            value = self._sentinel(slot, operands, given) if item.value is ABSENT else item.value
-            flat.append(self._brought_first(slot, value))
+        Returns the slots' values, each optional one followed by its flag.
+        """
+        binding = _bound(operands, inner)
+        binding.run(self._plan.kept[id(node)])
+        outputs: list[torch.Tensor] = []
+        for slot, merged in zip(self._slots, self._merge(node, binding, replaying=True), strict=True):
+            absent = isinstance(merged.value, Absent)
+            value = self._sentinel(slot, _bound(operands, inner)) if absent else merged.value
+            assert isinstance(value, torch.Tensor)
+            outputs.append(self._dim_moved_first(slot, value))
             if slot.optional:
-                flag = item.flag
-                flat.append(flag.clone() if isinstance(flag, torch.Tensor) else torch.full((), bool(flag)))
-        return flat
+                flag = merged.flag
+                outputs.append(flag.clone() if isinstance(flag, torch.Tensor) else torch.full((), bool(flag)))
+        return outputs
 
-    def _sentinel(self, slot: Slot, operands: list[Any], given: list[Any]) -> torch.Tensor:
-        binding = Rebinding()
-        for operand, inner in zip(operands, given, strict=True):
-            binding.bind(operand, inner)
-        declared, fill = self.capture.like_for(slot.present)
+    def _sentinel(self, slot: Slot, binding: Rebinding) -> torch.Tensor:
+        """What stands for an absent value inside a branch: the declared shape, else that of a path that has one."""
+        declared, fill = self.capture.sentinel_for(slot.present)
         if declared is not None:
             return torch.full_like(binding(declared), fill, dtype=slot.dtype)
         like = next((value for value in slot.present if isinstance(value, torch.Tensor)), None)
         if like is None:
             return torch.zeros((), dtype=slot.dtype)
         if self.capture.exporter == "trace":
-            binding.run(self._making(slot)[0])
+            binding.run(self._plan.making(slot)[0])
             return torch.full_like(binding(like), fill, dtype=slot.dtype)
-        sizes = [binding(s) if _backed(s) else 0 for s in like.shape]
+        sizes = [binding(size) if has_hint(size) else 0 for size in like.shape]
         return torch.full(sizes, fill, dtype=slot.dtype)
+
+    # torch.cond merges a size that differs between its branches, but computes strides from it only where it is first.
+
+    def _dim_moved_first(self, slot: Slot, value: torch.Tensor) -> torch.Tensor:
+        dim = self._moved_dims.get(id(slot))
+        return (value if dim is None else value.movedim(dim, 0)).clone(memory_format=torch.contiguous_format)
+
+    def _dim_moved_back(self, slot: Slot, value: torch.Tensor) -> torch.Tensor:
+        dim = self._moved_dims.get(id(slot))
+        return value if dim is None else value.movedim(0, dim)
+
+    # ---- operands of an If
+
+    def _operands(self, node: PathNode) -> list[Operand]:
+        """The tensors from outside that the two sides use, and carriers of the sizes that they use as numbers."""
+        needed = self._plan.free[id(node.children[True])] | self._plan.free[id(node.children[False])]
+        found = [tensor for name, tensor in self._plan.known.items() if name in needed]
+        operands = [*found, *self._size_carriers([name for name in needed if not isinstance(name, int)], found)]
+        assert node.predicate is not None
+        return operands or [node.predicate]
+
+    def _size_carriers(self, symbols: list[sympy.Symbol], operands: list[torch.Tensor]) -> list[Operand]:
+        """Tensors with the symbols as sizes, where no operand has them; else the numbers themselves."""
+        carriers: list[Operand] = []
+        for symbol in symbols:
+            if any(_has_size(operand, symbol) for operand in [*operands, *carriers]):
+                continue
+            tensors = [*self.capture.inputs, *self._plan.known.values()]
+            carrier = next((tensor for tensor in tensors if _has_size(tensor, symbol)), None)
+            carriers.append(carrier if carrier is not None else self._number(symbol))
+        return carriers
+
+    def _number(self, symbol: sympy.Symbol) -> torch.SymInt:
+        """The number from data, `t.item()`, that a symbol stands for."""
+        for path in self._root.finished():
+            for call in path.calls:
+                if isinstance(call.result, torch.SymInt) and call.result.node.expr == symbol:
+                    return call.result
+        raise self.capture.refusal(
+            self._root.site,
+            f"a branch uses a number ({symbol}) that is the size of no tensor",
+            remedy="compute it inside the branch, or from a tensor's size",
+        )
 
 
 class IfCall:
-    """One If as a call that can be noted and done again: (predicate, operands) -> flat results."""
+    """An If as one call that can be recorded and repeated: (predicate, operands) -> values and flags."""
 
     __name__ = "If"
 
-    def __init__(self, merger: BranchMerger, node: Node, operands: list[Any]) -> None:
-        self.merger, self.node, self.operands = merger, node, operands
+    def __init__(self, merger: BranchMerger, node: PathNode, operands: list[Operand]) -> None:
+        self._merger, self._node, self._operands = merger, node, operands
 
-    def __call__(self, predicate: torch.Tensor, given: list[Any]) -> list[torch.Tensor]:
-        capture = self.merger.capture
-
-        def side(answer: bool) -> Any:
-            child = self.node.children[answer]
-            return lambda *inner: tuple(self.merger.branch(child, self.operands, list(inner)))
-
+    def __call__(self, predicate: torch.Tensor, inner: list[Operand]) -> list[torch.Tensor]:
+        capture = self._merger.capture
         with capture.pause():
-            return conditional(predicate, side(True), side(False), given, capture.report.compiled)
+            return conditional(predicate, self._side(True), self._side(False), inner, capture.report.compiled)
+
+    def _side(self, answer: bool) -> Callable[..., tuple[torch.Tensor, ...]]:
+        child = self._node.children[answer]
+        return lambda *inner: tuple(self._merger.branch(child, self._operands, list(inner)))
 
 
-def where(predicate: torch.Tensor, a: Item, b: Item, slot: Slot, fill: float = 0) -> Item:
-    """One slot, chosen at run time from two results that both exist; `fill` where neither does."""
-    return Item(_choose(predicate, a.value, b.value, slot, fill), _choose_flag(predicate, a.flag, b.flag))
+def _bound(operands: list[Operand], inner: list[Operand]) -> Rebinding:
+    binding = Rebinding()
+    for operand, replacement in zip(operands, inner, strict=True):
+        binding.bind(operand, replacement)
+    return binding
 
 
-def _choose(predicate: torch.Tensor, a: Any, b: Any, slot: Slot, fill: float) -> Any:
-    if a is b:
-        return a
-    if slot.dtype is torch.bool:
-        # onnxruntime has no Where for bool.
-        kept = [t & p for t, p in ((a, predicate), (b, ~predicate)) if t is not ABSENT]
-        return kept[0] if len(kept) == 1 else kept[0] | kept[1]
-    sentinel = torch.full((), fill, dtype=slot.dtype)
-    return torch.where(predicate, sentinel if a is ABSENT else a, sentinel if b is ABSENT else b)
-
-
-def _choose_flag(predicate: torch.Tensor, a: Any, b: Any) -> Any:
-    if a is b:
-        return a
-    if isinstance(a, bool) and isinstance(b, bool):
-        return predicate if a else ~predicate
-    if isinstance(a, bool):
-        return predicate | b if a else ~predicate & b
-    if isinstance(b, bool):
-        return ~predicate | a if b else predicate & a
-    return (predicate & a) | (~predicate & b)
-
-
-def nodes(node: Node) -> list[Node]:
-    """Every node of a tree."""
-    return [node, *(inner for child in node.children.values() for inner in nodes(child))]
-
-
-def _carries(tensor: torch.Tensor, symbol: Any) -> bool:
-    return any(isinstance(size, torch.SymInt) and size.node.expr == symbol for size in tensor.shape)
-
-
-def _backed(size: Any) -> bool:
-    return not isinstance(size, torch.SymInt) or size.node.has_hint()
+def _has_size(value: Operand, symbol: sympy.Symbol) -> bool:
+    sizes = value.shape if isinstance(value, torch.Tensor) else ()
+    return any(isinstance(size, torch.SymInt) and bool(size.node.expr == symbol) for size in sizes)

@@ -1,16 +1,24 @@
-"""One structure for what all paths return: where its tensors are, and which of them a path may leave out."""
+"""Finds one structure for what all paths return: where its tensors are, and which of them a path may leave out.
+
+    path 1 returns {"y": a, "mask": None}      structure {"y": Slot([a, b]), "mask": Slot([ABSENT, m])}
+    path 2 returns {"y": b, "mask": m}         the slot of "mask" is optional
+
+What is equal on all paths, and no tensor, stays in the structure as it is. Numbers that differ become slots. The root's
+output may have optional slots, since a graph can return a flag beside a value; a module inside must return exactly what
+every path has, since Python goes on with it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
 
 import torch
 
 from onnxpatch._torch.cond import free_symbols
+from onnxpatch.control_flow.optional_outputs.reference import Path
 
-Path = tuple[Any, ...]
 _NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -19,7 +27,7 @@ class CannotMerge(Exception):
 
 
 class Absent:
-    """What a path has where others have a tensor: None."""
+    """Stands for None on a path, where other paths have a tensor."""
 
     def __repr__(self) -> str:
         return "None"
@@ -30,29 +38,32 @@ ABSENT = Absent()
 
 @dataclasses.dataclass(eq=False)
 class Slot:
-    """A place in the structure filled by a tensor that depends on the path. `values`: one for each path."""
+    """A place in the structure with a value that depends on the path. values: one for each path, or ABSENT."""
 
     where: Path
-    values: list[Any]
+    values: list[object]
 
     @property
     def optional(self) -> bool:
         return ABSENT in self.values
 
     @property
-    def present(self) -> list[Any]:
+    def present(self) -> list[object]:
+        """The values of the paths that have one."""
         return [value for value in self.values if value is not ABSENT]
 
     @property
     def dtype(self) -> torch.dtype:
-        found = [_dtype(value) for value in self.present]
-        result = found[0]
-        for dtype in found[1:]:
+        """The dtype in the graph: those of the paths, promoted."""
+        dtypes = [_dtype(value) for value in self.present]
+        result = dtypes[0]
+        for dtype in dtypes[1:]:
             result = torch.promote_types(result, dtype)
         return result
 
     @property
     def mixed(self) -> bool:
+        """Whether the paths have different dtypes."""
         return len({_dtype(value) for value in self.present}) > 1
 
     @property
@@ -61,7 +72,7 @@ class Slot:
         return all(isinstance(value, torch.Tensor) for value in self.values) and not self.mixed
 
 
-def _dtype(value: Any) -> torch.dtype:
+def _dtype(value: object) -> torch.dtype:
     if isinstance(value, torch.Tensor):
         return value.dtype
     if isinstance(value, bool | torch.SymBool):
@@ -69,74 +80,99 @@ def _dtype(value: Any) -> torch.dtype:
     return torch.get_default_dtype() if isinstance(value, float | torch.SymFloat) else torch.int64
 
 
-class Template:
-    """`structure`: what the paths return, with a Slot wherever they differ or hold a tensor."""
+@dataclasses.dataclass(eq=False)
+class Container:
+    """A container in a structure: an example of its type, and its parts by key, index or field name."""
 
-    def __init__(self, values: list[Any], liberal: bool) -> None:
-        self.liberal = liberal
+    like: object
+    parts: dict[Hashable, Structure]
+
+
+Structure: TypeAlias = "Slot | Container | object"
+"""Any other object is a constant: the same on all paths."""
+
+
+class Template:
+    """The structure of what all paths return. Raises CannotMerge where there is none.
+
+    values: what each path returned. of_root: None and missing keys of a dict are allowed beside tensors.
+    """
+
+    def __init__(self, values: Sequence[object], of_root: bool) -> None:
+        self._of_root = of_root
         self.slots: list[Slot] = []
         self.structure = self._unify(values, ())
 
     @property
     def exact(self) -> bool:
+        """Whether every path returns exactly this structure."""
         return all(slot.exact for slot in self.slots)
 
-    def _unify(self, values: list[Any], where: Path) -> Any:
+    def _unify(self, values: Sequence[object], where: Path) -> Structure:
         first = next((v for v in values if v is not None and v is not ABSENT), None)
         if isinstance(first, torch.Tensor) or any(isinstance(v, torch.Tensor) for v in values):
             return self._slot(values, where)
-        if not _holds_tensor(first) and all(_same(value, values[0]) for value in values):
+        if not _has_tensor(first) and all(_same(value, values[0]) for value in values):
             return values[0]
         if isinstance(first, _NUMBERS):
             return self._slot(values, where)
         return self._container(first, values, where)
 
-    def _slot(self, values: list[Any], where: Path) -> Slot:
+    def _slot(self, values: Sequence[object], where: Path) -> Slot:
         known = [ABSENT if value is None else value for value in values]
         wrong = [v for v in known if v is not ABSENT and not isinstance(v, (torch.Tensor, *_NUMBERS))]
         if wrong:
-            raise CannotMerge(f"the branches return {_names(values)} at {spelled(where)}")
+            raise CannotMerge(f"the branches return {_type_names(values)} at {format_place(where)}")
         slot = Slot(where, known)
-        self._check_rank(slot)
+        ranks = {value.dim() if isinstance(value, torch.Tensor) else 0 for value in slot.present}
+        if len(ranks) > 1:
+            raise CannotMerge(f"the branches return tensors of {sorted(ranks)} dimensions at {format_place(where)}")
         self.slots.append(slot)
         return slot
 
-    def _check_rank(self, slot: Slot) -> None:
-        ranks = {value.dim() if isinstance(value, torch.Tensor) else 0 for value in slot.present}
-        if len(ranks) > 1:
-            raise CannotMerge(f"the branches return tensors of {sorted(ranks)} dimensions at {spelled(slot.where)}")
-
-    def _container(self, first: Any, values: list[Any], where: Path) -> Any:
-        kinds = {type(value) for value in values if value is not None and value is not ABSENT}
-        if len(kinds) != 1 or (not self.liberal and len({type(v) for v in values}) > 1):
-            raise CannotMerge(f"the branches return {_names(values)} at {spelled(where)}")
+    def _container(self, first: object, values: Sequence[object], where: Path) -> Container:
+        present = [value for value in values if value is not None and value is not ABSENT]
+        if len({type(v) for v in present}) != 1 or (not self._of_root and len({type(v) for v in values}) > 1):
+            raise CannotMerge(f"the branches return {_type_names(values)} at {format_place(where)}")
         parts = [_parts(value) if value is not None and value is not ABSENT else None for value in values]
-        names = list(dict.fromkeys(name for part in parts if part is not None for name in part))
-        if not names:
-            raise CannotMerge(f"the branches return different values at {spelled(where)}: {_names(values)}")
+        keys = list(dict.fromkeys(key for part in parts if part is not None for key in part))
+        if not keys:
+            place = format_place(where)
+            raise CannotMerge(f"the branches return different values at {place}: {_type_names(values)}")
         if not self._same_keys(first, parts):
-            raise CannotMerge(f"the branches return containers of different lengths or keys at {spelled(where)}")
-        made = {
-            name: self._unify([ABSENT if p is None else p.get(name, ABSENT) for p in parts], (*where, name))
-            for name in names
-        }
-        return Built(first, made)
+            raise CannotMerge(f"the branches return containers of different lengths or keys at {format_place(where)}")
+        return Container(
+            first,
+            {
+                key: self._unify([ABSENT if p is None else p.get(key, ABSENT) for p in parts], (*where, key))
+                for key in keys
+            },
+        )
 
-    def _same_keys(self, first: Any, parts: Iterable[Any]) -> bool:
-        if self.liberal and isinstance(first, dict):
+    def _same_keys(self, first: object, parts: Iterable[Mapping[Hashable, object] | None]) -> bool:
+        if self._of_root and isinstance(first, dict):
             return True
         return len({tuple(part) for part in parts if part is not None}) == 1
 
 
-@dataclasses.dataclass(eq=False)
-class Built:
-    """A container in a structure: an example of its kind, and its parts by name or index."""
+def assembled(structure: Structure, values: Mapping[int, object]) -> object:
+    """The structure with every slot replaced by its value, by id of the slot."""
+    if isinstance(structure, Slot):
+        return values[id(structure)]
+    if not isinstance(structure, Container):
+        return structure
+    parts = {key: assembled(part, values) for key, part in structure.parts.items()}
+    like = structure.like
+    make = cast("type[Any]", type(like))
+    if dataclasses.is_dataclass(like):
+        return make(**{str(name): part for name, part in parts.items()})
+    if isinstance(like, dict):
+        return make(parts)
+    return make(*parts.values()) if hasattr(like, "_fields") else make(parts.values())
 
-    like: Any
-    parts: dict[Any, Any]
 
-
-def _parts(value: Any) -> dict[Any, Any]:
+def _parts(value: object) -> Mapping[Hashable, object]:
+    """The parts of a container by key, index or field name; empty for other values."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, dict):
@@ -146,46 +182,31 @@ def _parts(value: Any) -> dict[Any, Any]:
     return {}
 
 
-def assembled(structure: Any, filled: dict[int, Any]) -> Any:
-    """The structure with every slot replaced by what is filled in for it (by id of the slot)."""
-    if isinstance(structure, Slot):
-        return filled[id(structure)]
-    if not isinstance(structure, Built):
-        return structure
-    parts = {name: assembled(part, filled) for name, part in structure.parts.items()}
-    like = structure.like
-    if dataclasses.is_dataclass(like):
-        made: Any = type(like)
-        return made(**parts)
-    if isinstance(like, dict):
-        return type(like)(parts)
-    return type(like)(*parts.values()) if hasattr(like, "_fields") else type(like)(parts.values())
+def _has_tensor(value: object) -> bool:
+    return isinstance(value, torch.Tensor) or any(_has_tensor(part) for part in _parts(value).values())
 
 
-def _holds_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) or any(_holds_tensor(part) for part in _parts(value).values())
-
-
-def _same(a: Any, b: Any) -> bool:
+def _same(a: object, b: object) -> bool:
+    """Whether two values without tensors are equal; symbolic numbers by their expressions, no guard is added."""
     if a is b:
         return True
     if type(a) is not type(b):
         return False
-    if isinstance(a, torch.SymInt | torch.SymFloat | torch.SymBool):
+    if isinstance(a, torch.SymInt | torch.SymFloat | torch.SymBool) and isinstance(b, type(a)):
         return bool(free_symbols(a) == free_symbols(b) and a.node.expr == b.node.expr)
     if isinstance(a, bool | int | float | str | bytes | torch.dtype | torch.device):
         return bool(a == b)
     inner, other = _parts(a), _parts(b)
     if not inner and not isinstance(a, dict | tuple | list):
         return False
-    return inner.keys() == other.keys() and all(_same(v, other[k]) for k, v in inner.items())
+    return inner.keys() == other.keys() and all(_same(part, other[key]) for key, part in inner.items())
 
 
-def _names(values: list[Any]) -> str:
-    found = dict.fromkeys("None" if value is ABSENT else type(value).__name__ for value in values)
-    return " and ".join(found) if len(found) > 1 else f"different values of type {next(iter(found))}"
+def _type_names(values: Iterable[object]) -> str:
+    names = dict.fromkeys("None" if value is ABSENT else type(value).__name__ for value in values)
+    return " and ".join(names) if len(names) > 1 else f"different values of type {next(iter(names))}"
 
 
-def spelled(where: Path) -> str:
-    """A place in a structure, as Python would write it."""
+def format_place(where: Path) -> str:
+    """A place in a structure, as Python would write it: `['aux'][0]`."""
     return "".join(f"[{part!r}]" for part in where) or "the top of the output"

@@ -1,15 +1,24 @@
-"""Whether the paths' tensors have one shape at every size, as far as that can be known while exporting."""
+"""Decides whether the tensors of all paths have the same shape at every size of the inputs.
+
+Where they may differ, `Where` would broadcast or fail, and an `If` is needed. Under dynamo the symbolic sizes are
+compared. Under trace they are those of the shadows; where a tensor has none, its shape is followed back through
+elementwise calls to the tensor that had it first:
+
+    torch.relu(x) * 2     x      the same shape as x
+    F.linear(x, w)        ("linear", x, 10)
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 
 from onnxpatch.control_flow.current_capture import latest
+from onnxpatch.control_flow.merging.call_plan import has_hint
 from onnxpatch.control_flow.merging.output_template import Slot
-from onnxpatch.control_flow.path_explorer import Node
-from onnxpatch.control_flow.tape import Entry, tensors
+from onnxpatch.control_flow.nests import tensors
+from onnxpatch.control_flow.path_tree import PathNode
+from onnxpatch.control_flow.symbolic_shadow import SymbolicShadow
+from onnxpatch.control_flow.tape import TorchCall
 
 # Calls whose result has the shape of their largest tensor argument.
 _ELEMENTWISE = frozenset(
@@ -27,8 +36,8 @@ _ELEMENTWISE = frozenset(
 )
 
 
-def same_shape(values: list[Any], root: Node) -> bool:
-    """Whether all values (of one slot) have the same sizes, whatever the sizes of the inputs are."""
+def same_shape(values: list[object], root: PathNode) -> bool:
+    """Whether all values of one slot have the same sizes, whatever the sizes of the inputs are. Numbers are 0-d."""
     shaped = [value if isinstance(value, torch.Tensor) else None for value in values]
     if all(value is shaped[0] for value in shaped):
         return True
@@ -39,49 +48,48 @@ def same_shape(values: list[Any], root: Node) -> bool:
         return True
     shadow = _shadow()
     if shadow is None:
-        return len({_spelled(value) for value in found}) == 1
+        return len({_format_shape(value) for value in found}) == 1
     if not any(shadow.unknown(value) for value in found):
-        known = [shadow.get(value) for value in found]
-        return len({_spelled(v if t is None else t) for v, t in zip(found, known, strict=True)}) == 1
-    made: dict[int, Entry] = {}
-    for leaf in root.leaves():
-        made.update((id(t), entry) for entry in leaf.tape for t in tensors(entry.result))
-    return len({_origin(value, made) for value in found}) == 1
+        shadows = [(value, shadow.get(value)) for value in found]
+        return len({_format_shape(s if isinstance(s, torch.Tensor) else value) for value, s in shadows}) == 1
+    made_by: dict[int, TorchCall] = {}
+    for path in root.finished():
+        made_by.update((id(t), call) for call in path.calls for t in tensors(call.result))
+    return len({_shape_source(value, made_by) for value in found}) == 1
 
 
 def varying_dim(slot: Slot) -> int | None:
     """The one dimension, other than the first, in which the paths' symbolic sizes differ or depend on data."""
-    found = [_spelled(value) for value in slot.present if isinstance(value, torch.Tensor)]
-    symbols: list[Any] = [value.shape for value in slot.present if isinstance(value, torch.Tensor)]
-    if not found or _shadow() is not None:
+    shapes = [value.shape for value in slot.present if isinstance(value, torch.Tensor)]
+    formatted = [_format_shape(value) for value in slot.present if isinstance(value, torch.Tensor)]
+    if not shapes or _shadow() is not None:
         return None
     varying = [
         dim
-        for dim in range(len(found[0]))
-        if len({sizes[dim] for sizes in found}) > 1
-        or any(isinstance(shape[dim], torch.SymInt) and not shape[dim].node.has_hint() for shape in symbols)
+        for dim in range(len(shapes[0]))
+        if len({sizes[dim] for sizes in formatted}) > 1 or not all(has_hint(shape[dim]) for shape in shapes)
     ]
     return varying[0] if len(varying) == 1 and varying[0] else None
 
 
-def _shadow() -> Any:
+def _shadow() -> SymbolicShadow | None:
     capture = latest()
     return None if capture is None else capture.shadow
 
 
-def _spelled(tensor: torch.Tensor) -> tuple[str, ...]:
+def _format_shape(tensor: torch.Tensor) -> tuple[str, ...]:
+    """The sizes of a tensor as text, symbolic ones as expressions."""
     return tuple(str(size.node.expr) if isinstance(size, torch.SymInt) else str(size) for size in tensor.shape)
 
 
-def _origin(tensor: torch.Tensor, made: dict[int, Entry]) -> Any:
-    """Something equal for tensors that must have equal shapes: the tensor whose shape was handed on, and how."""
-    entry = made.get(id(tensor))
-    if entry is None:
-        return id(tensor)
-    name = getattr(entry.function, "__name__", "")
-    given = [t for t in tensors((entry.args, entry.kwargs)) if t.shape == tensor.shape]
-    if name in _ELEMENTWISE and given:
-        return _origin(given[0], made)
-    if name == "linear":
-        return ("linear", _origin(entry.args[0], made), int(tensor.shape[-1]))
-    return (id(entry), tuple(tensor.shape), next(i for i, t in enumerate(tensors(entry.result)) if t is tensor))
+def _shape_source(tensor: torch.Tensor, made_by: dict[int, TorchCall]) -> tuple[object, ...]:
+    """Equal for tensors that must have equal shapes: the tensor that had the shape first, and what changed it since."""
+    call = made_by.get(id(tensor))
+    if call is None:
+        return (id(tensor),)
+    same = [t for t in tensors((call.args, call.kwargs)) if t.shape == tensor.shape]
+    if call.name in _ELEMENTWISE and same:
+        return _shape_source(same[0], made_by)
+    if call.name == "linear" and isinstance(call.args[0], torch.Tensor):
+        return ("linear", _shape_source(call.args[0], made_by), int(tensor.shape[-1]))
+    return (id(call), tuple(tensor.shape), next(i for i, t in enumerate(tensors(call.result)) if t is tensor))

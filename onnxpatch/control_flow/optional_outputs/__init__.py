@@ -1,1 +1,1 @@
-"""Outputs that are None on some data: a value and a flag in the graph. Start at `decorator`."""
+"""Outputs that are None on some data: in the graph a value and a flag. Start at `decorator`."""

@@ -1,21 +1,27 @@
-"""Per-layer opt-in for outputs that may be missing: what stands for the value, and how its flag is called."""
+"""`optional_output`: marks a forward whose output may be None, and says what the graph returns then.
+
+@onnxpatch.optional_output(like="x", fill=0)
+def forward(self, x, mask=None): ...            may return None
+
+graph outputs: `output`, zeros of the shape of x where it is None; `has_output`, False there
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar, overload
 
 import torch
 
 _MARK = "__onnxpatch_optional__"
-Method = TypeVar("Method", bound=Callable[..., Any])
+Method = TypeVar("Method", bound=Callable[..., object])
 
 
 @dataclass(frozen=True)
 class OptionalOutput:
-    """What `optional_output` was told; `names`: the method's parameters, in order."""
+    """The arguments of `optional_output`. names: the method's parameters, in order, without self."""
 
     like: str | None
     fill: float
@@ -23,12 +29,27 @@ class OptionalOutput:
     form: Literal["sentinel", "onnx"]
     names: tuple[str, ...]
 
-    def sentinel_like(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
-        """The argument that gives the sentinel its shape and dtype."""
+    def sentinel_like(self, args: Sequence[object], kwargs: Mapping[str, object]) -> torch.Tensor | None:
+        """The argument of a call that gives the sentinel its shape and dtype; None for none or no tensor."""
         if self.like is None:
             return None
         found = {**dict(zip(self.names, args, strict=False)), **kwargs}.get(self.like)
         return found if isinstance(found, torch.Tensor) else None
+
+
+@overload
+def optional_output(method: Method) -> Method: ...
+
+
+@overload
+def optional_output(
+    method: None = None,
+    *,
+    like: str | None = None,
+    fill: float = 0,
+    flag: Literal["present", "ignored"] = "present",
+    form: Literal["sentinel", "onnx"] = "sentinel",
+) -> Callable[[Method], Method]: ...
 
 
 def optional_output(
@@ -38,16 +59,20 @@ def optional_output(
     fill: float = 0,
     flag: Literal["present", "ignored"] = "present",
     form: Literal["sentinel", "onnx"] = "sentinel",
-) -> Any:
+) -> Method | Callable[[Method], Method]:
     """Mark a forward that may return None, or None among its outputs.
 
-    In the exported graph a missing output is a sentinel and a 0-d bool flag behind it. like: the argument whose shape
-    the sentinel has (default: the shape that the value would have had); fill: its elements. flag: "present" is True
-    when the output is there and is called `has_<name>`; "ignored" is True when it is missing, `<name>_is_ignored`.
-    form="onnx" makes the output ONNX's own optional type: through onnxpatch.export with any exporter, and in scripted
-    models; torch.onnx.export alone cannot write it and is refused.
+    The exported graph has two outputs for such a value: the value, or a sentinel where it is missing, and after it a
+    0-d bool flag. Outside an export, the method runs unchanged.
 
-    Costs nothing outside export. Raises ValueError for an unknown argument name or word.
+    like: name of the argument whose shape the sentinel has (default: the shape of the value on another path).
+    fill: the sentinel's elements.
+    flag: "present" is True where the output is there, and is called `has_<name>`; "ignored" is True where it is
+    missing, and is called `<name>_is_ignored`.
+    form: "onnx" makes the output ONNX's own optional type: through onnxpatch.export with any exporter, and in scripted
+    models. torch.onnx.export alone cannot write it, and is refused.
+
+    Raises ValueError for an unknown argument name, flag or form.
     """
     if flag not in ("present", "ignored") or form not in ("sentinel", "onnx"):
         raise ValueError(
@@ -58,13 +83,16 @@ def optional_output(
     def mark(function: Method) -> Method:
         names = tuple(inspect.signature(function).parameters)[1:]
         if like is not None and like not in names:
-            raise ValueError(f"optional_output(like={like!r}): {function.__qualname__} takes {', '.join(names)}")
+            known = ", ".join(names)
+            raise ValueError(
+                f"optional_output(like={like!r}): {function.__qualname__} has no such argument, it takes {known}"
+            )
         setattr(function, _MARK, OptionalOutput(like, fill, flag, form, names))
         return function
 
     return mark if method is None else mark(method)
 
 
-def marked(cls: type) -> OptionalOutput | None:
-    """What the forward of a class was marked with."""
+def mark_of(cls: type) -> OptionalOutput | None:
+    """The mark of a class's forward; None where it has none."""
     return getattr(getattr(cls, "forward", None), _MARK, None)

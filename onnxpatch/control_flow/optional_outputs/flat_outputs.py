@@ -1,91 +1,105 @@
-"""The root's output as a graph has it: each optional leaf a value and a flag, in place; other containers unrolled."""
+"""Flattens the root's merged output into the tensors of the graph: each optional one a value and a flag, side by side.
+
+    {"y": a, "mask": (m or None)}    tensors  a, m (or its sentinel), flag
+                                     layout   {"kind": "dict", "items": {"y": {"kind": "tensor"}, ...}}
+
+Exporters return flat tensors. The layout is written into the file, from which the original structure can be rebuilt.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Hashable, Mapping
 
 import torch
 
+from onnxpatch.control_flow.branch_report import BranchReport
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.merging.merge import Item
-from onnxpatch.control_flow.merging.output_template import Built, Path, Slot, Template
-from onnxpatch.control_flow.optional_outputs.reference import OutputSlot
+from onnxpatch.control_flow.merging.output_template import Container, Slot, Structure, Template
+from onnxpatch.control_flow.merging.select import MergedValue
+from onnxpatch.control_flow.nests import tensors
+from onnxpatch.control_flow.optional_outputs.reference import OutputSlot, Path
 from onnxpatch.onnxfile.output_structure import Tree
-
-
-def finished(capture: Capture, template: Template, items: list[Item]) -> Any:
-    """The tensors of the merged output in order, which every exporter takes; its structure goes into the report."""
-    found = {id(slot): (slot, item) for slot, item in zip(template.slots, items, strict=True)}
-    report = capture.report
-    report.layout, report.outputs = None, []
-    flat: list[torch.Tensor] = []
-    report.layout = _walk(capture, template.structure, found, (), flat)
-    return flat[0] if len(flat) == 1 else tuple(flat)
-
-
-def plain(capture: Capture, value: Any) -> Any:
-    """The same for an output that does not depend on any branch."""
-    template = Template([value], liberal=True)
-    return finished(capture, template, [Item(slot.values[0], _always(slot)) for slot in template.slots])
-
-
-def _always(slot: Slot) -> Any:
-    return True if slot.optional else None
-
-
-def _walk(
-    capture: Capture, part: Any, found: dict[int, tuple[Slot, Item]], where: Path, flat: list[torch.Tensor]
-) -> Tree:
-    if isinstance(part, Slot):
-        return _leaf(capture, *found[id(part)], where, flat)
-    if not isinstance(part, Built):
-        return {"kind": "constant", "value": part if isinstance(part, _PLAIN) else repr(part)}
-    trees = {name: _walk(capture, inner, found, (*where, name), flat) for name, inner in part.parts.items()}
-    return _container(part.like, trees)
-
 
 _PLAIN = (bool, int, float, str, type(None))
 
 
-def _container(like: Any, trees: dict[Any, Tree]) -> Tree:
+def flattened(
+    capture: Capture, template: Template, merged: list[MergedValue]
+) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """The tensors of the merged output, in order; one alone is not in a tuple. The report gets layout and outputs."""
+    flattening = _Flattening(capture, template, merged)
+    capture.report.layout, capture.report.outputs = None, []
+    capture.report.layout = flattening.tree(template.structure, ())
+    flat = flattening.flat
+    return flat[0] if len(flat) == 1 else tuple(flat)
+
+
+def flattened_without_branches(capture: Capture, value: object) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """The same for an output that does not depend on any branch."""
+    template = Template([value], of_root=True)
+    values = tensors([slot.values[0] for slot in template.slots])  # with one path, every slot has a tensor
+    return flattened(capture, template, [MergedValue(value, None) for value in values])
+
+
+class _Flattening:
+    """Walks a structure: collects the tensors in `flat`, and returns the tree that describes them."""
+
+    def __init__(self, capture: Capture, template: Template, merged: list[MergedValue]) -> None:
+        self._capture, self._report = capture, capture.report
+        self._merged = {id(slot): one for slot, one in zip(template.slots, merged, strict=True)}
+        self.flat: list[torch.Tensor] = []
+
+    def tree(self, part: Structure, where: Path) -> Tree:
+        if isinstance(part, Slot):
+            return self._leaf(part, self._merged[id(part)], where)
+        if not isinstance(part, Container):
+            return {"kind": "constant", "value": part if isinstance(part, _PLAIN) else repr(part)}
+        return _container(part.like, {key: self.tree(inner, (*where, key)) for key, inner in part.parts.items()})
+
+    def _leaf(self, slot: Slot, merged: MergedValue, where: Path) -> Tree:
+        mark = self._capture.declared_for(slot.present)
+        ignored = mark is not None and mark.flag == "ignored"
+        self._report.outputs.append(OutputSlot(where, slot.optional, slot.dtype, not ignored))
+        _note_dtypes(self._report, slot, where)
+        assert isinstance(merged.value, torch.Tensor)  # at the root a sentinel has replaced what is absent
+        self.flat.append(merged.value)
+        tree: Tree = {"kind": "tensor", "hint": _name_hint(where)}
+        if not slot.optional:
+            return tree
+        flag = merged.flag if isinstance(merged.flag, torch.Tensor) else torch.full((), bool(merged.flag))
+        self.flat.append(~flag if ignored else flag)
+        if mark is not None and mark.form == "onnx":
+            tree["form"] = "onnx"
+        return {**tree, "present": not ignored}
+
+
+def _note_dtypes(report: BranchReport, slot: Slot, where: Path) -> None:
+    if slot.mixed:
+        report.notes.append(f"output{where}: the branches return several dtypes, the graph {slot.dtype}")
+
+
+def _container(like: object, trees: Mapping[Hashable, Tree]) -> Tree:
     name = f"{type(like).__module__}:{type(like).__qualname__}"
     if dataclasses.is_dataclass(like):
-        return _tree("dataclass", trees, name)
+        return _named_items("dataclass", trees, name)
     if isinstance(like, dict):
-        return _tree("dict", trees, None)
-    if hasattr(like, "_fields"):
-        fields: Any = like._fields
-        return _tree("namedtuple", dict(zip(fields, trees.values(), strict=True)), name)
+        return _named_items("dict", trees, None)
+    fields: tuple[str, ...] | None = getattr(like, "_fields", None)
+    if fields is not None:
+        return _named_items("namedtuple", dict(zip(fields, trees.values(), strict=True)), name)
     return {"kind": "tuple" if isinstance(like, tuple) else "list", "items": list(trees.values())}
 
 
-def _tree(kind: str, trees: dict[Any, Tree], name: str | None) -> Tree:
-    found: Tree = {"kind": kind, "items": {str(key): tree for key, tree in trees.items()}}
+def _named_items(kind: str, trees: Mapping[Hashable, Tree], class_name: str | None) -> Tree:
+    tree: Tree = {"kind": kind, "items": {str(key): inner for key, inner in trees.items()}}
     if kind == "dict" and not all(isinstance(key, str) for key in trees):
-        found["keys"] = [key if isinstance(key, _PLAIN) else str(key) for key in trees]
-    return found if name is None else {**found, "class": name}
+        tree["keys"] = [key if isinstance(key, _PLAIN) else str(key) for key in trees]
+    return tree if class_name is None else {**tree, "class": class_name}
 
 
-def _leaf(capture: Capture, slot: Slot, item: Item, where: Path, flat: list[torch.Tensor]) -> Tree:
-    declared = capture.declared_for(slot.present)
-    ignored = declared is not None and declared.flag == "ignored"
-    capture.report.outputs.append(OutputSlot(where, slot.optional, slot.dtype, not ignored))
-    if slot.mixed:
-        note = f"output{where}: the branches return several dtypes, the graph {slot.dtype}"
-        capture.report.notes.append(note)
-    flat.append(item.value)
-    tree: Tree = {"kind": "tensor", "hint": _hint(where)}
-    if not slot.optional:
-        return tree
-    flag = item.flag if isinstance(item.flag, torch.Tensor) else torch.full((), bool(item.flag))
-    flat.append(~flag if ignored else flag)
-    if declared is not None and declared.form == "onnx":
-        tree["form"] = "onnx"
-    return {**tree, "present": not ignored}
-
-
-def _hint(where: Path) -> str:
+def _name_hint(where: Path) -> str:
+    """A name for the graph's output, from its place: `aux_0` for `["aux"][0]`, `output_1` for `[1]`."""
     named = [str(part) for part in where if not isinstance(part, int)]
     numbers = [str(part) for part in where if isinstance(part, int)]
     return "_".join([*(named or ["output"]), *numbers])

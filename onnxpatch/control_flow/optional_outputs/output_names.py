@@ -1,4 +1,4 @@
-"""Naming the outputs of an exported file after the model's own structure, and writing that structure into it."""
+"""Names the outputs of an exported file after the structure of the model's output, and writes that into the file."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import copy
 import os
 from collections.abc import Sequence
 
-from onnxpatch.control_flow.capture import BranchReport
-from onnxpatch.onnxfile import output_structure as output_layout
+from onnxpatch.control_flow.branch_report import BranchReport
+from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.editing import edited
 
 
 def name_outputs(file: str | os.PathLike[str], report: BranchReport, names: Sequence[str] | None = None) -> None:
     """Name a file's outputs, optional ones followed by their flag, and write the structure into its metadata.
 
-    report: what forking did (`branches.report_of(model)`); without a structure nothing is changed. names: the user's,
-    one for each output value, or one for each value and flag. Raises ValueError for names that do not fit.
+    report: `control_flow.report_of(model)` after the export; without a structure the file is left as it is.
+    names: the user's names, one for each output value, or one for each value and flag; shorter lists are allowed.
+    Raises ValueError where the graph and the structure have different numbers of outputs.
     """
     if report.layout is not None:
         with edited(file) as proto:
-            output_layout.write(proto, copy.deepcopy(report.layout), names or ())
+            output_structure.write(proto, copy.deepcopy(report.layout), names or ())

@@ -1,20 +1,24 @@
-"""Outputs that a model leaves out on some data: in the graph a value and a flag; here the same from eager's output."""
+"""Flattens eager's output as the graph returns it, so that both can be compared: optional outputs as value and flag."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import TypeAlias
 
 import torch
 
-Path = tuple[Any, ...]
+Path: TypeAlias = tuple[Hashable, ...]
+"""Where a value is in a structure: keys, indices and field names from the top."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OutputSlot:
-    """One tensor of the root's merged output. where: keys, indices and field names from the top; optional: some path
-    has None there, so the graph gives a value and a flag (`present`: its value for "there"); dtype: the graph's."""
+    """One tensor of the root's merged output.
+
+    optional: it is None on some path, so that the graph returns a value and a flag. dtype: that of the graph's output.
+    present: the flag's value where the output is there.
+    """
 
     where: Path
     optional: bool
@@ -22,9 +26,11 @@ class OutputSlot:
     present: bool = True
 
 
-def flatten_reference(output: Any, slots: Sequence[OutputSlot]) -> list[torch.Tensor | None]:
-    """Eager's output as the graph gives it. None stands for the value beside a flag that says absent: it means
-    nothing, whatever the graph puts there."""
+def flatten_reference(output: object, slots: Sequence[OutputSlot]) -> list[torch.Tensor | None]:
+    """Eager's output as the graph returns it: the values in order, each optional one followed by its flag.
+
+    None stands for the value of a missing output, which may be anything in the graph.
+    """
     flat: list[torch.Tensor | None] = []
     for slot in slots:
         value = _at(output, slot.where)
@@ -35,7 +41,8 @@ def flatten_reference(output: Any, slots: Sequence[OutputSlot]) -> list[torch.Te
     return flat
 
 
-def _at(output: Any, where: Path) -> Any:
+def _at(output: object, where: Path) -> object:
+    """The value at a place; None where the output has no such place."""
     for part in where:
         if dataclasses.is_dataclass(output) and not isinstance(output, type):
             output = getattr(output, str(part), None)

@@ -1,1 +1,1 @@
-"""What cures a failing part: patches, options, rewrites; tried before they are proposed. Start at `treatment`."""
+"""Proposes what cures a failing part: patches, options, rewrites; tries what can be tried. Start at `treatment`."""

@@ -1,4 +1,8 @@
-"""Which aten operators have an ONNX form in the installed torch, under which exporter, and from which opset on."""
+"""Lists which aten operators have an ONNX form in the installed torch, under which exporter, and from which opset on.
+
+The dynamo exporter has translations (functions of onnxscript) and decompositions, the TorchScript exporter symbolics.
+Which ONNX operators a translation writes is read from its source, where they are calls of `op.Name`.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,17 @@ import ast
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from onnxpatch._torch import operator_tables
 
+Translation = Callable[..., object]
 Dynamo = Literal["translated", "decomposed", "none"]
 _DYNAMO = {
     "translated": "the dynamo exporter translates it",
-    "decomposed": "the dynamo exporter takes it apart into other operators",
+    "decomposed": "the dynamo exporter decomposes it into other operators",
     "none": "the dynamo exporter has no translation",
 }
 
@@ -41,14 +46,26 @@ class Operator:
         return max(self.onnx.values(), default=None)
 
     def supported(self, exporter: str) -> bool:
-        """Whether the exporter (dynamo, trace, script) knows a form of it."""
+        """Whether the exporter (dynamo, trace, script) can export it."""
         return self.dynamo != "none" if exporter == "dynamo" else self.trace is not None
 
+<<<<<<< HEAD
+=======
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "dynamo": self.dynamo,
+            "trace_opset": self.trace,
+            "onnx": dict(self.onnx),
+            "opset": self.opset,
+        }
+
+>>>>>>> prose3
 
 @functools.cache
 def operators() -> dict[str, Operator]:
     """Every aten operator of the installed torch that writes into none of its arguments, by name."""
-    translations, decompositions, symbolics = _known()
+    translations, decompositions, symbolics = _tables()
     found = {}
     for name in operator_tables.aten_operators():
         status: Dynamo = "none"
@@ -78,14 +95,15 @@ def describe(name: str) -> str:
         return "not an operator of the installed torch"
     since = f" (ONNX operators from opset {one.opset})" if one.opset else ""
     if one.trace is not None:
-        return f"{_DYNAMO[one.dynamo]}{since}; TorchScript's translates it from opset {one.trace}"
+        return f"{_DYNAMO[one.dynamo]}{since}; the TorchScript exporter translates it from opset {one.trace}"
     if one.dynamo == "none":
-        return f"{_DYNAMO[one.dynamo]}{since}, nor has TorchScript's"
-    return f"{_DYNAMO[one.dynamo]}{since}; TorchScript's has none"
+        return f"{_DYNAMO[one.dynamo]}{since}, nor has the TorchScript exporter"
+    return f"{_DYNAMO[one.dynamo]}{since}; the TorchScript exporter has no translation"
 
 
 @functools.cache
-def _known() -> tuple[dict[str, list[Callable[..., Any]]], set[str], dict[str, int]]:
+def _tables() -> tuple[dict[str, list[Translation]], set[str], dict[str, int]]:
+    """(translations by name, names with a decomposition, lowest opset of a symbolic by name without overload)."""
     return (
         operator_tables.onnx_translations(),
         operator_tables.onnx_decompositions(),
@@ -105,10 +123,10 @@ def introduced() -> dict[str, int]:
     return first
 
 
-def onnx_operators(functions: Any) -> dict[str, int]:
+def onnx_operators(functions: Iterable[Translation]) -> dict[str, int]:
     """The ONNX operators that translation functions write, each with the opset that introduced it.
 
-    Read from their source, with those of the functions that they call; of several variants, all together.
+    Those of the functions that they call are included; variants of a translation count together.
     """
     since = introduced()
     names = {name for function in functions for name in _written(function)}
@@ -116,11 +134,12 @@ def onnx_operators(functions: Any) -> dict[str, int]:
 
 
 @functools.cache
-def _written(function: Any) -> frozenset[str]:
+def _written(function: Translation) -> frozenset[str]:
     return frozenset(_search(function, set()))
 
 
-def _search(function: Any, seen: set[Any]) -> Iterator[str]:
+def _search(function: object, seen: set[object]) -> Iterator[str]:
+    """Names of `op.Name` in a function's source and in the functions that it calls by name."""
     function = getattr(function, "func", None) or getattr(function, "function", function)
     if function in seen or not inspect.isfunction(function):
         return

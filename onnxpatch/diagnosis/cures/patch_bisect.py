@@ -1,4 +1,7 @@
-"""Which patches of a plan make a difference: the fewest that do, found by trying parts of the plan."""
+"""Bisects a plan for the fewest patches that make a difference, by trying parts of it (delta debugging).
+
+plan a b c d e f g h, wrong because of f     a-d right, e-h wrong, e-f wrong, e right, f wrong   -> [f]
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,24 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from onnxpatch.patched import Patched
 from onnxpatch.patching.plan import Plan, Swap
 from onnxpatch.patching.registry import Patch
 
 T = TypeVar("T")
+FunctionPatch = tuple[Patch, list[str]]
+"""A function patch of a plan, and the names of the functions found."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One entry of a plan: a swap at a path, or a function patch (path None)."""
+    """One entry of a plan: a swap at a path, or a function patch, whose path is None."""
 
     patch: str
     path: str | None
-    entry: Any = dataclasses.field(compare=False, repr=False)
+    entry: Swap | FunctionPatch = dataclasses.field(compare=False, repr=False)
 
 
 def steps_of(plan: Plan) -> list[Step]:
@@ -30,20 +35,22 @@ def steps_of(plan: Plan) -> list[Step]:
     return swaps + [Step(patch.name, None, (patch, found)) for patch, found in plan.functions]
 
 
-def applied(plan: Plan, steps: Sequence[Step], example: Any = None) -> Patched:
-    """The model patched with some entries of its plan alone; a context manager that restores."""
+def applied(
+    plan: Plan, steps: Sequence[Step], example: tuple[tuple[object, ...], dict[str, object]] | None = None
+) -> Patched:
+    """The model patched with only some entries of its plan; as a context manager it restores the model."""
     wanted = {id(step.entry) for step in steps}
-    swaps: list[Swap] = [step.entry for step in steps if step.path is not None]
-    functions: list[tuple[Patch, list[Any]]] = [step.entry for step in steps if step.path is None]
+    swaps = [step.entry for step in steps if isinstance(step.entry, Swap)]
+    functions = [step.entry for step in steps if not isinstance(step.entry, Swap)]
     assert len(wanted) == len(swaps) + len(functions)
     return Patched(dataclasses.replace(plan, swaps=swaps, functions=functions), example).apply()
 
 
 def fewest(items: Sequence[T], bad: Callable[[Sequence[T]], bool], tries: int = 64) -> list[T]:
-    """A smallest part of `items` for which `bad` still holds, given that it holds for all of them.
+    """A smallest part of `items` for which `bad` is true, given that it is true for all of them.
 
-    Halves, then thirds, and so on, and their complements (delta debugging): about 2 log2(n) tries for one guilty item.
-    No item of the answer can be left out, as far as `tries` reach.
+    Tries halves, then quarters, and so on, and their complements: about 2 log2(n) tries for one guilty item. tries: the
+    most calls of `bad`; where they are used up, the answer may have items that could be left out.
     """
     left, parts = list(items), 2
     while len(left) > 1 and tries > 0:
@@ -71,8 +78,7 @@ def _chunks(items: Sequence[T], count: int) -> list[list[T]]:
 def guilty(plan: Plan, wrong: Callable[[], bool], tries: int = 64) -> list[Step]:
     """The fewest entries of a plan with which `wrong()` is true; [] where it is false with all of them.
 
-    plan: of the unpatched model. wrong: asked while the model is patched with a part of the plan; the model is restored
-    after each question.
+    plan: of the unpatched model. wrong: called while the model is patched with a part of the plan.
     """
 
     def bad(steps: Sequence[Step]) -> bool:

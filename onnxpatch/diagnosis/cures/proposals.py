@@ -1,15 +1,18 @@
-"""Ways out for one culprit: those that can be tried are tried on it, the others follow from the kind of construct."""
+"""Proposes cures for one failing part: tries patches, branches=True and another exporter on it, and adds advice.
+
+Each trial is one export of the part. A proposal with `tried=True` came out right; the advice, by kind of construct, is
+what to write instead.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from onnxpatch.diagnosis.cures.patch_bisect import Step, applied, steps_of
 from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.cause import Cause
-from onnxpatch.diagnosis.trials.attempt import Subject, Trial
+from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patched import patch_model
 from onnxpatch.patching.plan import Plan, make_plan
 from onnxpatch.patching.registry import Registry
@@ -17,27 +20,27 @@ from onnxpatch.results.diagnosis import Proposal
 from onnxpatch.settings import Exporter, make_settings
 
 Try = Callable[[Subject, str], Trial]
-_OTHER: dict[str, Exporter] = {"dynamo": "trace", "trace": "dynamo", "script": "trace"}
-_DECISIONS = {kinds.BRANCH_TENSOR, kinds.BRANCH_SIZE, kinds.NUMBER_TENSOR, kinds.LOOP_TENSOR, kinds.DATA_SIZE,
+_OTHER_EXPORTER: dict[str, Exporter] = {"dynamo": "trace", "trace": "dynamo", "script": "trace"}
+_CURED_BY_BRANCHES = {kinds.BRANCH_TENSOR, kinds.BRANCH_SIZE, kinds.NUMBER_TENSOR, kinds.LOOP_TENSOR, kinds.DATA_SIZE,
               kinds.UNKNOWN}  # fmt: skip
 _ADVICE = {
     kinds.BRANCH_TENSOR: "compute both sides and choose with torch.where, or keep the `if` and use branches=True",
     kinds.BRANCH_SIZE: "write it without the branch (always pad, slice with the size itself), or torch.where on a size",
-    kinds.NUMBER_TENSOR: "leave it a 0-d tensor: no .item(), int() or float(); choose by torch.index_select or a mask",
+    kinds.NUMBER_TENSOR: "keep it a 0-d tensor: no .item(), int() or float(); choose by torch.index_select or a mask",
     kinds.NUMBER_SIZE: "keep sizes symbolic: //, * and -1 in reshape, no int(), float(), round() or math on them",
     kinds.LOOP_ROWS: "write it on the whole tensor (torch.vmap, matmul, cumsum), or as torch.ops.higher_order.scan",
     kinds.LOOP_SIZE: "write it on the whole tensor, or as a scan over the axis (torch.ops.higher_order.scan)",
-    kinds.LOOP_TENSOR: "a fixed number of steps with a mask on those that are done, or while_loop",
-    kinds.BUILT: "torch.stack or torch.cat of the 0-d tensors; torch.arange and .new_tensor for sizes",
+    kinds.LOOP_TENSOR: "run a fixed number of steps with a mask on those that are done, or use onnxpatch.while_loop",
+    kinds.BUILT: "use torch.stack or torch.cat on the 0-d tensors; torch.arange and .new_tensor for sizes",
     kinds.FIXED_SIZE: "make the other operand follow the size: expand, arange(size) or -1 instead of a fixed number",
-    kinds.DATA_SIZE: "masks instead of selections: keep all rows and weight them, or a fixed maximum with padding",
-    kinds.COMPLEX: "hold real and imaginary parts as two real tensors (cos and sin for rotations)",
+    kinds.DATA_SIZE: "use masks instead of selections: keep all rows and weight them, or pad to a fixed maximum",
+    kinds.COMPLEX: "keep real and imaginary parts in two real tensors (cos and sin for rotations)",
     kinds.NO_TRANSLATION: "write it with operators that have a translation, in a method marked onnx_forward",
-    kinds.NOT_LOADED: "write the operator out in others, in a method marked onnx_forward, or cast what it is given",
-    kinds.WRONG_TRANSLATION: "write the operator out in elementary ones, in a method marked onnx_forward",
+    kinds.NOT_LOADED: "write it with other operators in a method marked onnx_forward, or cast its inputs",
+    kinds.WRONG_TRANSLATION: "write it with elementary operators in a method marked onnx_forward",
     kinds.NOT_SCRIPTABLE: "export by tracing (script=False), or mark the Python-only part with torch.jit.ignore",
     kinds.DEFAULTS: "give every argument of forward, or use onnxpatch.export, which keeps defaults out of the graph",
-    kinds.CAUGHT: "use onnxpatch.export, which goes on after it, or ask beforehand (shapes, an `if`) instead of trying",
+    kinds.CAUGHT: "use onnxpatch.export, which continues after it, or check shapes with an `if` instead of `try`",
     kinds.STATE: "build the table from the input's size in every call instead of keeping it",
 }
 
@@ -51,11 +54,14 @@ def propose(
     registry: Registry,
     left: Callable[[], float],
 ) -> list[Proposal]:
-    """What came out right on `subject` when tried, the least first, then what to write instead."""
+    """Cures that came out right on `subject`, the smallest change first, then what to write instead.
+
+    attempt: exports a subject. left: seconds of the budget; without any, only advice is given.
+    """
     found: list[Proposal] = []
     if left() > 0:
         found += _by_patches(subject, exporter, opset, attempt, registry)
-    if not found and left() > 0 and cause.construct in _DECISIONS and exporter != "script":
+    if not found and left() > 0 and cause.construct in _CURED_BY_BRANCHES and exporter != "script":
         found += _by_branches(subject, exporter, opset, attempt, registry)
     if left() > 0:
         found += _by_exporter(subject, exporter, attempt)
@@ -63,7 +69,7 @@ def propose(
     if advice:
         found.append(Proposal("rewrite", cause.construct, advice))
     if not any(p.tried for p in found):
-        found.append(Proposal("none", "", "no registered patch cures it: none known"))
+        found.append(Proposal("none", "", "no registered patch, option or exporter cures it"))
         text = "give the class an ONNX form of its own: a method decorated with onnxpatch.onnx_forward"
         found.append(Proposal("decorator", "onnx_forward", text))
     return found
@@ -84,7 +90,7 @@ def _by_patches(subject: Subject, exporter: Exporter, opset: int, attempt: Try, 
 
 
 def _used(subject: Subject, made: Plan, exporter: Exporter, attempt: Try) -> list[Step]:
-    """The entries of the plan that took part in an export which came out right; [] where it did not."""
+    """The entries of the plan that acted in an export which came out right; [] where it did not."""
     steps = steps_of(made)
     if not steps:
         return []
@@ -111,18 +117,18 @@ def _by_branches(subject: Subject, exporter: Exporter, opset: int, attempt: Try,
     with forked(subject, exporter, opset, registry) as ready:
         if not ready or attempt(subject, exporter).status != "right":
             return []
-    return [Proposal("branches", "branches=True", "fork the branch into the graph: branches=True", tried=True)]
+    return [Proposal("branches", "branches=True", "export both sides of the branch: branches=True", tried=True)]
 
 
 @contextlib.contextmanager
 def forked(subject: Subject, exporter: Exporter, opset: int, registry: Registry) -> Iterator[bool]:
-    """The subject patched with its branches forked; False where that cannot be done here."""
-    example: tuple[Any, Any] = subject.inputs.rebuild(subject.inputs.values())
+    """Patch the subject with branches=True inside the block; yields False where that is not possible."""
+    example = subject.inputs.rebuild(subject.inputs.values())
     try:
         patched = patch_model(
             subject.model, exporter=exporter, opset=opset, branches=True, example=example, registry=registry
         )
-    except Exception:  # no branches to fork, or not in this form: no proposal
+    except Exception:  # no branches, or none that can be exported: no proposal
         yield False
         return
     with patched:
@@ -130,7 +136,7 @@ def forked(subject: Subject, exporter: Exporter, opset: int, registry: Registry)
 
 
 def _by_exporter(subject: Subject, exporter: Exporter, attempt: Try) -> list[Proposal]:
-    other = _OTHER[exporter]
+    other = _OTHER_EXPORTER[exporter]
     if attempt(subject, other).status != "right":
         return []
     return [Proposal("exporter", other, f"the other exporter: {_ASKED[other]}", tried=True)]

@@ -1,4 +1,7 @@
-"""From the parts at fault to culprits with a cause and ways out, each way tried where it can be."""
+"""Turns failing parts into culprits: finds the cause of each, proposes cures, and tries them on the whole model.
+
+Where the plain export is right, the patched one is tried: a patch that makes it wrong is the culprit then.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from onnxpatch.diagnosis.lines.cause import Cause
 from onnxpatch.diagnosis.lines.find_cause import cause_of
 from onnxpatch.diagnosis.parts.failing_part import FailingPart
 from onnxpatch.diagnosis.parts.search import Search
-from onnxpatch.diagnosis.trials.attempt import Trial, as_patched
+from onnxpatch.diagnosis.trials.trial import Trial, as_patched
 from onnxpatch.patched import patch_model
 from onnxpatch.patching.plan import Plan, make_plan
 from onnxpatch.results.diagnosis import Culprit, Proposal
@@ -21,48 +24,41 @@ from onnxpatch.settings import make_settings
 
 
 def treat(search: Search, found: list[FailingPart], proposing: bool) -> None:
-    """Fill in the culprits of the search's diagnosis."""
+    """Write the culprits into the search's diagnosis. proposing: whether cures are tried and proposed."""
     if not search.whole.fails:
         _blame_patches(search)
         return
     search.diagnosis.culprits = [_culprit(search, one, proposing) for one in found]
     if proposing:
-        _on_the_whole(search, found)
+        _try_on_whole_model(search, found)
 
 
-def _culprit(search: Search, one: FailingPart, proposing: bool) -> Culprit:
-    cause = _cause(search, one)
-    if not cause.source and one.trial.halfway and search.left() > 0:  # its graph may tell the line
-        one.trial = search.attempt(one.subject, search.exporter, one.unit.name)
-        cause = _cause(search, one)
-    if one.wrapped_is_right:
+def _culprit(search: Search, part: FailingPart, proposing: bool) -> Culprit:
+    cause = _cause(search, part)
+    if not cause.source and part.trial.untranslated and search.left() > 0:  # the line may be found in its graph
+        part.trial = search.attempt(part.subject, search.exporter, part.unit.name)
+        cause = _cause(search, part)
+    if part.wrapped_is_right:
         cause = Cause(kinds.DEFAULTS, cause.file, cause.line, cause.code)
-    ways: list[Proposal] = []
-    if proposing:
-        attempt = search.attempt
-        ways = propose(
-            as_patched(one.subject, one.trial),
-            cause,
-            search.exporter,
-            search.diagnosis.opset,
-            attempt,
-            search.registry,
-            search.left,
-        )
     return Culprit(
-        path=one.unit.path if one.unit.method == "forward" else one.unit.name,
-        cls=type(one.unit.module).__name__,
-        status=one.trial.status,
+        path=part.unit.path if part.unit.method == "forward" else part.unit.name,
+        cls=type(part.unit.module).__name__,
+        status=part.trial.status,
         exporter=search.exporter,
         construct=cause.construct,
         source=cause.source,
         code=cause.code,
         operator=cause.operator,
-        error=one.trial.error[:1000],
+        error=part.trial.error[:1000],
         support=describe(cause.operator) if cause.operator.startswith("aten::") else "",
-        also=tuple(one.also),
-        proposals=tuple(ways),
+        also=tuple(part.also),
+        proposals=tuple(_proposals(search, part, cause)) if proposing else (),
     )
+
+
+def _proposals(search: Search, part: FailingPart, cause: Cause) -> list[Proposal]:
+    subject, opset = as_patched(part.subject, part.trial), search.diagnosis.opset
+    return propose(subject, cause, search.exporter, opset, search.attempt, search.registry, search.left)
 
 
 def _cause(search: Search, one: FailingPart) -> Cause:
@@ -70,8 +66,8 @@ def _cause(search: Search, one: FailingPart) -> Cause:
 
 
 # ------------------------------------------------------------------ does it cure the whole model?
-def _on_the_whole(search: Search, found: list[FailingPart]) -> None:
-    """Try on the whole model what came out right on its parts: all patches, branches, the other exporter."""
+def _try_on_whole_model(search: Search, found: list[FailingPart]) -> None:
+    """Try on the whole model what cured its parts: all patches, branches=True, the other exporter."""
     culprits = search.diagnosis.culprits
     verdicts: dict[str, bool] = {}
     for kind in ("patch", "branches", "exporter"):
@@ -81,11 +77,11 @@ def _on_the_whole(search: Search, found: list[FailingPart]) -> None:
         if len(found) == 1 and found[0].subject is search.root:
             verdicts[kind] = True
         else:
-            verdicts[kind] = _whole(search, kind, ways[0].name).status == "right"
-    search.diagnosis.culprits = [_judged(culprit, verdicts) for culprit in culprits]
+            verdicts[kind] = _attempt_whole(search, kind, ways[0].name).status == "right"
+    search.diagnosis.culprits = [_with_verdicts(culprit, verdicts) for culprit in culprits]
 
 
-def _whole(search: Search, kind: str, name: str) -> Trial:
+def _attempt_whole(search: Search, kind: str, name: str) -> Trial:
     if kind == "exporter":
         return search.attempt(search.root, name, f"the whole model, {name}")
     with contextlib.ExitStack() as stack:
@@ -98,17 +94,17 @@ def _whole(search: Search, kind: str, name: str) -> Trial:
         return search.attempt(as_patched(search.root, search.whole), search.exporter, what)
 
 
-def _judged(culprit: Culprit, verdicts: dict[str, bool]) -> Culprit:
+def _with_verdicts(culprit: Culprit, verdicts: dict[str, bool]) -> Culprit:
     ways = tuple(dataclasses.replace(p, whole=verdicts.get(p.kind)) if p.tried else p for p in culprit.proposals)
     return dataclasses.replace(culprit, proposals=ways)
 
 
 # ------------------------------------------------------------------ a patch at fault
-_AT_FAULT = ("silent", "refused")  # an export that was cut off proves nothing against a patch
+_FAILED = ("silent", "refused")  # not "slow": an export that was cut off says nothing about a patch
 
 
 def _blame_patches(search: Search) -> None:
-    """The plain export is right: see whether the patches keep it so, and find the one that does not."""
+    """Where the plain export is right, find the patch that makes it wrong, if any does."""
     settings = make_settings(exporter=search.exporter, opset=search.diagnosis.opset)
     made = make_plan(search.root.model, settings=settings, registry=search.registry)
     if not made.swaps and not made.functions:
@@ -118,12 +114,14 @@ def _blame_patches(search: Search) -> None:
 
     def wrong() -> bool:
         tried.append(search.attempt(root, search.exporter, "with patches"))
-        return search.left() > 0 and tried[-1].status in _AT_FAULT
+        return search.left() > 0 and tried[-1].status in _FAILED
 
     steps = guilty(made, wrong)
-    failed = [trial for trial in tried if trial.status in _AT_FAULT]
+    failed = [trial for trial in tried if trial.status in _FAILED]
     if failed and search.left() <= 0:
-        message = f"with its patches it is {failed[0].status}; the budget was spent before the one at fault was found"
+        message = (
+            f"with patches the export is {failed[0].status}; the budget was spent before the patch at fault was found"
+        )
         search.diagnosis.notes.append(f"{message}: give a larger budget=")
     elif steps and failed:
         search.diagnosis.culprits = [_patch_culprit(search, made, step, failed[-1]) for step in steps]

@@ -1,4 +1,4 @@
-"""What broke a part: a kind of construct, its line, an operator; and how one is made from a line of source."""
+"""What broke a part: the kind of code, its line, an operator. Made from lines of a stack, or from the source alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from onnxpatch.messages.user_code import is_user_file
 
 @dataclass(frozen=True)
 class Cause:
-    """What broke it: a kind of construct, its line, an operator."""
+    """What broke a part.
+
+    construct: one of the kinds in `constructs.py`. code: the source line. operator: `aten::name` or `onnx::Name`.
+    """
 
     construct: str = kinds.UNKNOWN
     file: str = ""
@@ -24,32 +27,36 @@ class Cause:
 
     @property
     def source(self) -> str:
+        """file:line; "" where no line is known."""
         return f"{self.file}:{self.line}" if self.file else ""
 
 
-def at(places: Iterable[Place], otherwise: str, first: bool = False) -> Cause:
-    """The first of the lines, with the kind of construct that stands there; first: the kind is known already."""
+def cause_at(places: Iterable[Place], kind: str, known: bool = False) -> Cause:
+    """The cause at the first of the lines; without a line where there is none.
+
+    kind: used where the source there tells no other. known: the kind is certain, the source is not looked at.
+    """
     for place in places:
-        seen = None if first else at_line(place.file, place.line)
-        kind = seen.kind if seen else otherwise
-        return Cause(kind, place.file, place.line, code_at(place.file, place.line))
-    return Cause(otherwise)
+        seen = None if known else at_line(place.file, place.line)
+        return Cause(seen.kind if seen else kind, place.file, place.line, code_at(place.file, place.line))
+    return Cause(kind)
 
 
-def scanned(unit: Unit, otherwise: str, sizes: bool | None = None) -> Cause:
-    """Read off the source alone: the first suspicious construct of the unit's own method."""
+def cause_in_source(unit: Unit, kind: str, sizes: bool | None = None) -> Cause:
+    """The most telling construct in the source of the unit's own method; a cause of `kind` without a line for none.
+
+    sizes: True to prefer constructs about sizes, False to prefer the others.
+    """
     found = in_function(getattr(type(unit.module), unit.method, None))
     about = {kinds.BRANCH_SIZE, kinds.NUMBER_SIZE, kinds.LOOP_SIZE, kinds.LOOP_ROWS}
     if sizes is not None:
         found = sorted(found, key=lambda c: (c.kind in about) is not sizes)
     if not found or not is_user_file(found[0].file):
-        return Cause(otherwise)
+        return Cause(kind)
     return Cause(found[0].kind, found[0].file, found[0].line, found[0].code)
 
 
-def own(places: Sequence[Place], unit: Unit) -> list[Place]:
-    """The unit's own line of a traceback: the last of its frames; a helper's below it only where it has none."""
-    mine = [i for i, place in enumerate(places) if place.module is unit.module]
-    if mine:
-        return [places[mine[-1]]]
-    return list(places[-1:])
+def own_line(places: Sequence[Place], unit: Unit) -> list[Place]:
+    """The unit's own line of a traceback, outermost first: its innermost frame; the innermost of all if it has none."""
+    own = [place for place in places if place.module is unit.module]
+    return (own or list(places))[-1:]

@@ -1,4 +1,13 @@
-"""What a line of Python does that a graph cannot hold, read off its syntax: a hint beside the exporters' own words."""
+"""Classifies lines of Python that a graph cannot represent, by their syntax alone.
+
+    if x.sum() > 0:           branch on a tensor's value
+    n = int(x.shape[1] / 2)   Python number made of a size
+    for row in x:             loop over the rows of a tensor
+    torch.tensor([n, 2])      tensor built from Python numbers
+
+Syntax does not tell tensors from numbers, so this is a hint beside the exporter's error, never a verdict: names
+assigned from `.shape`, `.size()` or `len()` count as sizes, and attributes of `self` and `config` as settings.
+"""
 
 from __future__ import annotations
 
@@ -16,34 +25,34 @@ BRANCH_SIZE = "branch on a size"
 NUMBER_TENSOR = "Python number taken out of a tensor"
 NUMBER_SIZE = "Python number made of a size"
 LOOP_ROWS = "loop over the rows of a tensor"
-LOOP_SIZE = "loop as long as a size"
-LOOP_TENSOR = "loop that a tensor's value ends"
+LOOP_SIZE = "loop whose length is a size"
+LOOP_TENSOR = "loop whose end depends on a tensor's value"
 BUILT = "tensor built from Python numbers"
-FIXED_SIZE = "size fixed at the example's"
+FIXED_SIZE = "size fixed at its value in the example"
 DATA_SIZE = "size that depends on data"
-NO_TRANSLATION = "operator without a translation"
-WRONG_TRANSLATION = "operator whose translation differs"
-NOT_LOADED = "ONNX that the runtime does not take"
+NO_TRANSLATION = "operator without an ONNX translation"
+WRONG_TRANSLATION = "operator whose ONNX translation computes something else"
+NOT_LOADED = "ONNX operator that the runtime does not load"
 COMPLEX = "complex numbers"
 NOT_SCRIPTABLE = "Python that TorchScript cannot compile"
 DEFAULTS = "default arguments become graph inputs"
 STATE = "state kept between calls"
-CAUGHT = "exception caught in the forward"
+CAUGHT = "exception caught in forward"
 UNKNOWN = "not identified"
 
 _SIZES = {"shape", "size", "numel", "nelement"}
 _NUMBERS = {"int", "float", "round", "bool"}
-_TAKING = {"item", "tolist", "__int__", "__float__", "numpy"}
-_BUILDING = {"tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor", "from_numpy"}
-_MATHS = {"ceil", "floor", "sqrt", "log", "log2", "pow", "prod", "gcd", "isqrt", "exp"}
-_MASKING = {"nonzero", "masked_select", "unique", "argwhere", "unique_consecutive", "repeat_interleave", "bincount"}
-_STATIC = {"training", "is_scripting", "is_tracing", "is_exporting", "isinstance", "hasattr", "callable", "device",
+_TO_PYTHON = {"item", "tolist", "__int__", "__float__", "numpy"}
+_CONSTRUCTORS = {"tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor", "from_numpy"}
+_MATH = {"ceil", "floor", "sqrt", "log", "log2", "pow", "prod", "gcd", "isqrt", "exp"}
+_DATA_SHAPED = {"nonzero", "masked_select", "unique", "argwhere", "unique_consecutive", "repeat_interleave", "bincount"}
+_SETTINGS = {"training", "is_scripting", "is_tracing", "is_exporting", "isinstance", "hasattr", "callable", "device",
            "dtype", "is_floating_point", "is_cuda", "is_in_onnx_export", "requires_grad"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Construct:
-    """One suspicious place in a source file: an expression, or the head of a statement, down to line `end`."""
+    """One place in a source file that a graph cannot represent. line, end: first and last line of the expression."""
 
     kind: str
     file: str
@@ -53,13 +62,13 @@ class Construct:
 
 
 def code_at(file: str, line: int) -> str:
-    """A line of source; where it is but a bracket, the next one with it."""
+    """A line of source, stripped; a lone opening bracket together with the next line."""
     code = linecache.getline(file, line).strip()
     return f"{code} {linecache.getline(file, line + 1).strip()}" if code in ("(", "[", "{") else code
 
 
 def at_line(file: str, line: int) -> Construct | None:
-    """The construct that stands on a line, or None where nothing there is suspicious."""
+    """The most telling construct on a line, or around it; None where there is none."""
     function = _function_at(file, line)
     if function is None:
         return None
@@ -68,11 +77,11 @@ def at_line(file: str, line: int) -> Construct | None:
     return min(on_line or covering, key=_rank, default=None)
 
 
-def in_function(function: Any) -> list[Construct]:
-    """Every suspicious construct of a function, the most telling first."""
+def in_function(function: object) -> list[Construct]:
+    """The constructs of a function, the most telling first; [] where there is no source."""
     try:
-        function = inspect.unwrap(function)
-        file, first = inspect.getsourcefile(function) or "", function.__code__.co_firstlineno
+        unwrapped: Any = inspect.unwrap(function)  # type: ignore[arg-type]
+        file, first = inspect.getsourcefile(unwrapped) or "", unwrapped.__code__.co_firstlineno
     except (TypeError, AttributeError, ValueError):
         return []
     node = _function_at(file, first, exact=True)
@@ -122,11 +131,11 @@ def _kind(node: ast.AST, sizes: set[str]) -> str | None:
 
 
 def _branch(test: ast.expr, sizes: set[str]) -> str | None:
-    """A test of plain settings is no branch of the graph; one that compares tensors or sizes is."""
+    """The kind of a condition; None for one that only reads settings, such as `self.training`."""
     if _mentions_size(test, sizes):
         return BRANCH_SIZE
     names = _words(test)
-    if names & _STATIC:
+    if names & _SETTINGS:
         return None
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
         return None
@@ -146,23 +155,23 @@ def _loop(over: ast.expr, sizes: set[str]) -> str | None:
     if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id == "range":
         if _mentions_size(over, sizes):
             return LOOP_SIZE
-        taken = any(isinstance(n, ast.Call) and _name_of(n.func) in _NUMBERS | _TAKING for n in ast.walk(over))
-        return LOOP_TENSOR if taken else None
+        converted = any(isinstance(n, ast.Call) and _name_of(n.func) in _NUMBERS | _TO_PYTHON for n in ast.walk(over))
+        return LOOP_TENSOR if converted else None
     return LOOP_ROWS if isinstance(over, ast.Name) else None
 
 
 def _call(node: ast.Call, sizes: set[str]) -> str | None:
     name, bare = _name_of(node.func), isinstance(node.func, ast.Name)
     size = any(_mentions_size(a, sizes) for a in node.args)
-    if name in _TAKING and not bare:
+    if name in _TO_PYTHON and not bare:
         return NUMBER_TENSOR
     if bare and name in _NUMBERS and node.args and not isinstance(node.args[0], ast.Constant):
         return NUMBER_SIZE if size else NUMBER_TENSOR
-    if name in _MATHS and size:
+    if name in _MATH and size:
         return NUMBER_SIZE
-    if name in _BUILDING and not bare and node.args and not isinstance(node.args[0], ast.Constant):
+    if name in _CONSTRUCTORS and not bare and node.args and not isinstance(node.args[0], ast.Constant):
         return BUILT
-    if name in _MASKING or (name == "where" and len(node.args) == 1):
+    if name in _DATA_SHAPED or (name == "where" and len(node.args) == 1):
         return DATA_SIZE
     return None
 
@@ -188,25 +197,25 @@ def _mentions_size(node: ast.AST, sizes: set[str]) -> bool:
 
 
 def _size_names(function: ast.FunctionDef) -> set[str]:
-    """Names that hold sizes: assigned from .shape, .size(), len(), or from such names."""
+    """Local names that are sizes: assigned from .shape, .size(), len(), or from such names."""
     names = {a.arg for a in function.args.args if a.arg in ("h", "w", "H", "W", "height", "width", "size", "hw_shape")}
-    for _ in range(3):
+    for _ in range(3):  # names assigned from names found in the round before
         for node in ast.walk(function):
-            if isinstance(node, ast.Assign) and _mentions_size(node.value, names) and _scalar(node.value):
+            if isinstance(node, ast.Assign) and _mentions_size(node.value, names) and _is_size_expression(node.value):
                 names |= {n.id for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name)}
     return names
 
 
-def _scalar(value: ast.expr) -> bool:
-    """A tensor sliced or shaped by a size is no size: only arithmetic, plain calls and the shape itself are."""
+def _is_size_expression(value: ast.expr) -> bool:
+    """Whether an expression gives numbers: arithmetic, `int(...)`, `.shape`; not a tensor that is sliced by a size."""
     if isinstance(value, ast.Call):
-        return _name_of(value.func) in _NUMBERS | _MATHS | {"size", "len", "numel", "min", "max", "divmod", "abs"}
+        return _name_of(value.func) in _NUMBERS | _MATH | {"size", "len", "numel", "min", "max", "divmod", "abs"}
     if isinstance(value, ast.Subscript):
-        return _scalar(value.value)
+        return _is_size_expression(value.value)
     if isinstance(value, ast.BinOp):
-        return _scalar(value.left) and _scalar(value.right)
+        return _is_size_expression(value.left) and _is_size_expression(value.right)
     if isinstance(value, ast.Attribute):
         return value.attr in _SIZES
     if isinstance(value, ast.Tuple | ast.List):
-        return all(_scalar(v) for v in value.elts)
+        return all(_is_size_expression(v) for v in value.elts)
     return isinstance(value, ast.Name | ast.Constant | ast.UnaryOp | ast.IfExp | ast.Starred)

@@ -1,7 +1,13 @@
-"""Which way a part's own Python goes at one input and at another: the lines at which two eager runs part.
+"""Traces which Python instructions a module runs on one input, to find the lines at which two inputs run differently.
 
-A graph that was made at one input has that input's way through the code in it. At another input the line at which eager
-turns off is where the graph goes wrong; a branch that is taken the same way at both is harmless.
+A graph exported at one input contains the branches that this input took. Where eager takes another branch on another
+input, the graph is wrong there; a branch that both take the same way does no harm.
+
+    if x.shape[1] > 8:      input [1, 4]   the instruction after the `if` is that of `y = x`
+        y = x[:, :8]        input [1, 9]   ... that of `y = x[:, :8]`
+    else:                   diverging_lines: the `if`
+        y = x
+    n = x.shape[1] // 2     other_numbers: [2] and [4], if this statement is watched
 """
 
 from __future__ import annotations
@@ -9,26 +15,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import Any
 
 import torch
 
 from onnxpatch.diagnosis.lines.statements import Statement
-from onnxpatch.diagnosis.lines.trace_function import tracing_with
+from onnxpatch.diagnosis.lines.trace_function import TraceFunction, tracing_with
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.stack_lines import Place, owner
 from onnxpatch.messages.user_code import is_user_frame, package_of
 from onnxpatch.verification.eager import Eager
 
-_MOST = 200_000  # steps of the interpreter that are followed in one run
-_ALONG = 8  # numbers of a list or tuple that are kept
+_MOST_STEPS = 200_000  # instructions that are traced in one run
+_MOST_NUMBERS = 8  # entries of a list or tuple of numbers that are kept
 
 Key = tuple[str, int]
 
 
 @dataclass
 class _Step:
-    """One instruction of the part's own code, on its line: the instructions that came after it, run by run."""
+    """One instruction of the module's code. after: offsets of the instructions that ran next, one for each run."""
 
     file: str
     line: int
@@ -36,9 +41,10 @@ class _Step:
 
 
 class ExecutionTrace:
-    """A trace function: the way through a module's own methods, and helpers that these call, in one eager run.
+    """A trace function that records one eager run of a module's methods and of the functions that help them.
 
-    numbers: by statement, what the Python numbers that it assigned were, in the order of its runs.
+    steps: by code and offset, the instructions that ran. numbers: by (file, first line) of a watched statement, the
+    Python numbers that it assigned, run by run. complete: False where the run was too long to record.
     """
 
     def __init__(self, unit: Unit, watched: Sequence[Statement] = ()) -> None:
@@ -49,19 +55,19 @@ class ExecutionTrace:
         self._package = type(unit.module).__module__.partition(".")[0]
         self._watched = {(one.file, line): one for one in watched for line in range(one.start, one.end + 1)}
 
-    def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if event != "call" or not self.complete or not self._own(frame):
+    def __call__(self, frame: FrameType, event: str, arg: object) -> TraceFunction | None:
+        if event != "call" or not self.complete or not self._is_own(frame):
             return None
         frame.f_trace_opcodes = True
         before, line = _Step("", 0), frame.f_lineno
 
-        def follow(frame: FrameType, event: str, arg: Any) -> Any:
+        def follow(frame: FrameType, event: str, arg: object) -> TraceFunction | None:
             nonlocal before, line
             if event == "opcode":
                 before.after.append(frame.f_lasti)
                 before = self._step(frame)
             else:
-                self._note(frame, line)
+                self._keep_numbers(frame, line)
                 line = frame.f_lineno
             return follow if self.complete else None
 
@@ -69,26 +75,26 @@ class ExecutionTrace:
 
     def _step(self, frame: FrameType) -> _Step:
         self._count += 1
-        self.complete = self._count < _MOST
+        self.complete = self._count < _MOST_STEPS
         key = frame.f_code, frame.f_lasti
         if key not in self.steps:
             self.steps[key] = _Step(frame.f_code.co_filename, frame.f_lineno)
         return self.steps[key]
 
-    def _own(self, frame: FrameType) -> bool:
-        """Whether a frame is a method of the module, or helps one: no other module's method stands between."""
+    def _is_own(self, frame: FrameType) -> bool:
+        """Whether a frame is a method of the module, or a function called from one with no other module between."""
         if not is_user_frame(frame) or package_of(frame) != self._package:
             return False
         above: FrameType | None = frame
         while above is not None:
-            held = owner(above)
-            if isinstance(held, torch.nn.Module):
-                return held is self._unit.module
+            module = owner(above)
+            if isinstance(module, torch.nn.Module):
+                return module is self._unit.module
             above = above.f_back
         return False
 
-    def _note(self, frame: FrameType, line: int) -> None:
-        """After a watched statement has run, keep what it made."""
+    def _keep_numbers(self, frame: FrameType, line: int) -> None:
+        """After a watched statement has run, keep the numbers that it assigned."""
         one = self._watched.get((frame.f_code.co_filename, line))
         if one is None or one.start <= frame.f_lineno <= one.end:
             return
@@ -97,32 +103,35 @@ class ExecutionTrace:
             self.numbers.setdefault((one.file, one.start), []).append(repr(values))
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     if isinstance(value, tuple | list):
-        return len(value) <= _ALONG and all(_is_number(one) for one in value)
+        return len(value) <= _MOST_NUMBERS and all(_is_number(one) for one in value)
     return isinstance(value, bool | int | float) or type(value).__module__ == "numpy"
 
 
 def trace_execution(
-    unit: Unit, eager: Eager, values: Sequence[Any], watched: Sequence[Statement] = ()
+    unit: Unit, eager: Eager, values: Sequence[object], watched: Sequence[Statement] = ()
 ) -> ExecutionTrace | None:
-    """The way at one input; None where it is too long to follow."""
-    way = ExecutionTrace(unit, watched)
-    with tracing_with(way):
+    """Run a module in eager and trace it; None where the run is too long to record.
+
+    values: one for each leaf of the inputs. watched: statements whose numbers are kept.
+    """
+    trace = ExecutionTrace(unit, watched)
+    with tracing_with(trace):
         eager.ask(values)
-    return way if way.complete else None
+    return trace if trace.complete else None
 
 
 def diverging_lines(one: ExecutionTrace, other: ExecutionTrace) -> list[Place]:
-    """Lines from which the two ways go on differently, in the order of the first.
+    """Lines after which two runs go on differently, in the order of the first run.
 
-    What is run more often without going elsewhere, the body of a loop say, does not part.
+    A line that runs more often without going elsewhere, as in the body of a loop, does not count.
     """
     pairs = ((step, other.steps[key]) for key, step in one.steps.items() if key in other.steps)
     return [Place(a.file, a.line) for a, b in pairs if any(x != y for x, y in zip(a.after, b.after, strict=False))]
 
 
 def other_numbers(one: ExecutionTrace, other: ExecutionTrace) -> set[Key]:
-    """Statements whose Python numbers differ between two ways."""
+    """Watched statements whose Python numbers differ between two runs, as (file, first line)."""
     shared = one.numbers.keys() & other.numbers.keys()
     return {key for key in shared if one.numbers[key] != other.numbers[key]}

@@ -1,4 +1,9 @@
-"""From a failing trial to the line that broke it: tracebacks, warnings, sizes that were fixed, graph nodes."""
+"""Finds the line that broke a part, from its failed export: tracebacks, warnings, fixed sizes, graph nodes.
+
+A refusal is explained by what names a line most surely: the operator in the error, the traceback, an exception that the
+model catches, a size that was fixed, exports of the first lines alone (`line_bisect.py`), and last the source. A graph
+that is wrong without an error goes to `silently_wrong.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,65 +13,67 @@ from dataclasses import replace
 
 from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.caught_exceptions import caught_exception_lines
-from onnxpatch.diagnosis.lines.cause import Cause, at, own, scanned
+from onnxpatch.diagnosis.lines.cause import Cause, cause_at, cause_in_source, own_line
 from onnxpatch.diagnosis.lines.guard_lines import fixed_size_line, own_place
-from onnxpatch.diagnosis.lines.operator_lines import in_text, onnx_operator_in, operator_in, operator_lines
+from onnxpatch.diagnosis.lines.operator_lines import line_in_text, onnx_operator_in, operator_in, operator_lines
 from onnxpatch.diagnosis.lines.silently_wrong import cause_of_wrong_graph
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.stack_lines import Place
-from onnxpatch.diagnosis.trials.attempt import CaughtError, Subject, Trial
+from onnxpatch.diagnosis.trials.trial import CaughtError, Subject, Trial
 
-Lines = Callable[[], list[Place]]
+BisectLines = Callable[[], list[Place]]
 
 
-def cause_of(unit: Unit, subject: Subject, trial: Trial, exporter: str, shortened: Lines | None = None) -> Cause:
-    """The likeliest cause; a Cause without a line where nothing points at one.
+def cause_of(unit: Unit, subject: Subject, trial: Trial, exporter: str, bisect: BisectLines | None = None) -> Cause:
+    """The likeliest cause of a failed trial; without a line where nothing points at one.
 
-    shortened: finds the line by further exports, where the exporter's words name none.
+    bisect: finds the line by further exports, where the exporter's error names none.
     """
     if trial.status == "slow":
         place = own_place(tuple(reversed(trial.places)), unit)
-        return at([place] if place else [], kinds.UNKNOWN)
+        return cause_at([place] if place else [], kinds.UNKNOWN)
     if trial.status == "refused":
-        return _of_refusal(unit, subject, trial, exporter, shortened)
+        return _of_refusal(unit, subject, trial, exporter, bisect)
     if trial.graph is None and trial.kind == "RunError":
-        return _of_loading(trial, shortened)
+        return _of_loading(trial, bisect)
     return cause_of_wrong_graph(unit, subject, trial, exporter)
 
 
-def _of_loading(trial: Trial, shortened: Lines | None) -> Cause:
-    """The runtime does not take the graph: its words name an ONNX operator, of the line nothing is kept."""
-    cause = at(shortened() if shortened else [], kinds.NO_TRANSLATION, first=True)
+def _of_loading(trial: Trial, bisect: BisectLines | None) -> Cause:
+    """The runtime does not load the graph: its error names an ONNX operator, but no line."""
+    cause = cause_at(bisect() if bisect else [], kinds.NO_TRANSLATION, known=True)
     return replace(cause, construct=kinds.NOT_LOADED, operator=onnx_operator_in(trial.error))
 
 
-def _of_refusal(unit: Unit, subject: Subject, trial: Trial, exporter: str, shortened: Lines | None) -> Cause:
+def _of_refusal(unit: Unit, subject: Subject, trial: Trial, exporter: str, bisect: BisectLines | None) -> Cause:
     operator = operator_in(trial)
     if operator:
         return _of_operator(unit, subject, trial, exporter, operator)
-    places = own(trial.places, unit) or in_text(trial.error)
+    places = own_line(trial.places, unit) or line_in_text(trial.error)
     if trial.kind == CaughtError.__name__:
-        return at(places, kinds.CAUGHT, first=True)
+        return cause_at(places, kinds.CAUGHT, known=True)
     if places:
-        return at(places, _kind_of_error(trial, exporter), first=exporter == "script")
+        return cause_at(places, _kind_of_error(trial, exporter), known=exporter == "script")
     if exporter == "script":
-        return scanned(unit, kinds.NOT_SCRIPTABLE)
+        return cause_in_source(unit, kinds.NOT_SCRIPTABLE)
     places = list(caught_exception_lines(subject))
     if places:
-        return at(places, kinds.CAUGHT, first=True)
+        return cause_at(places, kinds.CAUGHT, known=True)
     # Where torch.export went through, the refusal is the translation's, and no size is at fault.
     places = fixed_size_line(unit, trial) if trial.captured is None else []
     if places:
-        return at(places, kinds.FIXED_SIZE)
+        return cause_at(places, kinds.FIXED_SIZE)
     kind = _kind_of_error(trial, exporter)
-    places = shortened() if shortened else []
-    return at(places, kind) if places else scanned(unit, kind)
+    places = bisect() if bisect else []
+    return cause_at(places, kind) if places else cause_in_source(unit, kind)
 
 
 def _of_operator(unit: Unit, subject: Subject, trial: Trial, exporter: str, operator: str) -> Cause:
-    places = own(trial.places, unit) or operator_lines(subject, operator, exporter, trial) or in_text(trial.error)
+    places = (
+        own_line(trial.places, unit) or operator_lines(subject, operator, exporter, trial) or line_in_text(trial.error)
+    )
     kind = kinds.COMPLEX if _is_complex(trial.error, operator) else kinds.NO_TRANSLATION
-    return replace(at(places, kind), construct=kind, operator=operator)
+    return replace(cause_at(places, kind), construct=kind, operator=operator)
 
 
 def _is_complex(error: str, operator: str) -> bool:

@@ -1,17 +1,23 @@
-"""The first operator whose ONNX translation computes something else than torch does, found value by value."""
+"""Finds the first operator whose ONNX translation computes something else than torch, value by value.
+
+The exported program and the ONNX graph name their values alike. Both run on one probe, every value of the program is
+kept, and the first one that the graph has differently names the operator and its line:
+
+    program   %mul = aten.mul(%x, 2)     %round_1 = aten.round(%mul)
+    graph     mul: equal                 round_1: differs by 1  -> aten::round, model.py:12
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
 from onnxpatch.diagnosis.stack_lines import Place
-from onnxpatch.diagnosis.trials.attempt import Trial
+from onnxpatch.diagnosis.trials.trial import Trial
 from onnxpatch.messages.user_code import is_user_file
 from onnxpatch.onnxfile.intermediate_values import intermediate_values
 from onnxpatch.verification.comparison import compare
@@ -22,54 +28,57 @@ _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 @dataclass(frozen=True)
 class Divergence:
-    """operator: `aten::name.overload`; places: its user lines, innermost first."""
+    """The operator that differs, as `aten::name.overload`, and the user's lines that call it, innermost first."""
 
     operator: str
     places: tuple[Place, ...]
 
 
 def first_divergence(trial: Trial, probe: Probe, tolerance: float = 1e-3) -> Divergence | None:
-    """The first node of the exported program whose value the graph has, and has differently. None: no such node."""
+    """The first node of the exported program whose value differs in the graph; None where none does.
+
+    tolerance: relative, as in `onnxpatch.verify`.
+    """
     program = getattr(trial.program, "exported_program", None)
     if program is None or trial.graph is None:
         return None
     found = intermediate_values(trial.graph, trial.feed.of(probe.values))
-    watch = _Values(program.module())
+    kept = _KeepValues(program.module())
     try:
         with torch.no_grad():
-            watch.run(*[v for v in probe.values if isinstance(v, torch.Tensor)])
-    except Exception:  # an assert on sizes: the program itself does not serve this probe
+            kept.run(*[v for v in probe.values if isinstance(v, torch.Tensor)])
+    except Exception:  # an assert on sizes: the program was not exported for this probe
         return None
-    for node in watch.order:
-        if _differs(watch.seen[node.name], found, node.name, tolerance):
-            return Divergence(_name(node), tuple(_lines(node)))
+    for node in kept.order:
+        if _differs(kept.values[node.name], found, node.name, tolerance):
+            return Divergence(_operator_name(node), tuple(_lines(node)))
     return None
 
 
-class _Values(torch.fx.Interpreter):
-    """Runs a program and keeps every tensor it makes."""
+class _KeepValues(torch.fx.Interpreter):
+    """Runs a program and keeps every tensor that its nodes return."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: torch.nn.Module) -> None:
         super().__init__(module)
         self.order: list[torch.fx.Node] = []
-        self.seen: dict[str, torch.Tensor] = {}
+        self.values: dict[str, torch.Tensor] = {}
 
-    def run_node(self, n: torch.fx.Node) -> Any:
-        value = super().run_node(n)
-        if n.op == "call_function" and isinstance(value, torch.Tensor) and n.name not in self.seen:
+    def run_node(self, n: torch.fx.Node) -> object:
+        value: object = super().run_node(n)
+        if n.op == "call_function" and isinstance(value, torch.Tensor) and n.name not in self.values:
             self.order.append(n)
-            self.seen[n.name] = value.detach().clone()
+            self.values[n.name] = value.detach().clone()
         return value
 
 
-def _differs(value: torch.Tensor, found: Mapping[str, np.ndarray[Any, Any]], name: str, tolerance: float) -> bool:
+def _differs(value: torch.Tensor, found: Mapping[str, np.ndarray], name: str, tolerance: float) -> bool:
     other = found.get(name)
     if other is None:
         return False
     return not compare(name, value, other, tolerance).ok
 
 
-def _name(node: torch.fx.Node) -> str:
+def _operator_name(node: torch.fx.Node) -> str:
     name = getattr(node.target, "name", None)
     return str(name() if callable(name) else node.target)
 

@@ -1,17 +1,21 @@
-"""Which operator an exporter's error names, and the line of the model that calls it."""
+"""Finds which operator an exporter's error names, and the line of the model that calls it.
+
+error   No ONNX function found for <OpOverload(op='aten.special_i0', overload='default')>
+name    aten::special_i0
+line    the first node of the captured program (dynamo) or traced graph that calls it
+"""
 
 from __future__ import annotations
 
 import re
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
 from onnxpatch._torch.caught_errors import TraceKept
 from onnxpatch.diagnosis.stack_lines import Place, model_lines
-from onnxpatch.diagnosis.trials.attempt import Subject, Trial
+from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patching.model_state import Snapshot
 
 _OPERATORS = (
@@ -32,7 +36,7 @@ _PYTHON_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
 def operator_in(trial: Trial) -> str:
-    """The operator that an error is about (`aten::name.overload`); "" where it is about none."""
+    """The operator that a trial's error is about, as `aten::name.overload`; "" where it is about none."""
     if trial.kind not in _NAMED and not _ABOUT_AN_OPERATOR.search(trial.error):
         return ""
     for pattern in _OPERATORS:
@@ -46,13 +50,13 @@ def operator_in(trial: Trial) -> str:
 
 
 def onnx_operator_in(error: str) -> str:
-    """The ONNX operator for which a runtime would not load a graph; "" where its words name none."""
+    """The ONNX operator that a runtime does not load, as `onnx::Name`; "" where its error names none."""
     found = re.search(r"of operator \((\w+)\)|implementation for (\w+)\(|Node \([^)]*\) Op \((\w+)\)", error)
     return f"onnx::{next(name for name in found.groups() if name)}" if found else ""
 
 
-def in_text(error: str) -> list[Place]:
-    """The first of the model's own lines in an exporter's text."""
+def line_in_text(error: str) -> list[Place]:
+    """The first of the model's own lines in an exporter's text, alone; [] for none."""
     for pattern in (_TRACED_LINE, _PYTHON_LINE):
         found = [Place(m["file"], int(m["line"])) for m in pattern.finditer(error)]
         users = [place for place in model_lines(found) if not place.file.startswith("torch")]
@@ -62,22 +66,23 @@ def in_text(error: str) -> list[Place]:
 
 
 def operator_lines(subject: Subject, operator: str, exporter: str, trial: Trial) -> list[Place]:
-    """The first line of the model that calls an operator."""
-    name = _bare(operator)
+    """The first line of the model that calls an operator, alone; [] where none is found."""
+    name = _bare_name(operator)
     try:
         found = _fx_lines(subject, operator, trial) if exporter == "dynamo" else _jit_lines(subject, name)
         return next(found, [])
-    except Exception:  # only the line is lost
+    except Exception:  # the part may not trace by itself: only the line is lost
         return []
 
 
-def _bare(operator: str) -> str:
+def _bare_name(operator: str) -> str:
+    """`roll` of `aten::roll.default`."""
     return operator.partition("::")[2].partition(".")[0].strip("_").lower()
 
 
-def operator_nodes(program: Any, operator: str) -> Iterator[Any]:
+def operator_nodes(program: torch.export.ExportedProgram, operator: str) -> Iterator[torch.fx.Node]:
     """The nodes of an ExportedProgram that call an operator."""
-    return (node for node in program.graph.nodes if _bare(operator) in str(node.target))
+    return (node for node in program.graph.nodes if _bare_name(operator) in str(node.target))
 
 
 def _fx_lines(subject: Subject, operator: str, trial: Trial) -> Iterator[list[Place]]:

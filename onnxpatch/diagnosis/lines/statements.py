@@ -1,4 +1,4 @@
-"""The statement that a line belongs to: its lines, the names it assigns, whether the way of the program turns on it."""
+"""Finds the statement that a line belongs to: its lines, the names it assigns, and whether it branches."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
-_TURNING = (ast.If, ast.IfExp, ast.While, ast.For, ast.comprehension, ast.Assert, ast.BoolOp)
-_HOLDING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_BRANCHING = (ast.If, ast.IfExp, ast.While, ast.For, ast.comprehension, ast.Assert, ast.BoolOp)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 @dataclass(frozen=True)
 class Statement:
-    """start, end: first and last line (of the head alone where it holds others); names: local names that it assigns."""
+    """One statement. start, end: its first and last line; of an `if` or a loop, those of its head alone.
+
+    names: local names that it assigns. branches: it chooses what runs next.
+    """
 
     file: str
     start: int
     end: int
     names: tuple[str, ...] = ()
-    turns: bool = False
+    branches: bool = False
 
 
 @functools.lru_cache(maxsize=64)
@@ -36,15 +39,15 @@ def statement_at(file: str, line: int) -> Statement | None:
     """The innermost statement on a line; None where there is none."""
     tree = tree_of(file)
     found = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)] if tree else []
-    inside = [node for node in found if node.lineno <= line <= _last_line(node) and not isinstance(node, _HOLDING)]
+    inside = [node for node in found if node.lineno <= line <= _last_line(node) and not isinstance(node, _DEFINITIONS)]
     if not inside:
         return None
     node = max(inside, key=lambda one: one.lineno)
-    return Statement(file, node.lineno, _last_line(node), tuple(_names(node)), _turns(node))
+    return Statement(file, node.lineno, _last_line(node), tuple(_names(node)), _branches(node))
 
 
 def _last_line(node: ast.stmt) -> int:
-    """Of a statement that holds others, the head alone."""
+    """The last line; of a statement with a body, of its head alone."""
     body = getattr(node, "body", None)
     return max(node.lineno, body[0].lineno - 1) if body else node.end_lineno or node.lineno
 
@@ -55,8 +58,8 @@ def _names(node: ast.stmt) -> list[str]:
     return [one.id for one in found if isinstance(one, ast.Name)]
 
 
-def _turns(node: ast.stmt) -> bool:
-    """Whether another answer leads elsewhere: an if, a loop, a conditional expression, and/or."""
+def _branches(node: ast.stmt) -> bool:
+    """Whether a statement chooses what runs next: an if, a loop, a conditional expression, and/or."""
     if isinstance(node, ast.If | ast.While | ast.For | ast.Assert):
         return True
-    return any(isinstance(one, _TURNING) for one in ast.walk(node)) and not getattr(node, "body", None)
+    return any(isinstance(one, _BRANCHING) for one in ast.walk(node)) and not getattr(node, "body", None)

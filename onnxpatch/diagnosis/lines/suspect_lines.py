@@ -1,7 +1,13 @@
-"""Lines that a graph may have frozen, held against every probe: what turns where the graph is wrong, and only there.
+"""Ranks the lines that a wrong graph may have fixed at the example, by comparing eager's runs at every probe.
 
-A line is suspected because the trace warned about it, because torch.export settled a condition on it, or because eager
-takes another way at it. One that turns at a probe at which the graph is right does no harm.
+A line is suspected because torch.jit.trace warned about it, because torch.export fixed a condition on it, or because
+eager branches another way there than at the example. The line to blame changes at the probes where the graph is wrong,
+and only there:
+
+    probe            graph    line 12: `if h > 8`    line 20: `if h > 18`
+    example h=16     right    True                   False
+    h=20             wrong    True                   True     changed where the graph is wrong: line 20 is to blame
+    h=4              right    False                  False    line 12 changed, and the graph is right: harmless
 """
 
 from __future__ import annotations
@@ -12,19 +18,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from onnxpatch.diagnosis.lines import constructs as kinds
-from onnxpatch.diagnosis.lines.cause import Cause, at
+from onnxpatch.diagnosis.lines.cause import Cause, cause_at
 from onnxpatch.diagnosis.lines.execution_trace import ExecutionTrace, diverging_lines, other_numbers, trace_execution
 from onnxpatch.diagnosis.lines.guard_lines import conditions_broken_at, own_place
 from onnxpatch.diagnosis.lines.statements import Statement, statement_at
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.stack_lines import Place
-from onnxpatch.diagnosis.trials.attempt import Subject, Trial
+from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.verification.eager import Eager
 
 _LAST = 1 << 30
-_FOLLOWED = 6  # probes of each verdict that eager is followed at
+_PROBES = 6  # right ones, and as many wrong ones, at which eager is traced
 _SECONDS = 20.0
-_UNKNOWN, _NAMED = 0.35, 0.05  # likeness of what cannot be followed; what being spoken of adds
+_UNTRACED_SCORE = 0.35  # of a line that cannot be compared
+_NAMED_BONUS = 0.05  # for a line that the exporter itself named
 _NUMBERS = (kinds.NUMBER_SIZE, kinds.NUMBER_TENSOR, kinds.LOOP_SIZE, kinds.LOOP_ROWS, kinds.LOOP_TENSOR)
 
 _MESSAGES = {
@@ -43,51 +50,57 @@ _MESSAGES = {
 
 @dataclass
 class Suspect:
-    """One line. named: the exporter itself named it; known: it is known at which probes it turns: `turned`.
+    """One line that may have been fixed.
 
-    branches: what was frozen is which way to go; not so a number inside the head of a loop.
-    compares: what was frozen is a comparison inside an expression (max, min, any), of which nothing can be followed.
+    named: the exporter named it. traced: `changes_at` is complete. changes_at: numbers of the probes at which eager
+    runs differently here than at the example. branches: what was fixed is a branch, and not a number in the head of a
+    loop. compares: what was fixed is a comparison inside an expression (max, any), which cannot be traced. order: how
+    early eager runs the line.
     """
 
     cause: Cause
     statement: Statement
     named: bool = False
-    known: bool = False
+    traced: bool = False
     branches: bool = True
     compares: bool = False
-    turned: set[int] = field(default_factory=set)
+    changes_at: set[int] = field(default_factory=set)
     order: int = _LAST
 
     def rank(self, wrong: set[int], right: set[int]) -> tuple[float, bool, int]:
-        """The least is the likeliest: it turns wherever the graph is wrong, and nowhere else."""
-        turned = self.turned & wrong, self.turned & right
-        likeness = len(turned[0]) / math.sqrt(len(wrong) * max(1, len(turned[0]) + len(turned[1])))
-        likeness = (likeness if self.known else _UNKNOWN) + (_NAMED if self.named else 0)
-        return -round(likeness, 6), not self.decides, self.order
+        """The smallest is the likeliest. wrong, right: numbers of the probes with that verdict."""
+        at_wrong, at_right = len(self.changes_at & wrong), len(self.changes_at & right)
+        # The cosine between "changes" and "is wrong" over the probes: Ochiai's measure of fault localization.
+        score = at_wrong / math.sqrt(len(wrong) * max(1, at_wrong + at_right))
+        score = (score if self.traced else _UNTRACED_SCORE) + (_NAMED_BONUS if self.named else 0)
+        return -round(score, 6), not self.decides, self.order
 
     @property
     def decides(self) -> bool:
-        """A branch or a number is a cause; what is computed with it comes after."""
-        return self.statement.turns or self.cause.construct in _NUMBERS
+        """Whether the line itself branches or makes a number; a line that only computes with it comes after."""
+        return self.statement.branches or self.cause.construct in _NUMBERS
 
 
-def likeliest(unit: Unit, subject: Subject, trial: Trial, moved: bool) -> Cause | None:
-    """The line to blame for a graph that is wrong at some probes; None where nothing points at one."""
+def likeliest(unit: Unit, subject: Subject, trial: Trial, other_sizes: bool) -> Cause | None:
+    """The line to blame for a graph that is wrong at some probes; None where nothing points at one.
+
+    other_sizes: the graph is wrong at sizes other than the example's.
+    """
     bad = [i for i, check in enumerate(trial.checks) if not check.ok] or [*range(1, len(subject.probes))]
     good = [i for i, check in enumerate(trial.checks) if check.status == "right" and i]
-    wrong, right = bad[:_FOLLOWED], good[:_FOLLOWED]
-    found = [*_warned_lines(unit, trial, moved), *_conditions(unit, subject, trial)]
-    _follow(unit, subject, found, wrong, right, moved)
-    found = [one for one in found if not _checks_only(one.cause) and (one.turned & set(wrong) or not one.known)]
-    return min(found, key=lambda one: one.rank(set(wrong), set(right))).cause if found else None
+    wrong, right = bad[:_PROBES], good[:_PROBES]
+    suspects = [*_warned_lines(unit, trial, other_sizes), *_broken_conditions(unit, subject, trial)]
+    suspects = _traced(unit, subject, suspects, wrong, right, other_sizes)
+    found = [s for s in suspects if not _only_checks(s.cause) and (s.changes_at & set(wrong) or not s.traced)]
+    return min(found, key=lambda suspect: suspect.rank(set(wrong), set(right))).cause if found else None
 
 
-def _checks_only(cause: Cause) -> bool:
+def _only_checks(cause: Cause) -> bool:
     return cause.code.startswith(("assert", "torch._check", "raise"))
 
 
-# ------------------------------------------------------------------ what the exporter says
-def _warned_lines(unit: Unit, trial: Trial, moved: bool) -> list[Suspect]:
+# ------------------------------------------------------------------ what the exporter reports
+def _warned_lines(unit: Unit, trial: Trial, other_sizes: bool) -> list[Suspect]:
     """Lines that a trace warned about."""
     found: dict[Statement, Suspect] = {}
     for stack, text in trial.warned:
@@ -95,65 +108,85 @@ def _warned_lines(unit: Unit, trial: Trial, moved: bool) -> list[Suspect]:
         statement = statement_at(place.file, place.line) if place else None
         if place and statement and statement not in found:
             kind = next((kind for part, kind in _MESSAGES.items() if part in text), kinds.UNKNOWN)
-            kind = kinds.BRANCH_SIZE if moved and kind == kinds.BRANCH_TENSOR else kind
-            asks = "Python boolean" in text
+            kind = kinds.BRANCH_SIZE if other_sizes and kind == kinds.BRANCH_TENSOR else kind
+            is_bool = "Python boolean" in text
             found[statement] = Suspect(
-                at([place], kind), statement, named=True, branches=asks, compares=asks and not statement.turns
+                cause_at([place], kind),
+                statement,
+                named=True,
+                branches=is_bool,
+                compares=is_bool and not statement.branches,
             )
     return list(found.values())
 
 
-def _conditions(unit: Unit, subject: Subject, trial: Trial) -> list[Suspect]:
-    """Lines at which torch.export settled a condition on sizes that does not hold at every probe."""
+def _broken_conditions(unit: Unit, subject: Subject, trial: Trial) -> list[Suspect]:
+    """Lines at which torch.export fixed a condition on sizes that is false at some probe."""
     found: dict[Statement, Suspect] = {}
-    for place, turned in conditions_broken_at(unit, trial, subject):
+    for place, probes in conditions_broken_at(unit, trial, subject):
         statement = statement_at(place.file, place.line) or Statement(place.file, place.line, place.line)
-        one = found.setdefault(statement, Suspect(at([place], kinds.FIXED_SIZE), statement, named=True))
-        if turned is not None:
-            one.turned |= turned
-            one.known = True
+        suspect = found.setdefault(statement, Suspect(cause_at([place], kinds.FIXED_SIZE), statement, named=True))
+        if probes is not None:
+            suspect.changes_at |= probes
+            suspect.traced = True
     return list(found.values())
 
 
 # ------------------------------------------------------------------ what eager does
-def _follow(
-    unit: Unit, subject: Subject, found: list[Suspect], wrong: Sequence[int], right: Sequence[int], moved: bool
-) -> None:
-    """Fill in at which probes each suspect turns, and add the lines at which eager's way parts from the example's."""
-    watched = [one.statement for one in found if not one.known and not one.compares]
+def _traced(
+    unit: Unit,
+    subject: Subject,
+    suspects: list[Suspect],
+    wrong: Sequence[int],
+    right: Sequence[int],
+    other_sizes: bool,
+) -> list[Suspect]:
+    """The suspects with `changes_at` filled in, and the lines at which eager branches another way than at the example.
+
+    Where a run is too long to trace, or time is up, the suspects stay as far as they were compared.
+    """
+    watched = [suspect.statement for suspect in suspects if not suspect.traced and not suspect.compares]
     eager = Eager(subject.model, subject.inputs, subject.flatten)
     example = trace_execution(unit, eager, subject.probes[0].values, watched)
     if example is None:
-        return
+        return suspects
     start = time.perf_counter()
-    by_statement = {one.statement: one for one in found}
+    by_statement = {suspect.statement: suspect for suspect in suspects}
     for index in (*wrong, *right):
-        way = trace_execution(unit, eager, subject.probes[index].values, watched)
-        if way is None or time.perf_counter() - start > _SECONDS:
-            return
-        for statement in _turns(example, way):
-            one = by_statement.setdefault(statement, Suspect(_parting(statement, moved), statement))
-            one.turned.add(index)
-            one.known = True
-    for one in found:  # followed to the end: a branch that has not turned is taken the same way everywhere
-        counted = (one.statement.file, one.statement.start) in example.numbers
-        one.known = one.known or (one.statement.turns and one.branches) or counted
-    found[:] = by_statement.values()
-    runs = {(step.file, step.line): at for at, step in reversed(list(enumerate(example.steps.values())))}
-    for one in found:
-        lines = range(one.statement.start, one.statement.end + 1)
-        one.order = min((runs.get((one.statement.file, line), _LAST) for line in lines), default=_LAST)
+        run = trace_execution(unit, eager, subject.probes[index].values, watched)
+        if run is None or time.perf_counter() - start > _SECONDS:
+            return suspects
+        for statement in _changed_statements(example, run):
+            suspect = by_statement.setdefault(statement, Suspect(_changed_cause(statement, other_sizes), statement))
+            suspect.changes_at.add(index)
+            suspect.traced = True
+    return _with_order(list(by_statement.values()), example)
 
 
-def _turns(example: ExecutionTrace, way: ExecutionTrace) -> Iterator[Statement]:
-    numbers = other_numbers(example, way)
-    places = [*diverging_lines(example, way), *(Place(file, line) for file, line in sorted(numbers))]
+def _with_order(suspects: list[Suspect], example: ExecutionTrace) -> list[Suspect]:
+    """Mark what was traced at every probe, and note how early each line runs."""
+    steps = enumerate(example.steps.values())
+    first_run = {(step.file, step.line): at for at, step in reversed(list(steps))}
+    for suspect in suspects:
+        statement = suspect.statement
+        # A branch that changed at no probe is taken the same way everywhere; so is a number that was kept.
+        has_numbers = (statement.file, statement.start) in example.numbers
+        suspect.traced = suspect.traced or (statement.branches and suspect.branches) or has_numbers
+        lines = range(statement.start, statement.end + 1)
+        suspect.order = min((first_run.get((statement.file, line), _LAST) for line in lines), default=_LAST)
+    return suspects
+
+
+def _changed_statements(example: ExecutionTrace, run: ExecutionTrace) -> Iterator[Statement]:
+    """Statements that branch another way, or assign other numbers, than at the example."""
+    numbers = other_numbers(example, run)
+    places = [*diverging_lines(example, run), *(Place(file, line) for file, line in sorted(numbers))]
     for place in places:
         statement = statement_at(place.file, place.line)
         if statement is not None:
             yield statement
 
 
-def _parting(statement: Statement, moved: bool) -> Cause:
+def _changed_cause(statement: Statement, other_sizes: bool) -> Cause:
     place = Place(statement.file, statement.start)
-    return at([place], kinds.BRANCH_SIZE if moved else kinds.BRANCH_TENSOR)
+    return cause_at([place], kinds.BRANCH_SIZE if other_sizes else kinds.BRANCH_TENSOR)

@@ -1,16 +1,19 @@
-"""Watching Python run: a trace function in force for a block, whatever was in force before it given back."""
+"""Installs a trace function (sys.settrace) for a block, and puts the one before it back."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import FrameType
+
+TraceFunction = Callable[[FrameType, str, object], "TraceFunction | None"]
+"""Called with (frame, event, argument); returns the function for the lines of that frame, or None."""
 
 
 @contextlib.contextmanager
-def tracing_with(follow: Callable[..., Any]) -> Iterator[None]:
-    """Inside the block, in this thread, `follow` is sys.settrace's function; the one before comes back in any case."""
+def tracing_with(follow: TraceFunction) -> Iterator[None]:
+    """Inside the block, `follow` is the trace function of this thread. Debuggers and coverage get theirs back."""
     before = sys.gettrace()
     sys.settrace(follow)
     try:

@@ -1,1 +1,1 @@
-"""Which part of a model fails by itself: parts are recorded in eager, exported alone, searched. Start at `search`."""
+"""Finds the smallest modules that fail by themselves: records their calls, exports each alone. Start at `search`."""

@@ -1,6 +1,8 @@
-"""From the smallest parts up: for models of which the large parts take too long to be exported one after the other.
+"""Searches a model for failing parts from the smallest up, where its large parts take too long to export.
 
-A part that fails here is a smallest one, since all that it calls was tried before it.
+The usual search goes down from the whole model, and exports a large part on every level. Here parts are tried in the
+order of their size, those first that the error names. A part that fails is a smallest one, since all that it calls was
+tried before it.
 """
 
 from __future__ import annotations
@@ -16,29 +18,29 @@ from onnxpatch.diagnosis.parts.named_parts import named_parts
 if TYPE_CHECKING:
     from onnxpatch.diagnosis.parts.search import Search
 
-_SHARE = 1 / 6  # of the time that is left, for one part
-_ENOUGH = 1 / 3  # of the time for all: with a culprit named, the others may wait
-_AT_ONCE = 8  # parts whose inputs are recorded in one run
+_SHARE_OF_ONE = 1 / 6  # of the time that is left, for one part
+_SHARE_AFTER_FIND = 1 / 3  # of the time, after which the search ends once a part was found
+_BATCH = 8  # parts whose inputs are recorded in one run
 
 Key = tuple[int, str]
 
 
-def from_below(search: Search) -> list[FailingPart]:
-    """The smallest parts that fail as the whole model does; where none does, those that take too long by themselves."""
+def search_bottom_up(search: Search) -> list[FailingPart]:
+    """The smallest parts that fail as the whole model does; where none does, those that take too long alone."""
     assert search.tree is not None
     found: list[FailingPart] = []
     slow = search.slow
     blamed = {one.unit.key for one in slow}
-    begun = search.left()
+    time_at_start = search.left()
     for unit, case in _cases(search):
-        if search.left() <= 0 or (found and search.left() < begun * (1 - _ENOUGH)):
-            search.late |= not found
+        if search.left() <= 0 or (found and search.left() < time_at_start * (1 - _SHARE_AFTER_FIND)):
+            search.budget_spent |= not found
             break
         if case.key in search.known:
-            search.same(unit, case)
-        elif not blamed & _inside(search.tree, unit).keys():
-            subject, tried = search.part(case, search.whole, _SHARE)
-            one, fails = FailingPart(unit, subject, tried), search.alike(tried)
+            search.share_verdict(unit, case)
+        elif not blamed & _units_within(search.tree, unit).keys():
+            subject, tried = search.try_part(case, search.whole, _SHARE_OF_ONE)
+            one, fails = FailingPart(unit, subject, tried), search.fails_alike(tried)
             search.known[case.key] = unit, [one] if fails else []
             if fails or tried.status == "slow":
                 (found if fails else slow).append(one)
@@ -49,7 +51,7 @@ def from_below(search: Search) -> list[FailingPart]:
 def _cases(search: Search) -> Iterator[tuple[Unit, Case]]:
     assert search.tree is not None
     units = _in_order(search)
-    for batch in (units[i : i + _AT_ONCE] for i in range(0, len(units), _AT_ONCE)):
+    for batch in (units[i : i + _BATCH] for i in range(0, len(units), _BATCH)):
         calls = record(search.root.model, search.root.inputs, search.root.probes, batch)
         for unit in batch:
             case = case_of(unit, calls[unit.key], search.root.probes, 0)
@@ -58,18 +60,18 @@ def _cases(search: Search) -> Iterator[tuple[Unit, Case]]:
 
 
 def _in_order(search: Search) -> list[Unit]:
-    """What the failure points at before the rest, and each from the smallest up; torch's own plain layers left out."""
+    """Units from the smallest up, those that the error names first; torch's own plain layers are left out."""
     tree = search.tree
     assert tree is not None
     units = {unit.key: unit for children in tree.below.values() for unit in children if unit.key != tree.root.key}
     suspected = {unit.key for unit in named_parts(tree, search.whole, search.root)}
-    size = {key: len(_inside(tree, unit)) for key, unit in units.items()}
+    size = {key: len(_units_within(tree, unit)) for key, unit in units.items()}
     parts = [unit for unit in units.values() if not plain_layer(unit, tree)]
     return sorted(parts, key=lambda unit: (unit.key not in suspected, size[unit.key]))
 
 
-def _inside(tree: Tree, unit: Unit) -> dict[Key, Unit]:
-    """A unit and all that it calls, at any depth."""
+def _units_within(tree: Tree, unit: Unit) -> dict[Key, Unit]:
+    """A unit and all units that it calls, at any depth."""
     found = {unit.key: unit}
     pending = [unit]
     while pending:

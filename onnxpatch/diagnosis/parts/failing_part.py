@@ -1,4 +1,4 @@
-"""A part of a failing model as it is tried alone, and what is kept of one that fails."""
+"""A part of a failing model: how it is exported alone, and what is kept of one that fails."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from torch.export import Dim
 
 from onnxpatch.diagnosis.parts.isolated_module import Case
 from onnxpatch.diagnosis.parts.module_calls import Tree, Unit
-from onnxpatch.diagnosis.trials.attempt import Subject, Trial
+from onnxpatch.diagnosis.trials.trial import Subject, Trial
 
 
 @dataclass
 class FailingPart:
-    """A part that fails while nothing that it calls does. also: other parts that are the same."""
+    """A part that fails by itself while nothing that it calls does.
+
+    also: names of other parts of the same class, configuration and shapes. wrapped_is_right: it exports right when its
+    optional arguments are left out of the graph.
+    """
 
     unit: Unit
     subject: Subject
@@ -22,17 +26,19 @@ class FailingPart:
     wrapped_is_right: bool = False
 
 
-def as_part(case: Case, parent: Trial, loose: bool = False) -> Subject:
-    """Where the parent is wrong, a part that eager itself is unsteady in is what makes it so.
+def part_subject(case: Case, parent: Trial, loose: bool = False) -> Subject:
+    """The subject for exporting a part alone, under the conditions it has inside its parent.
 
-    A size that is an expression in the parent (height * width) is fixed there without a word; alone it is a size of its
-    own, and only Dim.AUTO lets it be fixed, or made such an expression, as quietly. loose: so it is in any case.
+    loose: let torch.export fix the part's sizes, also where its parent was refused.
     """
-    quiet = loose or parent.status in ("silent", "slow")
-    specs = [{axis: Dim.AUTO if quiet else spec for axis, spec in one.items()} for one in case.specs]
+    # A size that is an expression in the parent (height * width) may be fixed there without an error. Alone it is a
+    # size of its own, and Dim.DYNAMIC would refuse what the parent accepts; Dim.AUTO fixes it as silently.
+    may_fix = loose or parent.status in ("silent", "slow")
+    specs = [{axis: Dim.AUTO if may_fix else spec for axis, spec in one.items()} for one in case.specs]
+    # Where the parent is wrong, eager's own unsteadiness in the part is what makes it wrong: no excuse there.
     return Subject(case.model, case.inputs, specs, case.probes, strict=parent.wrong_at())
 
 
 def plain_layer(unit: Unit, tree: Tree) -> bool:
-    """A layer of torch's own that calls no other."""
+    """Whether a unit is one of torch's own layers that calls no other module."""
     return type(unit.module).__module__.startswith("torch.nn.modules") and not tree.children(unit)

@@ -1,25 +1,43 @@
-"""One submodule as a model of its own, fed with what it was called with: tensors and sizes in, tensors out."""
+"""Wraps one submodule as a model of its own, with inputs recorded inside the whole model.
+
+A graph has tensors as inputs and outputs, a submodule may take and return anything. What varies between the recorded
+calls becomes a graph input, the rest stays a constant:
+
+    self.pool(x, (h, w), mode="mean")    x: tensor         a graph input
+                                         h, w: sizes       tensors of zeros [h] and [w]; their lengths are passed on
+                                         "mean": constant  kept in the wrapper
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal, TypeVar, cast
 
 import torch
 from torch.export import Dim
 
-from onnxpatch.diagnosis.parts.module_calls import Recorded, Unit
+from onnxpatch.diagnosis.parts.module_calls import RecordedCall, Unit
 from onnxpatch.inputs.dynamic_shapes import LeafSpec
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.nested import Value, form_key, output_leaves
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
 
+T = TypeVar("T")
+
+
+Role = Literal["tensor", "size", "constant"]
+"""What becomes of one leaf of the arguments or results."""
+
 
 @dataclass
 class Case:
-    """A unit ready to be exported: the module to hand over, its inputs, which sizes change, what eager answers."""
+    """A unit ready to be exported alone.
+
+    model: the wrapper, or the module itself. specs: which axes change between the probes. probes: the recorded calls,
+    with eager's results.
+    """
 
     unit: Unit
     model: torch.nn.Module
@@ -28,128 +46,134 @@ class Case:
     probes: list[Probe]
 
     @property
-    def key(self) -> tuple[Any, ...]:
-        """Equal keys, equal verdicts: class and configuration of the unit, shapes and dtypes at every probe."""
+    def key(self) -> tuple[object, ...]:
+        """Class and configuration of the unit, shapes and dtypes at every probe: equal keys export alike."""
         shapes = tuple(_shape_key(v) for probe in self.probes for v in probe.values)
         return config_key(self.unit.module), self.unit.method, shapes
 
 
-class Alone(torch.nn.Module):
-    """Calls a unit with what varies taken from the graph's inputs: tensors as they are, whole numbers as sizes."""
+class IsolatedModule(torch.nn.Module):
+    """Calls a unit with tensors and sizes taken from the graph's inputs, and the recorded constants."""
 
-    def __init__(self, unit: Unit, inputs: Value, roles: Sequence[str], kept: Sequence[str]) -> None:
+    def __init__(self, unit: Unit, inputs: Value, roles: Sequence[Role], output_roles: Sequence[Role]) -> None:
         super().__init__()
         self.module = unit.module
         # The flag alone: eval() would reach into the module, whose children may have modes of their own.
         self.training = unit.module.training
         self.direct = False  # call the method itself, past the module's __call__ and its hooks
-        self._method, self._inputs, self._roles, self._kept = unit.method, inputs, tuple(roles), tuple(kept)
+        self._method, self.recorded, self.roles = unit.method, inputs, tuple(roles)
+        self._output_roles = tuple(output_roles)
 
-    def forward(self, *carried: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        given, leaves = iter(carried), []
-        for role, constant in zip(self._roles, self._inputs.leaves, strict=True):
-            leaves.append(constant if role == "constant" else _taken(role, next(given)))
-        args, kwargs = self._inputs.rebuild(leaves)
-        called = self._method == "forward" and not self.direct
-        call = self.module if called else getattr(self.module, self._method)
-        return as_tensors(output_leaves(call(*args, **kwargs)), self._kept)
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        remaining, leaves = iter(tensors), []
+        for role, constant in zip(self.roles, self.recorded.leaves, strict=True):
+            leaves.append(constant if role == "constant" else _from_input(role, next(remaining)))
+        args, kwargs = self.recorded.rebuild(leaves)
+        through_call = self._method == "forward" and not self.direct
+        call = self.module if through_call else getattr(self.module, self._method)
+        return as_tensors(output_leaves(call(*args, **kwargs)), self._output_roles)
 
 
-def _taken(role: str, tensor: torch.Tensor) -> Any:
+def _from_input(role: Role, tensor: torch.Tensor) -> torch.Tensor | int:
     return tensor.shape[0] if role == "size" else tensor
 
 
-def as_tensors(outputs: Sequence[Any], kept: Sequence[str]) -> tuple[torch.Tensor, ...]:
-    """A whole number goes out as the size of a tensor of zeros: a graph's output keeps its size."""
-    made = []
-    for role, value in zip(kept, outputs, strict=False):
+def as_tensors(outputs: Sequence[object], roles: Sequence[Role]) -> tuple[torch.Tensor, ...]:
+    """The outputs of a unit as tensors; a size as a tensor of zeros of that length, constants left out."""
+    tensors: list[torch.Tensor] = []
+    for role, value in zip(roles, outputs, strict=False):
         if role == "tensor" and isinstance(value, torch.Tensor):
-            made.append(value)
+            tensors.append(value)
         elif role == "size":
-            made.append(torch.zeros(value, dtype=torch.float32))
-    return tuple(made)
+            tensors.append(torch.zeros(cast(int, value), dtype=torch.float32))
+    return tuple(tensors)
 
 
-def case_of(unit: Unit, calls: Sequence[Sequence[Recorded]], probes: Sequence[Probe], which: int) -> Case | None:
-    """The case of a unit's call number `which`; None where there is nothing to export (no tensor in or out), or where
-    the unit does not run by itself: it needs what another part of the model has set before."""
+def case_of(unit: Unit, calls: Sequence[Sequence[RecordedCall]], probes: Sequence[Probe], which: int) -> Case | None:
+    """The case of a unit's call number `which`; None where it cannot be exported alone.
+
+    That is where it takes or returns no tensor, or does not run by itself: it needs what another part has set before.
+    calls: for each probe, the recorded calls of the unit.
+    """
     pairs = [(one[which], probe) for one, probe in zip(calls, probes, strict=True) if len(one) > which]
-    if not pairs or pairs[0][1] is not probes[0] or not _plain(pairs[0][0]):
+    if not pairs or pairs[0][1] is not probes[0] or not _has_plain_tensors(pairs[0][0]):
         return None
     first = pairs[0][0]
-    pairs = [(call, probe) for call, probe in pairs if _alike(first, call)]
+    pairs = [(call, probe) for call, probe in pairs if _same_form(first, call)]
     roles = [_role([call.inputs.leaves[i] for call, _ in pairs]) for i in range(len(first.inputs.leaves))]
     pairs = [(c, p) for c, p in pairs if _same_constants(first, c, roles)]
-    kept = [_role([call.outputs[i] for call, _ in pairs]) for i in range(len(first.outputs))]
-    if not {"tensor", "size"} & set(roles) or not {"tensor", "size"} & set(kept):
+    output_roles = [_role([call.outputs[i] for call, _ in pairs]) for i in range(len(first.outputs))]
+    if not {"tensor", "size"} & set(roles) or not {"tensor", "size"} & set(output_roles):
         return None
-    recorded = [_probe(call, probe, roles, kept) for call, probe in pairs]
-    recorded = _example_first(recorded)
-    model = Alone(unit, first.inputs, roles, kept)
-    inputs = Inputs(model, tuple(recorded[0].values))
-    if not Eager(model, inputs).ask(recorded[0].values).accepted:
+    recorded_probes = [_probe(call, probe, roles, output_roles) for call, probe in pairs]
+    recorded_probes = _example_first(recorded_probes)
+    model = IsolatedModule(unit, first.inputs, roles, output_roles)
+    inputs = Inputs(model, tuple(recorded_probes[0].values))
+    if not Eager(model, inputs).ask(recorded_probes[0].values).accepted:
         return None
-    return Case(unit, model, inputs, _specs(recorded), recorded)
+    return Case(unit, model, inputs, _specs(recorded_probes), recorded_probes)
 
 
-def _plain(call: Recorded) -> bool:
-    """A nested or otherwise special tensor can be no graph's input: what fails alone then fails of that."""
+def _has_plain_tensors(call: RecordedCall) -> bool:
+    """Whether all tensors are plain: a nested one can be no graph input, and would fail alone for that reason."""
     tensors = [v for v in (*call.inputs.leaves, *call.outputs) if isinstance(v, torch.Tensor)]
     return all(type(v) in (torch.Tensor, torch.nn.Parameter) and not v.is_nested for v in tensors)
 
 
-def _alike(first: Recorded, other: Recorded) -> bool:
-    """Same containers, same kinds and ranks: what one graph can stand for."""
+def _same_form(first: RecordedCall, other: RecordedCall) -> bool:
+    """Whether two calls have the same containers, types, dtypes and ranks, so that one graph can serve both."""
     if form_key(first.inputs.form) != form_key(other.inputs.form) or len(first.outputs) != len(other.outputs):
         return False
     pairs = zip([*first.inputs.leaves, *first.outputs], [*other.inputs.leaves, *other.outputs], strict=True)
     return all(_kind(a) == _kind(b) for a, b in pairs)
 
 
-def _kind(value: Any) -> Any:
+def _kind(value: object) -> object:
     if isinstance(value, torch.Tensor):
         return value.dtype, value.dim()
     return type(value)
 
 
-def _role(values: Sequence[Any]) -> str:
+def _role(values: Sequence[object]) -> Role:
+    """The role of one leaf, from its values in all calls. Numbers from 0 to 65535 that change count as sizes."""
     if isinstance(values[0], torch.Tensor):
         return "tensor"
     whole = all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v < 1 << 16 for v in values)
     return "size" if whole and len(set(values)) > 1 else "constant"
 
 
-def _same_constants(first: Recorded, other: Recorded, roles: Sequence[str]) -> bool:
+def _same_constants(first: RecordedCall, other: RecordedCall, roles: Sequence[Role]) -> bool:
     pairs = zip(roles, first.inputs.leaves, other.inputs.leaves, strict=True)
     return all(_equal(a, b) for role, a, b in pairs if role == "constant")
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _equal(a: object, b: object) -> bool:
     if a is b:
         return True
     plain = isinstance(a, bool | int | float | str | bytes | complex | torch.dtype | torch.device | torch.Size)
     return bool(a == b) if plain else type(a) is type(b)
 
 
-def _probe(call: Recorded, probe: Probe, roles: Sequence[str], kept: Sequence[str]) -> Probe:
-    values = [_carried(r, v) for r, v in zip(roles, call.inputs.leaves, strict=True) if r != "constant"]
-    return Probe(probe.label, probe.kind, probe.sizes, values, as_tensors(call.outputs, kept))
+def _probe(call: RecordedCall, probe: Probe, roles: Sequence[Role], output_roles: Sequence[Role]) -> Probe:
+    values = [_as_input(r, v) for r, v in zip(roles, call.inputs.leaves, strict=True) if r != "constant"]
+    return Probe(probe.label, probe.kind, probe.sizes, values, as_tensors(call.outputs, output_roles))
 
 
-def _carried(role: str, value: Any) -> torch.Tensor:
-    return torch.zeros(value) if role == "size" else value
+def _as_input(role: Role, value: object) -> torch.Tensor:
+    return torch.zeros(cast(int, value)) if role == "size" else cast(torch.Tensor, value)
 
 
 def _example_first(probes: list[Probe]) -> list[Probe]:
-    """The example first, unless a size that changes is 0 or 1 there: exporters take those for fixed."""
-    moving = _moving(probes)
+    """The probes, with one in front at which no changing size is 0 or 1: exporters fix those."""
+    changing = _changing_axes(probes)
     for probe in probes:
-        if all(probe.values[i].shape[axis] > 1 for i, axis in moving):
+        if all(probe.values[i].shape[axis] > 1 for i, axis in changing):
             return [probe, *(p for p in probes if p is not probe)]
     return probes
 
 
-def _moving(probes: Sequence[Probe]) -> list[tuple[int, int]]:
+def _changing_axes(probes: Sequence[Probe]) -> list[tuple[int, int]]:
+    """(number of the input, axis) of the sizes that differ between probes."""
     shapes = [[tuple(v.shape) for v in probe.values] for probe in probes]
     first = shapes[0]
     places = [(i, axis) for i, shape in enumerate(first) for axis in range(len(shape))]
@@ -158,42 +182,41 @@ def _moving(probes: Sequence[Probe]) -> list[tuple[int, int]]:
 
 def _specs(probes: Sequence[Probe]) -> list[LeafSpec]:
     specs: list[LeafSpec] = [{} for _ in probes[0].values]
-    for i, axis in _moving(probes):
+    for i, axis in _changing_axes(probes):
         specs[i][axis] = Dim.DYNAMIC
     return specs
 
 
 # ------------------------------------------------------------------ equal modules
-def config_key(module: torch.nn.Module) -> tuple[Any, ...]:
-    """What decides how a module exports, weights' values left out: classes, plain attributes, shapes, recursively."""
+def config_key(module: torch.nn.Module) -> tuple[object, ...]:
+    """Classes, plain attributes and shapes of a module and its children: equal where they export alike."""
     tensors = [(n, _shape_key(t)) for n, t in (*module._parameters.items(), *module._buffers.items())]
     plain = [(n, v) for n, v in sorted(vars(module).items()) if isinstance(v, bool | int | float | str | tuple)]
     children = tuple((n, config_key(c)) for n, c in module._modules.items() if c is not None)
     return type(module), tuple(tensors), repr(plain), children
 
 
-def _shape_key(value: Any) -> Any:
+def _shape_key(value: object) -> object:
     return (tuple(value.shape), str(value.dtype)) if isinstance(value, torch.Tensor) else repr(value)
 
 
 # ------------------------------------------------------------------ TorchScript
 def scriptable(case: Case) -> Case | None:
-    """The same case with the module itself, which torch.jit.script can compile; None where it needs the wrapper."""
-    alone = case.model
-    assert isinstance(alone, Alone)
-    roles, held = alone._roles, alone._inputs
-    if "size" in roles or case.unit.method != "forward" or any(part is not None for part in held.form[1]):
+    """The same case without the wrapper, which torch.jit.script cannot compile; None where the wrapper is needed."""
+    wrapper = case.model
+    assert isinstance(wrapper, IsolatedModule)
+    roles, recorded = wrapper.roles, wrapper.recorded
+    if "size" in roles or case.unit.method != "forward" or any(part is not None for part in recorded.form[1]):
         return None
     if isinstance(case.unit.module, torch.jit.ScriptModule):
         return None
 
-    def spread(values: Sequence[Any]) -> list[Any]:
-        given = iter(values)
-        return [c if role == "constant" else next(given) for role, c in zip(roles, held.leaves, strict=True)]
+    def with_constants(values: Sequence[T]) -> list[T]:
+        remaining = iter(values)
+        return [c if role == "constant" else next(remaining) for role, c in zip(roles, recorded.leaves, strict=True)]
 
-    args, kwargs = held.rebuild(spread(case.probes[0].values))
+    args, kwargs = recorded.rebuild(with_constants(case.probes[0].values))
     inputs = Inputs(case.unit.module, args, kwargs)
-    specs = [one or {} for one in spread(case.specs)]
-    specs = [spec if role == "tensor" else {} for spec, role in zip(specs, roles, strict=True)]
-    probes = [Probe(p.label, p.kind, p.sizes, spread(p.values), p.expected) for p in case.probes]
+    specs = [s if role == "tensor" else {} for s, role in zip(with_constants(case.specs), roles, strict=True)]
+    probes = [Probe(p.label, p.kind, p.sizes, with_constants(p.values), p.expected) for p in case.probes]
     return Case(case.unit, case.unit.module, inputs, specs, probes)

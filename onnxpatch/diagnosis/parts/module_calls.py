@@ -1,4 +1,8 @@
-"""What each submodule is called with while a model runs in eager: recorded at every probe, to export it alone."""
+"""Records what each submodule is called with while a model runs in eager, so that it can be exported alone.
+
+`call_tree` runs the example once and finds which module calls which; methods that one module calls on another
+(`self.decoder.embed(x)`) count as units of their own. `record` runs every probe and clones inputs and outputs.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
 
 import torch
 
@@ -18,7 +21,8 @@ from onnxpatch.patching.walk import modules
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
 
-_TORCH_OWN = ("__call__", "_call_impl", "_wrapped_call_impl", "_slow_forward", "__getattr__", "__init__", "extra_repr")
+# Methods of torch.nn.Module between a call and forward, and methods that compute nothing.
+_NO_UNITS = ("__call__", "_call_impl", "_wrapped_call_impl", "_slow_forward", "__getattr__", "__init__", "extra_repr")
 
 
 @dataclass(frozen=True)
@@ -35,21 +39,22 @@ class Unit:
 
     @property
     def name(self) -> str:
-        shown = self.path or "(root)"
-        return shown if self.method == "forward" else f"{shown}.{self.method}()"
+        """The path for messages, with `.method()` where it is not forward."""
+        path = self.path or "(root)"
+        return path if self.method == "forward" else f"{path}.{self.method}()"
 
 
 @dataclass
-class Recorded:
+class RecordedCall:
     """One call of a unit: its inputs and outputs, cloned."""
 
     inputs: Value
-    outputs: list[Any]
+    outputs: list[object]
 
 
 @dataclass
 class Tree:
-    """Who calls whom while the example runs: the units below each unit, in the order of their first calls."""
+    """Which unit calls which while the example runs. below: by key of a unit, those it calls, by first call."""
 
     root: Unit
     below: dict[tuple[int, str], list[Unit]] = field(default_factory=dict)
@@ -58,15 +63,15 @@ class Tree:
         return self.below.get(unit.key, [])
 
 
-def _cloned(value: Any) -> Value:
-    found = opened(value)
-    found.leaves = [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in found.leaves]
-    return found
+def _cloned(value: object) -> Value:
+    clone = opened(value)
+    clone.leaves = [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in clone.leaves]
+    return clone
 
 
-# ------------------------------------------------------------------ who calls whom
+# ------------------------------------------------------------------ which unit calls which
 def call_tree(model: torch.nn.Module, inputs: Inputs) -> Tree:
-    """Run the example once in eager and watch. Methods that one module calls on another count as units too."""
+    """Run the example once in eager, and return which unit calls which."""
     root = Unit("", model)
     tree, stack = Tree(root), [root]
     paths = {id(module): path for path, module in reversed(list(modules(model)))}
@@ -98,11 +103,11 @@ def _hooked(model: torch.nn.Module, root: Unit, tree: Tree, stack: list[Unit]) -
         seen.add(id(module))
         unit = Unit(path, module)
 
-        def enter(_m: Any, _a: Any, unit: Unit = unit) -> None:
+        def enter(_module: object, _args: object, unit: Unit = unit) -> None:
             _add(tree, stack[-1], unit)
             stack.append(unit)
 
-        def leave(_m: Any, _a: Any, _o: Any, unit: Unit = unit) -> None:
+        def leave(_module: object, _args: object, _output: object, unit: Unit = unit) -> None:
             if stack[-1].key == unit.key:
                 stack.pop()
 
@@ -115,13 +120,13 @@ def _hooked(model: torch.nn.Module, root: Unit, tree: Tree, stack: list[Unit]) -
 
 
 class _MethodWatch:
-    """A profile function that sees a module's method called from another module's code."""
+    """A profile function (sys.setprofile) that finds methods called from another module's code."""
 
     def __init__(self, paths: dict[int, str], tree: Tree, stack: list[Unit]) -> None:
         self._paths, self._tree, self._stack = paths, tree, stack
         self._open: dict[int, Unit] = {}
 
-    def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
+    def __call__(self, frame: FrameType, event: str, arg: object) -> None:
         if event == "return" and id(frame) in self._open:
             unit = self._open.pop(id(frame))
             if self._stack[-1].key == unit.key:
@@ -137,26 +142,27 @@ class _MethodWatch:
         self._stack.append(unit)
         self._open[id(frame)] = unit
 
-    def _crosses(self, module: Any, name: str, frame: FrameType) -> bool:
-        if name in _TORCH_OWN or name.startswith("<") or self._stack[-1].module is module:
+    def _crosses(self, module: object, name: str, frame: FrameType) -> bool:
+        """Whether a frame is a method of the user's that was called from another module."""
+        if name in _NO_UNITS or name.startswith("<") or self._stack[-1].module is module:
             return False
         own = getattr(type(module), name, None)
         if getattr(own, "__code__", None) is not frame.f_code or not is_user_frame(frame):
             return False
         caller = frame.f_back
-        return caller is not None and caller.f_code.co_name not in _TORCH_OWN
+        return caller is not None and caller.f_code.co_name not in _NO_UNITS
 
 
 # ------------------------------------------------------------------ recording
 def record(
     model: torch.nn.Module, inputs: Inputs, probes: Sequence[Probe], units: Sequence[Unit]
-) -> dict[tuple[int, str], list[list[Recorded]]]:
-    """For each unit, by its key: for each probe the calls it gets, in order. The model must be as it is unpatched."""
-    found: dict[tuple[int, str], list[list[Recorded]]] = {unit.key: [] for unit in units}
+) -> dict[tuple[int, str], list[list[RecordedCall]]]:
+    """Run every probe in eager; for each unit, by its key, and each probe, the calls it gets. model: not patched."""
+    found: dict[tuple[int, str], list[list[RecordedCall]]] = {unit.key: [] for unit in units}
     undo: list[Callable[[], None]] = []
     try:
         for unit in units:
-            undo += _watch(unit, found[unit.key])
+            undo += _record_calls(unit, found[unit.key])
         eager = Eager(model, inputs)
         for probe in probes:
             for calls in found.values():
@@ -168,32 +174,36 @@ def record(
     return found
 
 
-def _watch(unit: Unit, into: list[list[Recorded]]) -> list[Callable[[], None]]:
+def _record_calls(unit: Unit, into: list[list[RecordedCall]]) -> list[Callable[[], None]]:
+    """Have the calls of a unit appended to the last list of `into`; returns what takes the hooks out."""
     pending: list[Value] = []
 
-    def enter(args: Any, kwargs: Any) -> None:
+    def enter(args: object, kwargs: object) -> None:
         pending.append(_cloned((args, kwargs)))
 
-    def leave(output: Any) -> None:
+    def leave(output: object) -> None:
         outputs = [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in output_leaves(output)]
-        into[-1].append(Recorded(pending.pop(), outputs))
+        into[-1].append(RecordedCall(pending.pop(), outputs))
 
     if unit.method != "forward":
-        return [_wrapped(unit, enter, leave)]
+        return [_wrap_method(unit, enter, leave)]
     before = unit.module.register_forward_pre_hook(lambda _m, a, k: enter(a, k), with_kwargs=True, prepend=True)
     after = unit.module.register_forward_hook(lambda _m, _a, o: leave(o))
     return [before.remove, after.remove]
 
 
-def _wrapped(unit: Unit, enter: Callable[[Any, Any], None], leave: Callable[[Any], None]) -> Callable[[], None]:
-    original = getattr(unit.module, unit.method)
+def _wrap_method(
+    unit: Unit, enter: Callable[[object, object], None], leave: Callable[[object], None]
+) -> Callable[[], None]:
+    """Record a method other than forward, which has no hooks: an instance attribute in front of it."""
+    original: Callable[..., object] = getattr(unit.module, unit.method)
 
-    def recording(*args: Any, **kwargs: Any) -> Any:
+    def recording(*args: object, **kwargs: object) -> object:
         enter(args, kwargs)
         output = original(*args, **kwargs)
         leave(output)
         return output
 
-    held = vars(unit.module)
-    held[unit.method] = recording
-    return lambda: held.pop(unit.method, None) and None
+    attributes = vars(unit.module)
+    attributes[unit.method] = recording
+    return lambda: attributes.pop(unit.method, None) and None

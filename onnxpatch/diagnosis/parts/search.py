@@ -1,4 +1,18 @@
-"""From a model that fails down to the smallest parts that fail by themselves."""
+"""Searches a failing model for the smallest parts that fail by themselves.
+
+Every submodule is recorded in eager (`module_calls.py`) and exported alone (`isolated_module.py`). The search goes down
+from the whole model: where a part fails and none of the parts that it calls explains that, it is at fault.
+
+    model            refused
+      encoder        right           nothing below is tried
+      decoder        refused
+        attention    right
+        rope         refused         calls nothing that fails: at fault
+
+Two shortcuts: parts that the error itself names are tried first (`named_parts.py`), and where one export of the whole
+model takes long, the search goes from the smallest parts up (`bottom_up.py`). Parts of equal class, configuration and
+shapes share one verdict.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +20,36 @@ import inspect
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-from onnxpatch.diagnosis.lines.line_bisect import breaking_line, wording
-from onnxpatch.diagnosis.lines.operator_lines import operator_in
-from onnxpatch.diagnosis.parts.bottom_up import from_below
-from onnxpatch.diagnosis.parts.failing_part import FailingPart, as_part, plain_layer
+from onnxpatch.diagnosis.lines.line_bisect import breaking_line
+from onnxpatch.diagnosis.parts.bottom_up import search_bottom_up
+from onnxpatch.diagnosis.parts.failing_part import FailingPart, part_subject, plain_layer
 from onnxpatch.diagnosis.parts.isolated_module import Case, case_of, scriptable
 from onnxpatch.diagnosis.parts.module_calls import Tree, Unit, call_tree, record
 from onnxpatch.diagnosis.parts.named_parts import named_parts
+from onnxpatch.diagnosis.parts.same_failure import explained, fails_alike, other_reason
 from onnxpatch.diagnosis.stack_lines import Place
-from onnxpatch.diagnosis.trials.attempt import Subject, Trial, attempt
+from onnxpatch.diagnosis.trials.attempt import attempt
+from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patching.registry import Registry
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.settings import Exporter
 
 Progress = Callable[[str, int, int], None]
-_POINTED = 2  # parts that are tried first because the failure points at them
-_LEAST = 10.0  # seconds that every export gets: a sound part of a model takes two or three
+_MOST_NAMED = 2  # parts that are tried first because the failure names them
+_LEAST_SECONDS = 10.0  # that every export gets: a sound part of a model takes two or three
 _LONG = 1 / 6  # of the budget: where the whole model's export takes longer, the largest parts are not tried first
-_CALLS = 3  # calls of one module with other shapes that are looked at
+_MOST_SHAPES = 3  # calls of one module with different shapes that are tried
+_MOST_CALLS = 24  # calls of one module that are looked at for new shapes
 
 
 @dataclass
 class Search:
-    """The plain export of `root` and, where it fails, of its parts. budget: seconds."""
+    """Exports `root` plainly and, where that fails, its parts. budget: seconds; diagnosis: filled in on the way.
+
+    whole: the verdict on `root`. slow: parts that took too long. known: verdicts by `Case.key`.
+    budget_spent: parts were left out because time was up.
+    """
 
     root: Subject
     diagnosis: Diagnosis
@@ -40,9 +59,9 @@ class Search:
     progress: Progress | None = None
     whole: Trial = field(default_factory=Trial)
     tree: Tree | None = None
-    late: bool = False
+    budget_spent: bool = False
     slow: list[FailingPart] = field(default_factory=list)
-    known: dict[Any, tuple[Unit, list[FailingPart]]] = field(default_factory=dict)
+    known: dict[tuple[object, ...], tuple[Unit, list[FailingPart]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.deadline = time.perf_counter() + self.budget
@@ -52,20 +71,17 @@ class Search:
         return self.diagnosis.exporter
 
     def left(self) -> float:
-        """Seconds of the budget."""
+        """Seconds left of the budget."""
         return self.deadline - time.perf_counter()
-
-    def spent(self) -> float:
-        return 1 - self.left() / max(self.budget, 1e-9)
 
     def attempt(
         self, subject: Subject, exporter: str, what: str = "", share: float = 1 / 2, quick: bool = False
     ) -> Trial:
-        """One export, which gets a share of the time that is left."""
+        """Export a subject once. what: for progress. share: of the time left that this export gets."""
         if self.progress:
             self.progress(what, self.diagnosis.exports, 0)
         self.diagnosis.exports += 1
-        seconds = max(self.left() * share, _LEAST)
+        seconds = max(self.left() * share, _LEAST_SECONDS)
         return attempt(subject, exporter, self.diagnosis.opset, self.tolerance, seconds, quick)
 
     def run(self) -> list[FailingPart]:
@@ -75,166 +91,177 @@ class Search:
         if not self.whole.fails:
             return []
         self.tree = call_tree(self.root.model, self.root.inputs)
-        found = self._from_pointed() or self._from_below() or self._descend(self.tree.root, self.root, self.whole)
-        for one in found:
-            if one.subject is self.root and self.exporter != "dynamo" and self._leaves_defaults():
-                one.wrapped_is_right = self._right_when_wrapped()
-        if self.late:
+        parts = self._from_pointed() or self._from_below() or self._descend(self.tree.root, self.root, self.whole)
+        for part in parts:
+            if part.subject is self.root and self.exporter != "dynamo" and self._leaves_defaults():
+                part.wrapped_is_right = self._right_when_wrapped()
+        if self.budget_spent:
             self.diagnosis.notes.append("the budget was spent before every part was tried: give a larger budget=")
-        return sorted(found, key=self._order)
+        return sorted(parts, key=self._order)
 
-    def _order(self, one: FailingPart) -> tuple[bool, bool, bool]:
-        """First what fails as the whole model fails, then what the error points at; what is only slow comes last."""
-        pointed = any(place.module is one.unit.module for place in self.whole.places)
-        another = self.whole.status == "refused" and self.another(one.trial, self.whole)
-        odd = one.trial.status == "slow" if self.whole.status == "slow" else one.trial.status != self.whole.status
-        return odd, another, not pointed
+    def _order(self, part: FailingPart) -> tuple[bool, bool, bool]:
+        """First what fails as the whole model fails, then what the error names; what is only slow comes last."""
+        slow_whole = self.whole.status == "slow"
+        other_status = part.trial.status == "slow" if slow_whole else part.trial.status != self.whole.status
+        other = self.whole.status == "refused" and other_reason(part.trial, self.whole, self.exporter)
+        named = any(place.module is part.unit.module for place in self.whole.places)
+        return other_status, other, not named
 
+    # -------------------------------------------------------------- one part
+    def try_part(self, case: Case, parent: Trial, share: float = 1 / 2) -> tuple[Subject, Trial]:
+        """Export a part alone, as it is inside its parent."""
+        subject = part_subject(case, parent)
+        trial = self.attempt(subject, self.exporter, case.unit.name, share, quick=True)
+        refused = parent.status == trial.status == "refused"
+        if self.exporter == "dynamo" and refused and other_reason(trial, parent, self.exporter):
+            # Inside its parent its sizes may depend on each other. Alone they do not, and that may be all that is
+            # refused: try again with sizes that torch.export may fix.
+            loose = part_subject(case, parent, loose=True)
+            again = self.attempt(loose, self.exporter, case.unit.name, share, quick=True)
+            same = again.status == "refused" and not other_reason(again, parent, self.exporter)
+            if again.status == "right" or same:
+                return loose, again
+            trial.fails_loose = again.fails and again.status != "slow"
+        return subject, trial
+
+    def fails_alike(self, trial: Trial, suspected: bool = False) -> bool:
+        """Whether a part fails by itself as the whole model fails."""
+        return fails_alike(trial, self.whole, self.exporter, suspected)
+
+    def share_verdict(self, child: Unit, case: Case) -> list[FailingPart]:
+        """The failing parts of an equal part that was tried before; the names of this one's are added to them."""
+        first, parts = self.known[case.key]
+        for part in parts:
+            name = child.name + part.unit.name[len(first.name) :]
+            if part.unit.name.startswith(first.name) and name not in (part.unit.name, *part.also):
+                part.also.append(name)
+        return parts
+
+    # -------------------------------------------------------------- where to begin
     def _from_pointed(self) -> list[FailingPart]:
-        """What is wrong inside the parts that the failure points at; [] where they are fine by themselves."""
+        """The failing parts inside those that the failure names; [] where these are right by themselves."""
         assert self.tree is not None
-        for unit in named_parts(self.tree, self.whole, self.root)[:_POINTED]:
+        for unit in named_parts(self.tree, self.whole, self.root)[:_MOST_NAMED]:
             calls = record(self.root.model, self.root.inputs, self.root.probes, [unit])
             case = case_of(unit, calls[unit.key], self.root.probes, 0)
             case = scriptable(case) if case is not None and self.exporter == "script" else case
             if case is None or self.left() <= 0:
                 continue
-            subject, tried = self.part(case, self.whole, 1 / 2 if self.whole.status != "slow" else 1 / 4)
+            subject, trial = self.try_part(case, self.whole, 1 / 2 if self.whole.status != "slow" else 1 / 4)
             self.known[case.key] = unit, []
-            self.slow += [FailingPart(unit, subject, tried)] if tried.status == "slow" else []
-            if self.alike(tried, suspected=self.whole.status == "refused"):
-                self.known[case.key] = unit, self._descend(unit, subject, tried)
+            self.slow += [FailingPart(unit, subject, trial)] if trial.status == "slow" else []
+            if self.fails_alike(trial, suspected=self.whole.status == "refused"):
+                self.known[case.key] = unit, self._descend(unit, subject, trial)
                 return self.known[case.key][1]
         return []
 
-    def part(self, case: Case, parent: Trial, share: float = 1 / 2) -> tuple[Subject, Trial]:
-        """A part alone. One that is refused in other words than its parent may miss how its sizes hang together there:
-        it is tried again with sizes that may."""
-        subject = as_part(case, parent)
-        tried = self.attempt(subject, self.exporter, case.unit.name, share, quick=True)
-        if self.exporter == "dynamo" and parent.status == tried.status == "refused" and self.another(tried, parent):
-            loose = as_part(case, parent, loose=True)
-            again = self.attempt(loose, self.exporter, case.unit.name, share, quick=True)
-            if again.status == "right" or (again.status == "refused" and not self.another(again, parent)):
-                return loose, again
-            tried.twice = again.fails and again.status != "slow"
-        return subject, tried
-
-    def alike(self, tried: Trial, suspected: bool = False) -> bool:
-        """Whether a part fails by itself as the whole model fails; of an export that did not end, or of a refusal that
-        names neither line nor operator, in any way at all."""
-        if self.whole.status == "slow" or (suspected and not (self.whole.places or operator_in(self.whole))):
-            return tried.status in ("silent", "refused")
-        return tried.status == self.whole.status and not self.another(tried, self.whole)
-
     def _from_below(self) -> list[FailingPart]:
-        """What is found from the smallest parts up, where the large ones take too long to begin with them."""
+        """The failing parts found from the smallest up, where the whole model takes long to export; else []."""
         assert self.tree is not None
         if self.exporter != "dynamo" or self.whole.seconds < _LONG * self.budget:
             return []
-        return from_below(self)
+        return search_bottom_up(self)
 
-    # -------------------------------------------------------------- one level
+    # -------------------------------------------------------------- one level down
     def _descend(self, unit: Unit, subject: Subject, trial: Trial, blame: bool = True) -> list[FailingPart]:
-        found: list[FailingPart] = []
-        elsewhere: list[FailingPart] = []
-        doubtful: list[tuple[Unit, Case]] = []
-        for child, case in self._cases(unit, trial, found):
+        """The smallest failing parts in a unit that fails; the unit itself where its parts do not explain it.
+
+        blame: False for a unit that fails only when it is alone, and so is not at fault itself.
+        """
+        level = _Level()
+        for child, case in self._cases(unit, trial, level.found):
             if self.left() <= 0:
-                self.late = True
+                self.budget_spent = True
                 break
             if case.key in self.known:
-                elsewhere += self.same(child, case)
-                continue
-            subject_of, tried = self.part(case, trial)
-            self.known[case.key] = child, []
-            if tried.status == "refused" and trial.status == "silent":
-                doubtful.append((child, case))  # the parent exports with it inside: alone, something is missing
-            elif tried.status == "slow" and trial.status != "slow":
-                self.late = True  # nothing is known of it: that it takes long is not what ails its parent
-            elif tried.fails:
-                inside = self._descend(child, subject_of, tried)
-                self.known[case.key] = child, inside
-                found += inside
-                elsewhere += [] if inside else [FailingPart(child, subject_of, tried)]  # by a part named already
-        for child, case in doubtful if not found else ():
-            found += self._descend(child, as_part(case, trial), trial, blame=False)
-        if blame and not self._explained(trial, found + elsewhere):
-            found.append(FailingPart(unit, subject, trial))
-        return found
+                level.shared += self.share_verdict(child, case)
+            else:
+                self._try_child(child, case, trial, level)
+        for child, case in level.doubtful if not level.found else ():
+            level.found += self._descend(child, part_subject(case, trial), trial, blame=False)
+        if blame and not explained(trial, level.found + level.shared, self.exporter):
+            level.found.append(FailingPart(unit, subject, trial))
+        return level.found
 
-    def _explained(self, trial: Trial, found: list[FailingPart]) -> bool:
-        """A refusal is explained by a part that is refused in such words; a wrong graph by any part that fails."""
-        if trial.status != "refused":
-            return bool(found)
-        return any(one.trial.status == "refused" and not self.another(one.trial, trial) for one in found)
-
-    def another(self, trial: Trial, parent: Trial) -> bool:
-        """Whether two refusals are about different operators, or, where they name none, in different words. These tell
-        nothing of a part that fails in any case, nor with torch.jit.script, which compiles a class but once."""
-        if "silent" in (trial.status, parent.status):
-            return False
-        mine, theirs = (operator_in(one).partition(".")[0] for one in (trial, parent))
-        worded = not mine and self.exporter != "script" and not trial.twice
-        return mine != theirs or (worded and wording(trial.error) != wording(parent.error))
-
-    def same(self, child: Unit, case: Case) -> list[FailingPart]:
-        """A part of the same class, configuration and shapes was tried already: it shares the verdict."""
-        first, found = self.known[case.key]
-        for one in found:
-            name = child.name + one.unit.name[len(first.name) :]
-            if one.unit.name.startswith(first.name) and name not in (one.unit.name, *one.also):
-                one.also.append(name)
-        return found
+    def _try_child(self, child: Unit, case: Case, parent: Trial, level: _Level) -> None:
+        subject, trial = self.try_part(case, parent)
+        self.known[case.key] = child, []
+        if trial.status == "refused" and parent.status == "silent":
+            level.doubtful.append((child, case))  # the parent exports with it inside: alone, something is missing
+        elif trial.status == "slow" and parent.status != "slow":
+            self.budget_spent = True  # no verdict: that it takes long is not why its parent fails
+        elif trial.fails:
+            inside = self._descend(child, subject, trial)
+            self.known[case.key] = child, inside
+            level.found += inside
+            # Nothing new inside: it fails through a part that has been found elsewhere.
+            level.shared += [] if inside else [FailingPart(child, subject, trial)]
 
     def _cases(self, unit: Unit, trial: Trial, found: list[FailingPart]) -> Iterator[tuple[Unit, Case]]:
-        """The parts that a unit calls, with what they are called with: those that the error points at first."""
+        """The parts that a unit calls, with recorded inputs; those that the error names first.
+
+        found: what has failed on this level so far, to leave out unlikely parts from then on.
+        """
         assert self.tree is not None
         children = sorted(self.tree.children(unit), key=lambda child: self._rank(child, trial))
         if not children:
             return
         calls = record(self.root.model, self.root.inputs, self.root.probes, children)
         for child in children:
-            if found and (plain_layer(child, self.tree) or self.spent() > 1 / 3):
-                continue  # one culprit is named already: others may wait for the next call
-            seen: set[Any] = set()
-            for which in range(min(len(calls[child.key][0]), 24)):
+            third_spent = 1 - self.left() / max(self.budget, 1e-9) > 1 / 3
+            if found and (plain_layer(child, self.tree) or third_spent):
+                continue  # one culprit is found: the others may wait for the next call of the doctor
+            seen: set[tuple[object, ...]] = set()
+            for which in range(min(len(calls[child.key][0]), _MOST_CALLS)):
                 case = case_of(child, calls[child.key], self.root.probes, which)
                 if case is not None and self.exporter == "script":
                     case = scriptable(case)
-                if case is not None and case.key not in seen and len(seen) < _CALLS:
+                if case is not None and case.key not in seen and len(seen) < _MOST_SHAPES:
                     seen.add(case.key)
                     yield child, case
 
     def _rank(self, child: Unit, trial: Trial) -> tuple[bool, bool]:
         assert self.tree is not None
-        under = {id(module) for module in child.module.modules()}
-        pointed = any(id(place.module) in under for place in trial.places)
-        return not pointed, plain_layer(child, self.tree)
+        within = {id(module) for module in child.module.modules()}
+        named = any(id(place.module) in within for place in trial.places)
+        return not named, plain_layer(child, self.tree)
 
+    # -------------------------------------------------------------- the whole model in a wrapper
     def _leaves_defaults(self) -> bool:
-        """Whether arguments are left at their defaults: the TorchScript exporter makes inputs of them."""
+        """Whether forward has arguments that were not given: the TorchScript exporter makes graph inputs of them."""
         given = self.root.inputs.graph_leaves(self.exporter)
         return len(given) < len(inspect.signature(self.root.model.forward).parameters)
 
     def _right_when_wrapped(self) -> bool:
-        """Whether the model exports right when it is given its arguments and nothing else."""
-        alone = self.wrapped() if self.exporter != "script" and self.left() > 0 else None
-        if alone is None:
+        """Whether the model exports right when the graph's inputs are the given arguments only."""
+        subject = self._wrapped() if self.exporter != "script" and self.left() > 0 else None
+        if subject is None:
             return False
-        return self.attempt(alone, self.exporter, "the model, given its arguments only").status == "right"
+        return self.attempt(subject, self.exporter, "the model, given its arguments only").status == "right"
 
-    def wrapped(self) -> Subject | None:
-        """The whole model as a part of itself; None where it takes or gives no tensor."""
+    def _wrapped(self) -> Subject | None:
+        """The whole model exported as a part is; None where it takes or returns no tensor."""
         root = Unit("", self.root.model)
         calls = record(self.root.model, self.root.inputs, self.root.probes, [root])[root.key]
         case = case_of(root, calls, self.root.probes, 0)
-        return as_part(case, self.whole) if case is not None else None
+        return part_subject(case, self.whole) if case is not None else None
 
-    def breaking_line(self, one: FailingPart) -> list[Place]:
-        """The line with which a part is refused, by exports of its first lines."""
-        subject = self.wrapped() if one.subject is self.root else one.subject
+    def breaking_line(self, part: FailingPart) -> list[Place]:
+        """The first line with which a part does not export, alone; found by exports of its first lines."""
+        subject = self._wrapped() if part.subject is self.root else part.subject
         if subject is None or self.left() <= 0:
             return []
-        what = f"the first lines of {one.unit.name}"
-        return breaking_line(one.unit, subject, one.trial, lambda s: self.attempt(s, self.exporter, what), self.left)
+        what = f"the first lines of {part.unit.name}"
+        return breaking_line(part.unit, subject, part.trial, lambda s: self.attempt(s, self.exporter, what), self.left)
+
+
+@dataclass
+class _Level:
+    """What is known of the parts of one unit.
+
+    shared: failing parts that were found elsewhere, and explain a failure here. doubtful: parts that fail only alone.
+    """
+
+    found: list[FailingPart] = field(default_factory=list)
+    shared: list[FailingPart] = field(default_factory=list)
+    doubtful: list[tuple[Unit, Case]] = field(default_factory=list)

@@ -1,1 +1,1 @@
-"""One export of one module or part, and its verdict."""
+"""Exports one module or part once, and judges the graph."""

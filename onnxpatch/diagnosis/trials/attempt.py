@@ -1,9 +1,12 @@
-"""One plain export of one module, and its verdict: right, silent (exported, but wrong), refused, or too slow."""
+"""Exports one module once, without any patch of its own, and judges the graph.
+
+What the exporters report on the way is kept in the trial, with the stacks of the user's code: warnings of
+torch.jit.trace and conditions that torch.export fixed name the lines at fault later.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import io
 import sys
@@ -11,103 +14,31 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
 
 import torch
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from onnxpatch._torch.caught_errors import TraceKept
 from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, quiet_exporters, watched_sizes
-from onnxpatch.diagnosis.stack_lines import Place, lines_of_error, lines_of_stack
+from onnxpatch.diagnosis.stack_lines import lines_of_error, lines_of_stack
 from onnxpatch.diagnosis.trials.program_check import check_captured
+from onnxpatch.diagnosis.trials.trial import CaughtError, Condition, Subject, Trial
 from onnxpatch.errors import InputError, RunError, error_chain
 from onnxpatch.exporters.dynamo import torch_shapes
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
 from onnxpatch.exporters.torchscript import call_torchscript
-from onnxpatch.inputs import dynamic_shapes as shapes
-from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.messages.user_code import frames_of
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Checked
-from onnxpatch.verification.eager import Eager, Flatten
-from onnxpatch.verification.input_matching import Feed, match_inputs
-from onnxpatch.verification.probe import Probe
+from onnxpatch.verification.eager import Eager
+from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.runner import check_graph, excuse_unsteady
 
-Status = Literal["right", "silent", "refused", "slow", "untested"]
-Stack = tuple[Place, ...]
-_MOST = 500  # warnings and conditions that are kept of one export
-
-
-class CaughtError(Exception):
-    """A model catches the error of a torch call: a plain trace would have ended the process."""
-
-
-@dataclass
-class Subject:
-    """What is tried: a module (patched or not), its inputs, its dynamic sizes, and eager's answers."""
-
-    model: torch.nn.Module
-    inputs: Inputs
-    specs: list[shapes.LeafSpec]
-    probes: list[Probe]
-    input_names: Sequence[str] | None = None
-    flatten: Flatten | None = None
-    strict: frozenset[str] = frozenset()  # probes at which eager's own unsteadiness is no excuse
-
-
-@dataclass
-class Trial:
-    """What came of it. error: the exporter's or the runtime's text; places: user code lines in the error's traceback,
-    innermost last; warned: (stack, text) of warnings about the trace; size_conditions: (sympy condition, stack) of what
-    torch.export relied on; a stack holds lines of user code, innermost first; printed: what the exporter wrote."""
-
-    status: Status = "right"
-    error: str = ""
-    kind: str = ""
-    places: list[Place] = field(default_factory=list)
-    warned: list[tuple[Stack, str]] = field(default_factory=list)
-    size_conditions: list[tuple[Any, Stack]] = field(default_factory=list)
-    printed: str = ""
-    checks: list[Checked] = field(default_factory=list)
-    seconds: float = 0.0
-    program: Any = None
-    captured: Any = None  # the ExportedProgram that the dynamo exporter translates, or began with
-    twice: bool = False  # a part fails too with sizes that torch.export may fix as it likes
-    symbols: list[str] = field(default_factory=list)  # of the dynamic sizes, where there is no ExportedProgram
-    graph: Graph | None = None
-    feed: Feed = field(default_factory=lambda: Feed({}))
-    folder: Any = None
-
-    @property
-    def fails(self) -> bool:
-        return self.status not in ("right", "untested")
-
-    @property
-    def halfway(self) -> bool:
-        """Whether it was wrong as captured, and never translated: there is no graph to ask."""
-        return self.status == "silent" and self.graph is None and bool(self.checks)
-
-    def wrong_at(self) -> frozenset[str]:
-        """Labels of the probes at which the graph is wrong."""
-        return frozenset(check.label for check in self.checks if not check.ok)
-
-    def first_wrong(self) -> Checked | None:
-        return next((check for check in self.checks if not check.ok), None)
-
-
-def as_patched(subject: Subject, plain: Trial) -> Subject:
-    """The subject for trials under patches: what eager does there excuses nothing, since eager is patched then too.
-
-    Only probes that the unpatched model was unsteady at stay without a verdict.
-    """
-    unsteady = {check.label for check in plain.checks if check.status == "unsteady"}
-    return dataclasses.replace(subject, strict=frozenset(probe.label for probe in subject.probes) - unsteady)
+_MOST_KEPT = 500  # warnings, and conditions, of one export
 
 
 def attempt(
@@ -118,9 +49,10 @@ def attempt(
     seconds: float | None = None,
     quick: bool = False,
 ) -> Trial:
-    """Export `subject` as it stands and hold the graph against its probes. Nothing is raised for a failing export.
+    """Export a subject and compare the graph with eager at its probes. A failing export raises nothing.
 
-    quick: under dynamo, stop where torch.export's first try is refused, or its program is wrong already.
+    seconds: limit for export and comparison together. quick: under dynamo, stop where torch.export's first try is
+    refused, or where its program is wrong already.
     """
     trial, start = Trial(), time.perf_counter()
     trial.folder = tempfile.TemporaryDirectory(prefix="onnxpatch-")
@@ -128,13 +60,13 @@ def attempt(
     try:
         with limited(seconds):
             if exporter == "dynamo":
-                _recorded(trial, lambda: _export_program(subject, trial, quick))
+                _record_step(trial, lambda: _export_program(subject, trial, quick))
                 state.restore()
             if quick and trial.captured is not None and trial.status == "right":
                 checks = check_captured(trial.captured, subject.probes, tolerance)
                 _judge(subject, checks, tolerance, trial)
             if trial.status == "right":
-                _recorded(trial, lambda: _export_file(subject, exporter, opset, trial))
+                _record_step(trial, lambda: _export_file(subject, exporter, opset, trial))
                 state.restore()
             if trial.status == "right":
                 _check_graph(subject, exporter, opset, tolerance, trial)
@@ -148,7 +80,8 @@ def attempt(
 
 
 # ------------------------------------------------------------------ exporting
-def _recorded(trial: Trial, step: Callable[[], None]) -> None:
+def _record_step(trial: Trial, step: Callable[[], None]) -> None:
+    """Run a step of an export; note its warnings, its output and its error in the trial."""
     printed = io.StringIO()
     with warnings.catch_warnings(), _captured_output(printed), torch.no_grad():
         warnings.simplefilter("always")
@@ -162,14 +95,14 @@ def _recorded(trial: Trial, step: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def _captured_output(into: io.StringIO) -> Iterator[None]:
-    """The exporters print whole graphs when they fail."""
+    """Keep what is printed off the terminal: exporters print whole graphs when they fail."""
     with contextlib.redirect_stdout(into), contextlib.redirect_stderr(into), quiet_exporters():
         yield
 
 
-def _note_warning(trial: Trial, message: Any, category: type[Warning], *_where: Any) -> None:
-    """Called while the code that is warned about still runs: its stack tells whose line it is."""
-    if issubclass(category, TracerWarning) and len(trial.warned) < _MOST:
+def _note_warning(trial: Trial, message: object, category: type[Warning], *_where: object) -> None:
+    """Keep a tracer warning. It is called while the code that is warned about runs: the stack has the user's line."""
+    if issubclass(category, TracerWarning) and len(trial.warned) < _MOST_KEPT:
         trial.warned.append((lines_of_stack(sys._getframe(1)), str(message)))
 
 
@@ -181,13 +114,25 @@ def _export_program(subject: Subject, trial: Trial, once: bool) -> None:
 
 def _export_file(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
     args, kwargs = subject.inputs.rebuild(subject.inputs.values())
-    path = Path(trial.folder.name) / "model.onnx"
+    path = _onnx_file(trial)
     if exporter == "dynamo":
         with watched_sizes(functools.partial(_note_condition, trial)):
             sizes = torch_shapes(subject.inputs, subject.specs)
             trial.program = dynamo_export(trial.captured or subject.model, args, kwargs, sizes, opset)
+        assert trial.program is not None
         trial.program.save(str(path))
-        return
+    else:
+        _export_traced(subject, exporter, opset, path)
+
+
+def _onnx_file(trial: Trial) -> Path:
+    assert trial.folder is not None
+    return Path(trial.folder.name) / "model.onnx"
+
+
+def _export_traced(subject: Subject, exporter: str, opset: int, path: Path) -> None:
+    """Export through TorchScript: traced, or scripted."""
+    args, kwargs = subject.inputs.rebuild(subject.inputs.values())
     with TraceKept() as kept:
         call_torchscript(_request(subject, exporter, opset), subject.model, args, kwargs, path)
     if kept.lost:
@@ -195,8 +140,8 @@ def _export_file(subject: Subject, exporter: str, opset: int, trial: Trial) -> N
         raise CaughtError(text).with_traceback(kept.lost[0].__traceback__) from None
 
 
-def _note_condition(trial: Trial, condition: Any, frame: FrameType | None, env: Any) -> None:
-    if len(trial.size_conditions) < _MOST:
+def _note_condition(trial: Trial, condition: Condition, frame: FrameType | None, env: object) -> None:
+    if len(trial.size_conditions) < _MOST_KEPT:
         trial.size_conditions.append((condition, lines_of_stack(frame)))
     trial.symbols = trial.symbols or input_symbols(env)
 
@@ -212,11 +157,11 @@ def _note_refusal(error: Exception, trial: Trial) -> None:
     trial.status, trial.kind = "refused", type(root).__name__
     trial.error = " ".join(str(root).split()) or type(root).__name__
     trial.places = [place for one in errors for place in lines_of_error(one)]
-    trial.captured = next((found for one in errors for found in _programs(one)), trial.captured)
+    trial.captured = next((program for one in errors for program in _programs(one)), trial.captured)
 
 
-def _programs(error: BaseException) -> Iterator[Any]:
-    """What an exporter held in hand when it gave up."""
+def _programs(error: BaseException) -> Iterator[torch.export.ExportedProgram]:
+    """ExportedPrograms in the local names of an error's frames: what the exporter was translating."""
     for frame, _ in frames_of(error):
         yield from (v for v in frame.f_locals.values() if isinstance(v, torch.export.ExportedProgram))
 
@@ -224,7 +169,7 @@ def _programs(error: BaseException) -> Iterator[Any]:
 # ------------------------------------------------------------------ comparing
 def _check_graph(subject: Subject, exporter: str, opset: int, tolerance: float, trial: Trial) -> None:
     try:
-        trial.graph = Graph(Path(trial.folder.name) / "model.onnx")
+        trial.graph = Graph(_onnx_file(trial))
         names = _request(subject, exporter, opset).names_among([one.name for one in trial.graph.inputs])
         trial.feed = match_inputs(trial.graph, subject.inputs, names)
     except (RunError, InputError) as error:
@@ -234,6 +179,7 @@ def _check_graph(subject: Subject, exporter: str, opset: int, tolerance: float, 
 
 
 def _judge(subject: Subject, checks: Sequence[Checked], tolerance: float, trial: Trial) -> None:
+    """Write the checks and the verdict into the trial, with differences excused where eager itself is unsteady."""
     if not checks:
         return
     eager = Eager(subject.model, subject.inputs, subject.flatten)

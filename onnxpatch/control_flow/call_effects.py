@@ -1,0 +1,45 @@
+"""What a torch call does besides returning a value: whether it writes in place, and whether it draws random numbers.
+
+A call is judged by the name of its function and by its arguments: `x.add_(1)`, `x += 1`, `torch.add(a, b, out=c)` and
+`F.relu(x, inplace=True)` write in place; `torch.rand_like(x)` and `F.dropout(x)` in training draw random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from onnxpatch.control_flow.nests import tensors
+
+_RANDOM = frozenset(
+    {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "multinomial"}
+    | {"normal", "poisson", "uniform_", "normal_", "bernoulli_", "random_", "exponential_", "cauchy_", "geometric_"}
+    | {"log_normal_", "rrelu", "gumbel_softmax", "fractional_max_pool2d"}
+)
+# `x += y` calls Tensor.__iadd__: the operators that have such a form.
+_OPERATORS = frozenset(
+    {"add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "div", "matmul"}
+)
+
+
+def is_mutation(function: Callable[..., object], kwargs: Mapping[str, object]) -> bool:
+    """Whether a call writes into one of its argument tensors."""
+    name = getattr(function, "__name__", "")
+    if name.startswith("__"):
+        return name in ("__setitem__", "__set__") or (name[2] == "i" and name[3:-2] in _OPERATORS)
+    return name.endswith("_") or kwargs.get("out") is not None or kwargs.get("inplace") is True
+
+
+def is_random(function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
+    """Whether a call draws random numbers."""
+    name = getattr(function, "__name__", "")
+    if "dropout" in name:  # F.dropout(input, p, training)
+        return bool(kwargs.get("training", args[2] if len(args) > 2 else True))
+    return name in _RANDOM
+
+
+def written_tensors(args: Sequence[object], kwargs: Mapping[str, object]) -> list[torch.Tensor]:
+    """The tensors that a call which mutates writes into: `out=`, else its first argument."""
+    out = kwargs.get("out")
+    return tensors(out) if out is not None else tensors(args[:1])

@@ -1,0 +1,79 @@
+"""Records the torch calls of one path, and answers those that it shares with the path before without running them.
+
+Two paths are the same up to the decision that was flipped. Their common calls must be in the graph once, so the second
+path gets the first one's results:
+
+    path 1:  sum, gt | decide True  | mul           shared with path 2: sum, gt
+    path 2:  sum, gt | decide False | neg           only neg runs
+
+An in-place update changes a result after the fact, so that it can no longer be shared: `reuse` is turned off, and the
+explorer starts over, with every path run in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from onnxpatch._torch.cond import storage_key
+from onnxpatch.control_flow.call_effects import written_tensors
+from onnxpatch.control_flow.nests import names_in, tensors
+from onnxpatch.control_flow.source_sites import Site, here
+from onnxpatch.control_flow.tape import TorchCall
+
+
+class CallRecorder:
+    """The calls of the path that runs now.
+
+    reuse: whether paths share calls. outer_write: the first call, and its line, that wrote in place into a tensor from
+    outside this forward: an input, a parameter or a buffer.
+    """
+
+    def __init__(self) -> None:
+        self.reuse = True
+        self.outer_write: tuple[TorchCall, Site] | None = None
+        self.begin_path([])
+
+    def begin_path(self, shared: list[TorchCall]) -> None:
+        """Start a path that shares its first calls with the one before."""
+        self.calls: list[TorchCall] = []
+        self._shared = shared
+        self._made_here: set[int] = set()
+        self._outer_storages: set[int] = set()
+        self._scanned = 0
+
+    def shared_call(self, function: Callable[..., object], args: object, kwargs: object) -> TorchCall | None:
+        """The same call of the path before, if this one is shared; None where it has to run.
+
+        Turns `reuse` off where a shared position has another call: something between the calls was not recorded.
+        """
+        position = len(self.calls)
+        if position >= len(self._shared) or not self.reuse:
+            return None
+        call = self._shared[position]
+        kinds = type(call.function).__name__, type(function).__name__
+        same_function = call.function == function or kinds in (("IfCall", "IfCall"), ("LoopCall", "LoopCall"))
+        if same_function and call.inputs() == names_in((args, kwargs)):
+            return call
+        self.reuse = False
+        return None
+
+    def append(self, call: TorchCall) -> None:
+        """Add a call that ran; one that updates in place turns `reuse` off."""
+        self.calls.append(call)
+        if call.mutates:
+            self.reuse = False
+            written = written_tensors(call.args, call.kwargs)
+            if self.outer_write is None and any(self._is_outer(tensor) for tensor in written):
+                self.outer_write = call, here()
+        self._made_here.update(id(tensor) for tensor in tensors(call.result))
+
+    def _is_outer(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor was made outside this forward, or is a view of one that was."""
+        for call in self.calls[self._scanned :]:
+            for argument in tensors((call.args, call.kwargs)):
+                if id(argument) not in self._made_here:
+                    self._outer_storages.add(storage_key(argument))
+        self._scanned = len(self.calls)
+        return id(tensor) not in self._made_here or storage_key(tensor) in self._outer_storages

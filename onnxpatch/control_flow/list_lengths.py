@@ -1,0 +1,81 @@
+"""Finds out how long a Python list is that the user's code indexes with a number from data.
+
+`self.scales[int(k)]` becomes one path for each entry of the list, but the list itself is never seen: Python only asks
+the number for its index. So the forward runs with 0, 1, 2, ... until the list raises IndexError. These runs are
+*probes*: they find the length and are thrown away.
+
+    scales = [1.0, 2.0]     probe 0: no error, probe 1: no error, probe 2: IndexError  -> the length is 2
+    x * scales[int(k)]      then two paths: k == 0 (or -2), and the rest
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from onnxpatch.control_flow.source_sites import Site, here
+
+if TYPE_CHECKING:
+    from onnxpatch.control_flow.capture import Capture
+    from onnxpatch.control_flow.nests import Name
+
+_Place = tuple[int, Site]  # (id of the module, the line that indexes)
+
+
+class ListLengths:
+    """The lengths of the lists that one export indexes with numbers from data."""
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self._lengths: dict[_Place, int] = {}
+        self._next_index: dict[_Place, int] = {}
+        self._probe: tuple[_Place, int] | None = None
+
+    @property
+    def probing(self) -> bool:
+        """Whether the forward runs only to find a length."""
+        return self._probe is not None
+
+    def choose(self, key: Name, is_any: Callable[[list[int]], bool]) -> int:
+        """The index, on this path, that a number from data stands for.
+
+        key: the same for equal numbers, so that one number is decided once on a path. is_any: asks for the decision
+        whether the number is one of several.
+        """
+        explorer = self._capture.explorers[-1]
+        if key in explorer.chosen:
+            return explorer.chosen[key]
+        place = id(explorer.module), here()
+        if place not in self._lengths:
+            self._probe = place, self._next_index.get(place, 0)
+            return self._probe[1]
+        explorer.chosen[key] = choose_entry(self._lengths[place], is_any)
+        return explorer.chosen[key]
+
+    def settle_probe(self, error: Exception | None) -> bool:
+        """After a run of the forward: whether it was a probe, so that the forward must run again."""
+        if self._probe is None:
+            return False
+        (place, index), self._probe = self._probe, None
+        if isinstance(error, IndexError):
+            self._lengths[place] = index
+        elif index >= self._capture.max_paths:
+            raise self._capture.refusal(
+                place[1],
+                f"a list indexed with a number from data has more than {self._capture.max_paths} entries",
+                remedy="keep its entries in one tensor and index that, or raise max_paths=",
+            )
+        else:
+            self._next_index[place] = index + 1
+        return True
+
+
+def choose_entry(length: int, is_any: Callable[[list[int]], bool]) -> int:
+    """The entry of a list that a number means, as a chain of decisions; the last entry needs none.
+
+    Entry `i` is meant by `i` and, counted from the end, by `i - length`.
+    """
+    for index in range(length - 1):
+        if is_any([index, index - length]):
+            return index
+    return max(0, length - 1)

@@ -1,0 +1,108 @@
+"""Tensors and symbolic numbers inside nested arguments and results: listing them, replacing them, naming them.
+
+A *nest* is what a forward passes around: tuples, lists, dicts, sets and slices, with leaves in them. A leaf is a tensor
+or a symbolic number (SymInt, SymFloat, SymBool). Everything else is a plain Python value.
+
+    leaves(((x, 3), {"mask": m}))       -> x, m
+    rebuilt(((x, 3), {"mask": m}), f)   -> ((f(x), 3), {"mask": f(m)})
+    names_in(((x, s0 + 1), {}))         -> {id(x), s0}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+
+import torch
+
+from onnxpatch._torch import exporting
+from onnxpatch._torch.cond import free_symbols
+
+if TYPE_CHECKING:
+    import sympy
+
+SymbolicNumber: TypeAlias = torch.SymInt | torch.SymFloat | torch.SymBool
+Leaf: TypeAlias = torch.Tensor | SymbolicNumber
+Name: TypeAlias = "int | sympy.Symbol"
+"""What a value depends on: the id of a tensor, or a symbol in a size."""
+
+NestT = TypeVar("NestT")
+
+
+def leaves(value: object) -> Iterator[Leaf]:
+    """Tensors and symbolic numbers in a nest, depth first."""
+    if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
+        yield value
+    elif isinstance(value, tuple | list | set | frozenset):
+        for inner in value:
+            yield from leaves(inner)
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from leaves(inner)
+    elif isinstance(value, slice):
+        yield from leaves((value.start, value.stop, value.step))
+
+
+def tensors(value: object) -> list[torch.Tensor]:
+    """The tensors among `leaves(value)`."""
+    return [leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def names_in(value: object) -> set[Name]:
+    """What a nest depends on: ids of its tensors, and the symbols in its symbolic numbers."""
+    names: set[Name] = set()
+    for leaf in leaves(value):
+        names.add(id(leaf)) if isinstance(leaf, torch.Tensor) else names.update(free_symbols(leaf))
+    return names
+
+
+def names_and_size_symbols(value: object) -> set[Name]:
+    """`names_in(value)`, and the symbols in the sizes of its tensors: what a call that returned `value` provides."""
+    names = names_in(value)
+    for tensor in tensors(value):
+        names.update(*(free_symbols(size) for size in symbolic_sizes(tensor)))
+    return names
+
+
+def symbolic_sizes(tensor: torch.Tensor) -> tuple[torch.SymInt, ...]:
+    """The symbolic sizes of a tensor; none while tracing, where sizes are tensors themselves."""
+    if exporting() == "trace":
+        return ()
+    sizes: tuple[object, ...] = tuple(tensor.shape)
+    return tuple(size for size in sizes if isinstance(size, torch.SymInt))
+
+
+def plain_values(value: object) -> object:
+    """The Python values of a nest with "*" in place of every leaf; results can be compared with `==`."""
+    if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
+        return "*"
+    if isinstance(value, tuple | list):
+        return [plain_values(inner) for inner in value]
+    if isinstance(value, dict):
+        return {str(key): plain_values(inner) for key, inner in value.items()}
+    if isinstance(value, slice):
+        return plain_values((value.start, value.stop, value.step))
+    return value if isinstance(value, bool | int | float | str | None) else type(value).__name__
+
+
+def rebuilt(value: NestT, change: Callable[[Leaf], object]) -> NestT:
+    """A copy of a nest with `change` applied to every leaf; containers keep their types."""
+    return cast(NestT, _rebuilt(value, change))
+
+
+def _rebuilt(value: object, change: Callable[[Leaf], object]) -> object:
+    if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
+        return change(value)
+    if isinstance(value, torch.Size):  # a Size accepts ints only, and `change` may put tensors in
+        return tuple(_rebuilt(inner, change) for inner in value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        make_named: Callable[..., object] = type(value)
+        return make_named(*(_rebuilt(inner, change) for inner in value))
+    if isinstance(value, tuple | list):
+        make: Callable[[list[object]], object] = type(value)
+        return make([_rebuilt(inner, change) for inner in value])
+    if isinstance(value, dict):
+        return {key: _rebuilt(inner, change) for key, inner in value.items()}
+    if isinstance(value, slice):
+        return slice(*(_rebuilt(inner, change) for inner in (value.start, value.stop, value.step)))
+    return value
