@@ -49,18 +49,6 @@ class Operator:
         """Whether the exporter (dynamo, trace, script) can export it."""
         return self.dynamo != "none" if exporter == "dynamo" else self.trace is not None
 
-<<<<<<< HEAD
-=======
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "dynamo": self.dynamo,
-            "trace_opset": self.trace,
-            "onnx": dict(self.onnx),
-            "opset": self.opset,
-        }
-
->>>>>>> prose3
 
 @functools.cache
 def operators() -> dict[str, Operator]:

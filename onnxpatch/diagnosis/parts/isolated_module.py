@@ -213,7 +213,10 @@ def scriptable(case: Case) -> Case | None:
 
     def with_constants(values: Sequence[T]) -> list[T]:
         remaining = iter(values)
-        return [c if role == "constant" else next(remaining) for role, c in zip(roles, recorded.leaves, strict=True)]
+        return [
+            cast("T", constant) if role == "constant" else next(remaining)
+            for role, constant in zip(roles, recorded.leaves, strict=True)
+        ]
 
     args, kwargs = recorded.rebuild(with_constants(case.probes[0].values))
     inputs = Inputs(case.unit.module, args, kwargs)
