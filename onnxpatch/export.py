@@ -20,6 +20,7 @@ from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.exported import Exported
 from onnxpatch.exporters.exported import export as run_exporter
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter, split_options
+from onnxpatch.inputs.usable import check_runnable
 from onnxpatch.inputs.validate import check_numbers
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
@@ -103,6 +104,7 @@ def export(
         patching={"only": only, "exclude": exclude, "image_size": image_size, "branches": branches, **patch_options},
     )  # fmt: skip
     if check:
+        check_runnable(model)
         _refuse_training(request)
     with OutFile(f) as out:
         state, reference = Snapshot(model), None

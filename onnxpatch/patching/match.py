@@ -10,8 +10,8 @@ import torch
 from onnxpatch.errors import DuplicatePatchError
 from onnxpatch.patching.decorators import own_patch
 from onnxpatch.patching.fingerprints import known, unknown_body
+from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.registry import Patch, Registry, rank, resolve
-from onnxpatch.patching.swap import class_before
 from onnxpatch.settings import Settings
 
 

@@ -12,10 +12,10 @@ import torch
 from onnxpatch.errors import InputError, RefusedError, ScriptedModelError
 from onnxpatch.messages.visible import one_line
 from onnxpatch.patching import decorators
+from onnxpatch.patching.generated import class_before, mixins_of
 from onnxpatch.patching.match import Candidate, Matcher, raise_if_ambiguous, ties
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry, misspelled
 from onnxpatch.patching.select import Selection
-from onnxpatch.patching.swap import class_before, mixins_of
 from onnxpatch.patching.walk import modules
 from onnxpatch.results.table import table
 from onnxpatch.settings import BRANCH_OPTIONS, Settings, make_settings
