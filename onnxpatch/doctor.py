@@ -17,6 +17,7 @@ from onnxpatch.inputs.validate import check_numbers
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.verification.probe import Budget
+from onnxpatch.verification.random_state import random_state_kept
 from onnxpatch.verification.reference import Reference
 from onnxpatch.versions import versions
 
@@ -75,7 +76,8 @@ def doctor(
     if model.training:
         diagnosis.notes.append("the model is in training mode: call model.eval() first, unless that is what you export")
     search = Search(root, diagnosis, tolerance, budget, registry, progress)
-    found_parts = search.run()
-    treat(search, found_parts, proposals)
+    with random_state_kept():
+        found_parts = search.run()
+        treat(search, found_parts, proposals)
     diagnosis.seconds = time.perf_counter() - start
     return diagnosis

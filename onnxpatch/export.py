@@ -31,9 +31,10 @@ from onnxpatch.patched import Patched, patch_model
 from onnxpatch.patching.digest import digest
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Checked, Report
-from onnxpatch.verification.eager import Flatten
+from onnxpatch.verification.eager import Flatten, lost_state
 from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.probe import Budget
+from onnxpatch.verification.random_state import random_state_kept
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import Progress, run
 from onnxpatch.versions import versions
@@ -106,8 +107,8 @@ def export(
     if check:
         check_runnable(model)
         _refuse_training(request)
-    with OutFile(f) as out:
-        state, reference = Snapshot(model), None
+    with OutFile(f) as out, random_state_kept():
+        state, reference = Snapshot(model, *request.inputs.objects()), None
         try:
             if check:
                 reference = Reference(
@@ -117,9 +118,10 @@ def export(
             exported, seconds = _exported(request, out, budget)
         finally:
             state.restore()
+        notes = [*exported.notes, *lost_state(state)]
         report = Report(
             out.name, type(model).__name__, request.exporter, request.opset, tolerance=tolerance, versions=versions(),
-            plan=list(exported.plan), notes=list(exported.notes), seconds={"export": seconds}, program=exported.program,
+            plan=list(exported.plan), notes=notes, seconds={"export": seconds}, program=exported.program,
         )  # fmt: skip
         if reference is not None:
             if exported.flatten is not None and flatten is None:

@@ -17,6 +17,7 @@ import torch
 
 from onnxpatch._torch import pytree
 from onnxpatch.errors import InputError
+from onnxpatch.inputs.held_objects import copied
 
 Kwargs: TypeAlias = Mapping[str, object]
 # `args` as torch.onnx.export takes them: a bare tensor (or array), or the positional arguments.
@@ -78,8 +79,12 @@ class Inputs:
         return args, kwargs
 
     def values(self) -> list[Any]:
-        """The example's leaves. Tensors are cloned, since some forwards write into their inputs."""
-        return [leaf.value.detach().clone() if leaf.is_tensor else leaf.value for leaf in self.leaves]
+        """The example's leaves, copied: some forwards write into tensors that they are given, or grow a cache."""
+        return [copied(leaf.value) for leaf in self.leaves]
+
+    def objects(self) -> list[object]:
+        """The leaves that are neither tensors nor plain values, as the caller gave them."""
+        return [leaf.value for leaf in self.leaves if not leaf.is_tensor and not leaf.is_number]
 
     def graph_leaves(self, exporter: str) -> list[Leaf]:
         """The leaves that become graph inputs with this exporter, in the graph's order.
