@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 
 import pytest
 import torch
@@ -72,8 +73,22 @@ def test_those_that_take_long_are_patches_with_a_proof():
     assert {patch.name for patch in PATCHES if patch.proof} >= LONG
 
 
+def held(patch) -> dict[tuple[str, str], int]:
+    """What the modules of the patched library hold, torch's and Python's own left out."""
+    packages = {target.partition(".")[0] for target in patch.targets} - {"torch", "builtins", "math", "*"}
+    modules = [(name, one) for name, one in list(sys.modules.items()) if name.partition(".")[0] in packages]
+    return {(name, key): id(value) for name, one in modules for key, value in list(vars(one).items())}
+
+
 @pytest.mark.parametrize(("patch", "exporter"), PROVEN)
 def test_proof(patch, exporter):
+    before = held(patch)
+    proven(patch, exporter)
+    after = held(patch)
+    assert [name for name in before if after.get(name) != before[name]] == []
+
+
+def proven(patch, exporter):
     problem, nodes = outcome(patch, exporter, **patch.proof.options)
     assert problem is None, f"with {patch.name}: {problem}"
     if exporter not in (*patch.proof.fails, *patch.proof.leaner):
