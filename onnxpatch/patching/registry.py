@@ -183,9 +183,9 @@ def patch(
         that names the function goes before it.
     by_name: a torch function is replaced where modules hold it, not where torch dispatches it: for arguments that torch
         itself refuses before anything else sees the call.
-    options: keywords of `patched(...)` that the stand-in reads, in `settings.options`.
+    options: keywords of `patched(...)` that the stand-in reads, in `running_model().settings.options`.
     replaces: the decorated function takes a module and returns the new one; for a changed layout of parameters.
-    bodies: fingerprints (`onnxpatch.patching.fingerprints.fingerprint`) by method name. A target whose methods are
+    bodies: fingerprints (`onnxpatch.KnownBody`) by method name. A target whose methods are
         other code is left alone, with that reason; any other class whose methods are all known is a target too,
         wherever it was copied.
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from onnxpatch import Proof, patch
-from onnxpatch._torch.function_modes import function_name
-from onnxpatch.patching.binding import call_of
+from onnxpatch.formulas.binding import call_of
+from onnxpatch.formulas.tracing import function_name
 
 Tensor = torch.Tensor
 
