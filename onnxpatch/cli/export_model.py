@@ -67,7 +67,8 @@ def export(
 ) -> None:
     """Export TARGET with its patches, and compare the file with the unpatched model at other sizes and on other data.
 
-    Exit code 1: the exporter refused the model, or the file was wrong; then no file is written.
+    Exit code 1: the exporter refused the model, or the file was wrong; then no file is written. Also 1, with the file
+    written: a dynamic dimension is unproven, since no other size of it was compared.
     """
     with errors_in_one_line(debug):
         pixels = image_size(image)
@@ -86,10 +87,10 @@ def export(
             from onnxpatch.html import write
 
             with show.progress("page") as progress:
-                write(html, loaded.model, report, file if report.ok else None, arguments, progress)
+                write(html, loaded.model, report, None if report.wrong else file, arguments, progress)
         if refusal is not None:
             raise refusal
-        raise typer.Exit(RIGHT if report.ok else WRONG)
+        raise typer.Exit(RIGHT if report.ok or not check else WRONG)
 
 
 def _export(

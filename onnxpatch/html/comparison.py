@@ -39,7 +39,7 @@ class Side:
 
     @property
     def verdict(self) -> str:
-        """right, wrong or refused."""
+        """That of the report: right, wrong, unproven, unchecked or refused."""
         if self.report is None:
             return "refused" if self.proto is None else "wrong"
         return self.report.verdict

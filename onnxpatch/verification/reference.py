@@ -71,6 +71,8 @@ class Reference:
 
 
 def _size(values: Sequence[Any], dim: DynamicDim) -> int:
-    leaf, axis, _ = dim.places[0]
+    """The size of a dimension in inputs that the caller gives. An axis may be derived from it: 2 * n."""
+    leaf, axis, of = dim.places[0]
     value = values[leaf]
-    return int(value.shape[axis]) if isinstance(value, torch.Tensor) else dim.size
+    size = int(value.shape[axis]) if isinstance(value, torch.Tensor) else of(dim.size)
+    return next((root for root in range(size + 1) if of(root) == size), size)
