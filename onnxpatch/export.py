@@ -72,7 +72,8 @@ def export(
     """Export `model` to ONNX with its patches applied, and prove the file against the model as it is without them.
 
     The arguments of torch.onnx.export keep their names and meaning, with both exporters: `dynamic_shapes` (tuple, or
-    dict by argument name; strings, torch.export.Dim, hints, ints) and `dynamic_axes` (by input name) are each turned
+    dict by argument name; strings, torch.export.Dim, hints, ints; `"past+n"`, `"2*h"`, `"n+1"` for a size that follows
+    from others) and `dynamic_axes` (by input name) are each turned
     into what the exporter wants; opset 18 by default; one file unless it exceeds 2 GB or external_data=True. `f` may be
     a path, a binary file object, or None (the file is checked and dropped). exporter: "dynamo" (the default), "trace"
     or "script", which compiles the patched model with torch.jit.script first; or torch's own dynamo=False and script.

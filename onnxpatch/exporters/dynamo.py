@@ -13,6 +13,7 @@ from onnxpatch.errors import InputError
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.inputs.size_expressions import has_operator
 
 
 def torch_shapes(inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> dict[str, Any] | None:
@@ -81,10 +82,20 @@ def _name_sizes(request: ExportRequest, program: Any) -> None:
     if not hasattr(program, "rename_axes") or len(leaves) != len(inputs):
         return
     names: dict[str, str] = {}
+    sums: dict[str, str] = {}
     for leaf, value in zip(leaves, inputs, strict=True):
         for axis, spec in request.specs[leaf.index].items():
             size = value.shape[axis]
             if isinstance(spec, str) and not isinstance(size, int) and size.value is not None:
-                names.setdefault(str(size.value), spec)
+                (sums if has_operator(spec) else names).setdefault(str(size.value), spec)
+    _name_sums(program, {symbol: text for symbol, text in sums.items() if symbol not in names})
     if len(set(names.values())) == len(names):
         program.rename_axes(names)
+
+
+def _name_sums(program: Any, texts: dict[str, str]) -> None:
+    """Write `past+n` where a size is just that. As a part of larger expressions it would be misread: 2*past+n."""
+    for value in (*program.model.graph.inputs, *program.model.graph.outputs):
+        for axis, size in enumerate(value.shape or ()):
+            if not isinstance(size, int) and str(size.value) in texts:
+                value.shape[axis] = texts[str(size.value)]

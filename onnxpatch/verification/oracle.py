@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch.inputs.dims import DynamicDim
+from onnxpatch.inputs.dims import DynamicDim, shape_at
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.eager import Answer, Eager
 from onnxpatch.verification.hints import SizeHints, size_hints
@@ -83,7 +83,10 @@ class Oracle:
         if not all(dim.minimum <= full[dim.name] <= (dim.maximum or math.inf) for dim in self.dims):
             self._known[key] = None
             return None
-        shapes = self._shapes(full)
+        if any(place.size.at(full) < 1 for dim in self.dims for place in dim.places):
+            self._known[key] = None
+            return None
+        shapes = {index: shape_at(self.inputs.leaves[index], self.dims, full) for index in self._tensors}
         volume = sum(map(math.prod, shapes.values()))
         if volume > max(self._growth * self._elements, _SMALL) and not (far and self._within_reach(volume)):
             return None
@@ -97,14 +100,6 @@ class Oracle:
     def accepted(self) -> list[Probe]:
         """Every size asked for so far that eager accepted."""
         return [probe for probe in self._known.values() if probe]
-
-    def _shapes(self, sizes: Mapping[str, int]) -> dict[int, list[int]]:
-        """The shape of every tensor, by its leaf."""
-        shapes = {index: list(tensor.shape) for index, tensor in self._tensors.items()}
-        for dim in self.dims:
-            for index, axis, function in dim.places:
-                shapes[index][axis] = int(function(sizes[dim.name]))
-        return shapes
 
     def _ask(self, sizes: dict[str, int], shapes: Mapping[int, Sequence[int]], kind: str) -> Probe | None:
         error = ""

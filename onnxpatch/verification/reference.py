@@ -66,13 +66,6 @@ class Reference:
         answer = self.eager.ask(values)
         if answer.outputs is None:
             raise InputError(f"{label}: the model itself refuses it: {answer.error}")
-        sizes = {dim.name: _size(values, dim) for dim in self.dims}
+        shapes = {i: tuple(value.shape) for i, value in enumerate(values) if isinstance(value, torch.Tensor)}
+        sizes = {dim.name: dim.size_of(shapes) for dim in self.dims}
         return Probe(label, "given", sizes, values, answer.outputs, answer.raw)
-
-
-def _size(values: Sequence[Any], dim: DynamicDim) -> int:
-    """The size of a dimension in inputs that the caller gives. An axis may be derived from it: 2 * n."""
-    leaf, axis, of = dim.places[0]
-    value = values[leaf]
-    size = int(value.shape[axis]) if isinstance(value, torch.Tensor) else of(dim.size)
-    return next((root for root in range(size + 1) if of(root) == size), size)
