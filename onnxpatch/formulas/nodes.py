@@ -15,12 +15,13 @@ from typing import Any, Protocol
 import torch
 
 from onnxpatch._torch import exporting
+from onnxpatch.settings import Operators, in_force
 
 Value = Any  # a torch.Tensor under dynamo, a torch._C.Value under trace
 
 
 class Writer(Protocol):
-    """Adds nodes of the default ONNX domain.
+    """Adds nodes of the default ONNX domain, or of the one that is named (`com.microsoft::MultiHeadAttention`).
 
     opset: the one that they are to be valid in. wants_inferred: a Reshape that copies sizes must infer one, too.
     """
@@ -79,6 +80,19 @@ def run(recipe: Recipe, x: torch.Tensor, *sizes: torch.Tensor) -> torch.Tensor:
     return recipe.write(_Dynamo(), x, *sizes) if hasattr(torch.onnx, "ops") else recipe.torch(x, *sizes)
 
 
+def target_opset() -> int:
+    """The opset that nodes may be of: the one that the running export was said to have, 18 where it was not said.
+
+    The dynamo exporter writes opset 18 at least, and converts to a lower one afterwards."""
+    asked = in_force().opset
+    return 18 if asked is None else max(asked, 18) if exporting() == "dynamo" else asked
+
+
+def target_operators() -> Operators:
+    """Whether operators of onnxruntime's own may stand in the file of the running export."""
+    return in_force().operators
+
+
 def numbers(sizes: Sequence[Any]) -> list[Any]:
     """Sizes of a trace as the numbers they are in the example; anything else as it comes."""
     with warnings.catch_warnings():
@@ -87,8 +101,10 @@ def numbers(sizes: Sequence[Any]) -> list[Any]:
 
 
 class _Dynamo:
-    opset = 18  # nodes are written for this one; the exporter converts to what was asked for
     wants_inferred = False
+
+    def __init__(self) -> None:
+        self.opset = target_opset()
 
     def node(self, op: str, *inputs: Value, like: Value = None, shape: Sequence[Any], **attributes: Any) -> Value:
         dtype = (inputs[0] if like is None else like).dtype
