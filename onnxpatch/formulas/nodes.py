@@ -66,18 +66,19 @@ class Recipe:
     write: Callable[..., Value]
 
 
-def run(recipe: Recipe, x: torch.Tensor, *sizes: torch.Tensor) -> torch.Tensor:
+def run(recipe: Recipe, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
     """The recipe's nodes where they can be written, its torch code everywhere else.
 
-    x: a tensor of any dtype (nodes are written for real ones); sizes: 0-d integer tensors, as a trace has for sizes.
+    x: a tensor of any dtype (nodes are written for real ones). more: sizes as 0-d integer tensors, which is what a
+    trace has for them, and other tensors that the nodes read.
     """
     how = exporting() if torch.onnx.is_in_onnx_export() else None
     if x.is_complex() or how is None:
-        return recipe.torch(x, *sizes)
+        return recipe.torch(x, *more)
     if how == "trace":
-        return _Recorded.apply(recipe, tuple(numbers(sizes)), x, *sizes)
+        return _Recorded.apply(recipe, tuple(numbers(more)), x, *more)
     # torch < 2.8 has no way to write a node under dynamo
-    return recipe.write(_Dynamo(), x, *sizes) if hasattr(torch.onnx, "ops") else recipe.torch(x, *sizes)
+    return recipe.write(_Dynamo(), x, *more) if hasattr(torch.onnx, "ops") else recipe.torch(x, *more)
 
 
 def target_opset() -> int:
@@ -97,7 +98,7 @@ def numbers(sizes: Sequence[Any]) -> list[Any]:
     """Sizes of a trace as the numbers they are in the example; anything else as it comes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
-        return [int(size) if isinstance(size, torch.Tensor) else size for size in sizes]
+        return [int(size) if isinstance(size, torch.Tensor) and size.dim() == 0 else size for size in sizes]
 
 
 class _Dynamo:
@@ -200,11 +201,13 @@ class _Recorded(torch.autograd.Function):
     """Traced as one node, which the exporter asks for its ONNX form."""
 
     @staticmethod
-    def forward(ctx: Any, recipe: Recipe, example: Sequence[int], x: torch.Tensor, *sizes: Any) -> torch.Tensor:
-        # Traced sizes, used in here, would be looked for among the values of the enclosing graph and not be found.
-        return recipe.torch(x, *example)
+    def forward(ctx: Any, recipe: Recipe, example: Sequence[Any], x: torch.Tensor, *more: Any) -> torch.Tensor:
+        # Traced sizes, used in here, would be looked for among the values of the enclosing graph and not be found. So
+        # would other tensors, unless they are the ones that are handed in.
+        given = (size if isinstance(size, int) else own for size, own in zip(example, more, strict=True))
+        return recipe.torch(x, *given)
 
     @staticmethod
-    def symbolic(graph: Any, recipe: Recipe, example: Sequence[int], x: Value, *sizes: Value) -> Value:
-        made = recipe.write(_Trace(graph), x, *sizes)
+    def symbolic(graph: Any, recipe: Recipe, example: Sequence[Any], x: Value, *more: Value) -> Value:
+        made = recipe.write(_Trace(graph), x, *more)
         return graph.op("Identity", x) if made is x else made  # the exporter loses a node that gives back its input
