@@ -30,6 +30,7 @@ from onnxpatch.patched import Patched, patch_model
 from onnxpatch.patching.digest import digest
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Checked, Report
+from onnxpatch.settings import Operators
 from onnxpatch.verification.eager import Flatten
 from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.probe import Budget
@@ -59,6 +60,7 @@ def export(
     exclude: str | Iterable[str] | None = None,
     image_size: int | tuple[int, int] | None = None,
     branches: bool = False,
+    operators: Operators = "portable",
     check: bool = True,
     tolerance: float = 1e-3,
     max_probes: int = 16,
@@ -78,7 +80,7 @@ def export(
     a path, a binary file object, or None (the file is checked and dropped). exporter: "dynamo" (the default), "trace"
     or "script", which compiles the patched model with torch.jit.script first; or torch's own dynamo=False and script.
 
-    only, exclude, image_size, branches and other keywords: see `patched`. check=False exports without comparing.
+    only, exclude, image_size, branches, operators, other keywords: see `patched`. check=False: export, compare nothing.
     tolerance: largest difference allowed, as a share of an output's largest magnitude (float32; float16 1e-2, bfloat16
     6e-2; whole numbers and bools exact). max_probes: inputs compared; other data, every branch and
     what a dropped guard asks for are compared in any case. max_seconds: a limit for the whole; an export that takes
@@ -101,7 +103,10 @@ def export(
         model, args, kwargs, chosen_exporter(exporter, dynamo, script), dynamic_shapes=dynamic_shapes,
         dynamic_axes=dynamic_axes, input_names=input_names, output_names=output_names, opset_version=opset_version,
         external_data=external_data, options=torch_options,
-        patching={"only": only, "exclude": exclude, "image_size": image_size, "branches": branches, **patch_options},
+        patching={
+            "only": only, "exclude": exclude, "image_size": image_size, "branches": branches, "operators": operators,
+            **patch_options,
+        },
     )  # fmt: skip
     if check:
         _refuse_training(request)

@@ -26,6 +26,7 @@ from onnxpatch.cli.options import (
     MarkdownOpt,
     MaxSecondsOpt,
     OnlyOpt,
+    OperatorsOpt,
     OpsetOpt,
     ProbesOpt,
     RuntimeOpt,
@@ -51,6 +52,7 @@ def export(
     input_names: InputNamesOpt = None,
     exporter: ExporterOpt = None,
     opset: OpsetOpt = 18,
+    operators: OperatorsOpt = "portable",
     image: ImageSizeOpt = None,
     only: OnlyOpt = [],  # noqa: B006
     exclude: ExcludeOpt = [],  # noqa: B006
@@ -78,6 +80,7 @@ def export(
         call = example(loaded, inputs, dynamic, pixels, input_names)
         arguments = {**vars(call), **exporter_keywords(exporter), "opset_version": opset, "tolerance": tolerance}
         arguments |= {"image_size": pixels, "only": names(only), "exclude": names(exclude), "branches": branches}
+        arguments |= {"operators": operators}
         limits = {"check": check, "max_probes": max_probes, "runtime": runtime, "max_seconds": max_seconds}
         with show.progress("export") as progress:
             report, refusal = _export(loaded.model, file, {**arguments, **limits, "progress": progress})

@@ -35,6 +35,9 @@ InputNamesOpt = Annotated[
 ]
 ExporterOpt = Annotated[str | None, typer.Option(help="dynamo, trace or script.")]
 OpsetOpt = Annotated[int, typer.Option(min=7, help="ONNX opset of the file.")]
+OperatorsOpt = Annotated[
+    str, typer.Option(help="portable, or onnxruntime: operators of onnxruntime's own too, where they are faster.")
+]
 AnyOpsetOpt = Annotated[int | None, typer.Option("--opset", min=7, help="Only patches for this ONNX opset.")]
 ImageSizeOpt = Annotated[
     str | None,
