@@ -7,7 +7,6 @@ from torch import nn
 import onnxpatch
 from tests.exporting import export, run, wrong
 
-
 SLOW = pytest.mark.slow
 
 
