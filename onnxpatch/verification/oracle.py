@@ -136,7 +136,7 @@ class Oracle:
 
     def _moves(self, sizes: Mapping[str, int]) -> Moves:
         """Every size that may change, derived ones included, with what it is to be."""
-        pairs = [(f(dim.size), f(sizes[dim.name])) for dim in self.dims for _, _, f in dim.places]
+        pairs = [(size.at(self._example), size.at(sizes)) for dim in self.dims for _, _, size in dim.places]
         return list(dict.fromkeys(pairs))
 
     def _filled(self, shapes: Mapping[int, Sequence[int]], fill: Fill, moves: Moves = ()) -> list[Any]:
