@@ -20,7 +20,8 @@ from onnxpatch._torch.script_tracing import traced
 from onnxpatch.messages.module_paths import paths_named_by
 from onnxpatch.patching import dispatch, rebinding
 from onnxpatch.patching.dispatch import Dispatcher
-from onnxpatch.patching.registry import ANY_TORCH_FUNCTION, Patch, resolve
+from onnxpatch.patching.dotted_paths import ANY_TORCH_FUNCTION, resolve
+from onnxpatch.patching.registry import Patch
 from onnxpatch.settings import Settings, put_in_force
 
 
