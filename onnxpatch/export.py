@@ -159,9 +159,9 @@ def _exported(request: ExportRequest, out: OutFile, budget: Budget) -> tuple[Exp
         exported = replace(_run_exporter(request, out, budget), notes=[note])
     else:
         options = {**request.patching, **({"rewritten": True} if request.patching["branches"] else {})}
-        example = (request.inputs.args, request.inputs.kwargs)
+        args, kwargs = request.inputs.rebuild(request.inputs.values())
         with patch_model(
-            request.model, exporter=request.exporter, opset=request.opset, example=example, **options
+            request.model, exporter=request.exporter, opset=request.opset, example=(args, kwargs), **options
         ) as patched:
             exported = _finished(_run_exporter(request, out, budget), patched)
     return exported, time.perf_counter() - start
