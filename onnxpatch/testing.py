@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import ExportError, VerificationError
-from onnxpatch.export import export
+from onnxpatch.export import Attempts, export
 from onnxpatch.results.report import Report
 from onnxpatch.settings import EXPORTERS, Exporter
 
@@ -23,6 +23,7 @@ def assert_exports(
     *,
     dynamic_shapes: Any = None,
     exporters: Iterable[Exporter] | Exporter = ("dynamo",),
+    attempts: Attempts = "asked",
     **options: Any,
 ) -> dict[str, Report]:
     """Assert that `model` exports to ONNX, and that the file is right at sizes and on data that were never traced.
@@ -30,6 +31,7 @@ def assert_exports(
     args, kwargs, dynamic_shapes and options: as `onnxpatch.export` takes them (tolerance, data, opset_version,
     branches, only, exclude ...). exporters: one or several of "dynamo", "trace", "script"; each is tried.
     `f=` keeps the file of the last exporter; without it nothing is written.
+    attempts: "asked", so that a test notices that the first way broke; "auto" takes what `export` would deliver.
 
     Returns the reports by exporter. Raises AssertionError with the report of every exporter that failed.
     """
@@ -43,6 +45,7 @@ def assert_exports(
     for exporter in wanted:
         try:
             asked = {"f": io.BytesIO(), "dynamic_shapes": dynamic_shapes, "exporter": exporter, **options}
+            asked["attempts"] = attempts
             reports[exporter] = export(model, args, kwargs=kwargs, **asked)
         except (ExportError, VerificationError) as error:
             failures.append(f"{exporter}: {error}")

@@ -34,6 +34,12 @@ InputNamesOpt = Annotated[
     typer.Option("--input-names", metavar="A,B", help="Names of the file's inputs, in the order of the arguments."),
 ]
 ExporterOpt = Annotated[str | None, typer.Option(help="dynamo, trace or script.")]
+AnyExporterOpt = Annotated[
+    str | None, typer.Option("--exporter", help="dynamo, trace, script, or auto: trace where dynamo comes out wrong.")
+]
+AttemptsOpt = Annotated[
+    str, typer.Option(help="auto: go on with what may cure a failure, until a file is right. asked: one attempt.")
+]
 OpsetOpt = Annotated[int, typer.Option(min=7, help="ONNX opset of the file.")]
 AnyOpsetOpt = Annotated[int | None, typer.Option("--opset", min=7, help="Only patches for this ONNX opset.")]
 ImageSizeOpt = Annotated[

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxpatch.errors import VerificationError
+from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.report_text import markdown, text
 
 SCHEMA = 1
@@ -112,7 +113,11 @@ class DroppedGuard:
 
 @dataclass(frozen=True)
 class Report:
-    """The result of `export` and `verify`. `ok` is whether no probe found the graph wrong."""
+    """The result of `export` and `verify`. `ok` is whether no probe found the graph wrong.
+
+    attempts: what `export` tried, the delivered one last but for those that were compared with it; [] from `verify`.
+    call: the shortest call of `export` that makes this file at once.
+    """
 
     file: str
     model: str
@@ -130,6 +135,8 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    attempts: list[AttemptResult] = field(default_factory=list)
+    call: str = ""
     program: Any = field(default=None, repr=False, compare=False)
 
     @property
