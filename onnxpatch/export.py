@@ -13,6 +13,7 @@ from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.blame import better_than_plain
 from onnxpatch.attempts.first_right import Way, first_right, refusal
 from onnxpatch.attempts.one_attempt import Proven, Shared
+from onnxpatch.attempts.preference import Prefer, best_of
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.request import ExportRequest, asked_exporters, split_options
@@ -25,7 +26,6 @@ from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 
 Attempts = Literal["auto", "asked"]
-Prefer = Literal["latency", "size"]
 
 
 def export(
@@ -48,6 +48,7 @@ def export(
     image_size: int | tuple[int, int] | None = None,
     branches: bool = False,
     attempts: Attempts = "auto",
+    prefer: Prefer | None = None,
     check: bool = True,
     tolerance: float = 1e-3,
     max_probes: int = 16,
@@ -71,6 +72,9 @@ def export(
     any patch, with branches=True where a Python branch or loop failed. The first attempt that is proven right is
     delivered; `report.attempts` has them all, `report.call` the call that makes the file at once. A model that is right
     the first time pays nothing. "asked": one attempt. So it is with check=False, where nothing is proven.
+    prefer: "latency" or "size" goes on after the first right file, with and without patches and with every exporter
+    that may be tried, and delivers the best of those proven: measured in the runtime at the example and at the largest
+    input that was compared, interleaved; or by the bytes of the file.
 
     only, exclude, image_size, branches and other keywords: see `patched`. check=False exports without comparing.
     tolerance: largest difference allowed, as a share of an output's largest magnitude (float32; float16 1e-2, bfloat16
@@ -90,8 +94,7 @@ def export(
     several attempts the first one's error is raised, with the list of what was tried (`error.attempts`).
     """
     check_numbers(tolerance, max_probes)
-    if attempts not in ("auto", "asked"):
-        raise InputError(f"attempts={attempts!r}: use 'auto' or 'asked'")
+    _check_choices(attempts, prefer, check)
     budget = Budget.starting_now(max_probes, max_seconds)
     torch_options, patch_options = split_options(options, inspect.signature(export).parameters)
     exporters = asked_exporters(model, exporter, dynamo, script)
@@ -114,20 +117,32 @@ def export(
             several = check and attempts == "auto"
             shared = Shared(request, out, budget, state, reference, tolerance, runtime, flatten, progress, several)
             way = Way(shared, Attempt.asked(request))
-            delivered, report = _delivered(way, exporters if several else ())
+            delivered, report = _delivered(way, exporters if several else (), prefer)
         finally:
             state.restore()
         out.keep(delivered.exported.path)
         return replace(report, notes=[*report.notes, *out.notes])
 
 
-def _delivered(way: Way, exporters: Sequence[Exporter]) -> tuple[Proven, Report]:
+def _check_choices(attempts: str, prefer: str | None, check: bool) -> None:
+    if attempts not in ("auto", "asked"):
+        raise InputError(f"attempts={attempts!r}: use 'auto' or 'asked'")
+    if prefer not in (None, "latency", "size"):
+        raise InputError(f"prefer={prefer!r}: use 'latency' or 'size', or leave it out")
+    if prefer is not None and (attempts == "asked" or not check):
+        raise InputError(f"prefer={prefer!r} chooses among several attempts that are proven right: leave out "
+                         f"{'check=False' if not check else 'attempts=' + repr(attempts)}")  # fmt: skip
+
+
+def _delivered(way: Way, exporters: Sequence[Exporter], prefer: Prefer | None) -> tuple[Proven, Report]:
     """The attempt whose file is kept, and its report. exporters: those that may be tried; none for one attempt."""
     found, note = first_right(way, exporters), ""
     if found is None:
         raise refusal(way)
     if found.attempt.plain:
         found, note = better_than_plain(way, found)
+    if prefer is not None:
+        found = best_of(way, found, exporters, prefer)
     report = replace(found.report, attempts=way.results(found))
     return found, replace(report, notes=[note, *report.notes]) if note else report
 

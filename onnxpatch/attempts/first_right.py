@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.course import next_attempt
@@ -19,13 +20,14 @@ from onnxpatch.settings import Exporter
 class Way:
     """The attempts of one export so far. first: the one that was asked for. made: each with its outcome, oldest first.
 
-    error: what the first one failed with.
+    error: what the first one failed with. figures: what was measured of the files that were compared by `prefer`.
     """
 
     shared: Shared
     first: Attempt
     made: list[Proven | Failure] = field(default_factory=list)
     error: ExportError | VerificationError | None = None
+    figures: dict[Attempt, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def failed(self) -> list[Failure]:
@@ -47,7 +49,10 @@ class Way:
 
     def results(self, delivered: Proven | None = None) -> list[AttemptResult]:
         """The attempts as a report tells of them."""
-        return [_result(one, self.first, one is delivered) for one in self.made]
+        return [
+            replace(_result(one, self.first, one is delivered), **self.figures.get(one.attempt, {}))
+            for one in self.made
+        ]
 
     def _progress(self, attempt: Attempt) -> Callable[[str, int, int], None] | None:
         progress, title = self.shared.progress, f"attempt {len(self.made) + 1}, {attempt.name(self.first)}"

@@ -28,6 +28,7 @@ from onnxpatch.cli.options import (
     MaxSecondsOpt,
     OnlyOpt,
     OpsetOpt,
+    PreferOpt,
     ProbesOpt,
     RuntimeOpt,
     TargetArg,
@@ -58,6 +59,7 @@ def export(
     exclude: ExcludeOpt = [],  # noqa: B006
     branches: BranchesOpt = False,
     attempts: AttemptsOpt = "auto",
+    prefer: PreferOpt = None,
     check: Annotated[bool, typer.Option(help="Compare the file with the unpatched model.")] = True,
     tolerance: ToleranceOpt = 1e-3,
     max_probes: ProbesOpt = 16,
@@ -82,7 +84,7 @@ def export(
         arguments = {**vars(call), "exporter": exporter, "opset_version": opset, "tolerance": tolerance}
         arguments |= {"image_size": pixels, "only": names(only), "exclude": names(exclude), "branches": branches}
         limits = {"check": check, "max_probes": max_probes, "runtime": runtime, "max_seconds": max_seconds}
-        limits |= {"attempts": attempts}
+        limits |= {"attempts": attempts, "prefer": prefer}
         with show.progress("export") as progress:
             report, refusal = _export(loaded.model, file, {**arguments, **limits, "progress": progress})
         if refusal is None or json or markdown:

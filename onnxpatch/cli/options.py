@@ -40,6 +40,7 @@ AnyExporterOpt = Annotated[
 AttemptsOpt = Annotated[
     str, typer.Option(help="auto: go on with what may cure a failure, until a file is right. asked: one attempt.")
 ]
+PreferOpt = Annotated[str | None, typer.Option(help="latency or size: go on, and take the best of the right files.")]
 OpsetOpt = Annotated[int, typer.Option(min=7, help="ONNX opset of the file.")]
 AnyOpsetOpt = Annotated[int | None, typer.Option("--opset", min=7, help="Only patches for this ONNX opset.")]
 ImageSizeOpt = Annotated[

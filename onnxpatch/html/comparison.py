@@ -21,6 +21,7 @@ from onnxpatch.verify import verify
 
 Progress = Callable[[str, int, int], None]
 _CALL = ("args", "kwargs", "dynamic_shapes", "input_names")
+_KITS = ("only", "exclude", "branches", "image_size", "attempts", "prefer")  # options that plain torch has not
 _PLANNING = ("only", "exclude", "image_size", "branches")
 
 
@@ -101,7 +102,7 @@ def alone(model: torch.nn.Module, report: Report, file: str | os.PathLike[str]) 
 def _plain(model: torch.nn.Module, report: Report, arguments: Mapping[str, Any], progress: Progress | None) -> Side:
     """torch.onnx.export under the same conventions, no patch acting; then held against the model."""
     title = "plain torch.onnx.export"
-    asked = {key: value for key, value in arguments.items() if key not in ("only", "exclude", "branches", "image_size")}
+    asked = {key: value for key, value in arguments.items() if key not in _KITS}
     with tempfile.TemporaryDirectory(prefix="onnxpatch-") as folder:
         file = Path(folder) / "plain.onnx"
         try:
