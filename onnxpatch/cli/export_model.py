@@ -13,11 +13,12 @@ from onnxpatch.cli import show
 from onnxpatch.cli.example import example
 from onnxpatch.cli.failure import RIGHT, WRONG, code_of, errors_in_one_line
 from onnxpatch.cli.options import (
+    AnyExporterOpt,
+    AttemptsOpt,
     BranchesOpt,
     DebugOpt,
     DynamicOpt,
     ExcludeOpt,
-    ExporterOpt,
     HtmlOpt,
     ImageSizeOpt,
     InputNamesOpt,
@@ -28,11 +29,11 @@ from onnxpatch.cli.options import (
     OnlyOpt,
     OperatorsOpt,
     OpsetOpt,
+    PreferOpt,
     ProbesOpt,
     RuntimeOpt,
     TargetArg,
     ToleranceOpt,
-    exporter_keywords,
     image_size,
     names,
 )
@@ -40,6 +41,8 @@ from onnxpatch.cli.result import print_result
 from onnxpatch.cli.target import load
 from onnxpatch.errors import OnnxpatchError, VerificationError
 from onnxpatch.exporters.artifact import writable
+from onnxpatch.exporters.request import asked_exporters
+from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.report import EXPORTING, Checked
 from onnxpatch.versions import versions
 
@@ -50,13 +53,15 @@ def export(
     inputs: InputOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
     dynamic: DynamicOpt = [],  # noqa: B006
     input_names: InputNamesOpt = None,
-    exporter: ExporterOpt = None,
+    exporter: AnyExporterOpt = None,
     opset: OpsetOpt = 18,
     operators: OperatorsOpt = "portable",
     image: ImageSizeOpt = None,
     only: OnlyOpt = [],  # noqa: B006
     exclude: ExcludeOpt = [],  # noqa: B006
     branches: BranchesOpt = False,
+    attempts: AttemptsOpt = "auto",
+    prefer: PreferOpt = None,
     check: Annotated[bool, typer.Option(help="Compare the file with the unpatched model.")] = True,
     tolerance: ToleranceOpt = 1e-3,
     max_probes: ProbesOpt = 16,
@@ -69,7 +74,8 @@ def export(
 ) -> None:
     """Export TARGET with its patches, and compare the file with the unpatched model at other sizes and on other data.
 
-    Exit code 1: the exporter refused the model, or the file was wrong; then no file is written. Also 1, with the file
+    Where the export fails as it was asked for, what may cure it is tried: --attempts. Exit code 1: no attempt came out
+    right; then no file is written. Also 1, with the file
     written: a dynamic dimension is unproven, since no other size of it was compared.
     """
     with errors_in_one_line(debug):
@@ -78,10 +84,11 @@ def export(
             writable(html)
         loaded = load(target)
         call = example(loaded, inputs, dynamic, pixels, input_names)
-        arguments = {**vars(call), **exporter_keywords(exporter), "opset_version": opset, "tolerance": tolerance}
+        arguments = {**vars(call), "exporter": exporter, "opset_version": opset, "tolerance": tolerance}
         arguments |= {"image_size": pixels, "only": names(only), "exclude": names(exclude), "branches": branches}
         arguments |= {"operators": operators}
         limits = {"check": check, "max_probes": max_probes, "runtime": runtime, "max_seconds": max_seconds}
+        limits |= {"attempts": attempts, "prefer": prefer}
         with show.progress("export") as progress:
             report, refusal = _export(loaded.model, file, {**arguments, **limits, "progress": progress})
         if refusal is None or json or markdown:
@@ -118,9 +125,10 @@ def _refused_report(
     return onnxpatch.Report(
         str(file),
         type(model).__name__,
-        "dynamo" if arguments["dynamo"] else "script" if arguments["script"] else "trace",
+        asked_exporters(model, arguments["exporter"])[0],
         opset=arguments["opset_version"],
         tolerance=arguments["tolerance"],
         checks=[Checked(EXPORTING, "example", "example", {}, error=str(error), status="refused")],
         versions=versions(),
+        attempts=[one for one in error.attempts if isinstance(one, AttemptResult)],
     )

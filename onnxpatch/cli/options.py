@@ -34,6 +34,13 @@ InputNamesOpt = Annotated[
     typer.Option("--input-names", metavar="A,B", help="Names of the file's inputs, in the order of the arguments."),
 ]
 ExporterOpt = Annotated[str | None, typer.Option(help="dynamo, trace or script.")]
+AnyExporterOpt = Annotated[
+    str | None, typer.Option("--exporter", help="dynamo, trace, script, or auto: trace where dynamo comes out wrong.")
+]
+AttemptsOpt = Annotated[
+    str, typer.Option(help="auto: go on with what may cure a failure, until a file is right. asked: one attempt.")
+]
+PreferOpt = Annotated[str | None, typer.Option(help="latency or size: go on, and take the best of the right files.")]
 OpsetOpt = Annotated[int, typer.Option(min=7, help="ONNX opset of the file.")]
 OperatorsOpt = Annotated[
     str, typer.Option(help="portable, or onnxruntime: operators of onnxruntime's own too, where they are faster.")

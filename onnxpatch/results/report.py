@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxpatch.errors import VerificationError
+from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.report_text import markdown, text
 
 SCHEMA = 1
@@ -126,7 +127,11 @@ class Unproven:
 
 @dataclass(frozen=True)
 class Report:
-    """The result of `export` and `verify`. `ok`, and its truth as a bool, is whether the verdict is right."""
+    """The result of `export` and `verify`. `ok`, and its truth as a bool, is whether the verdict is right.
+
+    attempts: what `export` tried, the delivered one last but for those that were compared with it; [] from `verify`.
+    call: the shortest call of `export` that makes this file at once.
+    """
 
     file: str
     model: str
@@ -144,6 +149,8 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    attempts: list[AttemptResult] = field(default_factory=list)
+    call: str = ""
     program: Any = field(default=None, repr=False, compare=False)
     unproven: list[Unproven] = field(default_factory=list)
 

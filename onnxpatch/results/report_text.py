@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from onnxpatch.messages.visible import markdown as escaped
 from onnxpatch.messages.visible import one_line
+from onnxpatch.results.attempt_result import attempt_lines
 from onnxpatch.results.table import aligned, markdown_lines
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def _verdict(report: Report) -> str:
 
 
 def _findings(report: Report) -> list[str]:
-    lines = [f"dimension {f.dimension} {f.where}{_place(f.op, f.node, f.source)}" for f in report.frozen]
+    lines = _way(report)
+    lines += [f"dimension {f.dimension} {f.where}{_place(f.op, f.node, f.source)}" for f in report.frozen]
     for guard in (guard for guard in report.guards if guard.harmful):
         sizes = ", ".join(f"{name}={size}" for name, size in guard.sizes.items())
         place = _place("", guard.node, guard.source)
@@ -68,6 +70,13 @@ def _findings(report: Report) -> list[str]:
     if report.refused:
         lines.append(f"{report.refused} sizes that eager itself refuses were left out, such as {report.first_refusal}")
     return lines + [_plan_line(row) for row in report.plan] + report.notes
+
+
+def _way(report: Report) -> list[str]:
+    """What was tried and the call that does it at once, where one attempt was not enough."""
+    if len(report.attempts) < 2:
+        return []
+    return [*attempt_lines(report.attempts), *([f"next time: {report.call}"] if report.ok and report.call else [])]
 
 
 def _plan_line(row: Mapping[str, str]) -> str:
