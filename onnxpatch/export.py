@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -37,6 +38,7 @@ from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import Progress, run
 from onnxpatch.versions import versions
 
+_log = logging.getLogger("onnxpatch")
 _BRANCHES = "\n  (data decides a Python branch of the model: branches=True exports all of them)"
 
 
@@ -64,7 +66,9 @@ def export(
     max_probes: int = 16,
     max_seconds: float | None = None,
     data: Sequence[Any] = (),
+    sizes: Mapping[str, Sequence[int]] | None = None,
     runtime: str | None = None,
+    providers: Sequence[str] | None = None,
     flatten: Flatten | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     **options: Any,
@@ -83,8 +87,9 @@ def export(
     what a dropped guard asks for are compared in any case. max_seconds: a limit for the whole; an export that takes
     longer is refused, a comparison that does ends early, and the report says so. Without it one run of the graph may
     take 120 seconds, since a file can hold a loop that never ends; math.inf lifts that limit too.
-    data: more inputs to compare at, each args or (args, kwargs). flatten: turns an output of the unpatched model into
-    its tensors in the graph's order. progress: called with (stage, done, of).
+    data: more inputs to compare at, each args or (args, kwargs). sizes: sizes to compare at in any case, such as
+    {"H": [32, 518]}. providers: onnxruntime's execution providers to compare in. flatten: turns an output of the
+    unpatched model into its tensors in the graph's order. progress: called with (stage, done, of).
 
     Compared are the unpatched model and the ONNX runtime, at the example, on other data, and at other sizes of every
     dynamic dimension that the unpatched model accepts. Python numbers among the arguments are constants of the export.
@@ -104,12 +109,20 @@ def export(
     )  # fmt: skip
     if check:
         _refuse_training(request)
+    _log.info("exporting %s (%s, opset %d)", type(model).__name__, request.exporter, request.opset)
     with OutFile(f) as out:
         state, reference = Snapshot(model), None
         try:
             if check:
                 reference = Reference(
-                    model, request.inputs, request.dims, budget, flatten=flatten, data=data, state=state
+                    model,
+                    request.inputs,
+                    request.dims,
+                    budget,
+                    flatten=flatten,
+                    data=data,
+                    sizes=sizes,
+                    state=state,
                 )
                 _refuse_nothing(request, reference)
             exported, seconds = _exported(request, out, budget)
@@ -122,7 +135,8 @@ def export(
         if reference is not None:
             if exported.flatten is not None and flatten is None:
                 reference.flatten(exported.flatten)
-            report = _compared(exported, reference, report, runtime, progress)
+            _log.info("exported in %.1f s; comparing with the unpatched model", seconds)
+            report = _compared(exported, reference, report, (runtime, providers), progress)
             report.raise_unless_right("" if branches else _BRANCHES)
         exported.publish()
         return replace(report, notes=[*report.notes, *out.notes])
@@ -222,12 +236,16 @@ def _in_file_order(forked: BranchReport, output: Any) -> list[torch.Tensor | Non
 
 # ------------------------------------------------------------------ comparing
 def _compared(
-    exported: Exported, reference: Reference, report: Report, runtime: str | None, progress: Progress | None
+    exported: Exported,
+    reference: Reference,
+    report: Report,
+    runtime: tuple[str | None, Sequence[str] | None],
+    progress: Progress | None,
 ) -> Report:
     """Raises VerificationError where the file cannot be loaded."""
     request = exported.request
     try:
-        graph = Graph(exported.out.path, runtime, reference.budget.run_seconds)
+        graph = Graph(exported.out.path, runtime[0], reference.budget.run_seconds, runtime[1])
     except RunError as error:
         refused = Checked("loading", "the file", "example", {}, error=str(error), status="refused")
         found = replace(report, checks=[refused])

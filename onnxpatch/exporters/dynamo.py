@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.export import Dim
 
+from onnxpatch._torch.quiet import quiet_torch
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
@@ -52,7 +53,7 @@ def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any
     Raises what torch.export raises. The caller restores the state that the forward may have changed.
     """
     args, kwargs = inputs.rebuild(inputs.values())
-    with torch.no_grad():
+    with torch.no_grad(), quiet_torch():
         return torch.export.export(
             model,
             args,

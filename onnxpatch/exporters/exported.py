@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from onnxpatch._torch.quiet import quiet_torch
 from onnxpatch.errors import ExportError, InputError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.dynamo import export_dynamo
@@ -38,8 +38,7 @@ class Exported:
 def export(request: ExportRequest, out: OutFile) -> Exported:
     """Call the exporter that the request names. Raises ExportError with the reason, module and line of a refusal."""
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=DeprecationWarning)
+        with quiet_torch(asked=bool(request.options.get("verbose"))):
             if request.exporter == "dynamo":
                 return Exported(request, out, export_dynamo(request, out.path))
             export_torchscript(request, out.path)
