@@ -22,6 +22,7 @@ from onnxpatch.exporters.exported import Exported
 from onnxpatch.exporters.exported import export as run_exporter
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter, split_options
 from onnxpatch.inputs.validate import check_numbers
+from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
 from onnxpatch.onnxfile.runtime import Graph
@@ -70,7 +71,7 @@ def export(
     runtime: str | None = None,
     providers: Sequence[str] | None = None,
     flatten: Flatten | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Callable[[str, int, int], None] | bool | None = None,
     **options: Any,
 ) -> Report:
     """Export `model` to ONNX with its patches applied, and prove the file against the model as it is without them.
@@ -89,7 +90,8 @@ def export(
     take 120 seconds, since a file can hold a loop that never ends; math.inf lifts that limit too.
     data: more inputs to compare at, each args or (args, kwargs). sizes: sizes to compare at in any case, such as
     {"H": [32, 518]}. providers: onnxruntime's execution providers to compare in. flatten: turns an output of the
-    unpatched model into its tensors in the graph's order. progress: called with (stage, done, of).
+    unpatched model into its tensors in the graph's order. progress: called with (stage, done, of); True writes
+    them on stderr.
 
     Compared are the unpatched model and the ONNX runtime, at the example, on other data, and at other sizes of every
     dynamic dimension that the unpatched model accepts. Python numbers among the arguments are constants of the export.
@@ -136,7 +138,7 @@ def export(
             if exported.flatten is not None and flatten is None:
                 reference.flatten(exported.flatten)
             _log.info("exported in %.1f s; comparing with the unpatched model", seconds)
-            report = _compared(exported, reference, report, (runtime, providers), progress)
+            report = _compared(exported, reference, report, (runtime, providers), shown(progress))
             report.raise_unless_right("" if branches else _BRANCHES)
         exported.publish()
         return replace(report, notes=[*report.notes, *out.notes])

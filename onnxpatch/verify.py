@@ -15,6 +15,7 @@ from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_numbers
+from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile import stamp
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
@@ -50,7 +51,7 @@ def verify(
     runtime: str | None = None,
     providers: Sequence[str] | None = None,
     flatten: Flatten | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Callable[[str, int, int], None] | bool | None = None,
 ) -> Report:
     """Hold an ONNX file, however it was made, against the model as it is now.
 
@@ -64,7 +65,7 @@ def verify(
     in the order of the graph's outputs. max_seconds: a limit for the whole; a comparison that takes longer ends early,
     and the report says so. Without it one run of the graph may take 120 seconds, since a file can hold a loop that
     never ends; math.inf lifts that limit too. A graph that is stopped is wrong. progress: called with (stage, done,
-    of).
+    of); True writes them on stderr.
 
     Returns a Report; `report.ok` is the verdict. The model is as it was afterwards.
     Raises InputError for what cannot be compared: no file, a corrupt one, inputs that do not fit, an example that the
@@ -97,7 +98,7 @@ def verify(
         str(file), type(model).__name__, opset=_opset(graph), tolerance=tolerance, versions=versions(),
         notes=[*notes, *_notes(graph, feed, model, inputs)],
     )  # fmt: skip
-    return run(graph, feed, reference, report, conditions=conditions, progress=progress)
+    return run(graph, feed, reference, report, conditions=conditions, progress=shown(progress))
 
 
 def _opset(graph: Graph) -> int | None:

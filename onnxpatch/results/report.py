@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxpatch.errors import VerificationError
-from onnxpatch.results.report_text import markdown, text
+from onnxpatch.results.report_text import headline, markdown, notebook, text
 
 SCHEMA = 1
 EXPORTING = "export"  # the stage of a check that tells of a refused export
@@ -110,7 +110,7 @@ class DroppedGuard:
     node: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """The result of `export` and `verify`. `ok` is whether no probe found the graph wrong."""
 
@@ -179,6 +179,12 @@ class Report:
 
     def __str__(self) -> str:
         return text(self)
+
+    def __repr__(self) -> str:
+        return f"<Report {headline(self)}>"
+
+    def _repr_html_(self) -> str:
+        return notebook(self)
 
 
 def _plain(value: Any) -> Any:
