@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.request import ExportRequest, asked_exporters, split_options
 from onnxpatch.inputs.validate import check_numbers
+from onnxpatch.messages.progress import shown
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
 from onnxpatch.settings import Exporter, Operators
@@ -26,6 +28,7 @@ from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 
 Attempts = Literal["auto", "asked"]
+_log = logging.getLogger("onnxpatch")
 
 
 def export(
@@ -55,9 +58,11 @@ def export(
     max_probes: int = 16,
     max_seconds: float | None = None,
     data: Sequence[Any] = (),
+    sizes: Mapping[str, Sequence[int]] | None = None,
     runtime: str | None = None,
+    providers: Sequence[str] | None = None,
     flatten: Flatten | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Callable[[str, int, int], None] | bool | None = None,
     **options: Any,
 ) -> Report:
     """Export `model` to ONNX with its patches applied, and prove the file against the model as it is without them.
@@ -84,8 +89,10 @@ def export(
     what a dropped guard asks for are compared in any case. max_seconds: a limit for the whole; an export that takes
     longer is refused, a comparison that does ends early, and the report says so. Without it one run of the graph may
     take 120 seconds, since a file can hold a loop that never ends; math.inf lifts that limit too.
-    data: more inputs to compare at, each args or (args, kwargs). flatten: turns an output of the unpatched model into
-    its tensors in the graph's order. progress: called with (stage, done, of).
+    data: more inputs to compare at, each args or (args, kwargs). sizes: sizes to compare at in any case, such as
+    {"H": [32, 518]}. providers: onnxruntime's execution providers to compare in. flatten: turns an output of the
+    unpatched model into its tensors in the graph's order. progress: called with (stage, done, of); True writes
+    them on stderr.
 
     Compared are the unpatched model and the ONNX runtime, at the example, on other data, and at other sizes of every
     dynamic dimension that the unpatched model accepts. Python numbers among the arguments are constants of the export.
@@ -111,16 +118,27 @@ def export(
     )  # fmt: skip
     if check:
         _refuse_training(request)
+    _log.info("exporting %s (%s, opset %d)", type(model).__name__, request.exporter, request.opset)
     with OutFile(f) as out:
         state, reference = Snapshot(model), None
         try:
             if check:
                 reference = Reference(
-                    model, request.inputs, request.dims, budget, flatten=flatten, data=data, state=state
+                    model,
+                    request.inputs,
+                    request.dims,
+                    budget,
+                    flatten=flatten,
+                    data=data,
+                    sizes=sizes,
+                    state=state,
                 )
                 _refuse_nothing(request, reference)
             several = check and attempts == "auto"
-            shared = Shared(request, out, budget, state, reference, tolerance, runtime, flatten, progress, several)
+            shared = Shared(
+                request, out, budget, state, reference, tolerance, runtime, providers, flatten, shown(progress), several
+            )  # fmt: skip
+
             way = Way(shared, Attempt.asked(request))
             delivered, report = _delivered(way, exporters if several else (), prefer)
         finally:

@@ -10,6 +10,7 @@ import onnx
 import torch
 from torch.export import Dim
 
+from onnxpatch._torch.quiet import quiet_torch
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.request import ExportRequest
@@ -60,7 +61,7 @@ def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any
 
     Raises what torch.export raises. The caller restores the state that the forward may have changed.
     """
-    with torch.no_grad(), opened_call(model, inputs) as call:
+    with torch.no_grad(), quiet_torch(), opened_call(model, inputs) as call:
         return torch.export.export(
             model,
             call.args,

@@ -10,7 +10,7 @@ from typing import Any
 
 from onnxpatch.errors import VerificationError
 from onnxpatch.results.attempt_result import AttemptResult
-from onnxpatch.results.report_text import markdown, text
+from onnxpatch.results.report_text import headline, markdown, notebook, text
 
 SCHEMA = 1
 VERDICTS = ("right", "wrong", "unproven", "unchecked", "refused")
@@ -125,7 +125,7 @@ class Unproven:
     remedy: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """The result of `export` and `verify`. `ok`, and its truth as a bool, is whether the verdict is right.
 
@@ -215,6 +215,12 @@ class Report:
 
     def __str__(self) -> str:
         return text(self)
+
+    def __repr__(self) -> str:
+        return f"<Report {headline(self)}>"
+
+    def _repr_html_(self) -> str:
+        return notebook(self)
 
 
 def _plain(value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from onnxpatch.messages.visible import markdown as escaped
 from onnxpatch.messages.visible import one_line
 from onnxpatch.results.attempt_result import attempt_lines
+from onnxpatch.results.notebook import fragment
 from onnxpatch.results.table import aligned, markdown_lines
 
 if TYPE_CHECKING:
@@ -22,6 +23,18 @@ def text(report: Report) -> str:
     """Headline, a table with a line for each check, findings and notes below."""
     rows = [[one_line(cell) for cell in _row(check)] for check in report.checks]
     return "\n".join([one_line(_headline(report)), *aligned([_HEADER, *rows]), *map(one_line, _findings(report))])
+
+
+def headline(report: Report) -> str:
+    """The verdict on one line."""
+    return one_line(_headline(report))
+
+
+def notebook(report: Report) -> str:
+    """The same as `text`, as HTML for a notebook: the checks are opened by a click."""
+    return fragment(
+        _headline(report), _HEADER, map(_row, report.checks), _findings(report), f"{len(report.checks)} comparisons"
+    )
 
 
 def markdown(report: Report) -> str:

@@ -97,6 +97,19 @@ class Oracle:
         self._known[key] = self._ask(full, shapes, kind)
         return self._known[key]
 
+    def reason(self, sizes: Mapping[str, int]) -> str:
+        """Why `at` has no probe at these sizes."""
+        full = {**self._example, **sizes}
+        outside = [dim for dim in self.dims if not dim.allows(full[dim.name])]
+        if outside:
+            return f"dynamic_shapes allows {outside[0].name} from {outside[0].minimum} to {outside[0].maximum or 'any'}"
+        if tuple(full.values()) not in self._known:
+            return "it takes more work or memory than a comparison may"
+        shapes = {index: shape_at(self.inputs.leaves[index], self.dims, full) for index in self._tensors}
+        moves = self._moves(full)
+        answer = self.eager.ask(self._filled(shapes, fills(list(self._tensors.values()), moves)[0], moves))
+        return f"the model itself refuses it: {answer.error or 'its output is not finite'}"
+
     def accepted(self) -> list[Probe]:
         """Every size asked for so far that eager accepted."""
         return [probe for probe in self._known.values() if probe]
