@@ -12,6 +12,7 @@ from onnxpatch.diagnosis.cures.treatment import treat
 from onnxpatch.diagnosis.parts.search import Progress, Search
 from onnxpatch.diagnosis.trials.trial import Subject
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
+from onnxpatch.inputs.usable import check_runnable
 from onnxpatch.inputs.validate import check_numbers
 from onnxpatch.messages.progress import shown
 from onnxpatch.patching.registry import REGISTRY, Registry
@@ -67,6 +68,7 @@ def doctor(
         model, args, kwargs, chosen_exporter(exporter, dynamo), dynamic_shapes=dynamic_shapes,
         dynamic_axes=dynamic_axes, input_names=input_names, opset_version=opset_version,
     )  # fmt: skip
+    check_runnable(model)
     reference = Reference(model, request.inputs, request.dims, Budget.starting_now(max_probes), data=data)
     root = Subject(model, request.inputs, request.specs, reference.probes, request.input_names)
     diagnosis = Diagnosis(type(model).__name__, request.exporter, request.opset, versions=versions())
