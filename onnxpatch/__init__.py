@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         VerificationError,
     )
     from onnxpatch.export import export
+    from onnxpatch.export_generation import export_generation
     from onnxpatch.formulas.einops.rearrange import CustomRearrange
     from onnxpatch.loops import each, scan, while_loop
     from onnxpatch.patched import Patched, patch_model, patched
@@ -71,6 +72,7 @@ _HOMES = {
         "VerificationError",
     ),
     "export": ("export",),
+    "export_generation": ("export_generation",),
     "formulas.einops.rearrange": ("CustomRearrange",),
     "loops": ("each", "scan", "while_loop"),
     "patched": ("Patched", "patch_model", "patched"),
@@ -119,6 +121,7 @@ __all__ = [
     "doctor",
     "each",
     "export",
+    "export_generation",
     "exporting",
     "keep",
     "onnx_forward",

@@ -78,7 +78,7 @@ class Inputs:
         self.args, self.kwargs = opened(given)
         self.arguments = bind(model, self.args, self.kwargs)
         self.given_arguments = bind(model, *self.given)
-        self.variadic = variadic(model)
+        self.variadic, self._keywords = variadic(model), variadic(model, inspect.Parameter.VAR_KEYWORD)
         flat, self._spec = pytree.tree_flatten((self.args, self.kwargs))
         names = _leaf_names(self.arguments, self.args, self.kwargs, self.given)
         self.leaves = tuple(
@@ -97,6 +97,12 @@ class Inputs:
     def closed(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call:
         """A call as the model takes it, from one with opened caches."""
         return Call(*closed(tuple(self.given), (args, dict(kwargs))))
+
+    @property
+    def keywords(self) -> str | None:
+        """The name of forward's `**kwargs`, if the call gives any; `arguments` has them below it."""
+        known = self._keywords
+        return known if known in self.arguments else None
 
     @property
     def has_caches(self) -> bool:
@@ -165,11 +171,11 @@ def signature(model: object) -> inspect.Signature | None:
         return None
 
 
-def variadic(model: object) -> str | None:
-    """The name of forward's `*args`, if it has one."""
+def variadic(model: object, kind: inspect._ParameterKind = inspect.Parameter.VAR_POSITIONAL) -> str | None:
+    """The name of forward's `*args`, or `**kwargs`, if it has one."""
     sig = signature(model)
     kinds = {p.kind: p.name for p in sig.parameters.values()} if sig else {}
-    return kinds.get(inspect.Parameter.VAR_POSITIONAL)
+    return kinds.get(kind)
 
 
 def bind(model: object, args: tuple[object, ...], kwargs: Kwargs) -> dict[str, object]:
