@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from onnxpatch.export import export
     from onnxpatch.formulas.einops.rearrange import CustomRearrange
     from onnxpatch.loops import each, scan, while_loop
+    from onnxpatch.new_patch import new_patch
     from onnxpatch.patched import Patched, patch_model, patched
     from onnxpatch.patching.decorators import keep, onnx_forward, onnx_standin
     from onnxpatch.patching.plan import Plan
@@ -71,6 +72,7 @@ _HOMES = {
     "export": ("export",),
     "formulas.einops.rearrange": ("CustomRearrange",),
     "loops": ("each", "scan", "while_loop"),
+    "new_patch": ("new_patch",),
     "patched": ("Patched", "patch_model", "patched"),
     "patching.decorators": ("keep", "onnx_forward", "onnx_standin"),
     "patching.plan": ("Plan",),
@@ -116,6 +118,7 @@ __all__ = [
     "export",
     "exporting",
     "keep",
+    "new_patch",
     "onnx_forward",
     "onnx_standin",
     "optional_output",

@@ -45,7 +45,7 @@ def assert_exports(
             asked = {"f": io.BytesIO(), "dynamic_shapes": dynamic_shapes, "exporter": exporter, **options}
             reports[exporter] = export(model, args, kwargs=kwargs, **asked)
         except (ExportError, VerificationError) as error:
-            failures.append(f"{exporter}: {error}")
+            failures.append(str(error) if isinstance(error, ExportError) else f"{exporter}: {error}")
     if failures:
         raise AssertionError("\n\n".join(failures))
     return reports
