@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from onnxpatch.export_generation import export_generation
     from onnxpatch.formulas.einops.rearrange import CustomRearrange
     from onnxpatch.loops import each, scan, while_loop
+    from onnxpatch.new_patch import new_patch
     from onnxpatch.patched import Patched, patch_model, patched
     from onnxpatch.patching.decorators import keep, onnx_forward, onnx_standin
     from onnxpatch.patching.fingerprints import KnownBody
@@ -75,6 +76,7 @@ _HOMES = {
     "export_generation": ("export_generation",),
     "formulas.einops.rearrange": ("CustomRearrange",),
     "loops": ("each", "scan", "while_loop"),
+    "new_patch": ("new_patch",),
     "patched": ("Patched", "patch_model", "patched"),
     "patching.decorators": ("keep", "onnx_forward", "onnx_standin"),
     "patching.fingerprints": ("KnownBody",),
@@ -124,6 +126,7 @@ __all__ = [
     "export_generation",
     "exporting",
     "keep",
+    "new_patch",
     "onnx_forward",
     "onnx_standin",
     "optional_output",

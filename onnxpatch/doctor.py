@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from onnxpatch.diagnosis.cures.treatment import treat
+from onnxpatch.diagnosis.parts.recorded_part import recorded_part
 from onnxpatch.diagnosis.parts.search import Progress, Search
 from onnxpatch.diagnosis.trials.trial import Subject
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
@@ -78,5 +79,6 @@ def doctor(
     search = Search(root, diagnosis, tolerance, budget, registry, shown(progress))
     found_parts = search.run()
     treat(search, found_parts, proposals)
+    diagnosis.recorded = tuple(map(recorded_part, found_parts)) if search.whole.fails else ()
     diagnosis.seconds = time.perf_counter() - start
     return diagnosis

@@ -22,7 +22,7 @@ FLOORS: dict[tuple[str, ...], int] = {
     ("__main__",): 12,
     ("cli",): 11,
     ("html",): 10,
-    ("export", "export_generation", "verify", "doctor", "plan", "session", "testing", "loops", "prove"): 9,
+    ("export", "export_generation", "verify", "doctor", "plan", "session", "testing", "loops", "prove", "new_patch"): 9,
     ("attempts",): 8,
     ("generation",): 8,
     ("diagnosis",): 7,
