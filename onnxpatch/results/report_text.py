@@ -34,7 +34,7 @@ def markdown(report: Report) -> str:
 
 def _row(check: Checked) -> tuple[str, ...]:
     wrong = check.first_wrong()
-    finding = wrong.finding() if wrong else check.error
+    finding = wrong.finding() if wrong and check.status != "unsteady" else check.error
     error = "-" if math.isnan(check.relative) else f"{check.relative:.1e}"
     return (check.stage, check.label, check.kind, check.status, error, finding[:_LONGEST])
 
