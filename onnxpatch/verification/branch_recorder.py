@@ -116,7 +116,7 @@ class Decisions(TorchFunctionMode):
         if len(self.compared) < _MOST_COMPARED:
             self.compared.append((number, other))
         if equality:
-            self.constants.equals.setdefault(other)
+            self.constants.equals.setdefault(other, number)
 
     def _add(self, answer: object) -> None:
         self.signature = (*self.signature, answer)

@@ -22,13 +22,13 @@ class DataConstants:
     """What certain data alone shows, noted while eager runs, each value once and in order.
 
     values: what elements are compared with, or the values on either side of it; equals: what a number made of the data
-    is compared with by ==; steps: what elements are divided by in whole steps; sameness: whether two tensors are
-    compared with each other.
+    is compared with by ==, with that number; steps: what elements are divided by in whole steps; sameness: whether two
+    tensors are compared with each other.
     """
 
     def __init__(self) -> None:
         self.values: dict[float, None] = {}
-        self.equals: dict[float, None] = {}
+        self.equals: dict[float, float] = {}
         self.steps: dict[float, None] = {}
         self.sameness = False
 
@@ -59,7 +59,9 @@ class DataConstants:
             yield from _with(value, values, counts if value in known else ())
         for one, two in itertools.islice(itertools.combinations(known, 2), _MOST):
             yield f"{one:g} and {two:g} among them", _planted(_planted(values, one, (0,)), two, (-1,))
-        for total in list(self.equals)[:_MOST]:
+        for total, number in list(self.equals.items())[:_MOST]:
+            if number and total and math.isfinite(total / number):
+                yield f"scaled to {total:g}", [_scaled(v, total / number) for v in values]
             yield f"elements that sum up to {total:g}", [_filled(v, total, share=True) for v in values]
             yield f"{total:g} ones", [_ones(v, total) for v in values]
 
@@ -127,6 +129,10 @@ def _first_of_rows(tensor: Any, value: float) -> Any:
 def _filled(tensor: Any, value: float, share: bool = False) -> Any:
     value = value / tensor.numel() if share and _takes(tensor, 0) else value
     return torch.full_like(tensor, value) if _takes(tensor, value) else tensor
+
+
+def _scaled(tensor: Any, factor: float) -> Any:
+    return tensor * factor if _takes(tensor, 0.5) else tensor
 
 
 def _ones(tensor: Any, count: float) -> Any:

@@ -115,10 +115,10 @@ def _last_row_off(value: Any) -> Any:
     return out
 
 
-def _factors(compared: Sequence[tuple[float, float]], most: int = 8) -> list[float]:
+def _factors(compared: Sequence[tuple[float, float]], most: int = 6) -> list[float]:
     """What to multiply the data by, for a number made of it to pass what it is compared with."""
     known = [(a, b) for a, b in compared if a and b and math.isfinite(a) and math.isfinite(b)]
-    factors = dict.fromkeys(b / a * by for a, b in known for by in (2.0 if abs(a) <= abs(b) else 0.5, 1.0))
+    factors = dict.fromkeys(b / a * (2.0 if abs(a) <= abs(b) else 0.5) for a, b in known)
     return [f for f in factors if 1e-12 < abs(f) < 1e12][:most]
 
 

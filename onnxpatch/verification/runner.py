@@ -16,6 +16,7 @@ from onnxpatch.verification.guards import Guard, breaking_probes, guards_of
 from onnxpatch.verification.input_matching import Feed
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
+from onnxpatch.verification.right_in_range import right_within
 from onnxpatch.verification.undetermined import excused
 from onnxpatch.verification.unproven import unproven_dimensions
 
@@ -61,6 +62,9 @@ def run(
         refused=reference.oracle.refused,
         first_refusal=reference.oracle.first_refusal,
         notes=notes,
+        right_within=right_within(reference.oracle, checks, lambda probe: _check(graph, feed, probe, made.tolerance).ok)
+        if not graph.stopped
+        else [],
         unproven=unproven_dimensions(reference, checks),
         seconds={**made.seconds, "verify": reference.seconds + time.perf_counter() - start},
     )
