@@ -19,6 +19,7 @@ from onnxpatch.messages.progress import shown
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.verification.probe import Budget
+from onnxpatch.verification.random_state import random_state_kept
 from onnxpatch.verification.reference import Reference
 from onnxpatch.versions import versions
 
@@ -77,8 +78,9 @@ def doctor(
     if model.training:
         diagnosis.notes.append("the model is in training mode: call model.eval() first, unless that is what you export")
     search = Search(root, diagnosis, tolerance, budget, registry, shown(progress))
-    found_parts = search.run()
-    treat(search, found_parts, proposals)
+    with random_state_kept():
+        found_parts = search.run()
+        treat(search, found_parts, proposals)
     diagnosis.recorded = tuple(map(recorded_part, found_parts)) if search.whole.fails else ()
     diagnosis.seconds = time.perf_counter() - start
     return diagnosis
