@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxpatch.errors import VerificationError
-from onnxpatch.results.report_text import markdown, text
+from onnxpatch.results.attempt_result import AttemptResult
+from onnxpatch.results.report_text import headline, markdown, notebook, text
 
 SCHEMA = 1
 VERDICTS = ("right", "wrong", "unproven", "unchecked", "refused")
@@ -133,9 +134,13 @@ class RightWithin:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
-    """The result of `export` and `verify`. `ok`, and its truth as a bool, is whether the verdict is right."""
+    """The result of `export` and `verify`. `ok`, and its truth as a bool, is whether the verdict is right.
+
+    attempts: what `export` tried, the delivered one last but for those that were compared with it; [] from `verify`.
+    call: the shortest call of `export` that makes this file at once.
+    """
 
     file: str
     model: str
@@ -153,6 +158,8 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    attempts: list[AttemptResult] = field(default_factory=list)
+    call: str = ""
     program: Any = field(default=None, repr=False, compare=False)
     unproven: list[Unproven] = field(default_factory=list)
     right_within: list[RightWithin] = field(default_factory=list)
@@ -218,6 +225,12 @@ class Report:
 
     def __str__(self) -> str:
         return text(self)
+
+    def __repr__(self) -> str:
+        return f"<Report {headline(self)}>"
+
+    def _repr_html_(self) -> str:
+        return notebook(self)
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch.inputs.dims import DynamicDim
+from onnxpatch.inputs.dims import DynamicDim, shape_at
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.eager import Answer, Eager
 from onnxpatch.verification.hints import SizeHints, size_hints
@@ -83,7 +83,10 @@ class Oracle:
         if not all(dim.minimum <= full[dim.name] <= (dim.maximum or math.inf) for dim in self.dims):
             self._known[key] = None
             return None
-        shapes = self._shapes(full)
+        if any(place.size.at(full) < 1 for dim in self.dims for place in dim.places):
+            self._known[key] = None
+            return None
+        shapes = {index: shape_at(self.inputs.leaves[index], self.dims, full) for index in self._tensors}
         volume = sum(map(math.prod, shapes.values()))
         if volume > max(self._growth * self._elements, _SMALL) and not (far and self._within_reach(volume)):
             return None
@@ -94,17 +97,22 @@ class Oracle:
         self._known[key] = self._ask(full, shapes, kind)
         return self._known[key]
 
+    def reason(self, sizes: Mapping[str, int]) -> str:
+        """Why `at` has no probe at these sizes."""
+        full = {**self._example, **sizes}
+        outside = [dim for dim in self.dims if not dim.allows(full[dim.name])]
+        if outside:
+            return f"dynamic_shapes allows {outside[0].name} from {outside[0].minimum} to {outside[0].maximum or 'any'}"
+        if tuple(full.values()) not in self._known:
+            return "it takes more work or memory than a comparison may"
+        shapes = {index: shape_at(self.inputs.leaves[index], self.dims, full) for index in self._tensors}
+        moves = self._moves(full)
+        answer = self.eager.ask(self._filled(shapes, fills(list(self._tensors.values()), moves)[0], moves))
+        return f"the model itself refuses it: {answer.error or 'its output is not finite'}"
+
     def accepted(self) -> list[Probe]:
         """Every size asked for so far that eager accepted."""
         return [probe for probe in self._known.values() if probe]
-
-    def _shapes(self, sizes: Mapping[str, int]) -> dict[int, list[int]]:
-        """The shape of every tensor, by its leaf."""
-        shapes = {index: list(tensor.shape) for index, tensor in self._tensors.items()}
-        for dim in self.dims:
-            for index, axis, function in dim.places:
-                shapes[index][axis] = int(function(sizes[dim.name]))
-        return shapes
 
     def _ask(self, sizes: dict[str, int], shapes: Mapping[int, Sequence[int]], kind: str) -> Probe | None:
         error, odd = "", None
@@ -145,7 +153,7 @@ class Oracle:
 
     def _moves(self, sizes: Mapping[str, int]) -> Moves:
         """Every size that may change, derived ones included, with what it is to be."""
-        pairs = [(f(dim.size), f(sizes[dim.name])) for dim in self.dims for _, _, f in dim.places]
+        pairs = [(size.at(self._example), size.at(sizes)) for dim in self.dims for _, _, size in dim.places]
         return list(dict.fromkeys(pairs))
 
     def _filled(self, shapes: Mapping[int, Sequence[int]], fill: Fill, moves: Moves = ()) -> list[Any]:
