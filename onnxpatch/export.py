@@ -23,6 +23,7 @@ from onnxpatch.exporters.request import ExportRequest, chosen_exporter, split_op
 from onnxpatch.inputs.validate import check_numbers
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
+from onnxpatch.onnxfile.residual_sums import sum_residuals
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
@@ -180,6 +181,8 @@ def _finished(exported: Exported, patched: Patched) -> Exported:
     request, path = exported.request, exported.out.path
     if patched.plan.settings.branches:
         exported = _with_structure(exported, report_of(request.model))
+    if patched.plan.settings.operators == "onnxruntime":
+        sum_residuals(path)
     plan = _plan_rows(patched)
     acted = {row["patch"] for row in plan}
     code = digest(patch for patch in patched.plan.patches() if patch.name in acted)
