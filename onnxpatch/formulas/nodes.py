@@ -15,9 +15,10 @@ from typing import Any, Protocol
 import torch
 
 from onnxpatch._torch import exporting
+from onnxpatch._torch.script_graph import absent_input
 from onnxpatch.settings import Operators, in_force
 
-Value = Any  # a torch.Tensor under dynamo, a torch._C.Value under trace
+Value = Any  # a torch.Tensor under dynamo, a value of the TorchScript graph under trace
 
 
 class Writer(Protocol):
@@ -150,7 +151,7 @@ class _Trace:
 
     def node(self, op: str, *inputs: Value, like: Value = None, shape: Sequence[Any], **attributes: Any) -> Value:
         named = {f"{name}_{_kind(value)}": value for name, value in attributes.items()}
-        inputs = tuple(self._absent() if value is None else value for value in inputs)
+        inputs = tuple(absent_input(self._graph) if value is None else value for value in inputs)
         made = self._graph.op(op, *inputs, **named)
         source = inputs[0] if like is None else like
         return made.setType(source.type().with_sizes([size if isinstance(size, int) else None for size in shape]))
@@ -180,11 +181,6 @@ class _Trace:
 
     def length(self, length: Any) -> Value:
         return self._graph.op("Reshape", length, self.ints([1]))
-
-    def _absent(self) -> Value:
-        none = self._graph.op("prim::Constant")
-        none.setType(torch._C.OptionalType.ofTensor())
-        return none
 
 
 def _kind(value: Any) -> str:

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, Settings, patch
 from onnxpatch.formulas.attention import attend, upto
-from onnxpatch.settings import Settings
 
 Tensor = torch.Tensor
 

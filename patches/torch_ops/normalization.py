@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from onnxpatch import Proof, exporting, patch
-from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.formulas.nodes import target_opset
 from onnxpatch.formulas.normalization import rms_norm as _rms_norm
 from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch.formulas.tracing import tracing_paused
 
 
 class _Layer(torch.nn.Module):
