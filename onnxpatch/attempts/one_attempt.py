@@ -25,6 +25,7 @@ from onnxpatch.exporters.exported import export as run_exporter
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
+from onnxpatch.onnxfile.residual_sums import sum_residuals
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
@@ -158,6 +159,8 @@ def _finished(exported: Exported, patched: Patched, call: str) -> Exported:
     request = exported.request
     if patched.plan.settings.branches:
         exported = _with_structure(exported, report_of(request.model))
+    if patched.plan.settings.operators == "onnxruntime":
+        sum_residuals(exported.path)
     plan = _plan_rows(patched)
     acted = {row["patch"] for row in plan}
     code = digest(patch for patch in patched.plan.patches() if patch.name in acted)
