@@ -145,9 +145,9 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
 
 def _run_exporter(request: ExportRequest, path: Path, shared: Shared) -> Exported:
     budget = shared.budget
-    quiet = shared.several and not request.options.get("verbose")
+    quiet = contextlib.nullcontext() if request.options.get("verbose") else refusals_unprinted()
     try:
-        with limited(budget.seconds_left), refusals_unprinted() if quiet else contextlib.nullcontext():
+        with limited(budget.seconds_left), quiet:
             return run_exporter(request, path)
     except TimeLimit as late:
         who = f"{request.exporter} export of {type(request.model).__name__}"

@@ -1,7 +1,7 @@
-"""What an exporter writes to stderr, held back until it is known whether the export is any use.
+"""What an exporter writes to stderr, held back until it is known whether the export comes out.
 
-torch prints whole graphs when it refuses a model. Where another attempt follows, they are noise; the error has the
-reason. What is written during an export that comes out, such as warnings, is shown when it is over.
+torch prints whole graphs when it refuses a model, though its error has the reason. What is written during an export
+that comes out, such as warnings, is shown when it is over.
 """
 
 from __future__ import annotations

@@ -44,7 +44,10 @@ class Provenance:
         patches = list(dict.fromkeys(str(row["patch"]) for row in self.plan))
         more = f" and {len(patches) - _MOST_NAMES} more" if len(patches) > _MOST_NAMES else ""
         names = ", ".join(patches[:_MOST_NAMES]) + more or "no patch"
-        return f"the file says: exported by onnxpatch {self.version} ({self.exporter}) with {names}; {self.digest}"
+        call = f"; made by {self.call}" if self.call else ""
+        return (
+            f"the file says: exported by onnxpatch {self.version} ({self.exporter}) with {names}; {self.digest}{call}"
+        )
 
 
 def stamp(
