@@ -12,6 +12,7 @@ import torch
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.blame import better_than_plain
 from onnxpatch.attempts.first_right import Way, first_right, refusal
+from onnxpatch.attempts.narrowed import narrowed
 from onnxpatch.attempts.one_attempt import Proven, Shared
 from onnxpatch.attempts.preference import Prefer, best_of
 from onnxpatch.errors import InputError
@@ -49,6 +50,7 @@ def export(
     branches: bool = False,
     attempts: Attempts = "auto",
     prefer: Prefer | None = None,
+    bounds: Literal["narrow"] | None = None,
     check: bool = True,
     tolerance: float = 1e-3,
     max_probes: int = 16,
@@ -75,6 +77,9 @@ def export(
     prefer: "latency" or "size" goes on after the first right file, with and without patches and with every exporter
     that may be tried, and delivers the best of those proven: measured in the runtime at the example and at the largest
     input that was compared, interleaved; or by the bytes of the file.
+    bounds: "narrow", where no attempt is right at every size, delivers a file that is right at some: the widest range
+    of each dimension, or its multiples, proven at the edges. They are first in the report (`report.bounds`) and stand
+    in the file's metadata and dimension names; `Session` refuses inputs outside.
 
     only, exclude, image_size, branches and other keywords: see `patched`. check=False exports without comparing.
     tolerance: largest difference allowed, as a share of an output's largest magnitude (float32; float16 1e-2, bfloat16
@@ -94,7 +99,7 @@ def export(
     several attempts the first one's error is raised, with the list of what was tried (`error.attempts`).
     """
     check_numbers(tolerance, max_probes)
-    _check_choices(attempts, prefer, check)
+    _check_choices(attempts, prefer, bounds, check)
     budget = Budget.starting_now(max_probes, max_seconds)
     torch_options, patch_options = split_options(options, inspect.signature(export).parameters)
     exporters = asked_exporters(model, exporter, dynamo, script)
@@ -115,7 +120,10 @@ def export(
                 )
                 _refuse_nothing(request, reference)
             several = check and attempts == "auto"
-            shared = Shared(request, out, budget, state, reference, tolerance, runtime, flatten, progress, several)
+            shared = Shared(
+                request, out, budget, state, reference, tolerance, runtime, flatten, progress, several,
+                keep_wrong=bounds is not None,
+            )  # fmt: skip
             way = Way(shared, Attempt.asked(request))
             delivered, report = _delivered(way, exporters if several else (), prefer)
         finally:
@@ -124,11 +132,15 @@ def export(
         return replace(report, notes=[*report.notes, *out.notes])
 
 
-def _check_choices(attempts: str, prefer: str | None, check: bool) -> None:
+def _check_choices(attempts: str, prefer: str | None, bounds: str | None, check: bool) -> None:
     if attempts not in ("auto", "asked"):
         raise InputError(f"attempts={attempts!r}: use 'auto' or 'asked'")
     if prefer not in (None, "latency", "size"):
         raise InputError(f"prefer={prefer!r}: use 'latency' or 'size', or leave it out")
+    if bounds not in (None, "narrow"):
+        raise InputError(f"bounds={bounds!r}: use 'narrow', or leave it out")
+    if bounds is not None and not check:
+        raise InputError("bounds='narrow' finds sizes at which the file is right by comparing: leave out check=False")
     if prefer is not None and (attempts == "asked" or not check):
         raise InputError(f"prefer={prefer!r} chooses among several attempts that are proven right: leave out "
                          f"{'check=False' if not check else 'attempts=' + repr(attempts)}")  # fmt: skip
@@ -137,11 +149,13 @@ def _check_choices(attempts: str, prefer: str | None, check: bool) -> None:
 def _delivered(way: Way, exporters: Sequence[Exporter], prefer: Prefer | None) -> tuple[Proven, Report]:
     """The attempt whose file is kept, and its report. exporters: those that may be tried; none for one attempt."""
     found, note = first_right(way, exporters), ""
+    if found is None and way.shared.keep_wrong:
+        found = narrowed(way)
     if found is None:
         raise refusal(way)
-    if found.attempt.plain:
+    if found.attempt.plain and not found.report.bounds:
         found, note = better_than_plain(way, found)
-    if prefer is not None:
+    if prefer is not None and not found.report.bounds:
         found = best_of(way, found, exporters, prefer)
     report = replace(found.report, attempts=way.results(found))
     return found, replace(report, notes=[note, *report.notes]) if note else report

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from onnxpatch.errors import InputError, OnnxpatchError
-from onnxpatch.onnxfile import bfloat16, output_structure
+from onnxpatch.onnxfile import bfloat16, output_structure, size_bounds
 from onnxpatch.onnxfile.arrays import Array, Output, as_array
 from onnxpatch.onnxfile.rebuild import Classes, rebuilt
 from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS, LimitedRuns, checked_limit
@@ -33,9 +33,10 @@ class Session:
     have the fields that the file states. The file chooses no class and runs no code.
     max_seconds: how long one run may take, 120 by default; None for no limit.
 
-    Raises InputError for a file that cannot be loaded and for inputs that do not fit, RunError where onnxruntime raises
-    or reaches the limit, ImportError without onnxruntime. A damaged file can crash onnxruntime, and with it the
-    process: open files that you do not trust in a process of their own.
+    Raises InputError for a file that cannot be loaded, for inputs that do not fit, and for sizes outside of those for
+    which the file is right (`export(..., bounds="narrow")`); RunError where onnxruntime raises or reaches the limit,
+    ImportError without onnxruntime. A damaged file can crash onnxruntime, and with it the process: open files that you
+    do not trust in a process of their own.
     """
 
     def __init__(
@@ -63,12 +64,15 @@ class Session:
         self.structure = output_structure.read(metadata, self.outputs)
         if self.structure is not None:
             self._classes.check(self.structure)
+        self._bounds = size_bounds.read(metadata)
         self._runs = LimitedRuns(bfloat16.bridged(self.session), limit)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         feed = self._feed(args, kwargs)
+        arrays = {name: _array(value) for name, value in feed.items()}
+        size_bounds.check(self._bounds, {name: array.shape for name, array in arrays.items()})
         try:
-            values = self._runs.run(None, {name: _array(value) for name, value in feed.items()})
+            values = self._runs.run(None, arrays)
         except OnnxpatchError:
             raise
         except Exception as error:

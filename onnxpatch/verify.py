@@ -19,6 +19,7 @@ from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
+from onnxpatch.verification.declared_bounds import declared_bounds, within
 from onnxpatch.verification.eager import Flatten
 from onnxpatch.verification.input_matching import Feed, declared_by, match_inputs, refuse_unfitting
 from onnxpatch.verification.probe import Budget
@@ -57,7 +58,8 @@ def verify(
     sizes at which its conditions break. runtime: 'onnxruntime' or 'reference'. flatten: output -> its tensors in the
     order of the graph's outputs. max_seconds: a limit for the whole; a comparison that takes longer ends early, and the
     report says so. Without it one run of the graph may take 120 seconds, since a file can hold a loop that never ends;
-    math.inf lifts that limit too. A graph that is stopped is wrong. progress: called with (stage, done, of).
+    math.inf lifts that limit too. A graph that is stopped is wrong. A file that says for which sizes it is right
+    (`export(..., bounds="narrow")`) is compared at these. progress: called with (stage, done, of).
 
     Returns a Report; `report.ok` is the verdict. The model is as it was afterwards.
     Raises InputError for what cannot be compared: no file, a corrupt one, inputs that do not fit, an example that the
@@ -85,11 +87,13 @@ def verify(
             conditions, notes = _conditions(model, inputs, specs, budget)
         finally:
             state.restore()
+    bounds = declared_bounds(graph, feed, dims)
     report = Report(
         str(file), type(model).__name__, opset=_opset(graph), tolerance=tolerance, versions=versions(),
         notes=[*notes, *_notes(graph, feed, model, inputs)],
+        bounds={name: bound.words for name, bound in bounds.items()},
     )  # fmt: skip
-    return run(graph, feed, reference, report, conditions=conditions, progress=progress)
+    return run(graph, feed, reference, report, conditions=conditions, progress=progress, within=within(bounds))
 
 
 def _opset(graph: Graph) -> int | None:

@@ -20,13 +20,15 @@ from onnxpatch.settings import Exporter
 class Way:
     """The attempts of one export so far. first: the one that was asked for. made: each with its outcome, oldest first.
 
-    error: what the first one failed with. figures: what was measured of the files that were compared by `prefer`.
+    error: what the first one failed with. wrong: the files that were kept though they are wrong. figures: what was
+    measured of the files that were compared by `prefer`.
     """
 
     shared: Shared
     first: Attempt
     made: list[Proven | Failure] = field(default_factory=list)
     error: ExportError | VerificationError | None = None
+    wrong: list[Proven] = field(default_factory=list)
     figures: dict[Attempt, dict[str, Any]] = field(default_factory=dict)
 
     @property
@@ -42,17 +44,19 @@ class Way:
         shared = replace(self.shared, progress=self._progress(attempt)) if self.made else self.shared
         made = attempt_once(attempt, shared)
         outcome = made.failure if isinstance(made, Failed) else made
-        if isinstance(made, Failed) and self.error is None:
-            self.error = made.error  # of the first one alone: tracebacks keep graphs and tensors alive
+        if isinstance(made, Failed):
+            self.error = self.error or made.error  # the first one's alone: tracebacks keep graphs and tensors alive
+            self.wrong += [made.wrong] if made.wrong is not None else []
         self.made.append(outcome)
         return outcome
 
     def results(self, delivered: Proven | None = None) -> list[AttemptResult]:
         """The attempts as a report tells of them."""
-        return [
-            replace(_result(one, self.first, one is delivered), **self.figures.get(one.attempt, {}))
-            for one in self.made
-        ]
+        return [self._result(one, delivered) for one in self.made]
+
+    def _result(self, one: Proven | Failure, delivered: Proven | None) -> AttemptResult:
+        kept = delivered is not None and one.attempt == delivered.attempt
+        return replace(_result(one, self.first, kept), **self.figures.get(one.attempt, {}))
 
     def _progress(self, attempt: Attempt) -> Callable[[str, int, int], None] | None:
         progress, title = self.shared.progress, f"attempt {len(self.made) + 1}, {attempt.name(self.first)}"

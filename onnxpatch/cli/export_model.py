@@ -15,6 +15,7 @@ from onnxpatch.cli.failure import RIGHT, WRONG, code_of, errors_in_one_line
 from onnxpatch.cli.options import (
     AnyExporterOpt,
     AttemptsOpt,
+    BoundsOpt,
     BranchesOpt,
     DebugOpt,
     DynamicOpt,
@@ -60,6 +61,7 @@ def export(
     branches: BranchesOpt = False,
     attempts: AttemptsOpt = "auto",
     prefer: PreferOpt = None,
+    bounds: BoundsOpt = None,
     check: Annotated[bool, typer.Option(help="Compare the file with the unpatched model.")] = True,
     tolerance: ToleranceOpt = 1e-3,
     max_probes: ProbesOpt = 16,
@@ -84,7 +86,7 @@ def export(
         arguments = {**vars(call), "exporter": exporter, "opset_version": opset, "tolerance": tolerance}
         arguments |= {"image_size": pixels, "only": names(only), "exclude": names(exclude), "branches": branches}
         limits = {"check": check, "max_probes": max_probes, "runtime": runtime, "max_seconds": max_seconds}
-        limits |= {"attempts": attempts, "prefer": prefer}
+        limits |= {"attempts": attempts, "prefer": prefer, "bounds": bounds}
         with show.progress("export") as progress:
             report, refusal = _export(loaded.model, file, {**arguments, **limits, "progress": progress})
         if refusal is None or json or markdown:

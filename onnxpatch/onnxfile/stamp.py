@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 _PREFIX = "onnxpatch."
+CALL = f"{_PREFIX}call"
 _MOST_CALL = 4000  # characters of the call
 _MOST_NAMES = 40  # patches that the sentence of a report names
 
@@ -91,7 +92,7 @@ def read(proto: ModelProto) -> Provenance | None:
     version, exporter, digest = (
         short_string(_PREFIX + name, metadata.get(_PREFIX + name, "")) for name in ("version", "exporter", "digest")
     )
-    call = short_string(f"{_PREFIX}call", metadata.get(f"{_PREFIX}call", ""), _MOST_CALL)
+    call = short_string(CALL, metadata.get(CALL, ""), _MOST_CALL)
     return Provenance(version, exporter, _plan_rows(metadata), digest, _versions(metadata), call)
 
 

@@ -45,7 +45,8 @@ def _headline(report: Report) -> str:
     if report.verdict == "refused":
         return f"{file}: REFUSED ({report.model}; {report.exporter}, opset {report.opset})"
     wrong = sum(not check.ok for check in report.checks)
-    verdict = "right" if report.ok else f"WRONG at {wrong} of {len(report.checks)} checks"
+    within = f" for {', '.join(report.bounds.values())} only" if report.bounds else ""
+    verdict = f"right{within}" if report.ok else f"WRONG at {wrong} of {len(report.checks)} checks"
     how = f"{report.exporter or 'given file'}, opset {report.opset}, {report.runtime or 'not run'}"
     where = " where it runs" if any(check.status == "refused" for check in report.checks) else ""
     return f"{file}: {verdict} ({report.model}; {how}; largest relative error{where} {report.worst:.1e})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,15 +34,19 @@ def run(
     *,
     conditions: Any = None,
     progress: Progress | None = None,
+    within: Callable[[Mapping[str, int]], bool] | None = None,
 ) -> Report:
     """Compare the graph with the reference; returns `made`, what is known of the file so far, with what was found.
 
     conditions: the ExportedProgram, whose conditions on sizes no ONNX file holds. progress: called with (runtime, done,
-    of).
+    of). within: whether the graph is meant for these sizes; None: for all that eager accepts.
     """
     start = time.perf_counter()
     broken = _broken(conditions, reference) if conditions is not None else []
     probes = _in_order(reference.probes, broken)
+    if within is not None:
+        probes = [probe for probe in probes if within(probe.sizes)]
+        broken = [(guard, probe) for guard, probe in broken if within(probe.sizes)]
     checks: list[Checked] = []
     for probe in probes:
         if checks and reference.budget.over():
