@@ -19,9 +19,9 @@ from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
-from onnxpatch.verification.declared_bounds import declared_bounds, within
 from onnxpatch.verification.eager import Flatten
 from onnxpatch.verification.input_matching import Feed, declared_by, match_inputs, refuse_unfitting
+from onnxpatch.verification.limits import declared_limits
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import run
@@ -87,13 +87,13 @@ def verify(
             conditions, notes = _conditions(model, inputs, specs, budget)
         finally:
             state.restore()
-    bounds = declared_bounds(graph, feed, dims)
+    limits = declared_limits(graph, feed, dims)
     report = Report(
         str(file), type(model).__name__, opset=_opset(graph), tolerance=tolerance, versions=versions(),
         notes=[*notes, *_notes(graph, feed, model, inputs)],
-        bounds={name: bound.words for name, bound in bounds.items()},
+        bounds=limits.words,
     )  # fmt: skip
-    return run(graph, feed, reference, report, conditions=conditions, progress=progress, within=within(bounds))
+    return run(graph, feed, reference, report, conditions=conditions, progress=progress, limits=limits)
 
 
 def _opset(graph: Graph) -> int | None:

@@ -55,8 +55,7 @@ class Way:
         return [self._result(one, delivered) for one in self.made]
 
     def _result(self, one: Proven | Failure, delivered: Proven | None) -> AttemptResult:
-        kept = delivered is not None and one.attempt == delivered.attempt
-        return replace(_result(one, self.first, kept), **self.figures.get(one.attempt, {}))
+        return replace(_result(one, self.first, one is delivered), **self.figures.get(one.attempt, {}))
 
     def _progress(self, attempt: Attempt) -> Callable[[str, int, int], None] | None:
         progress, title = self.shared.progress, f"attempt {len(self.made) + 1}, {attempt.name(self.first)}"
@@ -96,7 +95,8 @@ def _result(one: Proven | Failure, first: Attempt, delivered: bool) -> AttemptRe
         made.name(first), made.exporter, made.opset, made.plain, made.exclude, made.branches, seconds=one.seconds
     )
     if isinstance(one, Proven):
-        return replace(result, verdict=one.report.verdict, delivered=delivered)
+        name = f"{result.name}, bounds='narrow'" if one.report.bounds else result.name
+        return replace(result, name=name, verdict=one.report.verdict, delivered=delivered)
     verdict = "wrong" if one.kind == "wrong" else "refused"
     stand_in = next(iter(one.at_fault), "")
     return replace(result, verdict=verdict, error=one.error, module=one.module, line=one.line, stand_in=stand_in)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,8 +14,8 @@ from onnxpatch.attempts.one_attempt import Proven
 from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.stamp import CALL
-from onnxpatch.verification.declared_bounds import declared_bounds, within
 from onnxpatch.verification.input_matching import match_inputs
+from onnxpatch.verification.limits import declared_limits
 from onnxpatch.verification.runner import run
 
 _FIXED = 6  # attempts with dimensions that keep the example's size
@@ -50,7 +51,7 @@ def _with_fixed_sizes(way: Way) -> Iterator[Attempt]:
 
 def _within_bounds(way: Way, made: Proven) -> Proven | None:
     """The same file, with the sizes at which it is right written into it, and proven there."""
-    reference, shared = way.shared.reference, way.shared
+    start, reference, shared = time.perf_counter(), way.shared.reference, way.shared
     assert reference is not None
     graph = Graph(made.exported.path, shared.runtime, reference.budget.run_seconds)
     request = made.exported.request
@@ -68,7 +69,11 @@ def _within_bounds(way: Way, made: Proven) -> Proven | None:
         bounds={bound.name: bound.words for bound in bounds}, call=call, seconds=dict(made.report.seconds),
     )  # fmt: skip
     written = Graph(made.exported.path, shared.runtime, reference.budget.run_seconds)
-    inner = within(declared_bounds(written, feed, reference.dims))
+    limits = declared_limits(written, feed, reference.dims)
     conditions = getattr(made.exported.program, "exported_program", None)
-    report = run(written, feed, inside, report, conditions=conditions, within=inner)
-    return replace(made, report=report) if report.ok else None
+    report = run(written, feed, inside, report, conditions=conditions, limits=limits)
+    if not all(check.ok for check in report.checks):
+        return None
+    found = replace(made, report=report, seconds=time.perf_counter() - start)
+    way.made.append(found)
+    return found

@@ -36,6 +36,7 @@ from onnxpatch.patching.registry import Patch
 from onnxpatch.results.report import Checked, Report
 from onnxpatch.verification.eager import Flatten, flatten_output
 from onnxpatch.verification.input_matching import match_inputs
+from onnxpatch.verification.limits import kept
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import Progress, run
@@ -227,8 +228,5 @@ def _compared(attempt: Attempt, exported: Exported, reference: Reference, report
         raise VerificationError(f"the exported graph cannot be loaded: {error}", found) from None
     feed = match_inputs(graph, request.inputs, request.names_among([one.name for one in graph.inputs]))
     conditions = getattr(exported.program, "exported_program", None)
-    kept = {dim.name: dim.size for dim in reference.dims if dim.name in attempt.fixed}
-    return run(
-        graph, feed, reference, report, conditions=conditions, progress=shared.progress,
-        within=lambda sizes: all(sizes.get(name, size) == size for name, size in kept.items()),
-    )  # fmt: skip
+    limits = kept(reference.dims, attempt.fixed)
+    return run(graph, feed, reference, report, conditions=conditions, progress=shared.progress, limits=limits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.findings import dropped_guards, specialized
 from onnxpatch.verification.guards import Guard, breaking_probes, guards_of
 from onnxpatch.verification.input_matching import Feed
+from onnxpatch.verification.limits import Limits
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
 
@@ -34,19 +35,19 @@ def run(
     *,
     conditions: Any = None,
     progress: Progress | None = None,
-    within: Callable[[Mapping[str, int]], bool] | None = None,
+    limits: Limits | None = None,
 ) -> Report:
     """Compare the graph with the reference; returns `made`, what is known of the file so far, with what was found.
 
     conditions: the ExportedProgram, whose conditions on sizes no ONNX file holds. progress: called with (runtime, done,
-    of). within: whether the graph is meant for these sizes; None: for all that eager accepts.
+    of). limits: the sizes that the graph is meant for, where these are not all that eager accepts.
     """
     start = time.perf_counter()
     broken = _broken(conditions, reference) if conditions is not None else []
     probes = _in_order(reference.probes, broken)
-    if within is not None:
-        probes = [probe for probe in probes if within(probe.sizes)]
-        broken = [(guard, probe) for guard, probe in broken if within(probe.sizes)]
+    if limits is not None:
+        probes = [probe for probe in probes if limits.admits(probe.sizes)]
+        broken = [(guard, probe) for guard, probe in broken if limits.admits(probe.sizes)]
     checks: list[Checked] = []
     for probe in probes:
         if checks and reference.budget.over():
