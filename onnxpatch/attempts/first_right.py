@@ -11,6 +11,7 @@ from onnxpatch.attempts.course import next_attempt
 from onnxpatch.attempts.failure import Failure
 from onnxpatch.attempts.one_attempt import Failed, Proven, Shared, attempt_once
 from onnxpatch.errors import ExportError, VerificationError
+from onnxpatch.exporters.dynamo import OpsetNotWritten
 from onnxpatch.results.attempt_result import AttemptResult, attempt_lines
 from onnxpatch.results.report import Report
 from onnxpatch.settings import Exporter
@@ -69,9 +70,16 @@ def first_right(way: Way, exporters: Sequence[Exporter]) -> Proven | None:
     """Make attempts, each decided from the failures before, until one is right; None where nothing more can help."""
     attempt: Attempt | None = way.first
     while attempt is not None:
-        outcome = way.attempt(attempt)
-        if isinstance(outcome, Proven):
-            return outcome
+        try:
+            outcome = way.attempt(attempt)
+        except OpsetNotWritten as error:
+            exporters = [one for one in exporters if one != attempt.exporter]
+            if not exporters:
+                raise
+            way.made.append(Failure(attempt, "refused", str(error)))
+        else:
+            if isinstance(outcome, Proven):
+                return outcome
         attempt = None if way.shared.budget.over() else next_attempt(way.first, exporters, way.failed)
     return None
 

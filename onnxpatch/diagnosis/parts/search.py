@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from onnxpatch.diagnosis.lines.line_bisect import breaking_line
@@ -32,6 +32,7 @@ from onnxpatch.diagnosis.stack_lines import Place
 from onnxpatch.diagnosis.trials.attempt import attempt
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patching.registry import Registry
+from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.settings import Exporter
 
@@ -47,6 +48,7 @@ _MOST_CALLS = 24  # calls of one module that are looked at for new shapes
 class Search:
     """Exports `root` plainly and, where that fails, its parts. budget: seconds; diagnosis: filled in on the way.
 
+    made: the attempts that `export` made on the whole model before.
     whole: the verdict on `root`. slow: parts that took too long. known: verdicts by `Case.key`.
     budget_spent: parts were left out because time was up.
     """
@@ -57,6 +59,7 @@ class Search:
     budget: float
     registry: Registry
     progress: Progress | None = None
+    made: Sequence[AttemptResult] = ()
     whole: Trial = field(default_factory=Trial)
     tree: Tree | None = None
     budget_spent: bool = False
