@@ -32,6 +32,7 @@ OPSET = 18
 class Outcome:
     """right; wrong: the export reported success and the graph differs or fails; refused: the export raised.
 
+    unproven: the kit itself says that it compared no other size of a dynamic dimension; it counts as no success.
     unsteady: no verdict, eager's own answer differs as much when its input moves by one rounding.
     attempts: how many onnxpatch.export made; call: what makes the file at once, by its report.
     """
@@ -69,8 +70,11 @@ def dynamic_axes(case: Case, names: list[str]) -> dict[str, dict[int, str]]:
     return {name: spec for name, spec in zip(names, specs, strict=True) if spec}
 
 
-def write(case: Case, exporter: str, kit: str, path: Path, names: list[str]) -> tuple[int, str]:
-    """Export to ``path``; raises whatever the exporter raises. Returns (attempts made, the call that needs one)."""
+def write(case: Case, exporter: str, kit: str, path: Path, names: list[str]) -> tuple[int, str, str]:
+    """Export to ``path``; raises whatever the exporter raises.
+
+    Returns (attempts made, the call that needs one, what the kit says of the file or '').
+    """
     args = copy.deepcopy(case.inputs[0])
     if kit in ("export", "branches", AUTO):
         import onnxpatch
@@ -79,7 +83,7 @@ def write(case: Case, exporter: str, kit: str, path: Path, names: list[str]) -> 
             case.model, args, str(path), exporter=exporter, dynamic_shapes=case.dynamic_shapes, input_names=names,
             opset_version=OPSET, branches=kit == "branches", attempts="auto" if kit == AUTO else "asked",
         )  # fmt: skip
-        return len(report.attempts), report.call
+        return len(report.attempts), report.call, report.verdict
     with patched(case.model, exporter, kit):
         if exporter == "dynamo":
             torch.onnx.export(case.model, args, path, dynamo=True, dynamic_shapes=case.dynamic_shapes,
@@ -87,7 +91,7 @@ def write(case: Case, exporter: str, kit: str, path: Path, names: list[str]) -> 
         else:
             torch.onnx.export(case.model, args, str(path), dynamo=False, dynamic_axes=dynamic_axes(case, names),
                               input_names=names, opset_version=OPSET)  # fmt: skip
-    return 1, ""
+    return 1, "", ""
 
 
 @contextlib.contextmanager
@@ -184,11 +188,15 @@ def measure(case: Case, exporter: str, kit: str) -> Outcome:
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         path = Path(folder) / "model.onnx"
         try:
-            attempts, call = write(case, exporter, kit, path, names)
+            attempts, call, verdict = write(case, exporter, kit, path, names)
         except Exception as error:
             tried = len(getattr(error, "attempts", ())) or 1
             return Outcome("refused", brief(error), seconds=time.perf_counter() - started, attempts=tried)
         seconds = time.perf_counter() - started
         outcome = judge(path, case, wanted, names)
+        if outcome.verdict == "right" and verdict == "unproven":
+            outcome = dataclasses.replace(
+                outcome, verdict="unproven", reason="no other size of a dimension was compared"
+            )
     outcome.seconds, outcome.attempts, outcome.call = seconds, attempts, call
     return outcome

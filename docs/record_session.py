@@ -45,7 +45,6 @@ ATTEMPTS = [
     ("The call stands in the file's metadata, too: `verify` reads it.", f"onnxpatch verify ranker.onnx {RANKER}"),
 ]  # fmt: skip
 ATTEMPTS_MARK = "<!-- recorded below by docs/record_session.py -->\n"
-MARK = "<!-- recorded by docs/record_session.py -->"
 TAIL = """
 The page that `--html` wrote:
 
@@ -72,15 +71,6 @@ def shown(output: str) -> str:
     ]
     lines = [re.sub(r"/\S*/(site-packages|lib)/", "…/", line) for line in lines]
     return "\n".join(line if len(line) <= 118 else line[:117] + "…" for line in lines).strip()
-
-
-def shortened(said: str) -> str:
-    """The verdict, what was found, what was done: for the README; `…` where lines are left out."""
-    first, *rest = said.splitlines()
-    if not any(line.startswith("stage ") for line in rest):
-        return "\n".join([first, *(line for line in rest if line)])
-    found = [line for line in rest if line.startswith(("frozen", "dropped", "replaced", "swapped", "the file says"))]
-    return "\n".join([first, "…", *found[:4]])
 
 
 def picture(page: Path, image: Path) -> None:
@@ -118,7 +108,7 @@ def record_attempts() -> None:
 
 
 def record_session() -> None:
-    parts, short = [HEAD], list[str]()
+    parts = [HEAD]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copy(ROOT / "examples" / "position_table.py", folder)
@@ -126,16 +116,10 @@ def record_session() -> None:
             output, code = run(command, folder)
             said = shown(output)
             parts.append(f"{title}\n\n```console\n$ {command}\n{said}\n$ echo $?\n{code}\n```\n")
-            if command.startswith("onnxpatch"):
-                short.append(f"$ {command}\n{shortened(said)}")
         page = (folder / "report.html").read_text(encoding="utf-8").replace(f"{folder}/", "")
         (ROOT / "docs" / "report.html").write_text(page, encoding="utf-8")
         picture(ROOT / "docs" / "report.html", ROOT / "docs" / "images" / "report.png")
     (ROOT / "docs" / "session.md").write_text("\n".join(parts) + TAIL, encoding="utf-8")
-    readme = ROOT / "README.md"
-    before, _, after = readme.read_text(encoding="utf-8").partition(MARK)
-    held = MARK + "\n```console\n" + "\n\n".join(short) + "\n```\n" + MARK
-    readme.write_text(before + held + after.partition(MARK)[2], encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ room of it.
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -36,9 +37,11 @@ if TYPE_CHECKING:
     from onnxpatch.loops import each, scan, while_loop
     from onnxpatch.patched import Patched, patch_model, patched
     from onnxpatch.patching.decorators import keep, onnx_forward, onnx_standin
+    from onnxpatch.patching.fingerprints import KnownBody
     from onnxpatch.patching.plan import Plan
     from onnxpatch.patching.proof import Proof
     from onnxpatch.patching.registry import REGISTRY, Patch, Registry, patch
+    from onnxpatch.patching.runtime import running_model
     from onnxpatch.plan import plan
     from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
     from onnxpatch.results.report import Report
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from onnxpatch.verify import verify
 
 __version__ = ONNXPATCH
+logging.getLogger("onnxpatch").addHandler(logging.NullHandler())  # what it logs is for those who ask
 
 _HOMES = {
     "_torch": ("exporting",),
@@ -71,9 +75,11 @@ _HOMES = {
     "loops": ("each", "scan", "while_loop"),
     "patched": ("Patched", "patch_model", "patched"),
     "patching.decorators": ("keep", "onnx_forward", "onnx_standin"),
+    "patching.fingerprints": ("KnownBody",),
     "patching.plan": ("Plan",),
     "patching.proof": ("Proof",),
     "patching.registry": ("REGISTRY", "Patch", "Registry", "patch"),
+    "patching.runtime": ("running_model",),
     "plan": ("plan",),
     "results.diagnosis": ("Culprit", "Diagnosis", "Proposal"),
     "results.report": ("Report",),
@@ -92,6 +98,7 @@ __all__ = [
     "DuplicatePatchError",
     "ExportError",
     "InputError",
+    "KnownBody",
     "OnnxpatchError",
     "Patch",
     "Patched",
@@ -121,6 +128,7 @@ __all__ = [
     "patch_model",
     "patched",
     "plan",
+    "running_model",
     "scan",
     "verify",
     "while_loop",

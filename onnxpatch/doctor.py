@@ -13,6 +13,7 @@ from onnxpatch.diagnosis.parts.search import Progress, Search
 from onnxpatch.diagnosis.trials.trial import Subject
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
 from onnxpatch.inputs.validate import check_numbers
+from onnxpatch.messages.progress import shown
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.diagnosis import Diagnosis
@@ -38,7 +39,7 @@ def doctor(
     proposals: bool = True,
     budget: float = 180.0,
     registry: Registry = REGISTRY,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     attempts: Sequence[object] = (),
 ) -> Diagnosis:
     """Find why a model does not export, or exports wrong, and what cures it.
@@ -56,7 +57,7 @@ def doctor(
     data: more inputs to compare at, each args or (args, kwargs).
     proposals: False to find the culprit only.
     budget: seconds after which no further export is started.
-    progress: called with (what is exported, exports so far, 0).
+    progress: called with (what is exported, exports so far, 0); True writes them on stderr.
     attempts: what `export` tried on this model, `report.attempts` or `error.attempts`: cures that it tried on the whole
     model are not tried there again, and the one that it delivered is proposed first.
 
@@ -77,7 +78,7 @@ def doctor(
     if model.training:
         diagnosis.notes.append("the model is in training mode: call model.eval() first, unless that is what you export")
     made = [one for one in attempts if isinstance(one, AttemptResult)]
-    search = Search(root, diagnosis, tolerance, budget, registry, progress, made)
+    search = Search(root, diagnosis, tolerance, budget, registry, shown(progress), made)
     found_parts = search.run()
     treat(search, found_parts, proposals)
     diagnosis.seconds = time.perf_counter() - start

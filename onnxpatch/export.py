@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -19,14 +20,16 @@ from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.request import ExportRequest, asked_exporters, split_options
 from onnxpatch.inputs.validate import check_numbers
+from onnxpatch.messages.progress import shown
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
-from onnxpatch.settings import Exporter
+from onnxpatch.settings import Exporter, Operators
 from onnxpatch.verification.eager import Flatten
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 
 Attempts = Literal["auto", "asked"]
+_log = logging.getLogger("onnxpatch")
 
 
 def export(
@@ -48,6 +51,7 @@ def export(
     exclude: str | Iterable[str] | None = None,
     image_size: int | tuple[int, int] | None = None,
     branches: bool = False,
+    operators: Operators = "portable",
     attempts: Attempts = "auto",
     prefer: Prefer | None = None,
     bounds: Literal["narrow"] | None = None,
@@ -56,15 +60,18 @@ def export(
     max_probes: int = 16,
     max_seconds: float | None = None,
     data: Sequence[Any] = (),
+    sizes: Mapping[str, Sequence[int]] | None = None,
     runtime: str | None = None,
+    providers: Sequence[str] | None = None,
     flatten: Flatten | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Callable[[str, int, int], None] | bool | None = None,
     **options: Any,
 ) -> Report:
     """Export `model` to ONNX with its patches applied, and prove the file against the model as it is without them.
 
     The arguments of torch.onnx.export keep their names and meaning, with both exporters: `dynamic_shapes` (tuple, or
-    dict by argument name; strings, torch.export.Dim, hints, ints) and `dynamic_axes` (by input name) are each turned
+    dict by argument name; strings, torch.export.Dim, hints, ints; `"past+n"`, `"2*h"`, `"n+1"` for a size that follows
+    from others) and `dynamic_axes` (by input name) are each turned
     into what the exporter wants; opset 18 by default; one file unless it exceeds 2 GB or external_data=True. `f` may be
     a path, a binary file object, or None (the file is checked and dropped). exporter: "dynamo" (the default), "trace"
     or "script", which compiles the patched model with torch.jit.script first; or torch's own dynamo=False and script.
@@ -81,14 +88,16 @@ def export(
     of each dimension, or its multiples, proven at the edges. They are first in the report (`report.bounds`) and stand
     in the file's metadata and dimension names; `Session` refuses inputs outside.
 
-    only, exclude, image_size, branches and other keywords: see `patched`. check=False exports without comparing.
+    only, exclude, image_size, branches, operators, other keywords: see `patched`. check=False: export, compare nothing.
     tolerance: largest difference allowed, as a share of an output's largest magnitude (float32; float16 1e-2, bfloat16
     6e-2; whole numbers and bools exact). max_probes: inputs compared; other data, every branch and
     what a dropped guard asks for are compared in any case. max_seconds: a limit for the whole; an export that takes
     longer is refused, a comparison that does ends early, and the report says so. Without it one run of the graph may
     take 120 seconds, since a file can hold a loop that never ends; math.inf lifts that limit too.
-    data: more inputs to compare at, each args or (args, kwargs). flatten: turns an output of the unpatched model into
-    its tensors in the graph's order. progress: called with (stage, done, of).
+    data: more inputs to compare at, each args or (args, kwargs). sizes: sizes to compare at in any case, such as
+    {"H": [32, 518]}. providers: onnxruntime's execution providers to compare in. flatten: turns an output of the
+    unpatched model into its tensors in the graph's order. progress: called with (stage, done, of); True writes
+    them on stderr.
 
     Compared are the unpatched model and the ONNX runtime, at the example, on other data, and at other sizes of every
     dynamic dimension that the unpatched model accepts. Python numbers among the arguments are constants of the export.
@@ -107,22 +116,33 @@ def export(
         model, args, kwargs, exporters[0], dynamic_shapes=dynamic_shapes,
         dynamic_axes=dynamic_axes, input_names=input_names, output_names=output_names, opset_version=opset_version,
         external_data=external_data, options=torch_options,
-        patching={"only": only, "exclude": exclude, "image_size": image_size, "branches": branches, **patch_options},
+        patching={
+            "only": only, "exclude": exclude, "image_size": image_size, "branches": branches, "operators": operators,
+            **patch_options,
+        },
     )  # fmt: skip
     if check:
         _refuse_training(request)
+    _log.info("exporting %s (%s, opset %d)", type(model).__name__, request.exporter, request.opset)
     with OutFile(f) as out:
         state, reference = Snapshot(model), None
         try:
             if check:
                 reference = Reference(
-                    model, request.inputs, request.dims, budget, flatten=flatten, data=data, state=state
+                    model,
+                    request.inputs,
+                    request.dims,
+                    budget,
+                    flatten=flatten,
+                    data=data,
+                    sizes=sizes,
+                    state=state,
                 )
                 _refuse_nothing(request, reference)
             several = check and attempts == "auto"
             shared = Shared(
-                request, out, budget, state, reference, tolerance, runtime, flatten, progress, several,
-                keep_wrong=bounds is not None,
+                request, out, budget, state, reference, tolerance, runtime, providers, flatten, shown(progress),
+                several, keep_wrong=bounds is not None,
             )  # fmt: skip
             way = Way(shared, Attempt.asked(request))
             delivered, report = _delivered(way, exporters if several else (), prefer)

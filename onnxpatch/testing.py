@@ -23,6 +23,7 @@ def assert_exports(
     *,
     dynamic_shapes: Any = None,
     exporters: Iterable[Exporter] | Exporter = ("dynamo",),
+    allow_unproven: bool = False,
     attempts: Attempts = "asked",
     **options: Any,
 ) -> dict[str, Report]:
@@ -30,10 +31,13 @@ def assert_exports(
 
     args, kwargs, dynamic_shapes and options: as `onnxpatch.export` takes them (tolerance, data, opset_version,
     branches, only, exclude ...). exporters: one or several of "dynamo", "trace", "script"; each is tried.
-    `f=` keeps the file of the last exporter; without it nothing is written.
+    `f=` keeps the file of the last exporter; without it nothing is written. allow_unproven: whether a dynamic dimension
+    may pass of which no other size was compared; without it that is a failure, and the report says which `data=` would
+    prove it.
     attempts: "asked", so that a test notices that the first way broke; "auto" takes what `export` would deliver.
 
-    Returns the reports by exporter. Raises AssertionError with the report of every exporter that failed.
+    Returns the reports by exporter. Raises AssertionError with the report of every exporter that failed, also where
+    check=False left nothing compared.
     """
     __tracebackhide__ = True
     wanted = (exporters,) if isinstance(exporters, str) else tuple(exporters)
@@ -46,7 +50,9 @@ def assert_exports(
         try:
             asked = {"f": io.BytesIO(), "dynamic_shapes": dynamic_shapes, "exporter": exporter, **options}
             asked["attempts"] = attempts
-            reports[exporter] = export(model, args, kwargs=kwargs, **asked)
+            report = reports[exporter] = export(model, args, kwargs=kwargs, **asked)
+            if not (report.ok or (allow_unproven and report.verdict == "unproven")):
+                failures.append(f"{exporter}: {report}")
         except (ExportError, VerificationError) as error:
             failures.append(f"{exporter}: {error}")
     if failures:

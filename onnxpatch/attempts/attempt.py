@@ -48,8 +48,9 @@ class Attempt:
         elif self.exclude:
             patching["exclude"] = (*_listed(asked.patching.get("exclude")), *self.exclude)
         specs = [dict(spec) for spec in asked.specs]
-        for leaf, axis, _ in (place for dim in asked.dims if dim.name in self.fixed for place in dim.places):
-            specs[leaf].pop(axis, None)
+        for leaf, axis, size in (place for dim in asked.dims if dim.name in self.fixed for place in dim.places):
+            if set(size.names) <= set(self.fixed):
+                specs[leaf].pop(axis, None)
         return replace(asked, exporter=self.exporter, opset=self.opset, patching=patching, specs=specs)
 
     def name(self, first: Attempt) -> str:
@@ -73,6 +74,8 @@ class Attempt:
             words["exporter"] = self.exporter
         if self.opset != OPSET:
             words["opset_version"] = self.opset
+        if asked.patching.get("operators", "portable") != "portable":
+            words["operators"] = asked.patching["operators"]
         for name in ("only", "exclude"):
             selected = made.patching.get(name)
             if selected is not None and (name == "only" or _listed(selected)):

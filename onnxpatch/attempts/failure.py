@@ -111,11 +111,11 @@ def _of_wrong(
     seconds: float,
 ) -> Failure:
     report = error.report if isinstance(error.report, Report) else None
-    first = report.first_wrong() if report else None
+    first = report.first_wrong() if report is not None else None
     text = first.sentence() if first else str(error).splitlines()[0]
     elsewhere = first is not None and first.kind not in ("example", "loading")
     branch = elsewhere and not isinstance(model, torch.jit.ScriptModule) and (_decides(decisions) or _has_loops(model))
-    source = next(_sources(report), "") if report else ""
+    source = next(_sources(report), "") if report is not None else ""
     return Failure(attempt, "wrong", text[:_LONGEST], "", source, names, branch=branch, seconds=seconds)
 
 

@@ -12,7 +12,7 @@ Then the file is held against the model once more: at all probes inside, at the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from onnxpatch.inputs.dims import DynamicDim
@@ -73,7 +73,8 @@ class SizeSearch:
 
     def edges(self, bounds: Sequence[SizeBound]) -> list[Probe]:
         """Probes at each end of each bound, and at the corners, where eager accepts them."""
-        ends = {b.name: sorted({b.low, b.high or self._furthest(b)}) for b in bounds}
+        example = {dim.name: dim.size for dim in self.reference.dims}
+        ends = {bound.name: bound.edges(example[bound.name]) for bound in bounds}
         alone = [{name: size} for name, sizes in ends.items() for size in sizes]
         corners = [dict(zip(ends, corner, strict=True)) for corner in itertools.product(*ends.values())][:8]
         asked = [self._oracle.at(sizes, must=True, far=True) for sizes in (*alone, *corners)]
@@ -159,21 +160,12 @@ class SizeSearch:
     def _key(self, sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
         return tuple((dim.name, sizes.get(dim.name, dim.size)) for dim in self.reference.dims)
 
-    def _furthest(self, bound: SizeBound) -> int:
-        size = next(dim.size for dim in self.reference.dims if dim.name == bound.name)
-        return 2 * size // bound.multiple * bound.multiple
-
     def _bound(self, dim: DynamicDim, low: int, high: int | None, step: int = 1) -> SizeBound:
         inputs = {leaf: name for name, leaf in self._feed.leaves.items()}
-        places = tuple((inputs[leaf], axis) for leaf, axis, size in dim.places if leaf in inputs and _is_same(size))
+        places = tuple((inputs[leaf], axis) for leaf, axis, size in dim.places if leaf in inputs and size.is_plain)
         return SizeBound(dim.name, low, high, step, places)
 
 
 def _steps(size: int) -> Iterator[int]:
     """The steps of which the example's size is a multiple, the smallest first."""
     return (step for step in range(2, size) if size % step == 0)
-
-
-def _is_same(function: Callable[[int], int]) -> bool:
-    """Whether a place has the size of its dimension itself, and not one derived from it."""
-    return function(7) == 7 and function(12) == 12

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from onnxpatch.errors import ExportError, InputError, RunError, VerificationErro
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.exported import Exported
 from onnxpatch.exporters.exported import export as run_exporter
-from onnxpatch.exporters.quiet import refusals_unprinted
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
@@ -60,6 +59,7 @@ class Shared:
     reference: Reference | None = None
     tolerance: float = 1e-3
     runtime: str | None = None
+    providers: Sequence[str] | None = None
     flatten: Flatten | None = None
     progress: Progress | None = None
     several: bool = True
@@ -140,9 +140,9 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
         exported = replace(_run_exporter(request, path, shared), notes=[note])
         return exported, time.perf_counter() - start
     options = {**request.patching, **({"rewritten": True} if attempt.branches else {})}
-    example = (request.inputs.args, request.inputs.kwargs)
+    args, kwargs = request.inputs.rebuild(request.inputs.values())
     with patch_model(
-        request.model, exporter=request.exporter, opset=request.opset, example=example, **options
+        request.model, exporter=request.exporter, opset=request.opset, example=(args, kwargs), **options
     ) as patched:
         acting.planned += patched.plan.patches()
         try:
@@ -155,9 +155,8 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
 
 def _run_exporter(request: ExportRequest, path: Path, shared: Shared) -> Exported:
     budget = shared.budget
-    quiet = contextlib.nullcontext() if request.options.get("verbose") else refusals_unprinted()
     try:
-        with limited(budget.seconds_left), quiet:
+        with limited(budget.seconds_left):
             return run_exporter(request, path)
     except TimeLimit as late:
         who = f"{request.exporter} export of {type(request.model).__name__}"
@@ -221,7 +220,7 @@ def _compared(attempt: Attempt, exported: Exported, reference: Reference, report
         reference.flatten(exported.flatten or flatten_output)
     request = exported.request
     try:
-        graph = Graph(exported.path, shared.runtime, reference.budget.run_seconds)
+        graph = Graph(exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)
     except RunError as error:
         refused = Checked("loading", "the file", "example", {}, error=str(error), status="refused")
         found = replace(report, checks=[refused])

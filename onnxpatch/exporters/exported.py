@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnxpatch._torch.quiet import quiet_torch
 from onnxpatch.errors import ExportError, InputError
 from onnxpatch.exporters.dynamo import export_dynamo
 from onnxpatch.exporters.explain import explained
@@ -34,8 +34,7 @@ class Exported:
 def export(request: ExportRequest, path: Path) -> Exported:
     """Call the exporter that the request names. Raises ExportError with the reason, module and line of a refusal."""
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=DeprecationWarning)
+        with quiet_torch(asked=bool(request.options.get("verbose"))):
             if request.exporter == "dynamo":
                 return Exported(request, path, export_dynamo(request, path))
             export_torchscript(request, path)

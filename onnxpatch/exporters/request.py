@@ -93,6 +93,13 @@ class ExportRequest:
         own = [f"{leaf.name}_input" if leaf.name in taken else leaf.name for leaf in graph[len(given) :]]
         return given + own
 
+    def dynamo_names(self) -> Sequence[str] | None:
+        """A name for every graph input of the dynamo exporter, or for the first of them; None: torch's own names."""
+        leaves = self.inputs.graph_leaves("dynamo")
+        if not any("." in leaf.name for leaf in leaves):  # tensors of a cache: torch would call them ..._0_key
+            return self.input_names
+        return [*(self.input_names or ()), *(leaf.name for leaf in leaves[len(self.input_names or ()) :])]
+
     def names_among(self, have: Sequence[str]) -> Sequence[str] | None:
         """The names of the file's inputs in the order of the leaves, to match them by; None for by position.
 

@@ -13,7 +13,6 @@ import torch
 
 from onnxpatch.errors import ExportError, OnnxpatchError
 from onnxpatch.export import export
-from onnxpatch.exporters.quiet import refusals_unprinted
 from onnxpatch.onnxfile.graph import histogram
 from onnxpatch.onnxfile.runtime import load_graph
 from onnxpatch.patching.plan import Plan, make_plan
@@ -49,7 +48,7 @@ class Side:
 
     @property
     def verdict(self) -> str:
-        """right, wrong or refused."""
+        """That of the report: right, wrong, unproven, unchecked or refused."""
         if self.report is None:
             return "refused" if self.proto is None else "wrong"
         return self.report.verdict
@@ -115,8 +114,7 @@ def _plain(model: torch.nn.Module, report: Report, arguments: Mapping[str, Any],
     with tempfile.TemporaryDirectory(prefix="onnxpatch-") as folder:
         file = Path(folder) / "plain.onnx"
         try:
-            with refusals_unprinted():
-                export(model, f=file, **{**asked, "exporter": report.exporter, "only": (), "check": False})
+            export(model, f=file, **{**asked, "exporter": report.exporter, "only": (), "check": False})
         except (ExportError, OnnxpatchError) as error:
             return Side(title, error=str(error))
         call = {key: arguments[key] for key in _CALL if arguments.get(key) is not None}

@@ -42,6 +42,10 @@ class SizeBound:
     def admits(self, size: int) -> bool:
         return size % self.multiple == 0 and size >= self.low and (self.high is None or size <= self.high)
 
+    def edges(self, size: int) -> list[int]:
+        """Its first and its last size; where it has no end, the multiple nearest below twice this size."""
+        return sorted({self.low, self.high or 2 * size // self.multiple * self.multiple})
+
     @property
     def words(self) -> str:
         """`h in 2..64`, `h in multiples of 14 from 14 on`, `h = 8`."""

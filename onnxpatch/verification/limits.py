@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnxpatch.inputs.dims import DynamicDim
@@ -27,6 +27,12 @@ class Limits:
         """Dimensions that have one size only."""
         return frozenset(name for name, bound in self.bounds.items() if bound.low == bound.high)
 
+    def edges(self, dims: Sequence[DynamicDim]) -> Iterator[dict[str, int]]:
+        """The sizes at the ends of each bound, one dimension at a time."""
+        for dim in dims:
+            if dim.name in self.bounds:
+                yield from ({dim.name: size} for size in self.bounds[dim.name].edges(dim.size))
+
     @property
     def words(self) -> dict[str, str]:
         """The bounds for people: `h in 2..64`."""
@@ -42,5 +48,5 @@ def declared_limits(graph: Graph, feed: Feed, dims: Sequence[DynamicDim]) -> Lim
     """What a file's metadata says, by the name of the dimension that has the bounds' places."""
     bounds = size_bounds.read({entry.key: entry.value for entry in graph.proto.metadata_props})
     by_place = {(feed.leaves.get(name), axis): bound for bound in bounds for name, axis in bound.places}
-    places = [(dim.name, (leaf, axis)) for dim in dims for leaf, axis, _ in dim.places]
+    places = [(dim.name, (leaf, axis)) for dim in dims for leaf, axis, size in dim.places if size.is_plain]
     return Limits({name: by_place[place] for name, place in places if place in by_place})

@@ -21,6 +21,7 @@ from onnxpatch.verification.input_matching import Feed
 from onnxpatch.verification.limits import Limits
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
+from onnxpatch.verification.unproven import unproven_dimensions
 
 Progress = Callable[[str, int, int], None]
 _ROUNDING = 1e-6
@@ -45,6 +46,7 @@ def run(
     start = time.perf_counter()
     broken = _broken(conditions, reference) if conditions is not None else []
     probes = _in_order(reference.probes, broken)
+    fixed = limits.fixed if limits is not None else frozenset()
     if limits is not None:
         probes = [probe for probe in probes if limits.admits(probe.sizes)]
         broken = [(guard, probe) for guard, probe in broken if limits.admits(probe.sizes)]
@@ -69,6 +71,7 @@ def run(
         refused=reference.oracle.refused,
         first_refusal=reference.oracle.first_refusal,
         notes=notes,
+        unproven=[one for one in unproven_dimensions(reference, checks) if one.dimension not in fixed],
         seconds={**made.seconds, "verify": reference.seconds + time.perf_counter() - start},
     )
 
@@ -79,7 +82,9 @@ def _broken(conditions: Any, reference: Reference) -> list[tuple[Guard, Probe]]:
 
 
 def _in_order(probes: Sequence[Probe], broken: Sequence[tuple[Guard, Probe]]) -> list[Probe]:
-    ordered = (*probes[:_FIRST], *(probe for _, probe in broken), *probes[_FIRST:])
+    """The example, all dimensions at other sizes, then the rest: where time runs out, a verdict is there."""
+    sized = [probe for probe in probes if probe.kind == "size"][:1]
+    ordered = (*probes[:1], *sized, *probes[1:_FIRST], *(probe for _, probe in broken), *probes[_FIRST:])
     return list({id(probe): probe for probe in ordered}.values())
 
 
