@@ -13,6 +13,7 @@ import torch
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.blame import better_than_plain
 from onnxpatch.attempts.first_right import Way, first_right, refusal
+from onnxpatch.attempts.narrowed import narrowed
 from onnxpatch.attempts.one_attempt import Proven, Shared
 from onnxpatch.attempts.preference import Prefer, best_of
 from onnxpatch.errors import InputError
@@ -55,6 +56,7 @@ def export(
     operators: Operators = "portable",
     attempts: Attempts = "auto",
     prefer: Prefer | None = None,
+    bounds: Literal["narrow"] | None = None,
     check: bool = True,
     tolerance: float = 1e-3,
     max_probes: int = 16,
@@ -84,6 +86,9 @@ def export(
     prefer: "latency" or "size" goes on after the first right file, with and without patches and with every exporter
     that may be tried, and delivers the best of those proven: measured in the runtime at the example and at the largest
     input that was compared, interleaved; or by the bytes of the file.
+    bounds: "narrow", where no attempt is right at every size, delivers a file that is right at some: the widest range
+    of each dimension, or its multiples, proven at the edges. They are first in the report (`report.bounds`) and stand
+    in the file's metadata and dimension names; `Session` refuses inputs outside.
 
     only, exclude, image_size, branches, operators, other keywords: see `patched`. check=False: export, compare nothing.
     tolerance: largest difference allowed, as a share of an output's largest magnitude (float32; float16 1e-2, bfloat16
@@ -105,7 +110,7 @@ def export(
     several attempts the first one's error is raised, with the list of what was tried (`error.attempts`).
     """
     check_numbers(tolerance, max_probes)
-    _check_choices(attempts, prefer, check)
+    _check_choices(attempts, prefer, bounds, check)
     budget = Budget.starting_now(max_probes, max_seconds)
     torch_options, patch_options = split_options(options, inspect.signature(export).parameters)
     exporters = asked_exporters(model, exporter, dynamo, script)
@@ -139,7 +144,8 @@ def export(
                 _refuse_nothing(request, reference)
             several = check and attempts == "auto"
             shared = Shared(
-                request, out, budget, state, reference, tolerance, runtime, providers, flatten, shown(progress), several
+                request, out, budget, state, reference, tolerance, runtime, providers, flatten, shown(progress),
+                several, keep_wrong=bounds is not None,
             )  # fmt: skip
             way = Way(shared, Attempt.asked(request))
             delivered, report = _delivered(way, exporters if several else (), prefer)
@@ -149,11 +155,15 @@ def export(
         return replace(report, notes=[*report.notes, *lost_state(state), *out.notes])
 
 
-def _check_choices(attempts: str, prefer: str | None, check: bool) -> None:
+def _check_choices(attempts: str, prefer: str | None, bounds: str | None, check: bool) -> None:
     if attempts not in ("auto", "asked"):
         raise InputError(f"attempts={attempts!r}: use 'auto' or 'asked'")
     if prefer not in (None, "latency", "size"):
         raise InputError(f"prefer={prefer!r}: use 'latency' or 'size', or leave it out")
+    if bounds not in (None, "narrow"):
+        raise InputError(f"bounds={bounds!r}: use 'narrow', or leave it out")
+    if bounds is not None and not check:
+        raise InputError("bounds='narrow' finds sizes at which the file is right by comparing: leave out check=False")
     if prefer is not None and (attempts == "asked" or not check):
         raise InputError(f"prefer={prefer!r} chooses among several attempts that are proven right: leave out "
                          f"{'check=False' if not check else 'attempts=' + repr(attempts)}")  # fmt: skip
@@ -162,11 +172,13 @@ def _check_choices(attempts: str, prefer: str | None, check: bool) -> None:
 def _delivered(way: Way, exporters: Sequence[Exporter], prefer: Prefer | None) -> tuple[Proven, Report]:
     """The attempt whose file is kept, and its report. exporters: those that may be tried; none for one attempt."""
     found, note = first_right(way, exporters), ""
+    if found is None and way.shared.keep_wrong:
+        found = narrowed(way)
     if found is None:
         raise refusal(way)
-    if found.attempt.plain:
+    if found.attempt.plain and not found.report.bounds:
         found, note = better_than_plain(way, found)
-    if prefer is not None:
+    if prefer is not None and not found.report.bounds:
         found = best_of(way, found, exporters, prefer)
     report = replace(found.report, attempts=way.results(found))
     return found, replace(report, notes=[note, *report.notes]) if note else report

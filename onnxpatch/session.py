@@ -12,7 +12,7 @@ import torch
 
 from onnxpatch.errors import InputError, OnnxpatchError
 from onnxpatch.messages.visible import one_line
-from onnxpatch.onnxfile import bfloat16, denormals, output_structure
+from onnxpatch.onnxfile import bfloat16, denormals, output_structure, size_bounds
 from onnxpatch.onnxfile.arrays import Array, Output, as_array
 from onnxpatch.onnxfile.bound import BoundCall
 from onnxpatch.onnxfile.declared_inputs import check, described, refuse_count
@@ -43,9 +43,10 @@ class Session:
     inputs, outputs: the names in the graph. `print(session)` shows them with dtypes and the sizes that may change.
     bind(*inputs): the same call made again and again, without copies.
 
-    Raises InputError for a file that cannot be loaded and for inputs of other shapes, dtypes or names, RunError where
-    onnxruntime raises or reaches the limit, ImportError without onnxruntime. A damaged file can crash onnxruntime, and
-    with it the process: open files that you do not trust in a process of their own.
+    Raises InputError for a file that cannot be loaded, for inputs of other shapes, dtypes or names, and for sizes
+    outside of those for which the file is right (`export(..., bounds="narrow")`); RunError where onnxruntime raises or
+    reaches the limit, ImportError without onnxruntime. A damaged file can crash onnxruntime, and with it the process:
+    open files that you do not trust in a process of their own.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Session:
         self.structure = output_structure.read(metadata, self.outputs)
         if self.structure is not None:
             self._classes.check(self.structure)
+        self._bounds = size_bounds.read(metadata)
         self._runs = LimitedRuns(bfloat16.bridged(self.session), limit)
 
     def __repr__(self) -> str:
@@ -115,6 +117,7 @@ class Session:
     def _arrays(self, feed: Mapping[str, object]) -> dict[str, Array]:
         """Each input as an array, checked against what the graph declares."""
         arrays = {name: _fed(self._declared[name], value) for name, value in feed.items()}
+        size_bounds.check(self._bounds, {name: array.shape for name, array in arrays.items()})
         for name, array in arrays.items():
             check(self._declared[name], array)
         return arrays

@@ -24,6 +24,7 @@ from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
 from onnxpatch.verification.eager import Flatten, lost_state
 from onnxpatch.verification.input_matching import Feed, declared_by, match_inputs, refuse_unfitting
+from onnxpatch.verification.limits import declared_limits
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.random_state import random_state_kept
 from onnxpatch.verification.reference import Reference
@@ -66,8 +67,9 @@ def verify(
     runtime: 'onnxruntime' or 'reference'. providers: onnxruntime's execution providers. flatten: output -> its tensors
     in the order of the graph's outputs. max_seconds: a limit for the whole; a comparison that takes longer ends early,
     and the report says so. Without it one run of the graph may take 120 seconds, since a file can hold a loop that
-    never ends; math.inf lifts that limit too. A graph that is stopped is wrong. progress: called with (stage, done,
-    of); True writes them on stderr.
+    never ends; math.inf lifts that limit too. A graph that is stopped is wrong. A file that says for which sizes it is
+    right (`export(..., bounds="narrow")`) is compared at these. progress: called with (stage, done, of); True writes
+    them on stderr.
 
     Returns a Report; `report.ok` is the verdict. The model is as it was afterwards.
     Raises InputError for what cannot be compared: no file, a corrupt one, inputs that do not fit, an example that the
@@ -89,6 +91,8 @@ def verify(
     refuse_unfitting(graph, inputs, feed, specs)
     dims, state = dynamic_dims(inputs, specs), Snapshot(model, *inputs.objects())
     reference = Reference(model, inputs, dims, budget, flatten=flatten, data=data, sizes=sizes, state=state)
+    limits = declared_limits(graph, feed, dims)
+    reference.also_at(limits.edges(dims))
     conditions: Any = None
     notes: list[str] = []
     if guards and dims:
@@ -101,8 +105,9 @@ def verify(
     report = Report(
         str(file), type(model).__name__, opset=_opset(graph), tolerance=tolerance, versions=versions(),
         notes=[*notes, *_notes(graph, feed, model, inputs), *lost_state(state)],
+        bounds=limits.words,
     )  # fmt: skip
-    return run(graph, feed, reference, report, conditions=conditions, progress=shown(progress))
+    return run(graph, feed, reference, report, conditions=conditions, progress=shown(progress), limits=limits)
 
 
 def _opset(graph: Graph) -> int | None:

@@ -36,6 +36,7 @@ from onnxpatch.patching.registry import Patch
 from onnxpatch.results.report import Checked, Report
 from onnxpatch.verification.eager import Flatten, flatten_output
 from onnxpatch.verification.input_matching import match_inputs
+from onnxpatch.verification.limits import kept
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import Progress, run
@@ -49,6 +50,7 @@ class Shared:
     """What all attempts of one export have in common. reference: None where nothing is compared.
 
     state: the model's, to be restored after every attempt. several: whether a failure is followed by other attempts.
+    keep_wrong: whether the files of wrong attempts are kept, since they may be right within bounds.
     """
 
     request: ExportRequest
@@ -62,6 +64,7 @@ class Shared:
     flatten: Flatten | None = None
     progress: Progress | None = None
     several: bool = True
+    keep_wrong: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,10 +80,11 @@ class Proven:
 
 @dataclass(frozen=True)
 class Failed:
-    """An attempt that failed: its error, and the same as data."""
+    """An attempt that failed: its error, and the same as data. wrong: its file, where that was kept."""
 
     error: ExportError | VerificationError
     failure: Failure
+    wrong: Proven | None = None
 
 
 @dataclass
@@ -100,6 +104,7 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
     Raises InputError for what no attempt can use.
     """
     start, acting, path = time.perf_counter(), _Acting(), shared.out.another()
+    exported: Exported | None = None
     try:
         try:
             exported, seconds = _exported(attempt, shared, path, acting)
@@ -111,15 +116,20 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
             seconds={"export": seconds}, program=exported.program, call=attempt.call(shared.request),
         )  # fmt: skip
         if shared.reference is not None:
-            report = _compared(exported, shared.reference, report, shared)
+            report = _compared(attempt, exported, shared.reference, report, shared)
             report.raise_unless_right(HINT if not shared.several and not attempt.branches else "")
         names = tuple(dict.fromkeys(patch.name for patch in acting.acted))
         return Proven(attempt, exported, report, names, time.perf_counter() - start)
     except (ExportError, VerificationError) as error:
-        shutil.rmtree(path.parent, ignore_errors=True)  # of gigabytes, perhaps; the next attempt needs the room
         decisions, took = shared.reference.decisions if shared.reference else None, time.perf_counter() - start
-        model = shared.request.model
-        return Failed(error, failure_of(attempt, error, acting.acted, acting.planned, model, decisions, took))
+        model, wrong = shared.request.model, None
+        failure = failure_of(attempt, error, acting.acted, acting.planned, model, decisions, took)
+        found = error.report if isinstance(error, VerificationError) else None
+        if shared.keep_wrong and exported is not None and isinstance(found, Report) and found.checks[0].ok:
+            wrong = Proven(attempt, exported, found, failure.patches, took)
+        else:
+            shutil.rmtree(path.parent, ignore_errors=True)  # of gigabytes, perhaps; the next attempt needs the room
+        return Failed(error, failure, wrong)
 
 
 # ------------------------------------------------------------------ exporting
@@ -207,7 +217,7 @@ def _in_file_order(forked: BranchReport, output: Any) -> list[torch.Tensor | Non
 
 
 # ------------------------------------------------------------------ comparing
-def _compared(exported: Exported, reference: Reference, report: Report, shared: Shared) -> Report:
+def _compared(attempt: Attempt, exported: Exported, reference: Reference, report: Report, shared: Shared) -> Report:
     """Raises VerificationError where the file cannot be loaded."""
     if shared.flatten is None:  # the attempt before may have had its outputs in another form
         reference.flatten(exported.flatten or flatten_output)
@@ -220,4 +230,5 @@ def _compared(exported: Exported, reference: Reference, report: Report, shared: 
         raise VerificationError(f"the exported graph cannot be loaded: {error}", found) from None
     feed = match_inputs(graph, request.inputs, request.names_among([one.name for one in graph.inputs]))
     conditions = getattr(exported.program, "exported_program", None)
-    return run(graph, feed, reference, report, conditions=conditions, progress=shared.progress)
+    limits = kept(reference.dims, attempt.fixed)
+    return run(graph, feed, reference, report, conditions=conditions, progress=shared.progress, limits=limits)

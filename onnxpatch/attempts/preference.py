@@ -75,7 +75,7 @@ def _milliseconds(way: Way, proven: Sequence[Proven]) -> list[float]:
 
 
 def _loaded(one: Proven, way: Way) -> tuple[Graph, Any]:
-    graph = Graph(one.exported.path, way.shared.runtime, way.shared.budget.run_seconds)
+    graph = Graph(one.exported.path, way.shared.runtime, way.shared.budget.run_seconds, way.shared.providers)
     request = one.exported.request
     return graph, match_inputs(graph, request.inputs, request.names_among([node.name for node in graph.inputs]))
 

@@ -13,6 +13,7 @@ from onnxpatch.cli.failure import RIGHT, WRONG, code_of, errors_in_one_line
 from onnxpatch.cli.options import (
     AttemptsOpt,
     AutoExporterOpt,
+    BoundsOpt,
     BranchesOpt,
     DataOpt,
     DebugOpt,
@@ -75,6 +76,7 @@ def export(
     branches: BranchesOpt = False,
     attempts: AttemptsOpt = "auto",
     prefer: PreferOpt = None,
+    bounds: BoundsOpt = None,
     check: Annotated[bool, typer.Option(help="Compare the file with the unpatched model.")] = True,
     data: DataOpt = [],  # noqa: B006
     more_sizes: SizesOpt = [],  # noqa: B006
@@ -116,7 +118,7 @@ def export(
         arguments |= {"data": [call_from_file(loaded.model, one) for one in data]}
         arguments |= {"providers": provider_names(providers)}
         limits = {"check": check, "max_probes": max_probes, "runtime": runtime, "max_seconds": max_seconds}
-        limits |= {"attempts": attempts, "prefer": prefer}
+        limits |= {"attempts": attempts, "prefer": prefer, "bounds": bounds}
         with show.progress("export") as progress:
             report, refusal = _export(loaded.model, file, {**arguments, **limits, "progress": progress})
         if refusal is None or json or markdown:

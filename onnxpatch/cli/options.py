@@ -130,6 +130,10 @@ MaxSecondsOpt = Annotated[
         show_default="no limit",
     ),
 ]
+BoundsOpt = Annotated[
+    str | None,
+    typer.Option(metavar="narrow", help="narrow: where no file is right at every size, one that is right at some."),
+]
 JsonOpt = Annotated[bool, typer.Option("--json", help="Write the result to stdout as JSON.")]
 MarkdownOpt = Annotated[bool, typer.Option("--markdown", help="Write the result to stdout as Markdown, for an issue.")]
 HtmlOpt = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page with all results.")]

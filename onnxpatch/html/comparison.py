@@ -21,7 +21,15 @@ from onnxpatch.verify import verify
 
 Progress = Callable[[str, int, int], None]
 _CALL = ("args", "kwargs", "dynamic_shapes", "input_names")
-_KITS = ("only", "exclude", "branches", "image_size", "attempts", "prefer")  # options that plain torch has not
+_KITS = (
+    "only",
+    "exclude",
+    "branches",
+    "image_size",
+    "attempts",
+    "prefer",
+    "bounds",
+)  # plain torch has none of these
 _PLANNING = ("only", "exclude", "image_size", "branches")
 
 

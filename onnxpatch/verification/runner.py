@@ -14,6 +14,7 @@ from onnxpatch.verification.comparison import compare_all
 from onnxpatch.verification.findings import dropped_guards, specialized
 from onnxpatch.verification.guards import Guard, breaking_probes, guards_of
 from onnxpatch.verification.input_matching import Feed
+from onnxpatch.verification.limits import Limits
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.right_in_range import right_within
@@ -32,15 +33,20 @@ def run(
     *,
     conditions: Any = None,
     progress: Progress | None = None,
+    limits: Limits | None = None,
 ) -> Report:
     """Compare the graph with the reference; returns `made`, what is known of the file so far, with what was found.
 
     conditions: the ExportedProgram, whose conditions on sizes no ONNX file holds. progress: called with (runtime, done,
-    of).
+    of). limits: the sizes that the graph is meant for, where these are not all that eager accepts.
     """
     start = time.perf_counter()
     broken = _broken(conditions, reference) if conditions is not None else []
     probes = _in_order(reference.probes, broken)
+    fixed = limits.fixed if limits is not None else frozenset()
+    if limits is not None:
+        probes = [probe for probe in probes if limits.admits(probe.sizes)]
+        broken = [(guard, probe) for guard, probe in broken if limits.admits(probe.sizes)]
     checks: list[Checked] = []
     for probe in probes:
         if checks and reference.budget.over():
@@ -65,7 +71,7 @@ def run(
         right_within=right_within(reference.oracle, checks, lambda probe: _check(graph, feed, probe, made.tolerance).ok)
         if not graph.stopped
         else [],
-        unproven=unproven_dimensions(reference, checks),
+        unproven=[one for one in unproven_dimensions(reference, checks) if one.dimension not in fixed],
         seconds={**made.seconds, "verify": reference.seconds + time.perf_counter() - start},
     )
 
