@@ -26,6 +26,7 @@ def _overridable() -> frozenset[Any]:
     return frozenset(function for group in functions.values() for function in group)
 
 
+@functools.lru_cache(maxsize=4096)
 def torch_function_key(function: Any) -> Any | None:
     """What a TorchFunctionMode is handed when `function` is called, or None if such a mode never sees it."""
     if isinstance(function, types.GetSetDescriptorType | property):

@@ -41,7 +41,15 @@ def _images() -> list[tuple[Tensor]]:
 
 
 def _proof(exporter: Literal["dynamo", "trace"]) -> Proof:
-    return Proof(_Trained, _images, ({0: "b", 2: "h", 3: "w"},), fails=(exporter,))
+    return Proof(
+        _Trained,
+        _images,
+        ({0: "b", 2: "h", 3: "w"},),
+        fails=(exporter,),
+        reason="broadcast an axis",
+        unchanged="fixed sizes",
+        beside=("interpolate",),
+    )
 
 
 @patch(

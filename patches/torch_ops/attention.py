@@ -41,6 +41,7 @@ class _Attention(torch.nn.Module):
         ],
         dynamic_shapes=({0: "batch", 1: "length"}, {0: "batch"}),
         fails=("dynamo", "trace"),
+        reason="is_causal",
     ),
 )
 def scaled_dot_product_attention(

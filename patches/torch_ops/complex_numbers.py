@@ -44,6 +44,7 @@ class _Rotary(torch.nn.Module):
         inputs=lambda: [(torch.randn(2, 6, 3, 8),), (torch.randn(1, 11, 3, 8),), (torch.randn(3, 4, 3, 8),)],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("dynamo", "trace"),
+        reason="complex",
     ),
 )
 def complex_as_pairs(original: Any, *args: Any, **kwargs: Any) -> Any:

@@ -62,6 +62,8 @@ def _inputs() -> list[tuple[torch.Tensor, torch.Tensor]]:
         inputs=_inputs,
         dynamic_shapes=({0: "batch", 2: "length"}, {0: "batch", 2: "length"}),
         fails=("dynamo", "trace"),
+        reason="flex_attention|aten.sort|Unsupported value kind|BLOCK_SIZE",
+        beside=("flex-attention-mask", "stable-sort"),
     ),
 )
 def flex_attention(
@@ -119,6 +121,8 @@ class _MaskOnly(torch.nn.Module):
         dynamic_shapes=({0: "batch", 2: "length"},),
         fails=("trace",),
         exporters=("dynamo",),
+        reason="Unsupported value kind|BLOCK_SIZE",
+        beside=("flex-attention", "stable-sort"),
     ),
 )
 def create_block_mask(original: Any, mask_mod: Mod, *args: Any, **kwargs: Any) -> MaskFunction:

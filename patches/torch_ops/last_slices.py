@@ -41,7 +41,14 @@ def _takes_last(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     "were found: Eq(A, Max(0, A - Max(0, A - 1)))",
     link="https://github.com/huggingface/transformers/pull/34393",
     exporters=("dynamo",),
-    proof=Proof(_Sine, _images, ({0: "b", 2: "h", 3: "w"},), fails=("dynamo",)),
+    proof=Proof(
+        _Sine,
+        _images,
+        ({0: "b", 2: "h", 3: "w"},),
+        fails=("dynamo",),
+        reason="inconsistencies were found",
+        unchanged="fixed sizes",
+    ),
 )
 def last_slice(original: Any, tensor: Tensor, index: Any) -> Tensor:
     """`tensor[..., -1:, ...]` has one element there, whatever formula the axis' size has; an empty axis is refused."""

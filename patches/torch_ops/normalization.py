@@ -36,6 +36,8 @@ class _Layer(torch.nn.Module):
         inputs=lambda: [(torch.randn(2, 6), torch.randn(4, 6)), (torch.randn(5, 6), torch.randn(3, 6))],
         dynamic_shapes=({0: "first"}, {0: "second"}),
         fails=("trace",),
+        reason="because it is not constant",
+        beside=("pad-sequence",),
     ),
 )
 def layer_norm(
@@ -75,6 +77,7 @@ class _RMS(torch.nn.Module):
         inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),)],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace",),
+        reason="aten::rms_norm",
     ),
 )
 def rms_norm(
@@ -114,6 +117,7 @@ class _Instance(torch.nn.Module):
         inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),), (torch.randn(1, 4, 6),)],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace",),
+        reason="unknown channel size",
     ),
 )
 def instance_norm(
