@@ -7,6 +7,7 @@ room of it.
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from onnxpatch.verify import verify
 
 __version__ = ONNXPATCH
+logging.getLogger("onnxpatch").addHandler(logging.NullHandler())  # what it logs is for those who ask
 
 _HOMES = {
     "_torch": ("exporting",),

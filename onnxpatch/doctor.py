@@ -13,6 +13,7 @@ from onnxpatch.diagnosis.parts.search import Progress, Search
 from onnxpatch.diagnosis.trials.trial import Subject
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
 from onnxpatch.inputs.validate import check_numbers
+from onnxpatch.messages.progress import shown
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.verification.probe import Budget
@@ -37,7 +38,7 @@ def doctor(
     proposals: bool = True,
     budget: float = 180.0,
     registry: Registry = REGISTRY,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Diagnosis:
     """Find why a model does not export, or exports wrong, and what cures it.
 
@@ -54,7 +55,7 @@ def doctor(
     data: more inputs to compare at, each args or (args, kwargs).
     proposals: False to find the culprit only.
     budget: seconds after which no further export is started.
-    progress: called with (what is exported, exports so far, 0).
+    progress: called with (what is exported, exports so far, 0); True writes them on stderr.
 
     Returns a Diagnosis: `.ok`, `.culprits`, `.proposals`. The model is left as it was.
     Raises InputError where the arguments do not fit or the model itself refuses the example, UnknownExporterError for
@@ -72,7 +73,7 @@ def doctor(
     diagnosis.dimensions = {dim.name: dim.size for dim in request.dims}
     if model.training:
         diagnosis.notes.append("the model is in training mode: call model.eval() first, unless that is what you export")
-    search = Search(root, diagnosis, tolerance, budget, registry, progress)
+    search = Search(root, diagnosis, tolerance, budget, registry, shown(progress))
     found_parts = search.run()
     treat(search, found_parts, proposals)
     diagnosis.seconds = time.perf_counter() - start

@@ -20,7 +20,7 @@ from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.patching.runtime import Scope
 from onnxpatch.patching.script_defaults import defaults_kept
 from onnxpatch.patching.swap import UndoLog, mixins_of
-from onnxpatch.settings import make_settings
+from onnxpatch.settings import Exporter, make_settings
 
 
 class Patched:
@@ -52,6 +52,9 @@ class Patched:
             self._log.undo()
             raise
         return self
+
+    def __repr__(self) -> str:
+        return f"<Patched {self.plan.headline()}>"
 
     def restore(self) -> None:
         """Take everything out again: the model is as it was. A second call does nothing."""
@@ -101,6 +104,10 @@ def patch_model(
     *,
     only: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
+    exporter: Exporter | None = None,
+    opset: int | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    branches: bool = False,
     registry: Registry = REGISTRY,
     example: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
     **options: Any,
@@ -108,7 +115,9 @@ def patch_model(
     """Patch `model` in place. Patching what is patched already does nothing.
 
     only, exclude: names of patches or paths of modules (`*` allowed); a path stands for all under it.
-    exporter: "dynamo", "trace" or "script", if known; opset: the opset to come, if known.
+    exporter: "dynamo", "trace" or "script", if known; opset: the opset to come, if known: a higher one allows faster
+    forms (Attention, RMSNormalization and RotaryEmbedding from 23 on).
+    operators: "portable", or "onnxruntime" for operators of onnxruntime's own (com.microsoft), where they are faster.
     image_size: (height, width) in pixels; position tables become constants for that size.
     form: "dynamic" or "static", for all position tables, or a mapping from names of patches to either.
     branches: fork Python branches on tensor values; example: (args, kwargs) to find them with.
@@ -121,16 +130,34 @@ def patch_model(
     Raises UnknownPatchError, UnknownExporterError, ScriptedModelError, and InputError for an option that no patch
     declares or a model that another thread has patched; the model is untouched then.
     """
-    made = make_plan(model, only=only, exclude=exclude, registry=registry, settings=make_settings(**options))
+    settings = make_settings(exporter, opset, image_size, branches, **options)
+    made = make_plan(model, only=only, exclude=exclude, registry=registry, settings=settings)
     return Patched(made, example).apply()
 
 
 class patched:  # named like the function it stands for: `with onnxpatch.patched(model):`
     """`patch_model` as a context manager: patches on entering, restores on leaving, also by an exception."""
 
-    def __init__(self, model: torch.nn.Module, **options: Any) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        *,
+        only: str | Iterable[str] | None = None,
+        exclude: str | Iterable[str] | None = None,
+        exporter: Exporter | None = None,
+        opset: int | None = None,
+        image_size: int | tuple[int, int] | None = None,
+        branches: bool = False,
+        registry: Registry = REGISTRY,
+        example: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
+        **options: Any,
+    ) -> None:
+        """The keywords are those of `patch_model`; the model is patched on entering, not before."""
         self._model = model
-        self._options = options
+        self._options: dict[str, Any] = {
+            "only": only, "exclude": exclude, "exporter": exporter, "opset": opset, "image_size": image_size,
+            "branches": branches, "registry": registry, "example": example, **options,
+        }  # fmt: skip
         self._entered: list[Patched] = []
 
     def __enter__(self) -> Patched:

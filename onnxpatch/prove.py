@@ -129,7 +129,7 @@ def tried(proof: Proof, exporter: Exporter, patch: Patch | None = None) -> Trial
         try:
             request = ExportRequest.parse(model, examples[0], None, exporter, dynamic_shapes=proof.dynamic_shapes)
             with _patched_by(patches, request):
-                export(request, out)
+                export(request, out.path)
         except OnnxpatchError as error:
             return Trial(f"refused: {_one_line(error)}")
         seconds = time.process_time() - start

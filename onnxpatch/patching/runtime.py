@@ -21,7 +21,7 @@ from onnxpatch.messages.module_paths import paths_named_by
 from onnxpatch.patching import dispatch, rebinding
 from onnxpatch.patching.dispatch import Dispatcher
 from onnxpatch.patching.match import FunctionPatch
-from onnxpatch.settings import Settings
+from onnxpatch.settings import Settings, put_in_force
 
 
 class _Active(threading.local):
@@ -124,6 +124,7 @@ class Scope:
                 stack.callback(self._holds, self.model)
                 self._holds(running)
             stack.enter_context(rebinding.installed(self._substitutions))
+            stack.enter_context(put_in_force(self.settings))
             if exporting() == "dynamo":
                 stack.enter_context(ignore_frames(self._files()))
                 stack.enter_context(ExportKept())

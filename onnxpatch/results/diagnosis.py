@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 
 from onnxpatch.messages.visible import markdown as escaped
 from onnxpatch.messages.visible import one_line
+from onnxpatch.results.notebook import fragment
 from onnxpatch.settings import Exporter
 
 SCHEMA = 1  # counted up when a field of the JSON changes its meaning or goes
@@ -76,7 +77,7 @@ class Culprit:
         return self.path or "(root)"
 
 
-@dataclass
+@dataclass(repr=False)
 class Diagnosis:
     """Why a model does not export, or exports wrong, and what would help.
 
@@ -101,6 +102,10 @@ class Diagnosis:
     def ok(self) -> bool:
         """Whether the plain export is right at every size and input tried, and patches do not break it."""
         return self.status == "right" and not self.culprits
+
+    def __bool__(self) -> bool:
+        """Whether there is nothing to cure: the same as `ok`."""
+        return self.ok
 
     @property
     def proposals(self) -> list[Proposal]:
@@ -129,6 +134,17 @@ class Diagnosis:
             lines += ["", *map(one_line, _lines(culprit))]
         lines += [one_line(f"note: {note}") for note in self.notes]
         return "\n".join([*lines, f"{self.exports} exports tried in {self.seconds:.1f} s"])
+
+    def __repr__(self) -> str:
+        return f"<Diagnosis {one_line(self.headline())}; {len(self.culprits)} at fault>"
+
+    def _repr_html_(self) -> str:
+        header = ("at fault", "class", "what", "where", "what would help")
+        rows = [
+            (c.name, c.cls, c.construct, f"{c.source} {c.code}".strip(), "; ".join(map(_advice, c.proposals)))
+            for c in self.culprits
+        ]
+        return fragment(self.headline(), header, rows, self.notes, "the parts at fault")
 
     def to_markdown(self) -> str:
         lines = [f"### {escaped(self.headline())}", ""]
