@@ -116,7 +116,7 @@ class DinoPositions:
         table = table.permute(0, 2, 3, 1).flatten(1, 2)
         return torch.cat((self.pos_embed[:, :1].float(), table), dim=1).to(x.dtype)
 
-    def _axes(self, grid: tuple[Any, Any]) -> list[Axis]:
+    def _axes(self, grid: tuple[object, object]) -> list[Axis]:
         if not self.interpolate_offset:
             return [Axis(size) for size in grid]  # a resize to its own size is the table itself
         side, lengths = self.onnxpatch_side, [as_tensor(size, torch.float64) for size in grid]

@@ -28,7 +28,7 @@ class _Relative(torch.nn.Module):
         return x.sum() + rows * ratio, rows % x.shape[2], rows ** x.shape[0], x.clamp(0.5, ratio)
 
 
-def between(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def between(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     """Whether torch.export meets arithmetic of a tensor with a symbolic number."""
     if function_name(function) not in ARITHMETIC or "out" in kwargs:
         return False

@@ -47,6 +47,6 @@ class _Rotary(torch.nn.Module):
         reason="complex",
     ),
 )
-def complex_as_pairs(original: Any, *args: Any, **kwargs: Any) -> Any:
+def complex_as_pairs(original: object, *args: object, **kwargs: object) -> Any:
     """Any torch call on complex tensors, done on pairs of real ones."""
     return complex_call(original, *args, **kwargs)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from onnxpatch import Proof, patch
@@ -28,7 +26,9 @@ class _Distances(torch.nn.Module):
         reason="_cdist_forward|non-finite",
     ),
 )
-def cdist(original: Any, x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: Any = None) -> torch.Tensor:
+def cdist(
+    original: object, x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: object = None
+) -> torch.Tensor:
     """p = 2 as one product in float64, which keeps the digits; other norms from every difference."""
     if p == 2:
         return euclidean(x1, x2)

@@ -22,7 +22,7 @@ class MaskFunction:
 
     mask_mod: Mod
 
-    def to(self, device: Any) -> MaskFunction:
+    def to(self, device: object) -> MaskFunction:
         return self
 
 
@@ -125,6 +125,6 @@ class _MaskOnly(torch.nn.Module):
         beside=("flex-attention", "stable-sort"),
     ),
 )
-def create_block_mask(original: Any, mask_mod: Mod, *args: Any, **kwargs: Any) -> MaskFunction:
+def create_block_mask(original: object, mask_mod: Mod, *args: object, **kwargs: object) -> MaskFunction:
     """The mask function alone: the stand-in of flex_attention asks it about all pairs of tokens."""
     return MaskFunction(mask_mod)

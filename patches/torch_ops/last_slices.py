@@ -29,7 +29,7 @@ def _images() -> list[tuple[Tensor]]:
     return [(torch.randn(2, 3, *size),) for size in ((192, 256), (33, 52), (160, 64))]
 
 
-def _takes_last(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _takes_last(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     return function is Tensor.__getitem__ and any(_is_last(item) for item in _items(args[1]))
 
 
@@ -63,15 +63,15 @@ def last_slice(original: Any, tensor: Tensor, index: Any) -> Tensor:
     return NotImplemented if tensor is given else original(tensor, tuple(kept))
 
 
-def _items(index: Any) -> tuple[Any, ...]:
+def _items(index: object) -> tuple[Any, ...]:
     return index if isinstance(index, tuple) else (index,)
 
 
-def _is_last(item: Any) -> bool:
+def _is_last(item: object) -> bool:
     return isinstance(item, slice) and isinstance(item.start, int) and item.start == -1 and item.stop is None
 
 
-def _axes(item: Any) -> int:
+def _axes(item: object) -> int:
     """How many axes of the tensor one item of an index takes up."""
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0

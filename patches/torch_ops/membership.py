@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from onnxpatch import Proof, patch
@@ -30,7 +28,7 @@ class _Known(torch.nn.Module):
     ),
 )
 def isin(
-    original: Any, elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+    original: object, elements: object, test_elements: object, *, assume_unique: bool = False, invert: bool = False
 ) -> torch.Tensor:
     """Work that grows with (values + members) log(members), not with their product."""
     return contained(elements, test_elements, invert=invert)

@@ -81,7 +81,7 @@ class _RMS(torch.nn.Module):
     ),
 )
 def rms_norm(
-    original: Any,
+    original: object,
     input: torch.Tensor,
     normalized_shape: list[int],
     weight: torch.Tensor | None = None,
@@ -121,7 +121,7 @@ class _Instance(torch.nn.Module):
     ),
 )
 def instance_norm(
-    original: Any,
+    original: object,
     input: torch.Tensor,
     running_mean: torch.Tensor | None = None,
     running_var: torch.Tensor | None = None,

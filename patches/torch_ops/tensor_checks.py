@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -36,5 +34,5 @@ def _parts() -> list[tuple[Tensor, Tensor]]:
         reason="aten._is_all_true",
     ),
 )
-def tensor_checks(original: Any, error_type: Any, cond: Tensor, message: Any = None) -> None:
+def tensor_checks(original: object, error_type: object, cond: Tensor, message: object = None) -> None:
     """Nothing: torch.onnx drops assertions that it has a form for, too."""

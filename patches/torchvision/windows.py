@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +49,7 @@ def _maps() -> list[tuple[Tensor]]:
     ),
 )
 def shifted_window_attention(
-    original: Any,
+    original: object,
     input: Tensor,
     qkv_weight: Tensor,
     proj_weight: Tensor,

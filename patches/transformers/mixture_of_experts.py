@@ -37,7 +37,7 @@ def _experts() -> torch.nn.Module:
     ),
 )
 def experts_by_expert(
-    original: Any, interface: Any, experts_implementation: str | None, default: Callable[..., Any]
+    original: object, interface: object, experts_implementation: str | None, default: Callable[..., object]
 ) -> Any:
     """One product for each expert, whatever the configuration names: no weight is copied for a token."""
     return by_expert
