@@ -10,6 +10,7 @@ from typing import Any
 from onnxpatch.cli import json_types
 from onnxpatch.html.code import original, source
 from onnxpatch.patching.registry import REGISTRY, Patch
+from onnxpatch.prove import TOLERANCE
 from onnxpatch.results.schema import diagnosis_schema, report_schema, schema_of
 
 
@@ -78,12 +79,12 @@ def _proof(patch: Patch) -> list[str]:
     if proof is None:
         return ["None yet."]
     sizes = len(proof.examples())
-    lines = [f"- Refused or wrong without it: {', '.join(proof.fails)}"] if proof.fails else []
-    lines += [f"- Right but fatter without it: {', '.join(proof.leaner)}"] if proof.leaner else []
+    lines = [f"- Refused or wrong without it: {', '.join(proof.fails)}; found: `{proof.reason}`"] if proof.fails else []
+    lines += [f"- Right without it, with more nodes: {', '.join(proof.leaner)}"] if proof.leaner else []
     return [
         *lines,
         f"- Right with it in {', '.join(proof.served())}, at {sizes} inputs of which one is traced, "
-        f"within {proof.tolerance:g} of the output's largest magnitude, opset {proof.opset}",
+        f"within {TOLERANCE:g} of the output's largest magnitude",
         f"- Run it: `onnxpatch list {patch.name} --prove`",
         "", _block(source(proof.build)),
     ]  # fmt: skip

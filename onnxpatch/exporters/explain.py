@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import torch
 
@@ -11,7 +10,7 @@ from onnxpatch.errors import OnnxpatchError, error_chain
 from onnxpatch.messages.user_code import frames_of, is_user_file, is_user_frame
 
 
-def explained(error: BaseException, model: Any, exporter: str) -> str:
+def explained(error: BaseException, model: object, exporter: str) -> str:
     """A sentence for ExportError; the whole story stays in the chained exception."""
     message = f"{exporter} export refused {type(model).__name__}: {reason(error)}"
     where = " ".join(part for part in place_of(error, model) if part) or translated(error)
@@ -33,7 +32,7 @@ def root_of(error: BaseException) -> BaseException:
     return next((one for one in chain if isinstance(one, OnnxpatchError)), chain[-1])
 
 
-def place_of(error: BaseException, model: Any) -> tuple[str, str]:
+def place_of(error: BaseException, model: object) -> tuple[str, str]:
     """(`in module PATH (CLASS)`, `at FILE:LINE in FUNCTION`): the innermost module of the model that was running, and
     the innermost line that is not the exporter's; "" where there is none."""
     paths = {id(m): name for name, m in model.named_modules()} if isinstance(model, torch.nn.Module) else {}

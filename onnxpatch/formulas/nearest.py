@@ -20,7 +20,7 @@ MODES = ("nearest", "nearest-exact")
 _LARGEST = 32
 
 
-def sampled(input: Tensor, sizes: Sequence[Any], mode: str) -> Tensor:
+def sampled(input: Tensor, sizes: Sequence[object], mode: str) -> Tensor:
     """`F.interpolate(input, sizes, mode=mode)`. input: [N, C, *spatial]; sizes: int, SymInt or 0-d tensor."""
     for axis in reversed(range(len(sizes))):  # the last first: rows are copied whole afterwards
         indices = _sources(input.shape[axis + 2], sizes[axis], mode, input.device)

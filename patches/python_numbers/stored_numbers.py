@@ -38,7 +38,13 @@ class _Scheduled(torch.nn.Module):
     why="Could not guard on data-dependent expression Eq(u0, 1): an if on a buffer or parameter",
     link="https://github.com/pytorch/pytorch/issues/157355",
     exporters=("dynamo",),
-    proof=Proof(_Scheduled, lambda: [(torch.randn(n, 3),) for n in (4, 2, 7)], ({0: "n"},), fails=("dynamo",)),
+    proof=Proof(
+        _Scheduled,
+        lambda: [(torch.randn(n, 3),) for n in (4, 2, 7)],
+        ({0: "n"},),
+        fails=("dynamo",),
+        reason="data-dependent expression",
+    ),
 )
 def stored_numbers(original: Any, tensor: Tensor) -> Any:
     """The number itself where it is made of parameters and buffers alone: they are constants of the graph."""

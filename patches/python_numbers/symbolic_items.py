@@ -35,7 +35,13 @@ def _pairs() -> list[tuple[Tensor, Tensor]]:
     why=FROZEN,
     link=LINK,
     exporters=("trace",),
-    proof=Proof(_Longest, _pairs, ({0: "m"}, {0: "n"}), fails=("trace",)),
+    proof=Proof(
+        _Longest,
+        _pairs,
+        ({0: "m"}, {0: "n"}),
+        fails=("trace",),
+        reason="shape",
+    ),
 )
 def symbolic_items(original: Any, tensor: Tensor) -> Any:
     """What was computed from sizes alone stays so: 0-d tensors where eager has numbers."""

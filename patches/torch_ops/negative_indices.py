@@ -44,7 +44,13 @@ def _whole(item: Any) -> bool:
     why="The TorchScript exporter makes one index of several by arithmetic, which a negative one spoils",
     link="https://github.com/pytorch/pytorch/pull/21716",
     exporters=("trace",),
-    proof=Proof(_LastToken, _masked, ({0: "b", 1: "n"}, {0: "b", 1: "n"}), fails=("trace",)),
+    proof=Proof(
+        _LastToken,
+        _masked,
+        ({0: "b", 1: "n"}, {0: "b", 1: "n"}),
+        fails=("trace",),
+        reason="relative error",
+    ),
 )
 def negative_indices(original: Any, tensor: Tensor, index: tuple[Any, ...]) -> Tensor:
     """Each index as it counts from the front."""

@@ -38,6 +38,8 @@ class _Layer(torch.nn.Module):
         inputs=lambda: [(torch.randn(2, 6), torch.randn(4, 6)), (torch.randn(5, 6), torch.randn(3, 6))],
         dynamic_shapes=({0: "first"}, {0: "second"}),
         fails=("trace",),
+        reason="because it is not constant",
+        beside=("pad-sequence",),
     ),
 )
 def layer_norm(
@@ -79,10 +81,11 @@ class _RMS(torch.nn.Module):
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace",),
         leaner=("dynamo",),
+        reason="aten::rms_norm",
     ),
 )
 def rms_norm(
-    original: Any,
+    original: object,
     input: torch.Tensor,
     normalized_shape: list[int],
     weight: torch.Tensor | None = None,
@@ -118,10 +121,11 @@ class _Instance(torch.nn.Module):
         inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),), (torch.randn(1, 4, 6),)],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace",),
+        reason="unknown channel size",
     ),
 )
 def instance_norm(
-    original: Any,
+    original: object,
     input: torch.Tensor,
     running_mean: torch.Tensor | None = None,
     running_var: torch.Tensor | None = None,

@@ -29,6 +29,7 @@ class _Running(torch.nn.Module):
         inputs=lambda: [(torch.randn(b, n, 3),) for b, n in ((2, 6), (3, 11), (1, 1))],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("dynamo", "trace"),
+        reason="prims.prod|aten::cumprod",
     ),
 )
 def running_product(original: Any, input: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:

@@ -59,7 +59,11 @@ def _proof(build: Any, **gain: Any) -> Proof:
     name="relative-positions",
     why=WHY,
     link=LINK,
-    proof=_proof(_Positions, fails=("trace",)),
+    proof=_proof(
+        _Positions,
+        fails=("trace",),
+        reason="relative error",
+    ),
 )
 def get_rel_pos(original: Any, q_size: int, k_size: int, rel_pos: Tensor) -> Tensor:
     """(q_size, k_size, C) out of a table of (L, C); only attention of a map to itself is taken over."""

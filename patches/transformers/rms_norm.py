@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onnxpatch import Proof, patch
+from onnxpatch import KnownBody, Proof, patch
 from onnxpatch.formulas.normalization import rms_norm
 
 
@@ -24,8 +24,14 @@ def _norm() -> nn.Module:
     name="transformers-rms-norm",
     why="Pow, ReduceMean, Sqrt, Reciprocal and two Mul for each normalization: onnxruntime fuses nothing of it, "
     "since it looks for a division",
-    # Of Llama, of Olmo, which multiplies by the weight before it returns to half precision, and of T5.
-    bodies={"forward": {"9635bcd843f3", "eef4e978a32a", "3152525beceb"}},
+    bodies={
+        "forward": {
+            KnownBody("9635bcd843f3", "LlamaRMSNorm of transformers 5.23"),
+            # It multiplies by the weight before it returns to half precision.
+            KnownBody("eef4e978a32a", "OlmoeRMSNorm of transformers 5.23"),
+            KnownBody("3152525beceb", "T5LayerNorm of transformers 5.23"),
+        }
+    },
     proof=Proof(
         build=_norm,
         inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),)],
