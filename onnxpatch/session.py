@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from onnxpatch.errors import InputError, OnnxpatchError
-from onnxpatch.onnxfile import bfloat16, output_structure
+from onnxpatch.messages.visible import one_line
+from onnxpatch.onnxfile import bfloat16, denormals, output_structure
 from onnxpatch.onnxfile.arrays import Array, Output, as_array
+from onnxpatch.onnxfile.bound import BoundCall
+from onnxpatch.onnxfile.declared_inputs import check, described, refuse_count
 from onnxpatch.onnxfile.rebuild import Classes, rebuilt
 from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS, LimitedRuns, checked_limit
 from onnxpatch.onnxfile.runtime import run_error
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession, SessionOptions
+    from onnxruntime import InferenceSession, NodeArg, SessionOptions
 
 
 class Session:
@@ -32,10 +37,15 @@ class Session:
     classes: dataclasses, named tuples and ModelOutputs to return in place of `Record`. They are found by name and must
     have the fields that the file states. The file chooses no class and runs no code.
     max_seconds: how long one run may take, 120 by default; None for no limit.
+    inputs, outputs: the names in the graph. `print(session)` shows them with dtypes and the sizes that may change.
+    bind(*inputs): the same call made again and again, without copies.
+    flush_denormals: numbers below 1.2e-38 count as zero while the graph runs. Attention with a mask makes many of them,
+    and runs up to three times slower otherwise. Who runs the file in onnxruntime itself sets
+    `options.add_session_config_entry("session.set_denormal_as_zero", "1")` on the first session of the process.
 
-    Raises InputError for a file that cannot be loaded and for inputs that do not fit, RunError where onnxruntime raises
-    or reaches the limit, ImportError without onnxruntime. A damaged file can crash onnxruntime, and with it the
-    process: open files that you do not trust in a process of their own.
+    Raises InputError for a file that cannot be loaded and for inputs of other shapes, dtypes or names, RunError where
+    onnxruntime raises or reaches the limit, ImportError without onnxruntime. A damaged file can crash onnxruntime, and
+    with it the process: open files that you do not trust in a process of their own.
     """
 
     def __init__(
@@ -45,36 +55,69 @@ class Session:
         classes: Iterable[type] = (),
         options: SessionOptions | None = None,
         max_seconds: float | None = DEFAULT_SECONDS,
+        flush_denormals: bool = True,
     ) -> None:
         limit = checked_limit(max_seconds)
         self._classes = Classes(classes)
-        source = model if isinstance(model, bytes) else os.fspath(model)
-        if isinstance(source, str) and not os.path.isfile(source):
-            raise InputError(f"there is no file {source!r}")
-        self.session = _open(source, providers, options)
+        self._source = model if isinstance(model, bytes) else os.fspath(model)
+        if isinstance(self._source, str) and not os.path.isfile(self._source):
+            raise InputError(f"there is no file {self._source!r}")
+        self._flushed = denormals.flushed if flush_denormals else contextlib.nullcontext
+        with denormals.kept():
+            self.session = _open(self._source, providers, options, flush_denormals)
         try:
-            self.inputs = [node.name for node in self.session.get_inputs()]
+            self._declared = {node.name: node for node in self.session.get_inputs()}
+            self.inputs = list(self._declared)
             self.outputs = [node.name for node in self.session.get_outputs()]
             metadata = self.session.get_modelmeta().custom_metadata_map
         except UnicodeDecodeError:  # onnxruntime loads such a file, and raises when it is asked for the names
             raise InputError(
-                f"{_source_name(source)}: its names or its metadata are not UTF-8: export it again"
+                f"{_source_name(self._source)}: its names or its metadata are not UTF-8: export it again"
             ) from None
         self.structure = output_structure.read(metadata, self.outputs)
         if self.structure is not None:
             self._classes.check(self.structure)
         self._runs = LimitedRuns(bfloat16.bridged(self.session), limit)
 
+    def __repr__(self) -> str:
+        inputs = ", ".join(map(described, self._declared.values()))
+        outputs = ", ".join(map(described, self.session.get_outputs()))
+        return one_line(f"<Session {_source_name(self._source)}: {inputs} -> {outputs}>")
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         feed = self._feed(args, kwargs)
+        arrays = self._arrays(feed)
         try:
-            values = self._runs.run(None, {name: _array(value) for name, value in feed.items()})
+            with self._flushed():
+                values = self._runs.run(None, arrays)
         except OnnxpatchError:
             raise
         except Exception as error:
             raise run_error(error) from error
         as_tensors = any(isinstance(value, torch.Tensor) for value in feed.values())
         return self._structured([_as_tensor(value) if as_tensors else _as_numpy(value) for value in values])
+
+    def bind(self, *args: Any, **kwargs: Any) -> BoundCall:
+        """A call on these very tensors or arrays, contiguous and of the graph's own dtypes: fill them, and call it.
+
+        It takes no arguments and copies nothing; sizes stay as they are here. Tensors may be on the device of the
+        session's provider. What it returns is written anew by its next call; `max_seconds` does not hold for it.
+        """
+        feed = self._feed(args, kwargs)
+        self._arrays(feed)
+        bound = {name: v if isinstance(v, torch.Tensor) else _array(v) for name, v in feed.items()}
+        as_tensors = any(isinstance(value, torch.Tensor) for value in feed.values())
+        convert = _as_tensor if as_tensors else _as_numpy
+        return BoundCall(
+            self.session, bound, lambda values: self._structured([convert(one) for one in values]), self._flushed
+        )
+
+    def _arrays(self, feed: Mapping[str, object]) -> dict[str, Array]:
+        """Each input as an array, checked against what the graph declares."""
+        arrays = {name: _fed(self._declared[name], value) for name, value in feed.items()}
+        for name, array in arrays.items():
+            check(self._declared[name], array)
+        return arrays
 
     def _feed(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
         """The inputs by name. Raises InputError where there are too many or too few."""
@@ -84,10 +127,8 @@ class Session:
         flat += [leaf for name, value in kwargs.items() if name not in named for leaf in _leaves(value)]
         positional = [name for name in self.inputs if name not in named]
         if len(flat) != len(positional):
-            raise InputError(
-                f"the graph takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), "
-                f"{len(flat) + len(named)} were given"
-            )
+            unknown = [name for name in kwargs if name not in named]
+            refuse_count(list(self._declared.values()), len(flat) + len(named), unknown)
         return {**dict(zip(positional, flat, strict=True)), **named}
 
     def _structured(self, values: list[Output]) -> Any:
@@ -96,11 +137,17 @@ class Session:
         return values[0] if len(values) == 1 else values
 
 
-def _open(source: str | bytes, providers: Sequence[str], options: SessionOptions | None) -> InferenceSession:
-    import onnxruntime
-
+def _open(
+    source: str | bytes, providers: Sequence[str], options: SessionOptions | None, flush_denormals: bool
+) -> InferenceSession:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise ImportError("Session runs files in onnxruntime: pip install 'onnxpatch[verify]'") from None
     if options is None:
         options = onnxruntime.SessionOptions()
+        if flush_denormals:
+            options.add_session_config_entry(denormals.POOL_OPTION, "1")
         options.log_severity_level = 4  # it would print what it raises, with the file's names not made safe to print
     # With the CPU's provider alone there is nothing to fall back to, and trying to prints the error.
     fallback = int(list(providers) != ["CPUExecutionProvider"])
@@ -127,9 +174,16 @@ def _leaves(value: object) -> Iterator[object]:
         yield value
 
 
-def _array(value: object) -> Array:
-    import numpy as np
+def _fed(node: NodeArg, value: object) -> Array:
+    """A value as the array to feed. A Python number has no dtype of its own: it takes that of the input."""
+    array = _array(value)
+    if isinstance(value, bool | int | float):
+        wanted = described(node).split(" ")[1].partition("[")[0]
+        array = array.astype(wanted) if wanted in np.sctypeDict else array
+    return array
 
+
+def _array(value: object) -> Array:
     try:
         return as_array(value) if isinstance(value, torch.Tensor) else np.asarray(value)
     except (ValueError, TypeError) as error:
@@ -143,7 +197,5 @@ def _as_numpy(value: Output) -> Output:
 
 def _as_tensor(value: Output) -> Output:
     """Arrays as tensors. None stays (an empty optional), and so do strings, which torch does not have."""
-    import numpy as np
-
     numeric = isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
     return torch.from_numpy(value) if numeric else value

@@ -6,9 +6,18 @@ import sys
 from typing import Annotated, Any, Protocol, runtime_checkable
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from onnxpatch.cli import diagnose, export_model, list_patches, operator_table, plan_model, show, verify_file
+from onnxpatch.cli import (
+    diagnose,
+    export_model,
+    list_patches,
+    operator_table,
+    plan_model,
+    prove_file,
+    show,
+    verify_file,
+)
 
 
 @runtime_checkable
@@ -22,7 +31,23 @@ class _ClickError(Protocol):
     def show(self) -> None: ...
 
 
-class OneLineErrors(TyperGroup):
+class _PlainFlags:
+    """Help without `<bool>` beside its flags: there is no value to give."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, also `--help`."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
+
+class Command(_PlainFlags, TyperCommand):
+    """One command."""
+
+
+class OneLineErrors(_PlainFlags, TyperGroup):
     """Prints what is wrong with the arguments in one line, as all other errors are, without typer's box and usage."""
 
     def main(self, *args: Any, **options: Any) -> Any:
@@ -59,12 +84,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("list")(list_patches.list_patches)
-app.command("plan")(plan_model.plan)
-app.command("export")(export_model.export)
-app.command("verify")(verify_file.verify)
-app.command("doctor")(diagnose.doctor)
-app.command("ops")(operator_table.ops)
+app.command("list", cls=Command)(list_patches.list_patches)
+app.command("plan", cls=Command)(plan_model.plan)
+app.command("export", cls=Command)(export_model.export)
+app.command("verify", cls=Command)(verify_file.verify)
+app.command("doctor", cls=Command)(diagnose.doctor)
+app.command("prove", cls=Command)(prove_file.prove)
+app.command("ops", cls=Command)(operator_table.ops)
 
 
 def _print_version(asked: bool) -> None:

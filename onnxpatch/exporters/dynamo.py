@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import onnx
 import torch
 from torch.export import Dim
 
+from onnxpatch._torch.quiet import quiet_torch
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.size_expressions import has_operator
+
+_CONVERTED = (
+    25  # the highest opset that onnxscript's converter writes; it leaves a graph at 18 where a later one is asked
+)
 
 
 def torch_shapes(inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> dict[str, Any] | None:
@@ -43,9 +49,10 @@ def export_dynamo(request: ExportRequest, path: Path) -> Any:
             dynamic_shapes=torch_shapes(request.inputs, request.specs),
             input_names=request.dynamo_names(),
             output_names=request.output_names,
-            opset_version=request.opset,
+            opset_version=min(request.opset, _CONVERTED),
             **{"verbose": False, **options},
         )
+    _declare_later_opset(request, program)
     _refuse_another_opset(request, program)
     _name_sizes(request, program)
     _name_outputs(program, call.names[len(request.output_names or ()) :], len(request.output_names or ()))
@@ -59,7 +66,7 @@ def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any
 
     Raises what torch.export raises. The caller restores the state that the forward may have changed.
     """
-    with torch.no_grad(), opened_call(model, inputs) as call:
+    with torch.no_grad(), quiet_torch(), opened_call(model, inputs) as call:
         return torch.export.export(
             model,
             call.args,
@@ -68,6 +75,27 @@ def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any
             strict=False,
             prefer_deferred_runtime_asserts_over_guards=True,
         )
+
+
+def _declare_later_opset(request: ExportRequest, program: Any) -> None:
+    """Declare the opset that was asked for, where it changed no operator of the graph: an opset that only adds
+    operators reads every graph of the one before."""
+    made = program.model.opset_imports.get("", request.opset)
+    if made != min(request.opset, _CONVERTED) or made == request.opset:
+        return
+    if all(_same_since(node.op_type, made, request.opset) for node in _nodes(program.model) if node.domain == ""):
+        program.model.opset_imports[""] = request.opset
+
+
+def _nodes(model: Any) -> Iterator[Any]:
+    yield from model.graph.all_nodes()
+    for function in model.functions.values():
+        yield from function.all_nodes()
+
+
+def _same_since(op: str, before: int, after: int) -> bool:
+    schemas = (onnx.defs.get_schema(op, opset) for opset in (before, after))
+    return len({schema.since_version for schema in schemas}) == 1
 
 
 def _refuse_another_opset(request: ExportRequest, program: Any) -> None:

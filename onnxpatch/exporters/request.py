@@ -134,6 +134,21 @@ def chosen_exporter(exporter: str | None, dynamo: bool | None = None, script: bo
     return chosen
 
 
+def asked_exporters(
+    model: Any, exporter: str | None, dynamo: bool | None = None, script: bool | None = None
+) -> tuple[Exporter, ...]:
+    """The exporters that may be tried, in their order: two for "auto", else the one that was asked for.
+
+    Raises what `chosen_exporter` raises. A scripted model has no code left that torch.export could read.
+    """
+    if exporter != "auto":
+        return (chosen_exporter(exporter, dynamo, script),)
+    for name, value in (("dynamo", dynamo), ("script", script)):
+        if value is not None:
+            raise InputError(f"exporter='auto' and {name}={value!r} disagree: give one of them")
+    return ("trace",) if isinstance(model, torch.jit.ScriptModule) else ("dynamo", "trace")
+
+
 def split_options(options: Mapping[str, Any], named: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(those of torch.onnx.export, those for the patches). A near miss of a known name is an error, not an option.
 

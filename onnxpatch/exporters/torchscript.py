@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from onnxpatch._torch.exporters import no_graphs_printed
 from onnxpatch._torch.script_tracing import traced
 from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.request import ExportRequest
@@ -18,10 +16,8 @@ from onnxpatch.patching.script_defaults import positional
 
 def export_torchscript(request: ExportRequest, path: Path) -> None:
     """Write the file at `path`."""
-    silent = contextlib.nullcontext() if request.options.get("verbose") else no_graphs_printed()
     model = request.model
     with (
-        silent,
         opened_call(model, request.inputs) as call,
         positional(model, call.args, call.kwargs) as (target, all_args, rest),
         traced(),

@@ -18,6 +18,7 @@ import torch
 from onnxpatch._torch import pytree
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.caches import closed, has_caches, is_cache, opened
+from onnxpatch.inputs.held_objects import copied
 from onnxpatch.inputs.state_names import layered_names
 
 Kwargs: TypeAlias = Mapping[str, object]
@@ -110,8 +111,12 @@ class Inputs:
         return has_caches(tuple(self.given))
 
     def values(self) -> list[Any]:
-        """The example's leaves. Tensors are cloned, since some forwards write into their inputs."""
-        return [leaf.value.detach().clone() if leaf.is_tensor else leaf.value for leaf in self.leaves]
+        """The example's leaves, copied: some forwards write into tensors that they are given, or grow a cache."""
+        return [copied(leaf.value) for leaf in self.leaves]
+
+    def objects(self) -> list[object]:
+        """The leaves that are neither tensors nor plain values, as the caller gave them."""
+        return [leaf.value for leaf in self.leaves if not leaf.is_tensor and not leaf.is_number]
 
     def graph_leaves(self, exporter: str) -> list[Leaf]:
         """The leaves that become graph inputs with this exporter, in the graph's order.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ class Graph:
 
     runtime: "onnxruntime", "reference", or None for onnxruntime where it is installed. With None, a graph with bfloat16
     that onnxruntime has no CPU kernel for runs in onnx.reference; `note` then says so.
+    providers: onnxruntime's execution providers, None for its CPU's.
     max_seconds: how long one run may take, None for no limit. stopped: whether a run reached it.
     proto: the model without external weights. inputs: without initializers, which old files list too. outputs: names.
 
@@ -41,7 +42,11 @@ class Graph:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], runtime: str | None = None, max_seconds: float | None = DEFAULT_SECONDS
+        self,
+        path: str | os.PathLike[str],
+        runtime: str | None = None,
+        max_seconds: float | None = DEFAULT_SECONDS,
+        providers: Sequence[str] | None = None,
     ) -> None:
         if runtime not in (None, *RUNTIMES):
             raise InputError(f"runtime={runtime!r} is not known: use one of {', '.join(RUNTIMES)}")
@@ -49,13 +54,14 @@ class Graph:
         self.max_seconds = checked_limit(max_seconds)
         self.stopped = False
         self.runtime = runtime or ("onnxruntime" if have_onnxruntime() else "reference")
+        self.providers = checked_providers(providers) if self.runtime == "onnxruntime" else ()
         self.proto = load_graph(self.path)
         initializers = {i.name for i in self.proto.graph.initializer}
         self.inputs = [i for i in self.proto.graph.input if i.name not in initializers]
         self.outputs = [o.name for o in self.proto.graph.output]
         self.note = ""
         try:
-            self._session = self._limited(open_session(str(self.path), self.runtime))
+            self._session = self._limited(open_session(str(self.path), self.runtime, self.providers))
         except RunError as error:
             if runtime is not None or _NO_KERNEL not in str(error) or not bfloat16.has_bfloat16(self.proto):
                 raise
@@ -79,7 +85,7 @@ class Graph:
 
     def run_another(self, proto: ModelProto, names: list[str], feed: Mapping[str, Array]) -> list[Output]:
         """The outputs `names` of another model, in the same runtime and under the same limit."""
-        return self._limited(open_session(proto.SerializeToString(), self.runtime)).run(names, feed)
+        return self._limited(open_session(proto.SerializeToString(), self.runtime, self.providers)).run(names, feed)
 
     def _limited(self, session: Session | InferenceSession | BridgedSession) -> LimitedRuns:
         return LimitedRuns(session, self.max_seconds)
@@ -162,10 +168,31 @@ def _check_is_file(path: Path) -> None:
         raise InputError(f"{str(path)[:60]}…: {error.strerror}") from None
 
 
-def open_session(model: str | bytes, runtime: str) -> Session | InferenceSession | BridgedSession:
+CPU = ("CPUExecutionProvider",)
+
+
+def checked_providers(providers: Sequence[str] | None) -> Sequence[str]:
+    """onnxruntime's execution providers, those of the CPU by default. Raises InputError for one that is not there.
+
+    onnxruntime itself would go on without it, and compare on the CPU what was to be compared elsewhere.
+    """
+    if providers is None or tuple(providers) == CPU or not have_onnxruntime():
+        return CPU
+    import onnxruntime
+
+    there = onnxruntime.get_available_providers()
+    unknown = [name for name in providers if name not in there]
+    if unknown:
+        raise InputError(f"providers: this onnxruntime has no {', '.join(unknown)}; it has {', '.join(there)}")
+    return list(providers)
+
+
+def open_session(
+    model: str | bytes, runtime: str, providers: Sequence[str] = CPU
+) -> Session | InferenceSession | BridgedSession:
     """A session for a file (str, its path) or a model in memory (bytes). Raises RunError where the runtime refuses."""
     try:
-        return _onnxruntime(model) if runtime == "onnxruntime" else _reference(model)
+        return _onnxruntime(model, providers) if runtime == "onnxruntime" else _reference(model)
     except InputError:
         raise
     except Exception as error:
@@ -173,17 +200,15 @@ def open_session(model: str | bytes, runtime: str) -> Session | InferenceSession
         raise RunError(f"{name} cannot load the graph: {' '.join(str(error).split())[:500]}") from error
 
 
-def _onnxruntime(model: str | bytes) -> InferenceSession | BridgedSession:
+def _onnxruntime(model: str | bytes, providers: Sequence[str]) -> InferenceSession | BridgedSession:
     if not have_onnxruntime():
-        raise InputError("onnxruntime is not installed: pip install onnxruntime, or runtime='reference'")
+        raise InputError("onnxruntime is not installed: pip install 'onnxpatch[verify]', or runtime='reference'")
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # it would print what it raises, with the file's names not made safe to print
     options.intra_op_num_threads = torch.get_num_threads()
-    return bfloat16.bridged(
-        onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0)
-    )
+    return bfloat16.bridged(onnxruntime.InferenceSession(model, options, providers=list(providers), enable_fallback=0))
 
 
 def _reference(model: str | bytes) -> ReferenceEvaluator:

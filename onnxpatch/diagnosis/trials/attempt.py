@@ -21,7 +21,8 @@ import torch
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from onnxpatch._torch.caught_errors import TraceKept
-from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, quiet_exporters, watched_sizes
+from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, watched_sizes
+from onnxpatch._torch.quiet import quiet_exporters
 from onnxpatch.diagnosis.stack_lines import lines_of_error, lines_of_stack
 from onnxpatch.diagnosis.trials.program_check import check_captured
 from onnxpatch.diagnosis.trials.trial import CaughtError, Condition, Subject, Trial
@@ -37,7 +38,8 @@ from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Checked
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.input_matching import match_inputs
-from onnxpatch.verification.runner import check_graph, excuse_unsteady
+from onnxpatch.verification.runner import check_graph
+from onnxpatch.verification.undetermined import excuse_unsteady
 
 _MOST_KEPT = 500  # warnings, and conditions, of one export
 
