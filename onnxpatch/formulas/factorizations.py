@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_SWEEPS = 6  # of Jacobi's rotations: each squares what is left beside the diagonal, once that is small
+_SWEEPS = 5  # of Jacobi's rotations: each squares what is left beside the diagonal, once that is small
 
 
 def cholesky(a: Tensor, n: int) -> Tensor:
