@@ -39,6 +39,17 @@ def symbolic(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dim() == 0 and traced_from_sizes(value)
 
 
+def fixed_size(x: Tensor, axis: int) -> int | None:
+    """The size of an axis as a number, for what is unrolled by it; None for a dynamic one under dynamo.
+
+    Under trace every size is a tensor, whether it may change or not: there it is the example's.
+    """
+    size = x.shape[axis]
+    if isinstance(size, Tensor):
+        return int(x.detach().numpy().shape[axis])
+    return size if isinstance(size, int) else None
+
+
 def _known(value: torch.SymInt | torch.SymFloat) -> bool:
     node = value.node
     return bool(node.is_constant()) if hasattr(node, "is_constant") else False

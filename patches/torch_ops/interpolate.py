@@ -76,6 +76,10 @@ def interpolate(
         return stored
     sizes = None if size is None else _each(size, spatial)
     scales = None if scale_factor is None else _each(scale_factor, spatial)
+    if mode == "area" and (exporting() == "trace" or any(map(symbolic, (*input.shape[2:], *(sizes or ()))))):
+        return resize(input, [Axis(size) for size in _outputs(input, sizes, scales)], "area")
+    if mode == "nearest-exact" and scales is not None and exporting() == "trace":  # which knows no operator for it
+        return nearest.sampled(input, _outputs(input, None, scales), mode, None if recompute_scale_factor else scales)
     if sizes is not None and _misplaced(input, sizes, mode):
         return nearest.sampled(input, sizes, mode)
     if not _ours(input, sizes, scales, mode, antialias):
@@ -148,6 +152,10 @@ def _misplaced(input: Tensor, sizes: list[Any], mode: str) -> bool:
     found = [(example_of(extent), example_of(size)) for extent, size in pairs]
     fits = nearest.grows_wholly if free else nearest.runtime_agrees
     return not all(a is not None and b is not None and fits(a, b) for a, b in found)
+
+
+def _outputs(input: Tensor, sizes: list[Any] | None, scales: list[Any] | None) -> list[Any]:
+    return sizes or [scaled(extent, scale) for extent, scale in zip(input.shape[2:], scales or (), strict=True)]
 
 
 def _asked_to_compute() -> bool:
