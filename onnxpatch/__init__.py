@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from onnxpatch.new_patch import new_patch
     from onnxpatch.patched import Patched, patch_model, patched
     from onnxpatch.patching.decorators import keep, onnx_forward, onnx_standin
+    from onnxpatch.patching.fingerprints import KnownBody
     from onnxpatch.patching.plan import Plan
     from onnxpatch.patching.proof import Proof
     from onnxpatch.patching.registry import REGISTRY, Patch, Registry, patch
+    from onnxpatch.patching.runtime import running_model
     from onnxpatch.plan import plan
     from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
     from onnxpatch.results.report import Report
@@ -75,9 +77,11 @@ _HOMES = {
     "new_patch": ("new_patch",),
     "patched": ("Patched", "patch_model", "patched"),
     "patching.decorators": ("keep", "onnx_forward", "onnx_standin"),
+    "patching.fingerprints": ("KnownBody",),
     "patching.plan": ("Plan",),
     "patching.proof": ("Proof",),
     "patching.registry": ("REGISTRY", "Patch", "Registry", "patch"),
+    "patching.runtime": ("running_model",),
     "plan": ("plan",),
     "results.diagnosis": ("Culprit", "Diagnosis", "Proposal"),
     "results.report": ("Report",),
@@ -96,6 +100,7 @@ __all__ = [
     "DuplicatePatchError",
     "ExportError",
     "InputError",
+    "KnownBody",
     "OnnxpatchError",
     "Patch",
     "Patched",
@@ -126,6 +131,7 @@ __all__ = [
     "patch_model",
     "patched",
     "plan",
+    "running_model",
     "scan",
     "verify",
     "while_loop",

@@ -115,7 +115,9 @@ def patch_model(
     """Patch `model` in place. Patching what is patched already does nothing.
 
     only, exclude: names of patches or paths of modules (`*` allowed); a path stands for all under it.
-    exporter: "dynamo", "trace" or "script", if known; opset: the opset to come, if known.
+    exporter: "dynamo", "trace" or "script", if known; opset: the opset to come, if known: a higher one allows faster
+    forms (Attention, RMSNormalization and RotaryEmbedding from 23 on).
+    operators: "portable", or "onnxruntime" for operators of onnxruntime's own (com.microsoft), where they are faster.
     image_size: (height, width) in pixels; position tables become constants for that size.
     form: "dynamic" or "static", for all position tables, or a mapping from names of patches to either.
     branches: fork Python branches on tensor values; example: (args, kwargs) to find them with.

@@ -11,12 +11,13 @@ import onnxpatch
 from onnxpatch.cli import show
 from onnxpatch.cli.failure import RIGHT, WRONG, code_of, errors_in_one_line
 from onnxpatch.cli.options import (
+    AttemptsOpt,
+    AutoExporterOpt,
     BranchesOpt,
     DataOpt,
     DebugOpt,
     DynamicOpt,
     ExcludeOpt,
-    ExporterOpt,
     HtmlOpt,
     ImageSizeOpt,
     InputNamesOpt,
@@ -25,9 +26,11 @@ from onnxpatch.cli.options import (
     MarkdownOpt,
     MaxSecondsOpt,
     OnlyOpt,
+    OperatorsOpt,
     OpsetOpt,
     OutputNamesOpt,
     PatchesOpt,
+    PreferOpt,
     ProbesOpt,
     ProvidersOpt,
     QuietOpt,
@@ -36,7 +39,6 @@ from onnxpatch.cli.options import (
     TargetArg,
     ToleranceOpt,
     VerboseOpt,
-    exporter_keywords,
     image_size,
     names,
     provider_names,
@@ -44,6 +46,7 @@ from onnxpatch.cli.options import (
 )
 from onnxpatch.cli.result import check_form, print_result
 from onnxpatch.errors import InputError, OnnxpatchError, VerificationError
+from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.report import EXPORTING, Checked
 from onnxpatch.versions import versions
 
@@ -63,12 +66,15 @@ def export(
     dynamic: DynamicOpt = [],  # noqa: B006
     input_names: InputNamesOpt = None,
     output_names: OutputNamesOpt = None,
-    exporter: ExporterOpt = None,
+    exporter: AutoExporterOpt = None,
     opset: OpsetOpt = 18,
+    operators: OperatorsOpt = "portable",
     image: ImageSizeOpt = None,
     only: OnlyOpt = [],  # noqa: B006
     exclude: ExcludeOpt = [],  # noqa: B006
     branches: BranchesOpt = False,
+    attempts: AttemptsOpt = "auto",
+    prefer: PreferOpt = None,
     check: Annotated[bool, typer.Option(help="Compare the file with the unpatched model.")] = True,
     data: DataOpt = [],  # noqa: B006
     more_sizes: SizesOpt = [],  # noqa: B006
@@ -87,7 +93,9 @@ def export(
 ) -> None:
     """Export TARGET with its patches, and compare the file with the unpatched model at other sizes and on other data.
 
-    Exit code 1: the exporter refused the model, or the file was wrong; then no file is written.
+    Where the export fails as it was asked for, what may cure it is tried: --attempts. Exit code 1: no attempt came out
+    right; then no file is written. Also 1, with the file
+    written: a dynamic dimension is unproven, since no other size of it was compared.
     """
     with errors_in_one_line(debug, verbose, patches):
         from onnxpatch.cli.example import call_from_file, example
@@ -101,12 +109,14 @@ def export(
             writable(html)
         loaded = load(target)
         call = example(loaded, inputs, dynamic, pixels, input_names)
-        arguments = {**vars(call), **exporter_keywords(exporter), "opset_version": opset, "tolerance": tolerance}
+        arguments = {**vars(call), "exporter": exporter, "opset_version": opset, "tolerance": tolerance}
         arguments |= {"image_size": pixels, "only": names(only), "exclude": names(exclude), "branches": branches}
+        arguments |= {"operators": operators}
         arguments |= {"output_names": names([output_names or ""]) or call.output_names, "sizes": sizes(more_sizes)}
         arguments |= {"data": [call_from_file(loaded.model, one) for one in data]}
         arguments |= {"providers": provider_names(providers)}
         limits = {"check": check, "max_probes": max_probes, "runtime": runtime, "max_seconds": max_seconds}
+        limits |= {"attempts": attempts, "prefer": prefer}
         with show.progress("export") as progress:
             report, refusal = _export(loaded.model, file, {**arguments, **limits, "progress": progress})
         if refusal is None or json or markdown:
@@ -115,10 +125,10 @@ def export(
             from onnxpatch.html import write
 
             with show.progress("page") as progress:
-                write(html, loaded.model, report, file if report.ok else None, arguments, progress)
+                write(html, loaded.model, report, None if report.wrong else file, arguments, progress)
         if refusal is not None:
             raise refusal
-        raise typer.Exit(RIGHT if report.ok else WRONG)
+        raise typer.Exit(RIGHT if report.ok or not check else WRONG)
 
 
 def _one_file(file: Path | None, output: Path | None) -> Path:
@@ -146,12 +156,15 @@ def _export(
 def _refused_report(
     model: torch.nn.Module, file: Path, arguments: dict[str, Any], error: OnnxpatchError
 ) -> onnxpatch.Report:
+    from onnxpatch.exporters.request import asked_exporters
+
     return onnxpatch.Report(
         str(file),
         type(model).__name__,
-        "dynamo" if arguments["dynamo"] else "script" if arguments["script"] else "trace",
+        asked_exporters(model, arguments["exporter"])[0],
         opset=arguments["opset_version"],
         tolerance=arguments["tolerance"],
         checks=[Checked(EXPORTING, "example", "example", {}, error=str(error), status="refused")],
         versions=versions(),
+        attempts=[one for one in error.attempts if isinstance(one, AttemptResult)],
     )

@@ -59,7 +59,23 @@ ExporterOpt = Annotated[
 AnyExporterOpt = Annotated[
     str | None, typer.Option("--exporter", metavar="NAME", help="Only patches for this exporter.")
 ]
+AutoExporterOpt = Annotated[
+    str | None,
+    typer.Option(
+        "--exporter",
+        metavar="NAME",
+        help="dynamo, trace, script, or auto: trace where dynamo comes out wrong.",
+        show_default="dynamo",
+    ),
+]
+AttemptsOpt = Annotated[
+    str, typer.Option(help="auto: go on with what may cure a failure, until a file is right. asked: one attempt.")
+]
+PreferOpt = Annotated[str | None, typer.Option(help="latency or size: go on, and take the best of the right files.")]
 OpsetOpt = Annotated[int, typer.Option(min=7, help="ONNX opset of the file.")]
+OperatorsOpt = Annotated[
+    str, typer.Option(help="portable, or onnxruntime: operators of onnxruntime's own too, where they are faster.")
+]
 AnyOpsetOpt = Annotated[int | None, typer.Option("--opset", min=7, help="Only patches for this ONNX opset.")]
 ImageSizeOpt = Annotated[
     str | None,

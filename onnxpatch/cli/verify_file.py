@@ -62,7 +62,7 @@ def verify(
     verbose: VerboseOpt = 0,
     debug: DebugOpt = False,
 ) -> None:
-    """Compare FILE with the model of TARGET, at other sizes and on other data. Exit code 1: it is wrong.
+    """Compare FILE with the model of TARGET, at other sizes and on other data. Exit code 1: it is wrong or unproven.
 
     Without letters in --input and without --dynamic, the sizes that are dynamic in the file are varied.
     """

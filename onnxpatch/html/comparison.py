@@ -22,7 +22,7 @@ from onnxpatch.verify import verify
 
 Progress = Callable[[str, int, int], None]
 _CALL = ("args", "kwargs", "dynamic_shapes", "input_names")
-_SHOWN = ("dynamic_shapes", "only", "exclude", "image_size", "branches")
+_KITS = ("only", "exclude", "branches", "image_size", "attempts", "prefer")  # options that plain torch has not
 _PLANNING = ("only", "exclude", "image_size", "branches")
 
 
@@ -43,7 +43,7 @@ class Side:
 
     @property
     def verdict(self) -> str:
-        """right, wrong or refused."""
+        """That of the report: right, wrong, unproven, unchecked or refused."""
         if self.report is None:
             return "refused" if self.proto is None else "wrong"
         return self.report.verdict
@@ -51,7 +51,7 @@ class Side:
     @property
     def score(self) -> str:
         """The verdict with its count: `wrong at 10 of 18 runs`."""
-        if self.report is None or not self.report.checks or self.verdict == "refused":
+        if self.report is None or self.verdict not in ("right", "wrong"):
             return self.verdict
         wrong, runs = sum(not check.ok for check in self.report.checks), len(self.report.checks)
         return f"{self.verdict} at {wrong or runs} of {runs} runs"
@@ -102,16 +102,22 @@ def compare(
     arguments: the keywords that `onnxpatch.export` was called with.
     """
     asked: dict[str, Any] = {"exporter": report.exporter, "opset": report.opset}
-    made = make_plan(model, **asked, **{key: arguments[key] for key in _PLANNING if key in arguments})
+    asked |= {key: arguments[key] for key in _PLANNING if key in arguments}
+    made = make_plan(model, **{**asked, **_delivered(report, asked)})
     patched = Side("with onnxpatch", report, _graph(file), size=size(file))
-    return Comparison(model, [_plain(model, arguments, progress), patched], made, _call(report, arguments))
+    return Comparison(model, [_plain(model, report, arguments, progress), patched], made, report.call)
 
 
-def _call(report: Report, arguments: Mapping[str, Any]) -> str:
-    shown = {key: arguments[key] for key in _SHOWN if arguments.get(key)}
-    asked = "".join(f", {key}={value!r}" for key, value in shown.items())
-    file = Path(report.file or "model.onnx").name
-    return f"onnxpatch.export(model, args, {file!r}, exporter={report.exporter!r}{asked})"
+def _delivered(report: Report, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a plan that the delivered attempt had, in place of those that were asked for."""
+    made = next((one for one in report.attempts if one.delivered), None)
+    if made is None:
+        return {}
+    if made.plain:
+        return {"only": (), "exclude": None, "branches": made.branches}
+    before = asked.get("exclude") or ()
+    excluded = (*((before,) if isinstance(before, str) else before), *made.exclude)
+    return {"branches": made.branches, **({"exclude": excluded} if excluded else {})}
 
 
 def alone(model: torch.nn.Module, report: Report, file: str | os.PathLike[str]) -> Comparison:
@@ -120,14 +126,14 @@ def alone(model: torch.nn.Module, report: Report, file: str | os.PathLike[str]) 
     return Comparison(model, [Side(Path(file).name, report, _graph(file), size=size(file))], call=call)
 
 
-def _plain(model: torch.nn.Module, arguments: Mapping[str, Any], progress: Progress | None) -> Side:
+def _plain(model: torch.nn.Module, report: Report, arguments: Mapping[str, Any], progress: Progress | None) -> Side:
     """torch.onnx.export under the same conventions, no patch acting; then held against the model."""
     title = "plain torch.onnx.export"
-    asked = {key: value for key, value in arguments.items() if key not in ("only", "exclude", "branches", "image_size")}
+    asked = {key: value for key, value in arguments.items() if key not in _KITS}
     with tempfile.TemporaryDirectory(prefix="onnxpatch-") as folder:
         file = Path(folder) / "plain.onnx"
         try:
-            export(model, f=file, **{**asked, "only": (), "check": False})
+            export(model, f=file, **{**asked, "exporter": report.exporter, "only": (), "check": False})
         except (ExportError, OnnxpatchError) as error:
             return Side(title, error=str(error))
         call = {key: arguments[key] for key in _CALL if arguments.get(key) is not None}

@@ -143,13 +143,13 @@ def dimensions(comparison: Comparison) -> list[Dimension]:
 def _freedom(side: Side, name: str) -> str:
     """Whether a dimension can change: "free" (right at some other size), "wrong" (at none), "" (not verified).
 
-    "unasked": no probe has another size, since eager accepts none or the budget was reached.
+    "unproven": no other size was compared, since eager accepts none or the budget was reached.
     """
     if side.report is None:
         return ""
     moved = [c for c in side.report.checks if c.sizes.get(name) not in (None, side.report.dimensions[name])]
-    if not moved:
-        return "unasked"
+    if not moved or any(one.dimension == name for one in side.report.unproven):
+        return "unproven"
     return "free" if any(check.ok for check in moved) else "wrong"
 
 

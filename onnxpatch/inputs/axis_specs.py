@@ -2,6 +2,7 @@
 
     None, Dim.STATIC, 3                 the axis keeps the example's size
     "batch", Dim("batch", min=1)        it may change; axes of the same name change together
+    "past+n", "2*h", "n+1"              it follows from other sizes, see `size_expressions`
     2 * Dim("n")                        a derived Dim: twice the size of n
     Dim.DYNAMIC, Dim.AUTO               it may change, and has no name
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch.patching.registry import resolve
+from onnxpatch.patching.dotted_paths import resolve
 
 # What stands for a call of a function in this thread, given (function, args, kwargs); or NotImplemented.
 Lookup = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]

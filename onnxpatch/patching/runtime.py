@@ -7,7 +7,7 @@ import inspect
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -20,8 +20,9 @@ from onnxpatch._torch.script_tracing import traced
 from onnxpatch.messages.module_paths import paths_named_by
 from onnxpatch.patching import dispatch, rebinding
 from onnxpatch.patching.dispatch import Dispatcher
-from onnxpatch.patching.registry import ANY_TORCH_FUNCTION, Patch, resolve
-from onnxpatch.settings import Settings
+from onnxpatch.patching.dotted_paths import ANY_TORCH_FUNCTION, resolve
+from onnxpatch.patching.registry import Patch
+from onnxpatch.settings import Settings, put_in_force
 
 
 class _Active(threading.local):
@@ -35,6 +36,23 @@ _active = _Active()
 def current() -> Scope | None:
     """The scope of the innermost patched model that is running in this thread, or None."""
     return _active.scopes[-1] if _active.scopes else None
+
+
+class RunningModel(Protocol):
+    """What a stand-in may ask of the patched model that calls it.
+
+    settings: the options of `patched` or `export`. model: the model itself (a copy, where the exporter copies it).
+    tensors: its parameters and buffers by name, with their values; an exporter may have put FakeTensors in their place.
+    """
+
+    settings: Settings
+    model: torch.nn.Module | None
+    tensors: dict[str, torch.Tensor]
+
+
+def running_model() -> RunningModel | None:
+    """The innermost patched model that runs in this thread, or None."""
+    return current()
 
 
 class Scope:
@@ -105,6 +123,7 @@ class Scope:
                 stack.callback(self._holds, self.model)
                 self._holds(running)
             stack.enter_context(rebinding.installed(self._substitutions))
+            stack.enter_context(put_in_force(self.settings))
             if exporting() == "dynamo":
                 stack.enter_context(ignore_frames(self._files()))
                 stack.enter_context(ExportKept())

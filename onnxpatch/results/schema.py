@@ -15,7 +15,7 @@ from pydantic_core import core_schema
 
 from onnxpatch.results import diagnosis
 from onnxpatch.results.diagnosis import Diagnosis, Proposal
-from onnxpatch.results.report import SCHEMA, Report
+from onnxpatch.results.report import SCHEMA, VERDICTS, Report
 
 _UNWRITTEN = ("program", "recorded")  # fields that are objects for Python, and no part of the JSON
 
@@ -51,7 +51,7 @@ class _Written(GenerateJsonSchema):
 
 def report_schema() -> JsonSchemaValue:
     """JSON Schema of `Report.to_dict()`: what `--json` of `export` and `verify` writes. Needs pydantic."""
-    worst, verdict = {"type": ["number", "string", "null"]}, {"type": "string", "enum": ["right", "wrong", "refused"]}
+    worst, verdict = {"type": ["number", "string", "null"]}, {"type": "string", "enum": list(VERDICTS)}
     return _add(schema_of(Report, "report"), {"schema": {"const": SCHEMA}, "worst": worst, "verdict": verdict})
 
 

@@ -10,6 +10,7 @@ import torch
 
 from onnxpatch._torch import pytree
 from onnxpatch._torch.operations import OperationCount
+from onnxpatch.inputs.caches import opened
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.verification.branch_recorder import Decisions
@@ -34,7 +35,7 @@ class Answer:
 def flatten_output(output: Any) -> list[torch.Tensor]:
     """The tensors of an output in the order of the graph's outputs: None and Python values are no outputs."""
     found: list[torch.Tensor] = []
-    for leaf in pytree.tree_leaves(output):
+    for leaf in pytree.tree_leaves(opened(output)):
         if isinstance(leaf, torch.Tensor):
             found.append(leaf)
         elif is_dataclass(leaf) and not isinstance(leaf, type):
@@ -46,7 +47,7 @@ def _kept(output: Any) -> Any:
     """A copy of an output whose tensors nobody else holds: it may be a view of an input, or of a buffer."""
     if is_dataclass(output) and not isinstance(output, type) and type(output) not in pytree.SUPPORTED_NODES:
         return replace(output, **{f.name: _kept(getattr(output, f.name)) for f in fields(output) if f.init})
-    return pytree.tree_map(_kept_leaf, output)
+    return pytree.tree_map(_kept_leaf, opened(output))
 
 
 def _kept_leaf(leaf: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
@@ -16,6 +17,8 @@ from onnxpatch.verification.size_branches import size_branches
 from onnxpatch.verification.size_search import size_probes
 
 _TRIES = 4  # other data tried for a branch, whatever it takes
+_SIZES = 8  # probes at other sizes, however many inputs go down other branches
+_LAST_QUESTIONS = 24  # for a dimension that has not moved when the search is over
 _BRANCHES = 8  # inputs at most that send the forward down another branch
 
 # Whole numbers and flags go into indices and masks, where a graph may be wrong without any branch.
@@ -32,10 +35,34 @@ def find_probes(oracle: Oracle, first: Probe, decisions: Decisions | None) -> li
     compares = decisions is not None and decisions.sizes.comparisons
     decided = list(_unique(size_branches(oracle, decisions))) if decisions and compares else []
     most = oracle.budget.probes
-    room = max(most - len(probes), min(4, most // 2))
+    room = max(most - len(probes), min(_SIZES, most // 2))
     # They are asked for one by one: what there is no room for costs nothing.
     free = (probe for probe in _unique(size_probes(oracle)) if all(probe is not known for known in decided))
-    return [*probes, *decided, *itertools.islice(free, room)]
+    found = [*probes, *decided, *itertools.islice(free, room)]
+    return [*found, *_unmoved(oracle, found)] if most > 1 else found
+
+
+def _unmoved(oracle: Oracle, found: Sequence[Probe]) -> Iterator[Probe]:
+    """A probe for each dimension that none of those found moves: with the others as given, or with those that share
+    its size. A declared dimension that never moved would be unproven."""
+    for dim in oracle.dims:
+        if oracle.moved_by(found, dim):
+            continue
+        known = next((probe for probe in oracle.accepted() if oracle.moved_by([probe], dim)), None)
+        probe = known or _moving(oracle, dim)
+        if probe:
+            yield probe
+
+
+def _moving(oracle: Oracle, dim: DynamicDim) -> Probe | None:
+    n = dim.size
+    oracle.reserve(_LAST_QUESTIONS)
+    together = [other.name for other in oracle.dims if other.size == n]
+    for size in dict.fromkeys([n + 1, n - 1, n // 2, 2 * n, n - 8, n + 8]):
+        for names in ([dim.name], together):
+            if size > 1 and (probe := oracle.at(dict.fromkeys(names, size), must=True)):
+                return probe
+    return None
 
 
 def _other_data(oracle: Oracle) -> list[Probe]:

@@ -23,6 +23,7 @@ class Reference:
 
     probes: the example first, inputs of the caller's last. The model is asked when the reference is made, and again at
     sizes that a dropped guard names; it has to be unpatched at both times.
+    decisions: the Python branches that it takes at the example; None where they could not be watched.
     """
 
     def __init__(
@@ -43,19 +44,21 @@ class Reference:
         start = time.perf_counter()
         self.inputs, self.dims, self.budget = inputs, dims, budget
         self.eager = Eager(model, inputs, flatten, state)
-        operations, watched = self.eager.operations(inputs.values(), sizes=bool(dims))
+        operations, self.decisions = self.eager.operations(inputs.values(), sizes=bool(dims))
         example = self.eager.ask(inputs.values())
         if example.outputs is None:
             raise InputError(f"the model itself refuses the example: {example.error}")
         given = [self._given(one, f"data[{i}]") for i, one in enumerate(data)]
         self.oracle = Oracle(self.eager, inputs, dims, budget, operations)
-        found = find_probes(self.oracle, self.oracle.start(example), watched)
+        found = find_probes(self.oracle, self.oracle.start(example), self.decisions)
         asked = [self._asked(name, size) for name, listed in (sizes or {}).items() for size in listed]
         self.probes = [*found, *(probe for probe in asked if all(probe is not one for one in found)), *given]
         self.seconds = time.perf_counter() - start
 
     def flatten(self, how: Flatten) -> None:
         """From now on outputs are compared in another form: so are the answers that are known already."""
+        if how is self.eager.flatten:
+            return
         self.eager.flatten = how
         for probe in {id(probe): probe for probe in (*self.probes, *self.oracle.accepted())}.values():
             probe.expected = self.eager.flat(probe.raw)
@@ -83,11 +86,6 @@ class Reference:
         answer = self.eager.ask(values)
         if answer.outputs is None:
             raise InputError(f"{label}: the model itself refuses it: {answer.error}")
-        sizes = {dim.name: _size(values, dim) for dim in self.dims}
+        shapes = {i: tuple(value.shape) for i, value in enumerate(values) if isinstance(value, torch.Tensor)}
+        sizes = {dim.name: dim.size_of(shapes) for dim in self.dims}
         return Probe(label, "given", sizes, values, answer.outputs, answer.raw)
-
-
-def _size(values: Sequence[Any], dim: DynamicDim) -> int:
-    leaf, axis, _ = dim.places[0]
-    value = values[leaf]
-    return int(value.shape[axis]) if isinstance(value, torch.Tensor) else dim.size

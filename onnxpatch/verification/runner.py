@@ -20,6 +20,7 @@ from onnxpatch.verification.guards import Guard, breaking_probes, guards_of
 from onnxpatch.verification.input_matching import Feed
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
+from onnxpatch.verification.unproven import unproven_dimensions
 
 Progress = Callable[[str, int, int], None]
 _ROUNDING = 1e-6
@@ -64,6 +65,7 @@ def run(
         refused=reference.oracle.refused,
         first_refusal=reference.oracle.first_refusal,
         notes=notes,
+        unproven=unproven_dimensions(reference, checks),
         seconds={**made.seconds, "verify": reference.seconds + time.perf_counter() - start},
     )
 
@@ -74,7 +76,9 @@ def _broken(conditions: Any, reference: Reference) -> list[tuple[Guard, Probe]]:
 
 
 def _in_order(probes: Sequence[Probe], broken: Sequence[tuple[Guard, Probe]]) -> list[Probe]:
-    ordered = (*probes[:_FIRST], *(probe for _, probe in broken), *probes[_FIRST:])
+    """The example, all dimensions at other sizes, then the rest: where time runs out, a verdict is there."""
+    sized = [probe for probe in probes if probe.kind == "size"][:1]
+    ordered = (*probes[:1], *sized, *probes[1:_FIRST], *(probe for _, probe in broken), *probes[_FIRST:])
     return list({id(probe): probe for probe in ordered}.values())
 
 

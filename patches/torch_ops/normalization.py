@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from onnxpatch import Proof, patch
-from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch.formulas.tracing import tracing_paused
 
 
 class _Layer(torch.nn.Module):

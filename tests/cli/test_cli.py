@@ -31,10 +31,14 @@ def test_export_then_verify_in_another_call(place):
 
 
 def test_a_wrong_export_ends_with_1_and_leaves_no_file(place):
-    done = run("export", "models.py:Frozen", "--input", "x=float32[2,S=3]", "frozen.onnx", "--exporter", "trace")
+    given = ["models.py:Frozen", "--input", "x=float32[2,S=3]", "frozen.onnx", "--exporter", "trace"]
+    done = run("export", *given, "--attempts", "asked")
     assert done.exit_code == 1, done.output
     assert "WRONG" in done.output
     assert not (place / "frozen.onnx").exists()
+    done = run("export", *given)
+    assert done.exit_code == 0, done.output
+    assert "attempt 2, branches=True: right, delivered" in done.output and (place / "frozen.onnx").exists()
 
 
 def test_a_wrong_file_is_found_by_verify(place):

@@ -28,6 +28,7 @@ from onnxpatch.diagnosis.trials.program_check import check_captured
 from onnxpatch.diagnosis.trials.trial import CaughtError, Condition, Subject, Trial
 from onnxpatch.errors import InputError, RunError, error_chain
 from onnxpatch.exporters.dynamo import torch_shapes
+from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
 from onnxpatch.exporters.torchscript import call_torchscript
 from onnxpatch.messages.user_code import frames_of
@@ -108,18 +109,18 @@ def _note_warning(trial: Trial, message: object, category: type[Warning], *_wher
 
 
 def _export_program(subject: Subject, trial: Trial, once: bool) -> None:
-    args, kwargs = subject.inputs.rebuild(subject.inputs.values())
-    with watched_sizes(functools.partial(_note_condition, trial)):
-        trial.captured = dynamo_capture(subject.model, args, kwargs, torch_shapes(subject.inputs, subject.specs), once)
+    sizes = torch_shapes(subject.inputs, subject.specs)
+    with watched_sizes(functools.partial(_note_condition, trial)), opened_call(subject.model, subject.inputs) as call:
+        trial.captured = dynamo_capture(subject.model, call.args, call.kwargs, sizes, once)
 
 
 def _export_file(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
-    args, kwargs = subject.inputs.rebuild(subject.inputs.values())
     path = _onnx_file(trial)
     if exporter == "dynamo":
-        with watched_sizes(functools.partial(_note_condition, trial)):
-            sizes = torch_shapes(subject.inputs, subject.specs)
-            trial.program = dynamo_export(trial.captured or subject.model, args, kwargs, sizes, opset)
+        sizes = torch_shapes(subject.inputs, subject.specs)
+        watched = watched_sizes(functools.partial(_note_condition, trial))
+        with watched, opened_call(subject.model, subject.inputs) as call:
+            trial.program = dynamo_export(trial.captured or subject.model, call.args, call.kwargs, sizes, opset)
         assert trial.program is not None
         trial.program.save(str(path))
     else:
@@ -133,9 +134,8 @@ def _onnx_file(trial: Trial) -> Path:
 
 def _export_traced(subject: Subject, exporter: str, opset: int, path: Path) -> None:
     """Export through TorchScript: traced, or scripted."""
-    args, kwargs = subject.inputs.rebuild(subject.inputs.values())
-    with TraceKept() as kept:
-        call_torchscript(_request(subject, exporter, opset), subject.model, args, kwargs, path)
+    with TraceKept() as kept, opened_call(subject.model, subject.inputs) as call:
+        call_torchscript(_request(subject, exporter, opset), subject.model, call.args, call.kwargs, path)
     if kept.lost:
         text = f"a torch call raises and the model catches it: torch.jit.trace ends the process there ({kept.lost[0]})"
         raise CaughtError(text).with_traceback(kept.lost[0].__traceback__) from None
