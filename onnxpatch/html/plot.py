@@ -61,7 +61,7 @@ def plot(comparison: Comparison) -> Plot | None:
         for label in labels
     ]
     tolerance = report.tolerance if report is not None else 1e-3
-    ticks = [(_left(10.0**power), f"1e{power}") for power in range(LOWEST, HIGHEST + 1, 3)]
+    ticks = [(_left(10.0**power), f"1e{power}") for power in range(LOWEST, HIGHEST, 3)]
     return Plot(rows, _left(tolerance), tolerance, [*ticks, (_REFUSED, "refused")])
 
 
