@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         VerificationError,
     )
     from onnxpatch.export import export
+    from onnxpatch.export_generation import export_generation
     from onnxpatch.formulas.einops.rearrange import CustomRearrange
     from onnxpatch.loops import each, scan, while_loop
     from onnxpatch.new_patch import new_patch
@@ -72,6 +73,7 @@ _HOMES = {
         "VerificationError",
     ),
     "export": ("export",),
+    "export_generation": ("export_generation",),
     "formulas.einops.rearrange": ("CustomRearrange",),
     "loops": ("each", "scan", "while_loop"),
     "new_patch": ("new_patch",),
@@ -121,6 +123,7 @@ __all__ = [
     "doctor",
     "each",
     "export",
+    "export_generation",
     "exporting",
     "keep",
     "new_patch",

@@ -14,7 +14,7 @@ from onnxpatch.results.report import Checked, Report
 from onnxpatch.verification.comparison import compare, compare_all
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.runner import excuse_unsteady
+from onnxpatch.verification.undetermined import excuse_unsteady
 
 
 def test_right_within_tolerance_and_wrong_beyond() -> None:
