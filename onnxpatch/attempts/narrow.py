@@ -23,7 +23,8 @@ from onnxpatch.verification.input_matching import Feed
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
-from onnxpatch.verification.runner import check_graph, excuse_unsteady
+from onnxpatch.verification.runner import check_graph
+from onnxpatch.verification.undetermined import excuse_unsteady
 
 _QUESTIONS = 160  # sizes that eager is asked about, in all
 _REACH = 4  # times the example: how far a range without an end is looked at, and how wide it counts
