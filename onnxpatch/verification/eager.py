@@ -12,9 +12,11 @@ import torch
 from onnxpatch._torch import pytree
 from onnxpatch._torch.operations import OperationCount
 from onnxpatch.inputs.caches import opened
+from onnxpatch.inputs.held_objects import copied
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.verification.branch_recorder import Decisions
+from onnxpatch.verification.random_state import random_state_kept
 
 _LARGEST_COPY = 1 << 27  # parameters
 
@@ -85,10 +87,10 @@ class Eager:
         self.flatten = flatten or flatten_output
         self.draws = False  # whether a forward has drawn random numbers
         self.elements = 0  # of all inputs that it was asked with: what the answers cost is reckoned from them
-        self._state = state or Snapshot(model)
+        self._state = state or Snapshot(model, *inputs.objects())
 
     def ask(self, values: Sequence[Any], seed: int = 0, gradients: bool = False) -> Answer:
-        """values: one for each leaf of the inputs; they are cloned, a forward may write into what it is given.
+        """values: one for each leaf of the inputs; they are copied, a forward may write into what it is given.
 
         seed: of torch's random numbers. gradients: whether they are recorded, which keeps torch's modules off the
         fast paths that they have for inference alone.
@@ -136,7 +138,7 @@ class Eager:
 
     def operations(self, values: Sequence[Any], sizes: bool) -> tuple[float, Decisions | None]:
         """(the arithmetic of one forward, its `decisions`), found in one run where the model bears both."""
-        with OperationCount() as count:
+        with self._state.watched(), OperationCount() as count:
             watch = self.decisions(values, sizes)
             if isinstance(self.model, torch.jit.ScriptModule):
                 self._run(values)
@@ -149,11 +151,9 @@ class Eager:
         self.elements += sum(v.numel() for v in values if isinstance(v, torch.Tensor))
 
     def _run(self, values: Sequence[Any], seed: int = 0, gradients: bool = False) -> tuple[Any, str | None]:
-        copies = [v.clone() if isinstance(v, torch.Tensor) else v for v in values]
-        args, kwargs = self.inputs.rebuild(copies)
+        args, kwargs = self.inputs.rebuild([copied(value) for value in values])
         try:
-            with torch.set_grad_enabled(gradients), torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
+            with torch.set_grad_enabled(gradients), random_state_kept(seed=seed):
                 before = _random_state()
                 try:
                     return _kept(self.model(*args, **kwargs)), None
@@ -163,3 +163,12 @@ class Eager:
             return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         finally:
             self._state.restore()
+
+
+def lost_state(state: Snapshot) -> list[str]:
+    """A note on what a forward wrote into and nobody could put back, for the report."""
+    lost = state.lost()
+    if not lost:
+        return []
+    more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+    return [f"the forward writes into {', '.join(lost[:3])}{more}, which could not be put back: reload the weights"]
