@@ -89,13 +89,14 @@ class Eager:
         self.elements = 0  # of all inputs that it was asked with: what the answers cost is reckoned from them
         self._state = state or Snapshot(model, *inputs.objects())
 
-    def ask(self, values: Sequence[Any], seed: int = 0) -> Answer:
+    def ask(self, values: Sequence[Any], seed: int = 0, gradients: bool = False) -> Answer:
         """values: one for each leaf of the inputs; they are copied, a forward may write into what it is given.
 
-        seed: of torch's random numbers.
+        seed: of torch's random numbers. gradients: whether they are recorded, which keeps torch's modules off the
+        fast paths that they have for inference alone.
         """
         self._count(values)
-        raw, error = self._run(values, seed)
+        raw, error = self._run(values, seed, gradients)
         outputs = None if error is not None else self.flat(raw)
         return Answer(outputs, error, _finite(outputs or ()), raw)
 
@@ -149,10 +150,10 @@ class Eager:
     def _count(self, values: Sequence[Any]) -> None:
         self.elements += sum(v.numel() for v in values if isinstance(v, torch.Tensor))
 
-    def _run(self, values: Sequence[Any], seed: int = 0) -> tuple[Any, str | None]:
+    def _run(self, values: Sequence[Any], seed: int = 0, gradients: bool = False) -> tuple[Any, str | None]:
         args, kwargs = self.inputs.rebuild([copied(value) for value in values])
         try:
-            with torch.no_grad(), random_state_kept(seed=seed):
+            with torch.set_grad_enabled(gradients), random_state_kept(seed=seed):
                 before = _random_state()
                 try:
                     return _kept(self.model(*args, **kwargs)), None

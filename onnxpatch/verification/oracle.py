@@ -124,7 +124,7 @@ class Oracle:
             if self.usable(answer):
                 return self.kept(Probe(shown(sizes), kind, sizes, values, answer.outputs or (), answer.raw))
             error = error or answer.error or ""
-            if answer.outputs is not None and odd is None:
+            if answer.outputs is not None and odd is None and not self._empties(values):
                 odd = Probe(shown(sizes), kind, sizes, values, answer.outputs, answer.raw)
         if odd is not None:  # eager takes the size, and has NaN or infinity for an answer: so must the graph
             return self.kept(odd)
@@ -134,6 +134,11 @@ class Oracle:
         if len(moved) == 1 and sizes[moved[0]] != 1:
             self.refused_alone.setdefault(moved[0], f"{shown({moved[0]: sizes[moved[0]]})}: {error}")
         return None
+
+    def _empties(self, values: Sequence[Any]) -> bool:
+        """Whether lengths of which none is zero in the example have become zero: a mean of nothing is of our making."""
+        whole = [i for i, tensor in self._tensors.items() if not tensor.is_floating_point() and tensor.numel()]
+        return any(int(self._tensors[i].min()) > 0 and int(values[i].min()) <= 0 for i in whole if values[i].numel())
 
     def tells(self, dim: DynamicDim, sizes: Iterable[int]) -> bool:
         """Whether a dimension was moved, by the sizes that were compared.

@@ -137,3 +137,20 @@ def test_where_eager_has_nan_so_must_the_graph(tmp_path: Path) -> None:
     args = (torch.randn(2, 3), torch.tensor([[True, True, False]] * 2))
     with pytest.raises(onnxpatch.VerificationError, match="non-finite values differ"):
         onnxpatch.export(Masked().eval(), args, exporter="trace", attempts="asked")
+
+
+def test_the_nan_of_a_fast_path_is_no_verdict() -> None:
+    """In eval mode nn.TransformerEncoder has NaN for rows that are padding from end to end, in training zeros."""
+
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
+            self.layers = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+        def forward(self, x: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+            return self.layers(x, src_key_padding_mask=padding)
+
+    padding = torch.tensor([[False, False, False], [False, True, True]])
+    report = onnxpatch.export(Encoder().eval(), (torch.randn(2, 3, 8), padding), exporter="trace", attempts="asked")
+    assert report.ok and any("fast path" in check.error for check in report.checks if check.status == "unsteady")
