@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from onnxpatch.export import export
     from onnxpatch.formulas.einops.rearrange import CustomRearrange
     from onnxpatch.loops import each, scan, while_loop
+    from onnxpatch.onnxfile.runtimes.interface import Runtime
     from onnxpatch.patched import Patched, patch_model, patched
     from onnxpatch.patching.decorators import keep, onnx_forward, onnx_standin
     from onnxpatch.patching.plan import Plan
@@ -68,6 +69,7 @@ _HOMES = {
     ),
     "export": ("export",),
     "formulas.einops.rearrange": ("CustomRearrange",),
+    "onnxfile.runtimes.interface": ("Runtime",),
     "loops": ("each", "scan", "while_loop"),
     "patched": ("Patched", "patch_model", "patched"),
     "patching.decorators": ("keep", "onnx_forward", "onnx_standin"),
@@ -103,6 +105,7 @@ __all__ = [
     "Report",
     "RestoreError",
     "RunError",
+    "Runtime",
     "ScriptedModelError",
     "Session",
     "Settings",

@@ -23,7 +23,9 @@ from onnxpatch.exporters.request import ExportRequest, chosen_exporter, split_op
 from onnxpatch.inputs.validate import check_numbers
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
-from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.onnxfile.runtime import load_graphs
+from onnxpatch.onnxfile.runtimes.interface import Provider
+from onnxpatch.onnxfile.runtimes.known import chosen
 from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patched import Patched, patch_model
@@ -64,7 +66,8 @@ def export(
     max_probes: int = 16,
     max_seconds: float | None = None,
     data: Sequence[Any] = (),
-    runtime: str | None = None,
+    runtime: str | Sequence[str] | None = None,
+    providers: Sequence[Provider] | None = None,
     flatten: Flatten | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     **options: Any,
@@ -83,6 +86,9 @@ def export(
     what a dropped guard asks for are compared in any case. max_seconds: a limit for the whole; an export that takes
     longer is refused, a comparison that does ends early, and the report says so. Without it one run of the graph may
     take 120 seconds, since a file can hold a loop that never ends; math.inf lifts that limit too.
+    runtime: "onnxruntime" (the default), "openvino", "reference", "tensorrt" or one that a distribution adds, or
+    several: the file must be right in each. providers: onnxruntime's execution providers, "CUDAExecutionProvider" say;
+    one that cannot be started is refused, never replaced by the CPU's.
     data: more inputs to compare at, each args or (args, kwargs). flatten: turns an output of the unpatched model into
     its tensors in the graph's order. progress: called with (stage, done, of).
 
@@ -103,6 +109,7 @@ def export(
         patching={"only": only, "exclude": exclude, "image_size": image_size, "branches": branches, **patch_options},
     )  # fmt: skip
     if check:
+        chosen(runtime)  # refuses a runtime that is not there, before the work of an export
         _refuse_training(request)
     with OutFile(f) as out:
         state, reference = Snapshot(model), None
@@ -122,7 +129,7 @@ def export(
         if reference is not None:
             if exported.flatten is not None and flatten is None:
                 reference.flatten(exported.flatten)
-            report = _compared(exported, reference, report, runtime, progress)
+            report = _compared(exported, reference, report, (runtime, providers), progress)
             report.raise_unless_right("" if branches else _BRANCHES)
         exported.publish()
         return replace(report, notes=[*report.notes, *out.notes])
@@ -222,16 +229,20 @@ def _in_file_order(forked: BranchReport, output: Any) -> list[torch.Tensor | Non
 
 # ------------------------------------------------------------------ comparing
 def _compared(
-    exported: Exported, reference: Reference, report: Report, runtime: str | None, progress: Progress | None
+    exported: Exported,
+    reference: Reference,
+    report: Report,
+    where: tuple[str | Sequence[str] | None, Sequence[Provider] | None],
+    progress: Progress | None,
 ) -> Report:
     """Raises VerificationError where the file cannot be loaded."""
     request = exported.request
     try:
-        graph = Graph(exported.out.path, runtime, reference.budget.run_seconds)
+        graphs = load_graphs(exported.out.path, where[0], reference.budget.run_seconds, where[1])
     except RunError as error:
         refused = Checked("loading", "the file", "example", {}, error=str(error), status="refused")
         found = replace(report, checks=[refused])
         raise VerificationError(f"the exported graph cannot be loaded: {error}", found) from None
-    feed = match_inputs(graph, request.inputs, request.names_among([one.name for one in graph.inputs]))
+    feed = match_inputs(graphs[0], request.inputs, request.names_among([one.name for one in graphs[0].inputs]))
     conditions = getattr(exported.program, "exported_program", None)
-    return run(graph, feed, reference, report, conditions=conditions, progress=progress)
+    return run(graphs, feed, reference, report, conditions=conditions, progress=progress)

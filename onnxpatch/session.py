@@ -1,4 +1,4 @@
-"""`Session`: an exported file in onnxruntime, called as the model is called and returning what the model returns."""
+"""`Session`: an exported file in a runtime, called as the model is called and returning what the model returns."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from onnxpatch.errors import InputError, OnnxpatchError
-from onnxpatch.onnxfile import bfloat16, output_structure
+from onnxpatch.errors import InputError
+from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.arrays import Array, Output, as_array
 from onnxpatch.onnxfile.rebuild import Classes, rebuilt
-from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS, LimitedRuns, checked_limit
-from onnxpatch.onnxfile.runtime import run_error
+from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS, checked_limit
+from onnxpatch.onnxfile.runtimes.interface import LoadedGraph, Provider
+from onnxpatch.onnxfile.runtimes.known import chosen
+from onnxpatch.onnxfile.runtimes.onnxruntime import InOnnxRuntime, OnnxRuntime, open_session
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, SessionOptions
 
 
 class Session:
-    """An ONNX file in onnxruntime whose outputs have the structure that the model returned in eager.
+    """An ONNX file in a runtime whose outputs have the structure that the model returned in eager.
 
     session(*inputs, **inputs_by_name): tensors or arrays, nested as the model takes them, in the order of the graph's
     inputs. Tensors in, tensors out; arrays in, arrays out. Returns dicts, lists and tuples as the model does, and None
@@ -28,51 +30,39 @@ class Session:
     `Record`: `out.name`, `out["name"]`, `out[0]`. A file that onnxpatch did not write gives a plain list, or its only
     output.
 
-    model: a path, or the bytes of a file. providers, options: as onnxruntime.InferenceSession takes them.
+    model: a path, or the bytes of a file. runtime: "onnxruntime", "openvino", "reference", "tensorrt", or one that a
+    distribution adds. providers, options: as onnxruntime.InferenceSession takes them; other runtimes have none.
     classes: dataclasses, named tuples and ModelOutputs to return in place of `Record`. They are found by name and must
     have the fields that the file states. The file chooses no class and runs no code.
     max_seconds: how long one run may take, 120 by default; None for no limit.
 
-    Raises InputError for a file that cannot be loaded and for inputs that do not fit, RunError where onnxruntime raises
-    or reaches the limit, ImportError without onnxruntime. A damaged file can crash onnxruntime, and with it the
-    process: open files that you do not trust in a process of their own.
+    Raises InputError for a file that cannot be loaded, a runtime or a provider that is not installed, and inputs that
+    do not fit, RunError where the runtime raises or reaches the limit. A damaged file can crash onnxruntime, and with
+    it the process: open files that you do not trust in a process of their own.
     """
 
     def __init__(
         self,
         model: str | os.PathLike[str] | bytes,
-        providers: Sequence[str] = ("CPUExecutionProvider",),
+        providers: Sequence[Provider] | None = None,
         classes: Iterable[type] = (),
         options: SessionOptions | None = None,
         max_seconds: float | None = DEFAULT_SECONDS,
+        runtime: str = "onnxruntime",
     ) -> None:
-        limit = checked_limit(max_seconds)
+        self._limit = checked_limit(max_seconds)
         self._classes = Classes(classes)
         source = model if isinstance(model, bytes) else os.fspath(model)
         if isinstance(source, str) and not os.path.isfile(source):
             raise InputError(f"there is no file {source!r}")
-        self.session = _open(source, providers, options)
-        try:
-            self.inputs = [node.name for node in self.session.get_inputs()]
-            self.outputs = [node.name for node in self.session.get_outputs()]
-            metadata = self.session.get_modelmeta().custom_metadata_map
-        except UnicodeDecodeError:  # onnxruntime loads such a file, and raises when it is asked for the names
-            raise InputError(
-                f"{_source_name(source)}: its names or its metadata are not UTF-8: export it again"
-            ) from None
+        self.inputs, self.outputs, metadata, self._loaded = _loaded(source, runtime, providers, options)
         self.structure = output_structure.read(metadata, self.outputs)
         if self.structure is not None:
             self._classes.check(self.structure)
-        self._runs = LimitedRuns(bfloat16.bridged(self.session), limit)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         feed = self._feed(args, kwargs)
-        try:
-            values = self._runs.run(None, {name: _array(value) for name, value in feed.items()})
-        except OnnxpatchError:
-            raise
-        except Exception as error:
-            raise run_error(error) from error
+        values = self._loaded.run(None, {name: _array(value) for name, value in feed.items()}, self._limit)
         as_tensors = any(isinstance(value, torch.Tensor) for value in feed.values())
         return self._structured([_as_tensor(value) if as_tensors else _as_numpy(value) for value in values])
 
@@ -96,19 +86,42 @@ class Session:
         return values[0] if len(values) == 1 else values
 
 
-def _open(source: str | bytes, providers: Sequence[str], options: SessionOptions | None) -> InferenceSession:
-    import onnxruntime
+_Described = tuple[list[str], list[str], Mapping[str, str], LoadedGraph]
 
-    if options is None:
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # it would print what it raises, with the file's names not made safe to print
-    # With the CPU's provider alone there is nothing to fall back to, and trying to prints the error.
-    fallback = int(list(providers) != ["CPUExecutionProvider"])
+
+def _loaded(
+    source: str | bytes, runtime: str, providers: Sequence[Provider] | None, options: SessionOptions | None
+) -> _Described:
+    """(names of the inputs, names of the outputs, the file's metadata, the graph in the runtime)."""
+    (named,) = chosen(runtime)
+    if not named.takes_providers and (providers is not None or options is not None):
+        raise InputError(f"providers= and options= are onnxruntime's, and runtime= is {runtime!r}")
     try:
-        return onnxruntime.InferenceSession(source, options, providers=list(providers), enable_fallback=fallback)
+        if isinstance(named, OnnxRuntime):
+            return _in_onnxruntime(open_session(source, providers, options))
+        return *_described(source), named.load(source, providers)
+    except InputError:
+        raise
+    except UnicodeDecodeError:  # onnxruntime loads such a file, and raises when it is asked for the names
+        raise InputError(f"{_source_name(source)}: its names or its metadata are not UTF-8: export it again") from None
     except Exception as error:
         words = " ".join(str(error)[:2000].split())[:500]
-        raise InputError(f"{_source_name(source)}: onnxruntime cannot load it: {words}") from error
+        raise InputError(f"{_source_name(source)}: {runtime} cannot load it: {words}") from error
+
+
+def _in_onnxruntime(session: InferenceSession) -> _Described:
+    inputs, outputs = ([node.name for node in nodes] for nodes in (session.get_inputs(), session.get_outputs()))
+    return inputs, outputs, session.get_modelmeta().custom_metadata_map, InOnnxRuntime(session)
+
+
+def _described(source: str | bytes) -> tuple[list[str], list[str], dict[str, str]]:
+    """What other runtimes do not tell: the same, read from the file itself, but for the graph."""
+    import onnx
+
+    read = onnx.load(source, load_external_data=False) if isinstance(source, str) else onnx.load_from_string(source)
+    weights = {one.name for one in read.graph.initializer}
+    inputs = [one.name for one in read.graph.input if one.name not in weights]
+    return inputs, [one.name for one in read.graph.output], {one.key: one.value for one in read.metadata_props}
 
 
 def _source_name(source: str | bytes) -> str:

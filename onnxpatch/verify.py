@@ -15,7 +15,8 @@ from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_numbers
 from onnxpatch.onnxfile import stamp
-from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.onnxfile.runtime import Graph, load_graphs
+from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
@@ -43,7 +44,8 @@ def verify(
     max_seconds: float | None = None,
     data: Sequence[Any] = (),
     guards: bool = True,
-    runtime: str | None = None,
+    runtime: str | Sequence[str] | None = None,
+    providers: Sequence[Provider] | None = None,
     flatten: Flatten | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Report:
@@ -54,7 +56,9 @@ def verify(
     arguments, where they are named otherwise. tolerance: the largest difference allowed, as a share of the output's
     largest magnitude (float32; float16 1e-2, bfloat16 6e-2, whole numbers and bools exact). data: more inputs to try,
     each args or (args, kwargs), special values included. guards: also run torch.export on the model and probe the
-    sizes at which its conditions break. runtime: 'onnxruntime' or 'reference'. flatten: output -> its tensors in the
+    sizes at which its conditions break. runtime: "onnxruntime", "openvino",
+    "reference", "tensorrt" or one that a distribution adds, or several: the file must be right in each. providers:
+    onnxruntime's execution providers, such as "CUDAExecutionProvider". flatten: output -> its tensors in the
     order of the graph's outputs. max_seconds: a limit for the whole; a comparison that takes longer ends early, and the
     report says so. Without it one run of the graph may take 120 seconds, since a file can hold a loop that never ends;
     math.inf lifts that limit too. A graph that is stopped is wrong. progress: called with (stage, done, of).
@@ -67,9 +71,10 @@ def verify(
     budget = Budget.starting_now(max_probes, max_seconds)
     inputs = Inputs(model, args, kwargs)
     try:
-        graph = Graph(file, runtime, budget.run_seconds)
+        graphs = load_graphs(file, runtime, budget.run_seconds, providers)
     except RunError as error:
         raise InputError(f"{file}: {error}") from None
+    graph = graphs[0]
     feed = match_inputs(graph, inputs, input_names)
     names = list(feed.leaves) if input_names else None
     specs = shapes.read(inputs, dynamic_shapes, dynamic_axes, names, "trace", graph.outputs)
@@ -89,7 +94,7 @@ def verify(
         str(file), type(model).__name__, opset=_opset(graph), tolerance=tolerance, versions=versions(),
         notes=[*notes, *_notes(graph, feed, model, inputs)],
     )  # fmt: skip
-    return run(graph, feed, reference, report, conditions=conditions, progress=progress)
+    return run(graphs, feed, reference, report, conditions=conditions, progress=progress)
 
 
 def _opset(graph: Graph) -> int | None:

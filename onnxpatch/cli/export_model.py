@@ -28,6 +28,7 @@ from onnxpatch.cli.options import (
     OnlyOpt,
     OpsetOpt,
     ProbesOpt,
+    ProvidersOpt,
     RuntimeOpt,
     TargetArg,
     ToleranceOpt,
@@ -58,7 +59,8 @@ def export(
     check: Annotated[bool, typer.Option(help="Compare the file with the unpatched model.")] = True,
     tolerance: ToleranceOpt = 1e-3,
     max_probes: ProbesOpt = 16,
-    runtime: RuntimeOpt = None,
+    runtime: RuntimeOpt = [],  # noqa: B006
+    providers: ProvidersOpt = [],  # noqa: B006
     max_seconds: MaxSecondsOpt = None,
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
@@ -77,9 +79,10 @@ def export(
         call = example(loaded, inputs, dynamic, pixels, input_names)
         arguments = {**vars(call), **exporter_keywords(exporter), "opset_version": opset, "tolerance": tolerance}
         arguments |= {"image_size": pixels, "only": names(only), "exclude": names(exclude), "branches": branches}
-        limits = {"check": check, "max_probes": max_probes, "runtime": runtime, "max_seconds": max_seconds}
+        arguments |= {"check": check, "max_probes": max_probes, "max_seconds": max_seconds}
+        arguments |= {"runtime": names(runtime), "providers": names(providers)}
         with show.progress("export") as progress:
-            report, refusal = _export(loaded.model, file, {**arguments, **limits, "progress": progress})
+            report, refusal = _export(loaded.model, file, {**arguments, "progress": progress})
         if refusal is None or json or markdown:
             print_result(report, json, markdown)
         if html:

@@ -52,7 +52,16 @@ ProbesOpt = Annotated[
         "--max-probes", min=1, help="How many inputs to compare at; a few that every check needs come on top."
     ),
 ]
-RuntimeOpt = Annotated[str | None, typer.Option(help="onnxruntime, or reference (slow; comes with onnx).")]
+RuntimeOpt = Annotated[
+    list[str],
+    typer.Option(
+        metavar="NAME", help="onnxruntime, openvino, tensorrt, or reference (slow; comes with onnx); a,b for both."
+    ),
+]
+ProvidersOpt = Annotated[
+    list[str],
+    typer.Option(metavar="NAME", help="Execution providers of onnxruntime, such as CUDAExecutionProvider."),
+]
 MaxSecondsOpt = Annotated[
     float | None,
     typer.Option(
@@ -80,7 +89,7 @@ def image_size(text: str | None) -> tuple[int, int] | None:
 
 
 def names(texts: list[str]) -> list[str] | None:
-    """The names in texts such as `a,b`; None for no names, which `only` and `exclude` take for no restriction."""
+    """The names in texts such as `a,b`; None for no names, which the verbs take for their own default."""
     return [name for text in texts for name in text.split(",") if name] or None
 
 

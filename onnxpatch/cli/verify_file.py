@@ -22,10 +22,12 @@ from onnxpatch.cli.options import (
     MarkdownOpt,
     MaxSecondsOpt,
     ProbesOpt,
+    ProvidersOpt,
     RuntimeOpt,
     TargetArg,
     ToleranceOpt,
     image_size,
+    names,
 )
 from onnxpatch.cli.result import print_result
 from onnxpatch.cli.target import load
@@ -44,7 +46,8 @@ def verify(
     guards: Annotated[
         bool, typer.Option(help="Also look for conditions on sizes that the export relied on and the file lost.")
     ] = True,
-    runtime: RuntimeOpt = None,
+    runtime: RuntimeOpt = [],  # noqa: B006
+    providers: ProvidersOpt = [],  # noqa: B006
     max_seconds: MaxSecondsOpt = None,
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
@@ -71,7 +74,8 @@ def verify(
                 tolerance=tolerance,
                 max_probes=max_probes,
                 guards=guards,
-                runtime=runtime,
+                runtime=names(runtime),
+                providers=names(providers),
                 max_seconds=max_seconds,
                 progress=progress,
             )

@@ -12,7 +12,7 @@ import torch
 
 from onnxpatch.errors import RunError
 from onnxpatch.onnxfile.runtime import Graph
-from onnxpatch.results.report import Checked, OutputParity, Report
+from onnxpatch.results.report import Checked, DroppedGuard, Frozen, OutputParity, Report
 from onnxpatch.verification.comparison import NON_FINITE, compare_all
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.findings import dropped_guards, specialized
@@ -27,7 +27,7 @@ _FIRST = 6  # probes that are run before those at which a guard breaks: they com
 
 
 def run(
-    graph: Graph,
+    graphs: Sequence[Graph],
     feed: Feed,
     reference: Reference,
     made: Report,
@@ -37,35 +37,60 @@ def run(
 ) -> Report:
     """Compare the graph with the reference; returns `made`, what is known of the file so far, with what was found.
 
-    conditions: the ExportedProgram, whose conditions on sizes no ONNX file holds. progress: called with (runtime, done,
-    of).
+    graphs: the file, in each of the runtimes that it is to be right in. conditions: the ExportedProgram, whose
+    conditions on sizes no ONNX file holds. progress: called with (runtime, done, of).
     """
     start = time.perf_counter()
     broken = _broken(conditions, reference) if conditions is not None else []
     probes = _in_order(reference.probes, broken)
+    checks: list[Checked] = []
+    frozen: list[Frozen] = []
+    guards: list[DroppedGuard] = []
+    notes = list(made.notes)
+    for graph in graphs:
+        here = _checks(graph, feed, reference, probes, made.tolerance, progress)
+        checks += here
+        # The file is one: what one runtime shows of it is not told again for another.
+        frozen += [one for one in specialized(graph, feed, reference.dims, here, probes) if one not in frozen]
+        told = {(guard.expression, str(guard.sizes)) for guard in guards if guard.harmful}
+        guards = [one for one in guards if one.harmful] + [
+            one for one in dropped_guards(graph, here, probes, broken) if (one.expression, str(one.sizes)) not in told
+        ]
+        notes += [*([graph.note] if graph.note else []), *_skipped(reference, graph, len(probes) - len(here))]
+    return replace(
+        made,
+        runtime=", ".join(graph.runtime for graph in graphs),
+        dimensions={dim.name: dim.size for dim in reference.dims},
+        checks=checks,
+        frozen=frozen,
+        guards=guards,
+        refused=reference.oracle.refused,
+        first_refusal=reference.oracle.first_refusal,
+        notes=list(dict.fromkeys(notes)),
+        seconds={**made.seconds, "verify": reference.seconds + time.perf_counter() - start},
+    )
+
+
+def _checks(
+    graph: Graph,
+    feed: Feed,
+    reference: Reference,
+    probes: Sequence[Probe],
+    tolerance: float,
+    progress: Progress | None,
+) -> list[Checked]:
+    """What one runtime makes of the probes, up to the limit that was asked for."""
     checks: list[Checked] = []
     for probe in probes:
         if checks and reference.budget.over():
             break
         if progress:
             progress(graph.runtime, len(checks), len(probes))
-        check = _check(graph, feed, probe, made.tolerance)
-        checks.append(_excused(check, probe, reference.eager, made.tolerance) if check.status == "wrong" else check)
+        check = _check(graph, feed, probe, tolerance)
+        checks.append(_excused(check, probe, reference.eager, tolerance) if check.status == "wrong" else check)
         if graph.stopped:  # every further run may take as long
             break
-    notes = [*made.notes, *([graph.note] if graph.note else []), *_skipped(reference, graph, len(probes) - len(checks))]
-    return replace(
-        made,
-        runtime=graph.runtime,
-        dimensions={dim.name: dim.size for dim in reference.dims},
-        checks=checks,
-        frozen=specialized(graph, feed, reference.dims, checks, probes),
-        guards=dropped_guards(graph, checks, probes, broken),
-        refused=reference.oracle.refused,
-        first_refusal=reference.oracle.first_refusal,
-        notes=notes,
-        seconds={**made.seconds, "verify": reference.seconds + time.perf_counter() - start},
-    )
+    return checks
 
 
 def _broken(conditions: Any, reference: Reference) -> list[tuple[Guard, Probe]]:
