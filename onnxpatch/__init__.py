@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from onnxpatch._torch import exporting
     from onnxpatch.control_flow.optional_outputs.decorator import optional_output
     from onnxpatch.doctor import doctor
+    from onnxpatch.drift import drift
     from onnxpatch.errors import (
         BranchError,
         DuplicatePatchError,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from onnxpatch.patching.registry import REGISTRY, Patch, Registry, patch
     from onnxpatch.plan import plan
     from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
+    from onnxpatch.results.drift import Drift
     from onnxpatch.results.report import Report
     from onnxpatch.session import Session
     from onnxpatch.settings import Settings
@@ -53,6 +55,7 @@ _HOMES = {
     "_torch": ("exporting",),
     "control_flow.optional_outputs.decorator": ("optional_output",),
     "doctor": ("doctor",),
+    "drift": ("drift",),
     "errors": (
         "BranchError",
         "DuplicatePatchError",
@@ -78,6 +81,7 @@ _HOMES = {
     "patching.registry": ("REGISTRY", "Patch", "Registry", "patch"),
     "plan": ("plan",),
     "results.diagnosis": ("Culprit", "Diagnosis", "Proposal"),
+    "results.drift": ("Drift",),
     "results.report": ("Report",),
     "session": ("Session",),
     "settings": ("Settings",),
@@ -91,6 +95,7 @@ __all__ = [
     "Culprit",
     "CustomRearrange",
     "Diagnosis",
+    "Drift",
     "DuplicatePatchError",
     "ExportError",
     "InputError",
@@ -113,6 +118,7 @@ __all__ = [
     "UnknownPatchError",
     "VerificationError",
     "doctor",
+    "drift",
     "each",
     "export",
     "exporting",

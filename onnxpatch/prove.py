@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,19 +37,22 @@ class Outcome:
         return f"{self.status} ({told})" if told else self.status
 
 
-def prove(patch: Patch, exporter: Exporter) -> Outcome:
-    """Run the proof of `patch` in one exporter that it serves. Raises ValueError where it has no proof."""
+def prove(patch: Patch, exporter: Exporter, runtime: str | Sequence[str] | None = None) -> Outcome:
+    """Run the proof of `patch` in one exporter that it serves. Raises ValueError where it has no proof.
+
+    runtime: as `export` takes it.
+    """
     if patch.proof is None:
         raise ValueError(f"{patch.name} carries no proof")
     refusal = patch.conditions.refusal(Settings(exporter, patch.proof.opset))
     if refusal:
         return Outcome("refused", after=refusal)
-    after, nodes = _exported(patch, exporter, {})
+    after, nodes = _exported(patch, exporter, {"runtime": runtime})
     if nodes is None:
         return Outcome("failed", after=after)
     if exporter not in (*patch.proof.fails, *patch.proof.leaner):
         return Outcome("proven", after=after)
-    before, fatter = _exported(patch, exporter, {"exclude": patch.name})
+    before, fatter = _exported(patch, exporter, {"exclude": patch.name, "runtime": runtime})
     gained = fatter is None if exporter in patch.proof.fails else fatter is not None and nodes < fatter
     return Outcome("proven" if gained else "obsolete", before, after)
 

@@ -20,7 +20,7 @@ FLOORS: dict[tuple[str, ...], int] = {
     ("__main__",): 12,
     ("cli",): 11,
     ("html",): 10,
-    ("export", "verify", "doctor", "plan", "session", "testing", "loops", "prove"): 9,
+    ("export", "verify", "doctor", "drift", "plan", "session", "testing", "loops", "prove"): 9,
     ("attempts",): 8,
     ("diagnosis",): 7,
     ("verification",): 6,

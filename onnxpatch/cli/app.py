@@ -8,7 +8,16 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import typer
 from typer.core import TyperGroup
 
-from onnxpatch.cli import diagnose, export_model, list_patches, operator_table, plan_model, show, verify_file
+from onnxpatch.cli import (
+    diagnose,
+    export_model,
+    list_patches,
+    operator_table,
+    plan_model,
+    show,
+    show_drift,
+    verify_file,
+)
 
 
 @runtime_checkable
@@ -65,6 +74,7 @@ app.command("export")(export_model.export)
 app.command("verify")(verify_file.verify)
 app.command("doctor")(diagnose.doctor)
 app.command("ops")(operator_table.ops)
+app.command("drift")(show_drift.drift)
 
 
 def _print_version(asked: bool) -> None:

@@ -11,7 +11,7 @@ import typer
 from onnxpatch.cli import show
 from onnxpatch.cli.failure import RIGHT, WRONG, errors_in_one_line
 from onnxpatch.cli.json_types import Patches, PatchRow, ProofRow
-from onnxpatch.cli.options import DebugOpt, JsonOpt
+from onnxpatch.cli.options import DebugOpt, JsonOpt, RuntimeOpt, names
 from onnxpatch.errors import InputError
 from onnxpatch.patching.registry import REGISTRY, Patch
 from onnxpatch.settings import Settings
@@ -20,6 +20,7 @@ from onnxpatch.settings import Settings
 def list_patches(
     pattern: Annotated[str, typer.Argument(help="Only patches of this name or with this target; * is allowed.")] = "*",
     prove: Annotated[bool, typer.Option("--prove", help="Run the proofs now (a second or two each).")] = False,
+    runtime: RuntimeOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
     json: JsonOpt = False,
     debug: DebugOpt = False,
 ) -> None:
@@ -28,7 +29,7 @@ def list_patches(
         patches = [patch for patch in REGISTRY if _matches(patch, pattern)]
         if not patches and pattern != "*":
             raise InputError(f"no patch matches {pattern!r}; the patches are {', '.join(p.name for p in REGISTRY)}")
-        rows = _rows(patches, prove)
+        rows = _rows(patches, prove, names(runtime))
         if json:
             show.as_json(Patches(schema=1, patches=rows, failures=dict(REGISTRY.failures)))
         else:
@@ -40,13 +41,13 @@ def _matches(patch: Patch, pattern: str) -> bool:
     return any(fnmatchcase(name, pattern) for name in (patch.name, *patch.targets))
 
 
-def _rows(patches: list[Patch], prove: bool) -> list[PatchRow]:
+def _rows(patches: list[Patch], prove: bool, runtime: list[str] | None) -> list[PatchRow]:
     rows: list[PatchRow] = []
     with show.progress("proofs") if prove else contextlib.nullcontext() as progress:
         for done, patch in enumerate(patches):
             if progress:
                 progress(patch.name, done, len(patches))
-            rows.append(_row(patch, _proof_row(patch, prove)))
+            rows.append(_row(patch, _proof_row(patch, prove, runtime)))
     return rows
 
 
@@ -67,7 +68,7 @@ def _row(patch: Patch, proof: ProofRow) -> PatchRow:
     }
 
 
-def _proof_row(patch: Patch, prove: bool) -> ProofRow:
+def _proof_row(patch: Patch, prove: bool, runtime: list[str] | None) -> ProofRow:
     if patch.proof is None:
         return {"status": "none"}
     exporters: list[str] = list(patch.proof.served())
@@ -75,7 +76,7 @@ def _proof_row(patch: Patch, prove: bool) -> ProofRow:
         return {"status": "declared", "exporters": exporters}
     from onnxpatch.prove import prove as run
 
-    outcomes = {exporter: run(patch, exporter) for exporter in patch.proof.served()}
+    outcomes = {exporter: run(patch, exporter, runtime) for exporter in patch.proof.served()}
     failed = any(not outcome.holds for outcome in outcomes.values())
     sentences: dict[str, str] = {exporter: outcome.sentence for exporter, outcome in outcomes.items()}
     return {"status": "failed" if failed else "proven", "exporters": exporters, "failed": failed, "outcomes": sentences}
