@@ -47,6 +47,7 @@ RELIED_ON = (
     Api(f"{_PROXY}.get_proxy_mode", "caught_errors", _CAUGHT),
     Api(f"{_PROXY}.get_proxy_slot", "constants", _CONSTANT),
     Api("torch.utils._python_dispatch._disable_current_modes", "constants", _CONSTANT),
+    Api("torch.utils._python_dispatch.TorchDispatchMode", "operations", "sizes to probe are refused: no verification"),
     Api("torch._ops.OpOverload", "constants", _CONSTANT),
     Api(f"{_SHAPES}.ShapeEnv", "cond", _SIZES),
     Api(f"{_SHAPES}.ShapeEnv.create_symboolnode", "cond", _FORKED),
