@@ -1,6 +1,7 @@
 """How many models of a family export right: model × export example × exporter × {without, with the kit}.
 
 usage: python -m benchmarks.coverage [--family vit_pytorch] [--only NAME|NAME] [--exporter dynamo] [--kit plain,export]
+       python -m benchmarks.coverage --kit export,auto [--into attempts]
        python -m benchmarks.coverage --dry [--family text_encoders]
 
 Prints a Markdown table and, for a whole family, writes it to benchmarks/results/coverage_<family>.md. The answers are
@@ -26,7 +27,7 @@ import torch
 from benchmarks import forked, torchvision_ops
 from benchmarks.case import NATIVE, Case, build, families, family
 from benchmarks.dry import run_eager
-from benchmarks.measure import EXPORTERS, KITS, measure
+from benchmarks.measure import AUTO, EXPORTERS, KITS, measure
 from benchmarks.tables import Answer, document
 
 RESULTS = Path(__file__).parent / "results"
@@ -78,7 +79,9 @@ def gather(name: str, options: argparse.Namespace, record: Path) -> Iterator[Ans
     exporters, kits = options.exporter.split(","), options.kit.split(",")
     alone: set[str] = set()  # what would be exported from the same example again
     with record.open("a" if options.resume else "w") as out:
-        for key in [(c, e, k) for c in asked_cases(name, options) for e in exporters for k in kits]:
+        for key in dict.fromkeys(
+            (c, AUTO if k == AUTO else e, k) for c in asked_cases(name, options) for e in exporters for k in kits
+        ):
             if key[0] in alone:
                 continue
             if key not in have:
@@ -124,6 +127,7 @@ def read(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--kit", default="plain,patched,export,branches", help=f"of {', '.join(KITS)}")
     parser.add_argument("--example", default="own,native", help="what to export from: own, native")
     parser.add_argument("--limit", type=float, default=180, help="seconds for one export")
+    parser.add_argument("--into", default="coverage", help="what the names of the files written begin with")
     parser.add_argument("--answers", type=Path, help="where the JSONL files of single answers are kept")
     parser.add_argument("--resume", action="store_true", help="measure only what the answers lack")
     parser.add_argument("--dry", action="store_true", help="build the cases and run eager, no more")
@@ -143,11 +147,11 @@ def main(argv: list[str] | None = None) -> None:
     RESULTS.mkdir(exist_ok=True)
     for name in chosen:
         warm_up(family(name).LIBRARIES)
-        found = list(gather(name, asked, (asked.answers or RESULTS) / f"coverage_{name}.jsonl"))
-        text = document(name, found)
+        found = list(gather(name, asked, (asked.answers or RESULTS) / f"{asked.into}_{name}.jsonl"))
+        text = document(name, found, asked.only)
         print(text)
-        if not asked.only:
-            (RESULTS / f"coverage_{name}.md").write_text(text)
+        if not asked.only or asked.into != "coverage":
+            (RESULTS / f"{asked.into}_{name}.md").write_text(text)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,10 @@ from benchmarks.case import Case
 from benchmarks.steady import movement
 
 EXPORTERS = ("dynamo", "trace")
-# torch alone, inside onnxpatch.patched, the same with only the batch dynamic, through onnxpatch.export, the same with
-# branches=True
-KITS = ("plain", "patched", "static", "export", "branches")
+# torch alone, inside onnxpatch.patched, the same with only the batch dynamic, through onnxpatch.export in one attempt
+# as asked, the same with branches=True, through onnxpatch.export with exporter="auto" and all its attempts
+KITS = ("plain", "patched", "static", "export", "branches", "auto")
+AUTO = "auto"  # a kit, and the exporter of its answers
 OPSET = 18
 
 
@@ -31,7 +32,9 @@ OPSET = 18
 class Outcome:
     """right; wrong: the export reported success and the graph differs or fails; refused: the export raised.
 
+    unproven: the kit itself says that it compared no other size of a dynamic dimension; it counts as no success.
     unsteady: no verdict, eager's own answer differs as much when its input moves by one rounding.
+    attempts: how many onnxpatch.export made; call: what makes the file at once, by its report.
     """
 
     verdict: str
@@ -39,6 +42,8 @@ class Outcome:
     error: float | None = None
     nodes: int | None = None
     seconds: float | None = None
+    attempts: int | None = None
+    call: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -65,15 +70,20 @@ def dynamic_axes(case: Case, names: list[str]) -> dict[str, dict[int, str]]:
     return {name: spec for name, spec in zip(names, specs, strict=True) if spec}
 
 
-def write(case: Case, exporter: str, kit: str, path: Path, names: list[str]) -> None:
-    """Export to ``path``; raises whatever the exporter raises."""
+def write(case: Case, exporter: str, kit: str, path: Path, names: list[str]) -> tuple[int, str, str]:
+    """Export to ``path``; raises whatever the exporter raises.
+
+    Returns (attempts made, the call that needs one, what the kit says of the file or '').
+    """
     args = copy.deepcopy(case.inputs[0])
-    if kit in ("export", "branches"):
+    if kit in ("export", "branches", AUTO):
         import onnxpatch
 
-        onnxpatch.export(case.model, args, str(path), dynamo=exporter == "dynamo", dynamic_shapes=case.dynamic_shapes,
-                         input_names=names, opset_version=OPSET, branches=kit == "branches")  # fmt: skip
-        return
+        report = onnxpatch.export(
+            case.model, args, str(path), exporter=exporter, dynamic_shapes=case.dynamic_shapes, input_names=names,
+            opset_version=OPSET, branches=kit == "branches", attempts="auto" if kit == AUTO else "asked",
+        )  # fmt: skip
+        return len(report.attempts), report.call, report.verdict
     with patched(case.model, exporter, kit):
         if exporter == "dynamo":
             torch.onnx.export(case.model, args, path, dynamo=True, dynamic_shapes=case.dynamic_shapes,
@@ -81,6 +91,7 @@ def write(case: Case, exporter: str, kit: str, path: Path, names: list[str]) -> 
         else:
             torch.onnx.export(case.model, args, str(path), dynamo=False, dynamic_axes=dynamic_axes(case, names),
                               input_names=names, opset_version=OPSET)  # fmt: skip
+    return 1, "", ""
 
 
 @contextlib.contextmanager
@@ -177,10 +188,15 @@ def measure(case: Case, exporter: str, kit: str) -> Outcome:
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         path = Path(folder) / "model.onnx"
         try:
-            write(case, exporter, kit, path, names)
+            attempts, call, verdict = write(case, exporter, kit, path, names)
         except Exception as error:
-            return Outcome("refused", brief(error), seconds=time.perf_counter() - started)
+            tried = len(getattr(error, "attempts", ())) or 1
+            return Outcome("refused", brief(error), seconds=time.perf_counter() - started, attempts=tried)
         seconds = time.perf_counter() - started
         outcome = judge(path, case, wanted, names)
-    outcome.seconds = seconds
+        if outcome.verdict == "right" and verdict == "unproven":
+            outcome = dataclasses.replace(
+                outcome, verdict="unproven", reason="no other size of a dimension was compared"
+            )
+    outcome.seconds, outcome.attempts, outcome.call = seconds, attempts, call
     return outcome

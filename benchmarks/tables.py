@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from importlib import metadata
 from statistics import median
 from typing import Any
@@ -14,20 +15,22 @@ LABEL = {
     "static": "with the kit, static size",
     "export": "onnxpatch.export",
     "branches": "onnxpatch.export, branches",
+    "auto": "onnxpatch.export, all attempts",
 }
 ALWAYS = ("torch", "onnx", "onnxscript", "onnxruntime", "einops")
 SIGN = {"right": "right", "wrong": "**silently wrong**", "refused": "refused", "broken": "eager fails",
-        "unsteady": "eager unsteady"}  # fmt: skip
-PROVED = ("export", "branches")  # the kits that compare the file before they hand it out
+        "unsteady": "eager unsteady", "unproven": "unproven"}  # fmt: skip
+PROVED = ("export", "branches", "auto")  # the kits that compare the file before they hand it out
 
 Answer = dict[str, Any]
 Column = tuple[str, str]  # exporter, kit
 
 
-def document(name: str, found: list[Answer]) -> str:
-    """All of one family's page."""
-    parts = [f"# Coverage: {name}", "", f"Versions: {versions(name)}.", "", *totals(found), "", *times(found)]
-    parts += ["", *details(found)]
+def document(name: str, found: list[Answer], only: str = "") -> str:
+    """All of one family's page. only: parts of the names of its cases, where not all were measured."""
+    part = [f"A part of the family: the cases named {', '.join(only.split('|'))}.", ""] if only else []
+    parts = [f"# Coverage: {name}", "", f"Versions: {versions(name)}.", "", *part, *totals(found), "", *times(found)]
+    parts += ["", *attempts(found), *details(found)]
     if left := reasons(found):
         parts += ["", "## Not right with the kit", "", *left]
     if left_out := getattr(family(name), "LEFT_OUT", {}):
@@ -50,13 +53,15 @@ def by_case(found: list[Answer], column: Column) -> dict[str, Answer]:
 def lost(found: list[Answer], column: Column) -> list[str]:
     """The models that plain torch exports right and this kit does not."""
     plain, kit = by_case(found, (column[0], "plain")), by_case(found, column)
+    if column[0] == "auto":  # what plain torch has right with either exporter
+        plain = {a["case"]: a for a in found if a["kit"] == "plain" and a["verdict"] == "right"}
     return [c for c, a in plain.items() if a["verdict"] == "right" and c in kit and kit[c]["verdict"] != "right"]
 
 
 def totals(found: list[Answer]) -> list[str]:
     """One row per exporter and kit: how many are right, silently wrong, refused, and right without the kit only."""
     shown = {"right": "right", "wrong": "silently wrong", "refused": "refused"}
-    for verdict, words in (("unsteady", "eager unsteady"), ("broken", "eager fails")):
+    for verdict, words in (("unproven", "unproven"), ("unsteady", "eager unsteady"), ("broken", "eager fails")):
         if any(a["verdict"] == verdict for a in found):
             shown[verdict] = words
     heads = [*shown.values(), "plain right, with the kit not", "exports"]
@@ -87,9 +92,20 @@ def times(found: list[Answer]) -> list[str]:
     return ["Export times, medians:", "", *lines] if len(lines) > 2 else []
 
 
+def attempts(found: list[Answer]) -> list[str]:
+    """How many attempts were made for the models that are right with all attempts, and with what the last one came."""
+    right = [a for a in found if a["kit"] == "auto" and a["verdict"] == "right"]
+    if not right:
+        return []
+    lines = ["Attempts until the file was right:", "", "| attempts | models | the call |", "|---|---|---|"]
+    calls = Counter((a["attempts"], a["call"]) for a in right)
+    lines += [f"| {made} | {count} | `{call}` |" for (made, call), count in sorted(calls.items())]
+    return [*lines, ""]
+
+
 def details(found: list[Answer]) -> list[str]:
     """One row per model, one column per exporter and kit."""
-    verdicts = {(a["case"], a["exporter"], a["kit"]): SIGN[a["verdict"]] for a in found}
+    verdicts = {(a["case"], a["exporter"], a["kit"]): _verdict(a) for a in found}
     heads = columns(found)
     lines = [
         "| model | " + " | ".join(f"{e}, {LABEL[k]}" for e, k in heads) + " |",
@@ -98,6 +114,12 @@ def details(found: list[Answer]) -> list[str]:
     for case in dict.fromkeys(a["case"] for a in found):
         lines.append(f"| {case} | " + " | ".join(verdicts.get((case, *column), "") for column in heads) + " |")
     return lines
+
+
+def _verdict(answer: Answer) -> str:
+    """The verdict; with all attempts, how many were made where it was more than one."""
+    several = answer["kit"] == "auto" and (answer.get("attempts") or 1) > 1
+    return SIGN[answer["verdict"]] + (f", {answer['attempts']} attempts" if several else "")
 
 
 def reasons(found: list[Answer]) -> list[str]:

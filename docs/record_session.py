@@ -33,7 +33,6 @@ HEAD = """# A recorded session
 `examples/position_table.py` holds a small vision backbone whose position table has a shortcut at its native size, as
 many have. Everything below is printed by the commands themselves (`python docs/record_session.py` records it again).
 """
-MARK = "<!-- recorded by docs/record_session.py -->"
 TAIL = """
 The page that `--html` wrote:
 
@@ -62,15 +61,6 @@ def shown(output: str) -> str:
     return "\n".join(line if len(line) <= 118 else line[:117] + "…" for line in lines).strip()
 
 
-def shortened(said: str) -> str:
-    """The verdict, what was found, what was done: for the README; `…` where lines are left out."""
-    first, *rest = said.splitlines()
-    if not any(line.startswith("stage ") for line in rest):
-        return "\n".join([first, *(line for line in rest if line)])
-    found = [line for line in rest if line.startswith(("frozen", "dropped", "replaced", "swapped", "the file says"))]
-    return "\n".join([first, "…", *found[:4]])
-
-
 def picture(page: Path, image: Path) -> None:
     """The upper part of the page, as headless chromium shows it; where there is none, the image stays as it was."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -83,7 +73,7 @@ def picture(page: Path, image: Path) -> None:
 
 
 def main() -> None:
-    parts, short = [HEAD], list[str]()
+    parts = [HEAD]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copy(ROOT / "examples" / "position_table.py", folder)
@@ -91,16 +81,10 @@ def main() -> None:
             output, code = run(command, folder)
             said = shown(output)
             parts.append(f"{title}\n\n```console\n$ {command}\n{said}\n$ echo $?\n{code}\n```\n")
-            if command.startswith("onnxpatch"):
-                short.append(f"$ {command}\n{shortened(said)}")
         page = (folder / "report.html").read_text(encoding="utf-8").replace(f"{folder}/", "")
         (ROOT / "docs" / "report.html").write_text(page, encoding="utf-8")
         picture(ROOT / "docs" / "report.html", ROOT / "docs" / "images" / "report.png")
     (ROOT / "docs" / "session.md").write_text("\n".join(parts) + TAIL, encoding="utf-8")
-    readme = ROOT / "README.md"
-    before, _, after = readme.read_text(encoding="utf-8").partition(MARK)
-    held = MARK + "\n```console\n" + "\n\n".join(short) + "\n```\n" + MARK
-    readme.write_text(before + held + after.partition(MARK)[2], encoding="utf-8")
 
 
 if __name__ == "__main__":

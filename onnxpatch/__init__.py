@@ -7,6 +7,7 @@ room of it.
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -33,14 +34,18 @@ if TYPE_CHECKING:
         VerificationError,
     )
     from onnxpatch.export import export
+    from onnxpatch.export_generation import export_generation
     from onnxpatch.formulas.einops.rearrange import CustomRearrange
     from onnxpatch.loops import each, scan, while_loop
+    from onnxpatch.new_patch import new_patch
     from onnxpatch.onnxfile.runtimes.interface import Runtime
     from onnxpatch.patched import Patched, patch_model, patched
     from onnxpatch.patching.decorators import keep, onnx_forward, onnx_standin
+    from onnxpatch.patching.fingerprints import KnownBody
     from onnxpatch.patching.plan import Plan
     from onnxpatch.patching.proof import Proof
     from onnxpatch.patching.registry import REGISTRY, Patch, Registry, patch
+    from onnxpatch.patching.runtime import running_model
     from onnxpatch.plan import plan
     from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
     from onnxpatch.results.drift import Drift
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
     from onnxpatch.verify import verify
 
 __version__ = ONNXPATCH
+logging.getLogger("onnxpatch").addHandler(logging.NullHandler())  # what it logs is for those who ask
 
 _HOMES = {
     "_torch": ("exporting",),
@@ -71,14 +77,18 @@ _HOMES = {
         "VerificationError",
     ),
     "export": ("export",),
+    "export_generation": ("export_generation",),
     "formulas.einops.rearrange": ("CustomRearrange",),
     "onnxfile.runtimes.interface": ("Runtime",),
     "loops": ("each", "scan", "while_loop"),
+    "new_patch": ("new_patch",),
     "patched": ("Patched", "patch_model", "patched"),
     "patching.decorators": ("keep", "onnx_forward", "onnx_standin"),
+    "patching.fingerprints": ("KnownBody",),
     "patching.plan": ("Plan",),
     "patching.proof": ("Proof",),
     "patching.registry": ("REGISTRY", "Patch", "Registry", "patch"),
+    "patching.runtime": ("running_model",),
     "plan": ("plan",),
     "results.diagnosis": ("Culprit", "Diagnosis", "Proposal"),
     "results.drift": ("Drift",),
@@ -99,6 +109,7 @@ __all__ = [
     "DuplicatePatchError",
     "ExportError",
     "InputError",
+    "KnownBody",
     "OnnxpatchError",
     "Patch",
     "Patched",
@@ -121,8 +132,10 @@ __all__ = [
     "drift",
     "each",
     "export",
+    "export_generation",
     "exporting",
     "keep",
+    "new_patch",
     "onnx_forward",
     "onnx_standin",
     "optional_output",
@@ -130,6 +143,7 @@ __all__ = [
     "patch_model",
     "patched",
     "plan",
+    "running_model",
     "scan",
     "verify",
     "while_loop",

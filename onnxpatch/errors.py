@@ -9,7 +9,10 @@ class OnnxpatchError(Exception):
     """Base class of the errors that onnxpatch raises.
 
     `str()` spells out control characters, since names from models and files are part of the text.
+    attempts: what `export` tried before it raised, an `AttemptResult` each; () for one attempt, and for other errors.
     """
+
+    attempts: tuple[object, ...] = ()
 
     def __str__(self) -> str:
         return visible(super().__str__())

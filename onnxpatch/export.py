@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-import itertools
-import time
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from onnxpatch.control_flow import BranchReport, report_of
-from onnxpatch.control_flow.optional_outputs.output_names import name_outputs
-from onnxpatch.control_flow.optional_outputs.reference import flatten_reference
-from onnxpatch.errors import ExportError, InputError, RunError, VerificationError
+from onnxpatch.attempts.attempt import Attempt
+from onnxpatch.attempts.blame import better_than_plain
+from onnxpatch.attempts.first_right import Way, first_right, refusal
+from onnxpatch.attempts.one_attempt import Proven, Shared
+from onnxpatch.attempts.preference import Prefer, best_of
+from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import OutFile
-from onnxpatch.exporters.exported import Exported
-from onnxpatch.exporters.exported import export as run_exporter
-from onnxpatch.exporters.request import ExportRequest, chosen_exporter, split_options
+from onnxpatch.exporters.request import ExportRequest, asked_exporters, split_options
+from onnxpatch.inputs.usable import check_runnable
 from onnxpatch.inputs.validate import check_numbers
-from onnxpatch.onnxfile import output_structure
-from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
-from onnxpatch.onnxfile.runtime import load_graphs
+from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.runtimes.known import chosen
-from onnxpatch.onnxfile.stamp import stamp
-from onnxpatch.onnxfile.time_limit import TimeLimit, limited
-from onnxpatch.patched import Patched, patch_model
-from onnxpatch.patching.digest import digest
 from onnxpatch.patching.model_state import Snapshot
-from onnxpatch.results.report import Checked, Report
-from onnxpatch.verification.eager import Flatten
-from onnxpatch.verification.input_matching import match_inputs
+from onnxpatch.results.report import Report
+from onnxpatch.settings import Exporter, Operators
+from onnxpatch.verification.eager import Flatten, lost_state
 from onnxpatch.verification.probe import Budget
+from onnxpatch.verification.random_state import random_state_kept
 from onnxpatch.verification.reference import Reference
-from onnxpatch.verification.runner import Progress, run
-from onnxpatch.versions import versions
 
-_BRANCHES = "\n  (data decides a Python branch of the model: branches=True exports all of them)"
+Attempts = Literal["auto", "asked"]
+_log = logging.getLogger("onnxpatch")
 
 
 def export(
@@ -61,78 +54,127 @@ def export(
     exclude: str | Iterable[str] | None = None,
     image_size: int | tuple[int, int] | None = None,
     branches: bool = False,
+    operators: Operators = "portable",
+    attempts: Attempts = "auto",
+    prefer: Prefer | None = None,
     check: bool = True,
     tolerance: float = 1e-3,
     max_probes: int = 16,
     max_seconds: float | None = None,
     data: Sequence[Any] = (),
+    sizes: Mapping[str, Sequence[int]] | None = None,
     runtime: str | Sequence[str] | None = None,
     providers: Sequence[Provider] | None = None,
     flatten: Flatten | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Callable[[str, int, int], None] | bool | None = None,
     **options: Any,
 ) -> Report:
     """Export `model` to ONNX with its patches applied, and prove the file against the model as it is without them.
 
     The arguments of torch.onnx.export keep their names and meaning, with both exporters: `dynamic_shapes` (tuple, or
-    dict by argument name; strings, torch.export.Dim, hints, ints) and `dynamic_axes` (by input name) are each turned
+    dict by argument name; strings, torch.export.Dim, hints, ints; `"past+n"`, `"2*h"`, `"n+1"` for a size that follows
+    from others) and `dynamic_axes` (by input name) are each turned
     into what the exporter wants; opset 18 by default; one file unless it exceeds 2 GB or external_data=True. `f` may be
     a path, a binary file object, or None (the file is checked and dropped). exporter: "dynamo" (the default), "trace"
     or "script", which compiles the patched model with torch.jit.script first; or torch's own dynamo=False and script.
+    "auto": dynamo, and trace where no attempt with dynamo is right.
 
-    only, exclude, image_size, branches and other keywords: see `patched`. check=False exports without comparing.
+    attempts: "auto" goes on where the export fails as it was asked for: without a patch whose stand-in failed, without
+    any patch, with branches=True where a Python branch or loop failed. The first attempt that is proven right is
+    delivered; `report.attempts` has them all, `report.call` the call that makes the file at once. A model that is right
+    the first time pays nothing. "asked": one attempt. So it is with check=False, where nothing is proven.
+    prefer: "latency" or "size" goes on after the first right file, with and without patches and with every exporter
+    that may be tried, and delivers the best of those proven: measured in the runtime at the example and at the largest
+    input that was compared, interleaved; or by the bytes of the file.
+
+    only, exclude, image_size, branches, operators, other keywords: see `patched`. check=False: export, compare nothing.
     tolerance: largest difference allowed, as a share of an output's largest magnitude (float32; float16 1e-2, bfloat16
     6e-2; whole numbers and bools exact). max_probes: inputs compared; other data, every branch and
     what a dropped guard asks for are compared in any case. max_seconds: a limit for the whole; an export that takes
     longer is refused, a comparison that does ends early, and the report says so. Without it one run of the graph may
     take 120 seconds, since a file can hold a loop that never ends; math.inf lifts that limit too.
-    runtime: "onnxruntime" (the default), "openvino", "reference", "tensorrt" or one that a distribution adds, or
+    data: more inputs to compare at, each args or (args, kwargs). sizes: sizes to compare at in any case, such as
+    {"H": [32, 518]}. flatten: turns an output of the unpatched model into its tensors in the graph's order.
+    runtime: "onnxruntime" (the default), "openvino", "reference", "tensorrt" or one that a distribution adds; or
     several: the file must be right in each. providers: onnxruntime's execution providers, "CUDAExecutionProvider" say;
-    one that cannot be started is refused, never replaced by the CPU's.
-    data: more inputs to compare at, each args or (args, kwargs). flatten: turns an output of the unpatched model into
-    its tensors in the graph's order. progress: called with (stage, done, of).
+    one that cannot be started is refused, never replaced by the CPU's. progress: called with (stage, done, of); True
+    writes them on stderr.
 
     Compared are the unpatched model and the ONNX runtime, at the example, on other data, and at other sizes of every
     dynamic dimension that the unpatched model accepts. Python numbers among the arguments are constants of the export.
 
     Returns a Report (`.ok`, `.checks`, `.program`). The model comes back as it was, also after an error.
     Raises InputError (what was handed in cannot be used), ExportError (the exporter refused; chained), and
-    VerificationError (first wrong output, its size, its error; no file is left, an older one stays as it was).
+    VerificationError (first wrong output, its size, its error; no file is left, an older one stays as it was). Of
+    several attempts the first one's error is raised, with the list of what was tried (`error.attempts`).
     """
     check_numbers(tolerance, max_probes)
+    _check_choices(attempts, prefer, check)
     budget = Budget.starting_now(max_probes, max_seconds)
     torch_options, patch_options = split_options(options, inspect.signature(export).parameters)
+    exporters = asked_exporters(model, exporter, dynamo, script)
     request = ExportRequest.parse(
-        model, args, kwargs, chosen_exporter(exporter, dynamo, script), dynamic_shapes=dynamic_shapes,
+        model, args, kwargs, exporters[0], dynamic_shapes=dynamic_shapes,
         dynamic_axes=dynamic_axes, input_names=input_names, output_names=output_names, opset_version=opset_version,
         external_data=external_data, options=torch_options,
-        patching={"only": only, "exclude": exclude, "image_size": image_size, "branches": branches, **patch_options},
+        patching={
+            "only": only, "exclude": exclude, "image_size": image_size, "branches": branches, "operators": operators,
+            **patch_options,
+        },
     )  # fmt: skip
     if check:
         chosen(runtime)  # refuses a runtime that is not there, before the work of an export
+        check_runnable(model)
         _refuse_training(request)
-    with OutFile(f) as out:
-        state, reference = Snapshot(model), None
+    _log.info("exporting %s (%s, opset %d)", type(model).__name__, request.exporter, request.opset)
+    with OutFile(f) as out, random_state_kept():
+        state, reference = Snapshot(model, *request.inputs.objects()), None
         try:
             if check:
                 reference = Reference(
-                    model, request.inputs, request.dims, budget, flatten=flatten, data=data, state=state
+                    model,
+                    request.inputs,
+                    request.dims,
+                    budget,
+                    flatten=flatten,
+                    data=data,
+                    sizes=sizes,
+                    state=state,
                 )
                 _refuse_nothing(request, reference)
-            exported, seconds = _exported(request, out, budget)
+            several = check and attempts == "auto"
+            shared = Shared(
+                request, out, budget, state, reference, tolerance, runtime, providers, flatten, shown(progress), several
+            )  # fmt: skip
+            way = Way(shared, Attempt.asked(request))
+            delivered, report = _delivered(way, exporters if several else (), prefer)
         finally:
             state.restore()
-        report = Report(
-            out.name, type(model).__name__, request.exporter, request.opset, tolerance=tolerance, versions=versions(),
-            plan=list(exported.plan), notes=list(exported.notes), seconds={"export": seconds}, program=exported.program,
-        )  # fmt: skip
-        if reference is not None:
-            if exported.flatten is not None and flatten is None:
-                reference.flatten(exported.flatten)
-            report = _compared(exported, reference, report, (runtime, providers), progress)
-            report.raise_unless_right("" if branches else _BRANCHES)
-        exported.publish()
-        return replace(report, notes=[*report.notes, *out.notes])
+        out.keep(delivered.exported.path)
+        return replace(report, notes=[*report.notes, *lost_state(state), *out.notes])
+
+
+def _check_choices(attempts: str, prefer: str | None, check: bool) -> None:
+    if attempts not in ("auto", "asked"):
+        raise InputError(f"attempts={attempts!r}: use 'auto' or 'asked'")
+    if prefer not in (None, "latency", "size"):
+        raise InputError(f"prefer={prefer!r}: use 'latency' or 'size', or leave it out")
+    if prefer is not None and (attempts == "asked" or not check):
+        raise InputError(f"prefer={prefer!r} chooses among several attempts that are proven right: leave out "
+                         f"{'check=False' if not check else 'attempts=' + repr(attempts)}")  # fmt: skip
+
+
+def _delivered(way: Way, exporters: Sequence[Exporter], prefer: Prefer | None) -> tuple[Proven, Report]:
+    """The attempt whose file is kept, and its report. exporters: those that may be tried; none for one attempt."""
+    found, note = first_right(way, exporters), ""
+    if found is None:
+        raise refusal(way)
+    if found.attempt.plain:
+        found, note = better_than_plain(way, found)
+    if prefer is not None:
+        found = best_of(way, found, exporters, prefer)
+    report = replace(found.report, attempts=way.results(found))
+    return found, replace(report, notes=[note, *report.notes]) if note else report
 
 
 def _refuse_training(request: ExportRequest) -> None:
@@ -149,100 +191,3 @@ def _refuse_nothing(request: ExportRequest, reference: Reference) -> None:
             "the model returns no tensor on the example, so there is nothing to export: give an example on which it "
             "does, or branches=True, which exports both"
         )
-
-
-# ------------------------------------------------------------------ exporting
-def _exported(request: ExportRequest, out: OutFile, budget: Budget) -> tuple[Exported, float]:
-    """(the file, complete, with the model patched while it was made; seconds that it took)."""
-    start = time.perf_counter()
-    if isinstance(request.model, torch.jit.ScriptModule):
-        note = "the model was scripted already: nothing in it could be swapped"
-        exported = replace(_run_exporter(request, out, budget), notes=[note])
-    else:
-        options = {**request.patching, **({"rewritten": True} if request.patching["branches"] else {})}
-        example = (request.inputs.args, request.inputs.kwargs)
-        with patch_model(
-            request.model, exporter=request.exporter, opset=request.opset, example=example, **options
-        ) as patched:
-            exported = _finished(_run_exporter(request, out, budget), patched)
-    return exported, time.perf_counter() - start
-
-
-def _run_exporter(request: ExportRequest, out: OutFile, budget: Budget) -> Exported:
-    try:
-        with limited(budget.seconds_left):
-            return run_exporter(request, out)
-    except TimeLimit as late:
-        who = f"{request.exporter} export of {type(request.model).__name__}"
-        raise ExportError(f"{who} did not end within max_seconds={budget.max_seconds:g}: give it more") from late
-
-
-def _finished(exported: Exported, patched: Patched) -> Exported:
-    """The file with all that belongs into it: names, structure, optional outputs, how it was made."""
-    request, path = exported.request, exported.out.path
-    if patched.plan.settings.branches:
-        exported = _with_structure(exported, report_of(request.model))
-    plan = _plan_rows(patched)
-    acted = {row["patch"] for row in plan}
-    code = digest(patch for patch in patched.plan.patches() if patch.name in acted)
-    stamp(path, request.exporter, plan, code, versions())
-    return replace(exported, plan=plan)
-
-
-def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
-    made, acted = patched.plan, patched.scope.hits
-    rows = [{"path": s.path, "class": type(s.module).__name__, "patch": s.patch.name} for s in made.swaps]
-    functions = [p for p, _ in made.functions if acted[p.name]]  # those that only watched changed nothing
-    return rows + [{"path": ", ".join(p.targets), "class": "function", "patch": p.name} for p in functions]
-
-
-def _with_structure(exported: Exported, forked: BranchReport | None) -> Exported:
-    """With branches, what the model may leave out is a value and a flag in the graph, or ONNX's own optional: named
-    after the model's own structure, which goes into the file; the reference follows."""
-    if forked is None:
-        return exported
-    path, names = exported.out.path, exported.request.output_names
-    try:
-        name_outputs(path, forked, names)
-    except ValueError as error:
-        raise InputError(f"output_names={list(names or ())}: {error}") from None
-    if forked.layout is not None and wants_optionals(forked.layout):
-        write_optionals(path)
-    notes = [str(note) for note in forked.notes]
-    notes += [f"dropped from the graph: {one.error} ({one.module}, {one.line})" for one in forked.dropped]
-    flatten = functools.partial(_in_file_order, forked) if forked.outputs else None
-    return replace(exported, notes=notes, flatten=flatten)
-
-
-def _in_file_order(forked: BranchReport, output: Any) -> list[torch.Tensor | None]:
-    """Eager's output as the file gives it. A missing one of ONNX's optional type is no output at all."""
-    marked = [leaf.get("form") == "onnx" for leaf in output_structure.leaves(forked.layout)] if forked.layout else []
-    flat: list[torch.Tensor | None] = []
-    for slot, joined in zip(forked.outputs, marked or itertools.repeat(False), strict=False):
-        value, *flag = flatten_reference(output, [slot])
-        if not (joined and flag):
-            flat += [value, *flag]
-        elif value is not None:
-            flat.append(value)
-    return flat
-
-
-# ------------------------------------------------------------------ comparing
-def _compared(
-    exported: Exported,
-    reference: Reference,
-    report: Report,
-    where: tuple[str | Sequence[str] | None, Sequence[Provider] | None],
-    progress: Progress | None,
-) -> Report:
-    """Raises VerificationError where the file cannot be loaded."""
-    request = exported.request
-    try:
-        graphs = load_graphs(exported.out.path, where[0], reference.budget.run_seconds, where[1])
-    except RunError as error:
-        refused = Checked("loading", "the file", "example", {}, error=str(error), status="refused")
-        found = replace(report, checks=[refused])
-        raise VerificationError(f"the exported graph cannot be loaded: {error}", found) from None
-    feed = match_inputs(graphs[0], request.inputs, request.names_among([one.name for one in graphs[0].inputs]))
-    conditions = getattr(exported.program, "exported_program", None)
-    return run(graphs, feed, reference, report, conditions=conditions, progress=progress)

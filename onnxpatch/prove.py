@@ -77,6 +77,7 @@ def _exported(patch: Patch, exporter: Exporter, options: dict[str, Any]) -> tupl
             data=examples[1:],
             tolerance=proof.tolerance,
             max_probes=1,
+            attempts="asked",
             **{**proof.options, **options},
         )
     except ExportError as error:

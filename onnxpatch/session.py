@@ -1,28 +1,32 @@
-"""`Session`: an exported file in a runtime, called as the model is called and returning what the model returns."""
+"""`Session`: an exported file in onnxruntime, called as the model is called and returning what the model returns."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from onnxpatch.errors import InputError
-from onnxpatch.onnxfile import output_structure
+from onnxpatch.messages.visible import one_line
+from onnxpatch.onnxfile import denormals, output_structure
 from onnxpatch.onnxfile.arrays import Array, Output, as_array
+from onnxpatch.onnxfile.bound import BoundCall
+from onnxpatch.onnxfile.declared_inputs import check, described, refuse_count
 from onnxpatch.onnxfile.rebuild import Classes, rebuilt
 from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS, checked_limit
-from onnxpatch.onnxfile.runtimes.interface import LoadedGraph, Provider
-from onnxpatch.onnxfile.runtimes.known import chosen
-from onnxpatch.onnxfile.runtimes.onnxruntime import InOnnxRuntime, OnnxRuntime, open_session
+from onnxpatch.onnxfile.runtimes.interface import Provider, importable
+from onnxpatch.onnxfile.runtimes.onnxruntime import InOnnxRuntime, open_session, quiet_options
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession, SessionOptions
+    from onnxruntime import InferenceSession, NodeArg, SessionOptions
 
 
 class Session:
-    """An ONNX file in a runtime whose outputs have the structure that the model returned in eager.
+    """An ONNX file in onnxruntime whose outputs have the structure that the model returned in eager.
 
     session(*inputs, **inputs_by_name): tensors or arrays, nested as the model takes them, in the order of the graph's
     inputs. Tensors in, tensors out; arrays in, arrays out. Returns dicts, lists and tuples as the model does, and None
@@ -30,15 +34,19 @@ class Session:
     `Record`: `out.name`, `out["name"]`, `out[0]`. A file that onnxpatch did not write gives a plain list, or its only
     output.
 
-    model: a path, or the bytes of a file. runtime: "onnxruntime", "openvino", "reference", "tensorrt", or one that a
-    distribution adds. providers, options: as onnxruntime.InferenceSession takes them; other runtimes have none.
+    model: a path, or the bytes of a file. providers, options: as onnxruntime.InferenceSession takes them.
     classes: dataclasses, named tuples and ModelOutputs to return in place of `Record`. They are found by name and must
     have the fields that the file states. The file chooses no class and runs no code.
     max_seconds: how long one run may take, 120 by default; None for no limit.
+    inputs, outputs: the names in the graph. `print(session)` shows them with dtypes and the sizes that may change.
+    bind(*inputs): the same call made again and again, without copies.
+    flush_denormals: numbers below 1.2e-38 count as zero while the graph runs. Attention with a mask makes many of them,
+    and runs up to three times slower otherwise. Who runs the file in onnxruntime itself sets
+    `options.add_session_config_entry("session.set_denormal_as_zero", "1")` on the first session of the process.
 
-    Raises InputError for a file that cannot be loaded, a runtime or a provider that is not installed, and inputs that
-    do not fit, RunError where the runtime raises or reaches the limit. A damaged file can crash onnxruntime, and with
-    it the process: open files that you do not trust in a process of their own.
+    Raises InputError for a file that cannot be loaded and for inputs of other shapes, dtypes or names, RunError where
+    onnxruntime raises or reaches the limit, ImportError without onnxruntime. A damaged file can crash onnxruntime, and
+    with it the process: open files that you do not trust in a process of their own.
     """
 
     def __init__(
@@ -48,23 +56,64 @@ class Session:
         classes: Iterable[type] = (),
         options: SessionOptions | None = None,
         max_seconds: float | None = DEFAULT_SECONDS,
-        runtime: str = "onnxruntime",
+        flush_denormals: bool = True,
     ) -> None:
         self._limit = checked_limit(max_seconds)
         self._classes = Classes(classes)
-        source = model if isinstance(model, bytes) else os.fspath(model)
-        if isinstance(source, str) and not os.path.isfile(source):
-            raise InputError(f"there is no file {source!r}")
-        self.inputs, self.outputs, metadata, self._loaded = _loaded(source, runtime, providers, options)
+        self._source = model if isinstance(model, bytes) else os.fspath(model)
+        if isinstance(self._source, str) and not os.path.isfile(self._source):
+            raise InputError(f"there is no file {self._source!r}")
+        self._flushed = denormals.flushed if flush_denormals else contextlib.nullcontext
+        with denormals.kept():
+            self.session = _open(self._source, providers, options, flush_denormals)
+        try:
+            self._declared = {node.name: node for node in self.session.get_inputs()}
+            self.inputs = list(self._declared)
+            self.outputs = [node.name for node in self.session.get_outputs()]
+            metadata = self.session.get_modelmeta().custom_metadata_map
+        except UnicodeDecodeError:  # onnxruntime loads such a file, and raises when it is asked for the names
+            raise InputError(
+                f"{_source_name(self._source)}: its names or its metadata are not UTF-8: export it again"
+            ) from None
         self.structure = output_structure.read(metadata, self.outputs)
         if self.structure is not None:
             self._classes.check(self.structure)
+        self._runs = InOnnxRuntime(self.session)
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(map(described, self._declared.values()))
+        outputs = ", ".join(map(described, self.session.get_outputs()))
+        return one_line(f"<Session {_source_name(self._source)}: {inputs} -> {outputs}>")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         feed = self._feed(args, kwargs)
-        values = self._loaded.run(None, {name: _array(value) for name, value in feed.items()}, self._limit)
+        arrays = self._arrays(feed)
+        with self._flushed():
+            values = self._runs.run(None, arrays, self._limit)
         as_tensors = any(isinstance(value, torch.Tensor) for value in feed.values())
         return self._structured([_as_tensor(value) if as_tensors else _as_numpy(value) for value in values])
+
+    def bind(self, *args: Any, **kwargs: Any) -> BoundCall:
+        """A call on these very tensors or arrays, contiguous and of the graph's own dtypes: fill them, and call it.
+
+        It takes no arguments and copies nothing; sizes stay as they are here. Tensors may be on the device of the
+        session's provider. What it returns is written anew by its next call; `max_seconds` does not hold for it.
+        """
+        feed = self._feed(args, kwargs)
+        self._arrays(feed)
+        bound = {name: v if isinstance(v, torch.Tensor) else _array(v) for name, v in feed.items()}
+        as_tensors = any(isinstance(value, torch.Tensor) for value in feed.values())
+        convert = _as_tensor if as_tensors else _as_numpy
+        return BoundCall(
+            self.session, bound, lambda values: self._structured([convert(one) for one in values]), self._flushed
+        )
+
+    def _arrays(self, feed: Mapping[str, object]) -> dict[str, Array]:
+        """Each input as an array, checked against what the graph declares."""
+        arrays = {name: _fed(self._declared[name], value) for name, value in feed.items()}
+        for name, array in arrays.items():
+            check(self._declared[name], array)
+        return arrays
 
     def _feed(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
         """The inputs by name. Raises InputError where there are too many or too few."""
@@ -74,10 +123,8 @@ class Session:
         flat += [leaf for name, value in kwargs.items() if name not in named for leaf in _leaves(value)]
         positional = [name for name in self.inputs if name not in named]
         if len(flat) != len(positional):
-            raise InputError(
-                f"the graph takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), "
-                f"{len(flat) + len(named)} were given"
-            )
+            unknown = [name for name in kwargs if name not in named]
+            refuse_count(list(self._declared.values()), len(flat) + len(named), unknown)
         return {**dict(zip(positional, flat, strict=True)), **named}
 
     def _structured(self, values: list[Output]) -> Any:
@@ -86,42 +133,22 @@ class Session:
         return values[0] if len(values) == 1 else values
 
 
-_Described = tuple[list[str], list[str], Mapping[str, str], LoadedGraph]
-
-
-def _loaded(
-    source: str | bytes, runtime: str, providers: Sequence[Provider] | None, options: SessionOptions | None
-) -> _Described:
-    """(names of the inputs, names of the outputs, the file's metadata, the graph in the runtime)."""
-    (named,) = chosen(runtime)
-    if not named.takes_providers and (providers is not None or options is not None):
-        raise InputError(f"providers= and options= are onnxruntime's, and runtime= is {runtime!r}")
+def _open(
+    source: str | bytes, providers: Sequence[Provider] | None, options: SessionOptions | None, flush_denormals: bool
+) -> InferenceSession:
+    if not importable("onnxruntime"):
+        raise ImportError("Session runs files in onnxruntime: pip install 'onnxpatch[verify]'")
+    if options is None:
+        options = quiet_options()
+        if flush_denormals:
+            options.add_session_config_entry(denormals.POOL_OPTION, "1")
     try:
-        if isinstance(named, OnnxRuntime):
-            return _in_onnxruntime(open_session(source, providers, options))
-        return *_described(source), named.load(source, providers)
+        return open_session(source, providers, options)
     except InputError:
         raise
-    except UnicodeDecodeError:  # onnxruntime loads such a file, and raises when it is asked for the names
-        raise InputError(f"{_source_name(source)}: its names or its metadata are not UTF-8: export it again") from None
     except Exception as error:
         words = " ".join(str(error)[:2000].split())[:500]
-        raise InputError(f"{_source_name(source)}: {runtime} cannot load it: {words}") from error
-
-
-def _in_onnxruntime(session: InferenceSession) -> _Described:
-    inputs, outputs = ([node.name for node in nodes] for nodes in (session.get_inputs(), session.get_outputs()))
-    return inputs, outputs, session.get_modelmeta().custom_metadata_map, InOnnxRuntime(session)
-
-
-def _described(source: str | bytes) -> tuple[list[str], list[str], dict[str, str]]:
-    """What other runtimes do not tell: the same, read from the file itself, but for the graph."""
-    import onnx
-
-    read = onnx.load(source, load_external_data=False) if isinstance(source, str) else onnx.load_from_string(source)
-    weights = {one.name for one in read.graph.initializer}
-    inputs = [one.name for one in read.graph.input if one.name not in weights]
-    return inputs, [one.name for one in read.graph.output], {one.key: one.value for one in read.metadata_props}
+        raise InputError(f"{_source_name(source)}: onnxruntime cannot load it: {words}") from error
 
 
 def _source_name(source: str | bytes) -> str:
@@ -140,9 +167,16 @@ def _leaves(value: object) -> Iterator[object]:
         yield value
 
 
-def _array(value: object) -> Array:
-    import numpy as np
+def _fed(node: NodeArg, value: object) -> Array:
+    """A value as the array to feed. A Python number has no dtype of its own: it takes that of the input."""
+    array = _array(value)
+    if isinstance(value, bool | int | float):
+        wanted = described(node).split(" ")[1].partition("[")[0]
+        array = array.astype(wanted) if wanted in np.sctypeDict else array
+    return array
 
+
+def _array(value: object) -> Array:
     try:
         return as_array(value) if isinstance(value, torch.Tensor) else np.asarray(value)
     except (ValueError, TypeError) as error:
@@ -156,7 +190,5 @@ def _as_numpy(value: Output) -> Output:
 
 def _as_tensor(value: Output) -> Output:
     """Arrays as tensors. None stays (an empty optional), and so do strings, which torch does not have."""
-    import numpy as np
-
     numeric = isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
     return torch.from_numpy(value) if numeric else value

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from onnxpatch.errors import UnknownExporterError
+from onnxpatch.errors import InputError, UnknownExporterError
 
 Exporter = Literal["dynamo", "trace", "script"]
+Operators = Literal["portable", "onnxruntime"]
 BRANCH_OPTIONS = ("max_paths", "branch_form", "rewritten")
 """Options of `branches=True`; further ones are declared by patches."""
 EXPORTERS: tuple[Exporter, ...] = get_args(Exporter)
+OPERATORS: tuple[Operators, ...] = get_args(Operators)
 
 
 @dataclass(frozen=True)
@@ -21,17 +25,20 @@ class Settings:
 
     exporter: the exporter that will be called, or None for any of them.
     opset: the ONNX opset that will be asked for, or None where it is not known.
+    operators: "portable" for ONNX's own operators alone, "onnxruntime" for those of onnxruntime (domain com.microsoft)
+    too, where they are faster.
     image_size: (height, width) in pixels for which position tables become constants, or None.
     branches: whether both sides of Python branches on tensor values are exported.
     options: the other keywords, for patches that read them, such as form="static".
 
-    Raises UnknownExporterError for an exporter of another name.
+    Raises UnknownExporterError for an exporter of another name, InputError for other operators.
     """
 
     exporter: Exporter | None = None
     opset: int | None = None
     image_size: tuple[int, int] | None = None
     branches: bool = False
+    operators: Operators = "portable"
     # A read-only view: patches share these settings, and none may change them for the others.
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -41,6 +48,8 @@ class Settings:
                 f"exporter={self.exporter!r} is not known: use one of {', '.join(map(repr, EXPORTERS))}, "
                 "or leave it out for any of them"
             )
+        if self.operators not in OPERATORS:
+            raise InputError(f"operators={self.operators!r} is not known: use {' or '.join(map(repr, OPERATORS))}")
 
 
 def make_settings(
@@ -48,9 +57,34 @@ def make_settings(
     opset: int | None = None,
     image_size: int | tuple[int, int] | None = None,
     branches: bool = False,
+    operators: Operators = "portable",
     **options: Any,
 ) -> Settings:
     """Settings from the keywords of `patched`. An `image_size` of one number is a square."""
     if isinstance(image_size, int):
         image_size = (image_size, image_size)
-    return Settings(exporter, opset, image_size, branches, MappingProxyType(dict(options)))
+    return Settings(exporter, opset, image_size, branches, operators, MappingProxyType(dict(options)))
+
+
+class _InForce(threading.local):
+    def __init__(self) -> None:
+        self.settings: list[Settings] = []
+
+
+_in_force = _InForce()
+
+
+def in_force() -> Settings:
+    """The settings of the patched model that runs in this thread; the default ones where none runs."""
+    return _in_force.settings[-1] if _in_force.settings else Settings()
+
+
+@contextlib.contextmanager
+def put_in_force(settings: Settings) -> Iterator[None]:
+    """`in_force()` answers `settings` inside the block, in this thread."""
+    before = _in_force.settings
+    _in_force.settings = [*before, settings]
+    try:
+        yield
+    finally:
+        _in_force.settings = before

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import ExportError, VerificationError
-from onnxpatch.export import export
+from onnxpatch.export import Attempts, export
 from onnxpatch.results.report import Report
 from onnxpatch.settings import EXPORTERS, Exporter
 
@@ -23,15 +23,21 @@ def assert_exports(
     *,
     dynamic_shapes: Any = None,
     exporters: Iterable[Exporter] | Exporter = ("dynamo",),
+    allow_unproven: bool = False,
+    attempts: Attempts = "asked",
     **options: Any,
 ) -> dict[str, Report]:
     """Assert that `model` exports to ONNX, and that the file is right at sizes and on data that were never traced.
 
     args, kwargs, dynamic_shapes and options: as `onnxpatch.export` takes them (tolerance, data, opset_version,
     branches, only, exclude ...). exporters: one or several of "dynamo", "trace", "script"; each is tried.
-    `f=` keeps the file of the last exporter; without it nothing is written.
+    `f=` keeps the file of the last exporter; without it nothing is written. allow_unproven: whether a dynamic dimension
+    may pass of which no other size was compared; without it that is a failure, and the report says which `data=` would
+    prove it.
+    attempts: "asked", so that a test notices that the first way broke; "auto" takes what `export` would deliver.
 
-    Returns the reports by exporter. Raises AssertionError with the report of every exporter that failed.
+    Returns the reports by exporter. Raises AssertionError with the report of every exporter that failed, also where
+    check=False left nothing compared.
     """
     __tracebackhide__ = True
     wanted = (exporters,) if isinstance(exporters, str) else tuple(exporters)
@@ -43,9 +49,12 @@ def assert_exports(
     for exporter in wanted:
         try:
             asked = {"f": io.BytesIO(), "dynamic_shapes": dynamic_shapes, "exporter": exporter, **options}
-            reports[exporter] = export(model, args, kwargs=kwargs, **asked)
+            asked["attempts"] = attempts
+            report = reports[exporter] = export(model, args, kwargs=kwargs, **asked)
+            if not (report.ok or (allow_unproven and report.verdict == "unproven")):
+                failures.append(f"{exporter}: {report}")
         except (ExportError, VerificationError) as error:
-            failures.append(f"{exporter}: {error}")
+            failures.append(str(error) if isinstance(error, ExportError) else f"{exporter}: {error}")
     if failures:
         raise AssertionError("\n\n".join(failures))
     return reports

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,19 +14,24 @@ from onnxpatch.exporters.dynamo import capture
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.inputs.usable import check_runnable
 from onnxpatch.inputs.validate import check_numbers
+from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile import stamp
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
-from onnxpatch.verification.eager import Flatten
+from onnxpatch.verification.eager import Flatten, lost_state
 from onnxpatch.verification.input_matching import Feed, declared_by, match_inputs, refuse_unfitting
 from onnxpatch.verification.probe import Budget
+from onnxpatch.verification.random_state import random_state_kept
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import run
 from onnxpatch.versions import versions
+
+_log = logging.getLogger("onnxpatch")
 
 _CAPTURE = 600.0  # seconds for torch.export, which serves for its conditions alone here, and may never end
 
@@ -44,10 +50,11 @@ def verify(
     max_seconds: float | None = None,
     data: Sequence[Any] = (),
     guards: bool = True,
+    sizes: Mapping[str, Sequence[int]] | None = None,
     runtime: str | Sequence[str] | None = None,
     providers: Sequence[Provider] | None = None,
     flatten: Flatten | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Callable[[str, int, int], None] | bool | None = None,
 ) -> Report:
     """Hold an ONNX file, however it was made, against the model as it is now.
 
@@ -55,19 +62,21 @@ def verify(
     takes (left out: those that the file itself shows as free). input_names: the file's inputs in the order of the
     arguments, where they are named otherwise. tolerance: the largest difference allowed, as a share of the output's
     largest magnitude (float32; float16 1e-2, bfloat16 6e-2, whole numbers and bools exact). data: more inputs to try,
-    each args or (args, kwargs), special values included. guards: also run torch.export on the model and probe the
-    sizes at which its conditions break. runtime: "onnxruntime", "openvino",
-    "reference", "tensorrt" or one that a distribution adds, or several: the file must be right in each. providers:
-    onnxruntime's execution providers, such as "CUDAExecutionProvider". flatten: output -> its tensors in the
-    order of the graph's outputs. max_seconds: a limit for the whole; a comparison that takes longer ends early, and the
-    report says so. Without it one run of the graph may take 120 seconds, since a file can hold a loop that never ends;
-    math.inf lifts that limit too. A graph that is stopped is wrong. progress: called with (stage, done, of).
+    each args or (args, kwargs), special values included. sizes: sizes to compare at in any case, such as
+    {"H": [32, 518]}. guards: also run torch.export on the model and probe the sizes at which its conditions break.
+    runtime: "onnxruntime", "openvino", "reference", "tensorrt" or one that a distribution adds, or several: the file
+    must be right in each. providers: onnxruntime's execution providers, such as "CUDAExecutionProvider".
+    flatten: output -> its tensors in the order of the graph's outputs. max_seconds: a limit for the whole; a
+    comparison that takes longer ends early, and the report says so. Without it one run of the graph may take 120
+    seconds, since a file can hold a loop that never ends; math.inf lifts that limit too. A graph that is stopped is
+    wrong. progress: called with (stage, done, of); True writes them on stderr.
 
     Returns a Report; `report.ok` is the verdict. The model is as it was afterwards.
     Raises InputError for what cannot be compared: no file, a corrupt one, inputs that do not fit, an example that the
     model refuses.
     """
     check_numbers(tolerance, max_probes)
+    check_runnable(model)
     budget = Budget.starting_now(max_probes, max_seconds)
     inputs = Inputs(model, args, kwargs)
     try:
@@ -81,20 +90,22 @@ def verify(
     if dynamic_shapes is None and dynamic_axes is None:
         specs = declared_by(graph, feed, inputs)
     refuse_unfitting(graph, inputs, feed, specs)
-    dims, state = dynamic_dims(inputs, specs), Snapshot(model)
-    reference = Reference(model, inputs, dims, budget, flatten=flatten, data=data, state=state)
+    dims, state = dynamic_dims(inputs, specs), Snapshot(model, *inputs.objects())
+    reference = Reference(model, inputs, dims, budget, flatten=flatten, data=data, sizes=sizes, state=state)
     conditions: Any = None
     notes: list[str] = []
     if guards and dims:
         try:
-            conditions, notes = _conditions(model, inputs, specs, budget)
+            with random_state_kept():
+                conditions, notes = _conditions(model, inputs, specs, budget)
         finally:
             state.restore()
+    _log.info("comparing %s with %s at %d inputs", file, type(model).__name__, len(reference.probes))
     report = Report(
         str(file), type(model).__name__, opset=_opset(graph), tolerance=tolerance, versions=versions(),
-        notes=[*notes, *_notes(graph, feed, model, inputs)],
+        notes=[*notes, *_notes(graph, feed, model, inputs), *lost_state(state)],
     )  # fmt: skip
-    return run(graphs, feed, reference, report, conditions=conditions, progress=progress)
+    return run(graphs, feed, reference, report, conditions=conditions, progress=shown(progress))
 
 
 def _opset(graph: Graph) -> int | None:

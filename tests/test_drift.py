@@ -70,7 +70,7 @@ def test_changed_code_is_told_with_its_lines_and_never_patched(changed: Registry
     assert not found.ok and "+     y = x * 3" in str(found)
     plan = onnxpatch.plan(nn.Sequential(Changed(), Known()), registry=changed)
     assert [swap.path for swap in plan.swaps] == ["1"]
-    assert "is other code" in plan.near_misses[0].reason and "in its place" in plan.near_misses[0].reason
+    assert "differs from the versions" in plan.near_misses[0].reason and "in its place" in plan.near_misses[0].reason
 
 
 def test_the_plan_says_what_serves_in_place_of_a_patch_whose_code_changed() -> None:
@@ -128,12 +128,12 @@ def used_in(file: Path) -> set[str]:
             paths = [dotted(node)]
         else:
             continue
-        found |= {
-            path
-            for path in paths
-            if any(part.startswith("_") and not part.startswith("__") for part in path.split(".")) and "torch" in path
-        }
-    return {path for path in found if path.startswith("torch.") and not is_prefix(path, found)}
+        found |= {path for path in paths if path.startswith("torch.") and any(map(is_private, path.split(".")))}
+    return {path for path in found if not is_prefix(path, found)}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
 
 
 def dotted(node: ast.AST) -> str:
@@ -149,3 +149,9 @@ def is_prefix(path: str, others: set[str]) -> bool:
 def test_torch_is_what_is_recorded_or_newer() -> None:
     versions = {kept["version"] for name, kept in drift_module.known_code().items() if name.startswith("torch.")}
     assert len(versions) == 1 and torch.__version__
+
+
+@pytest.mark.parametrize("api", RELIED_ON, ids=lambda api: api.path)
+def test_the_table_names_the_file_that_uses_it(api: Api) -> None:
+    text = (HERE.parent / "onnxpatch" / "_torch" / f"{api.used_in}.py").read_text(encoding="utf-8")
+    assert api.path.rpartition(".")[2] in text

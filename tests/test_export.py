@@ -132,7 +132,9 @@ def test_wrong_graphs_raise_and_leave_no_file(case: str, dynamo: bool, tmp_path:
     model = make().eval()
     before = fingerprint(model)  # only=(): no patch acts, since the kit cures some of these
     with pytest.raises((onnxpatch.VerificationError, onnxpatch.ExportError)) as caught:
-        onnxpatch.export(model, args(), tmp_path / "m.onnx", dynamic_shapes=shapes, dynamo=dynamo, only=())
+        onnxpatch.export(
+            model, args(), tmp_path / "m.onnx", dynamic_shapes=shapes, dynamo=dynamo, only=(), attempts="asked"
+        )
     assert list(tmp_path.iterdir()) == [] and fingerprint(model) == before
     if not dynamo or case not in ("frozen scale", "branch on data"):  # these two are refused by torch.export itself
         assert isinstance(caught.value, onnxpatch.VerificationError)
@@ -142,7 +144,14 @@ def test_older_file_stays_as_it_was(tmp_path: Path) -> None:
     file = tmp_path / "m.onnx"
     file.write_bytes(b"older")
     with pytest.raises(onnxpatch.VerificationError):
-        onnxpatch.export(BatchBranch().eval(), (torch.randn(2, 3),), file, dynamic_axes={"x": {0: "b"}}, dynamo=False)
+        onnxpatch.export(
+            BatchBranch().eval(),
+            (torch.randn(2, 3),),
+            file,
+            dynamic_axes={"x": {0: "b"}},
+            dynamo=False,
+            attempts="asked",
+        )
     assert file.read_bytes() == b"older" and [one.name for one in tmp_path.iterdir()] == ["m.onnx"]
 
 
@@ -157,6 +166,7 @@ def test_error_names_output_size_and_error_and_carries_the_report(tmp_path: Path
             dynamic_shapes=({0: "b"},),
             output_names=["y"],
             dynamo=False,
+            attempts="asked",
         )
     report = e.value.report
     assert isinstance(report, onnxpatch.Report) and report.first_wrong().outputs[0].first_index == (0, 0)
@@ -170,7 +180,7 @@ def test_wrong_patch_is_caught_by_the_file(registry: onnxpatch.Registry, tmp_pat
 
     model = nn.Sequential(nn.ReLU()).eval()
     with pytest.raises(onnxpatch.VerificationError, match=r"does not compute.*onnxruntime at example"):
-        onnxpatch.export(model, (torch.randn(2, 3),), tmp_path / "m.onnx", registry=registry)
+        onnxpatch.export(model, (torch.randn(2, 3),), tmp_path / "m.onnx", registry=registry, attempts="asked")
     assert type(model[0]) is nn.ReLU
 
 
@@ -200,7 +210,7 @@ def test_refusal_in_the_forward_names_module_and_line(tmp_path: Path) -> None:
     with pytest.raises(
         onnxpatch.ExportError, match=r"in module 1 \(DataBranch\) at .*verified_models\.py:\d+ in forward"
     ):
-        onnxpatch.export(model, (torch.rand(2, 3),), tmp_path / "m.onnx")
+        onnxpatch.export(model, (torch.rand(2, 3),), tmp_path / "m.onnx", attempts="asked")
 
 
 # ------------------------------------------------------------------ what cannot be used
@@ -409,7 +419,7 @@ def test_refusals_name_the_branch_or_the_operator_with_its_line() -> None:
 
     args, sizes = (torch.randn(4, 3),), ({0: "b"},)
     with pytest.raises(onnxpatch.ExportError, match=r"BranchError: .*test_export.py:\d+ in forward.*both branches"):
-        onnxpatch.export(Pairs().eval(), args, dynamic_shapes=sizes, dynamo=False, branches=True)
+        onnxpatch.export(Pairs().eval(), args, dynamic_shapes=sizes, dynamo=False, branches=True, attempts="asked")
 
     class Records(nn.Module):
         def forward(self, x):

@@ -1,8 +1,9 @@
 """The value that a tensor has at run time when it is made of parameters alone, found while an exporter runs.
 
 Under trace the values are there: recording is paused. torch.export computes on FakeTensors without data, but has
-written down how each was made: `torch.fx.experimental.proxy_tensor.get_proxy_slot` gives the node, and its operators
-are run again on the parameters. Both are private; where they are gone, no constant is found, and the graph computes.
+written down how each was made (`producers.py`), and those operators are run again on the parameters, outside of
+torch's dispatch modes: `torch.utils._python_dispatch._disable_current_modes`, which is private. Where it is gone, no
+constant is found, and the graph computes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch._torch import exporting
+from onnxpatch._torch.producers import producer, running_tracer
 from onnxpatch._torch.trace_state import tracing_paused
 
 
@@ -27,7 +29,9 @@ def constant(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tenso
     if exporting() == "trace":
         return tensor
     try:
-        tracer = _tracer()
+        tracer = running_tracer()
+        if tracer is None:
+            return None
         with _no_modes(), torch.no_grad():
             return _replayed(tensor, model, tensors, tracer)
     except (_UnknownError, ImportError, AttributeError, RuntimeError, TypeError):
@@ -53,28 +57,12 @@ def _no_modes() -> Any:
 def _replayed(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tensor], tracer: Any) -> Tensor:
     nodes: dict[Any, Any] = {}
     for name, traced in (*model.named_parameters(), *model.named_buffers()):
-        if name in tensors and (node := _node(traced, tracer)) is not None:
+        if name in tensors and (node := producer(traced, tracer)) is not None:
             nodes[node] = tensors[name]
-    found = _node(tensor, tracer)
+    found = producer(tensor, tracer)
     if found is None:
         raise _UnknownError
     return _run(found, nodes, tracer)
-
-
-def _tracer() -> Any:
-    from torch.fx.experimental.proxy_tensor import get_proxy_mode
-
-    mode = get_proxy_mode()
-    if mode is None:
-        raise _UnknownError
-    return mode.tracer
-
-
-def _node(tensor: Tensor, tracer: Any) -> Any | None:
-    from torch.fx.experimental.proxy_tensor import get_proxy_slot
-
-    slot = get_proxy_slot(tensor, tracer, None)
-    return None if slot is None else slot.proxy.node
 
 
 def _writes(target: Any) -> bool:

@@ -4,8 +4,6 @@
   that is built once, a second of every small export; where they have moved, torch.onnx.export is called.
 - `torch.onnx._internal.exporter._capture_strategies`: its first half alone, torch.export as that exporter calls it;
   where they have moved, there are no halves.
-- `torch._C._jit_onnx_log`: the TorchScript exporter writes whole graphs to stdout past Python, and its own switch for
-  that is without effect; where it has moved, it goes on doing so.
 - `ShapeEnv._log_guard`: called wherever torch.export settles a condition on a size, which is how the Python line is
   found (an ExportedProgram keeps no lines); no lines are known where it has moved.
 - `ShapeEnv.var_to_sources`: which symbol stands for which size of the inputs, while there is no ExportedProgram yet to
@@ -17,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import logging
 import re
 import sys
 import threading
@@ -33,8 +30,6 @@ __all__ = [
     "dynamo_capture",
     "dynamo_export",
     "input_symbols",
-    "no_graphs_printed",
-    "quiet_exporters",
     "watched_sizes",
 ]
 
@@ -91,40 +86,6 @@ def dynamo_export(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dyn
         model, args, kwargs or None, registry=registry, dynamic_shapes=dynamic_shapes, verbose=False,
         opset_version=opset,
     )  # fmt: skip
-
-
-@contextlib.contextmanager
-def quiet_exporters() -> Iterator[None]:
-    """Inside the block the exporters neither print graphs nor log, in this thread."""
-    thread = threading.get_ident()
-    loggers = ["", *(name for name in logging.root.manager.loggerDict if name.startswith(("torch", "onnxscript")))]
-    handlers = {h for name in loggers for h in logging.getLogger(name).handlers}
-
-    def silent(record: logging.LogRecord) -> bool:
-        return record.thread != thread or not record.name.startswith(("torch", "onnxscript"))
-
-    for handler in handlers:
-        handler.addFilter(silent)
-    try:
-        with no_graphs_printed():
-            yield
-    finally:
-        for handler in handlers:
-            handler.removeFilter(silent)
-
-
-@contextlib.contextmanager
-def no_graphs_printed() -> Iterator[None]:
-    """Inside the block the TorchScript exporter writes no graph to stdout, which is where results go."""
-    write: Any = getattr(torch._C, "_jit_onnx_log", None)
-    if write is None:
-        yield
-        return
-    torch._C._jit_onnx_log = lambda *_: None
-    try:
-        yield
-    finally:
-        torch._C._jit_onnx_log = write
 
 
 @contextlib.contextmanager

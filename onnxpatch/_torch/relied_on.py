@@ -45,7 +45,7 @@ RELIED_ON = (
     Api("torch._C._set_tracing_state", "trace_state", _TRACE),
     Api("torch._C.DisableTorchFunction", "function_modes", "patches of functions are refused"),
     Api(f"{_PROXY}.get_proxy_mode", "caught_errors", _CAUGHT),
-    Api(f"{_PROXY}.get_proxy_slot", "constants", _CONSTANT),
+    Api(f"{_PROXY}.get_proxy_slot", "producers", _CONSTANT),
     Api("torch.utils._python_dispatch._disable_current_modes", "constants", _CONSTANT),
     Api("torch.utils._python_dispatch.TorchDispatchMode", "operations", "sizes to probe are refused: no verification"),
     Api("torch._ops.OpOverload", "constants", _CONSTANT),
@@ -71,7 +71,7 @@ RELIED_ON = (
     Api(f"{_EXPORTER}._core.export", "exporters", _PLAIN),
     Api(f"{_EXPORTER}._registration.ONNXRegistry.from_torchlib", "exporters", _PLAIN),
     Api(f"{_EXPORTER}._capture_strategies.CAPTURE_STRATEGIES", "exporters", "a dynamo export is one step for doctor"),
-    Api("torch._C._jit_onnx_log", "exporters", "the TorchScript exporter prints graphs where it fails"),
+    Api("torch._C._jit_onnx_log", "quiet", "the TorchScript exporter prints graphs where it fails"),
     Api(f"{_SHAPES}.ShapeEnv._log_guard", "exporters", _NO_LINES),
     Api(f"{_SHAPES}.ShapeEnv().var_to_sources", "exporters", _NO_LINES),
     Api(f"{_SHAPES}.uninteresting_files", "guard_sources", _GUARDS),
@@ -87,6 +87,9 @@ RELIED_ON = (
     Api("torch._C._dispatch_has_kernel_for_dispatch_key", "operator_tables", _TABLES),
     Api("torch._C._jit_get_schemas_for_operator", "signatures", _AS_WRITTEN),
     Api("torch._jit_internal.boolean_dispatched", "signatures", _AS_WRITTEN),
+    Api(
+        "torch._C.OptionalType.ofTensor", "script_graph", "Resize and Clip keep inputs under trace that may be left out"
+    ),
     Api("torch._C._get_value_trace", "symbolic_sizes", "every tensor counts as data under trace"),
     Api(f"{_SYMPY}.functions.FloatTrueDiv", "symbolic_sizes", _UNWRITTEN),
     Api(f"{_SYMPY}.functions.IntTrueDiv", "symbolic_sizes", _UNWRITTEN),

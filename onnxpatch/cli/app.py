@@ -6,7 +6,7 @@ import sys
 from typing import Annotated, Any, Protocol, runtime_checkable
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from onnxpatch.cli import (
     diagnose,
@@ -14,6 +14,7 @@ from onnxpatch.cli import (
     list_patches,
     operator_table,
     plan_model,
+    prove_file,
     show,
     show_drift,
     verify_file,
@@ -31,7 +32,23 @@ class _ClickError(Protocol):
     def show(self) -> None: ...
 
 
-class OneLineErrors(TyperGroup):
+class _PlainFlags:
+    """Help without `<bool>` beside its flags: there is no value to give."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, also `--help`."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
+
+class Command(_PlainFlags, TyperCommand):
+    """One command."""
+
+
+class OneLineErrors(_PlainFlags, TyperGroup):
     """Prints what is wrong with the arguments in one line, as all other errors are, without typer's box and usage."""
 
     def main(self, *args: Any, **options: Any) -> Any:
@@ -68,13 +85,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("list")(list_patches.list_patches)
-app.command("plan")(plan_model.plan)
-app.command("export")(export_model.export)
-app.command("verify")(verify_file.verify)
-app.command("doctor")(diagnose.doctor)
-app.command("ops")(operator_table.ops)
-app.command("drift")(show_drift.drift)
+app.command("list", cls=Command)(list_patches.list_patches)
+app.command("plan", cls=Command)(plan_model.plan)
+app.command("export", cls=Command)(export_model.export)
+app.command("verify", cls=Command)(verify_file.verify)
+app.command("doctor", cls=Command)(diagnose.doctor)
+app.command("prove", cls=Command)(prove_file.prove)
+app.command("ops", cls=Command)(operator_table.ops)
+app.command("drift", cls=Command)(show_drift.drift)
 
 
 def _print_version(asked: bool) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import onnxpatch
 from onnxpatch.cli import show
-from onnxpatch.cli.example import example
 from onnxpatch.cli.failure import RIGHT, WRONG, errors_in_one_line
 from onnxpatch.cli.options import (
     DebugOpt,
@@ -20,15 +20,16 @@ from onnxpatch.cli.options import (
     JsonOpt,
     MarkdownOpt,
     OpsetOpt,
+    PatchesOpt,
     ProbesOpt,
+    QuietOpt,
     TargetArg,
     ToleranceOpt,
+    VerboseOpt,
     exporter_keywords,
     image_size,
 )
-from onnxpatch.cli.result import print_result
-from onnxpatch.cli.target import load
-from onnxpatch.exporters.artifact import writable
+from onnxpatch.cli.result import check_form, print_result
 
 
 def doctor(
@@ -41,17 +42,34 @@ def doctor(
     tolerance: ToleranceOpt = 1e-3,
     max_probes: ProbesOpt = 16,
     proposals: Annotated[bool, typer.Option(help="Try what could help.")] = True,
-    budget: Annotated[float, typer.Option(min=1, help="Seconds after which no further export is started.")] = 180.0,
+    budget: Annotated[
+        float,
+        typer.Option(
+            "--max-seconds", "--budget", min=1, metavar="SECONDS", help="When no further export is started any more."
+        ),
+    ] = 180.0,
+    patches: PatchesOpt = [],  # noqa: B006
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
     html: HtmlOpt = None,
+    write_patch: Annotated[
+        Path | None,
+        typer.Option("--write-patch", metavar="FILE.py", help="Draft a patch for a part that no patch cures."),
+    ] = None,
+    quiet: QuietOpt = False,
+    verbose: VerboseOpt = 0,
     debug: DebugOpt = False,
 ) -> None:
     """Find the smallest part of TARGET that does not export or exports wrong, its line, and what would help.
 
     Exit code 1: the plain export fails or is wrong; 0: it is right at every size and input tried.
     """
-    with errors_in_one_line(debug):
+    with errors_in_one_line(debug, verbose, patches):
+        from onnxpatch.cli.example import example
+        from onnxpatch.cli.target import load
+        from onnxpatch.exporters.artifact import writable
+
+        check_form(json, markdown)
         if html:
             writable(html)
         keywords = exporter_keywords(exporter)
@@ -73,9 +91,12 @@ def doctor(
                 budget=budget,
                 progress=progress,
             )
-        print_result(diagnosis, json, markdown)
+        print_result(diagnosis, json, markdown, quiet)
         if html:
             from onnxpatch.html import write_diagnosis
 
             write_diagnosis(html, loaded.model, diagnosis)
+        if write_patch:
+            written = onnxpatch.new_patch(diagnosis, write_patch)
+            show.line(f"written: {written}; fill it in, then: onnxpatch prove {written}")
         raise typer.Exit(RIGHT if diagnosis.ok else WRONG)

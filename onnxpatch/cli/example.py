@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import torch
 
@@ -49,6 +50,12 @@ def example(
         _apply_dynamic(call, target.model, text)
     call.input_names = names([input_names or ""]) or call.input_names
     return call
+
+
+def call_from_file(model: torch.nn.Module, file: Path) -> tuple[tuple[object, ...], dict[str, object]]:
+    """(args, kwargs) for `--data FILE.npz`: one more call, of arrays named like the arguments."""
+    call = _from_inputs(model, read(str(file), Sizes()))
+    return tuple(call.args), dict(call.kwargs or {})
 
 
 def _from_inputs(model: torch.nn.Module, arrays: Iterable[Array]) -> ModelExample:

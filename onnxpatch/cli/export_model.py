@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
 import onnxpatch
 from onnxpatch.cli import show
-from onnxpatch.cli.example import example
 from onnxpatch.cli.failure import RIGHT, WRONG, code_of, errors_in_one_line
 from onnxpatch.cli.options import (
+    AttemptsOpt,
+    AutoExporterOpt,
     BranchesOpt,
+    DataOpt,
     DebugOpt,
     DynamicOpt,
     ExcludeOpt,
-    ExporterOpt,
     HtmlOpt,
     ImageSizeOpt,
     InputNamesOpt,
@@ -26,73 +26,116 @@ from onnxpatch.cli.options import (
     MarkdownOpt,
     MaxSecondsOpt,
     OnlyOpt,
+    OperatorsOpt,
     OpsetOpt,
+    OutputNamesOpt,
+    PatchesOpt,
+    PreferOpt,
     ProbesOpt,
     ProvidersOpt,
+    QuietOpt,
     RuntimeOpt,
+    SizesOpt,
     TargetArg,
     ToleranceOpt,
-    exporter_keywords,
+    VerboseOpt,
     image_size,
     names,
+    provider_names,
+    runtime_names,
+    sizes,
 )
-from onnxpatch.cli.result import print_result
-from onnxpatch.cli.target import load
-from onnxpatch.errors import OnnxpatchError, VerificationError
-from onnxpatch.exporters.artifact import writable
+from onnxpatch.cli.result import check_form, print_result
+from onnxpatch.errors import InputError, OnnxpatchError, VerificationError
+from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.report import EXPORTING, Checked
 from onnxpatch.versions import versions
+
+if TYPE_CHECKING:
+    import torch
+
+_FILE = Path("model.onnx")
 
 
 def export(
     target: TargetArg,
-    file: Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The file to write.")] = Path("model.onnx"),
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE.onnx", help="The file to write.", show_default=str(_FILE))
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="The same, as option.")] = None,
     inputs: InputOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
     dynamic: DynamicOpt = [],  # noqa: B006
     input_names: InputNamesOpt = None,
-    exporter: ExporterOpt = None,
+    output_names: OutputNamesOpt = None,
+    exporter: AutoExporterOpt = None,
     opset: OpsetOpt = 18,
+    operators: OperatorsOpt = "portable",
     image: ImageSizeOpt = None,
     only: OnlyOpt = [],  # noqa: B006
     exclude: ExcludeOpt = [],  # noqa: B006
     branches: BranchesOpt = False,
+    attempts: AttemptsOpt = "auto",
+    prefer: PreferOpt = None,
     check: Annotated[bool, typer.Option(help="Compare the file with the unpatched model.")] = True,
+    data: DataOpt = [],  # noqa: B006
+    more_sizes: SizesOpt = [],  # noqa: B006
     tolerance: ToleranceOpt = 1e-3,
     max_probes: ProbesOpt = 16,
-    runtime: RuntimeOpt = [],  # noqa: B006
-    providers: ProvidersOpt = [],  # noqa: B006
+    runtime: RuntimeOpt = None,
+    providers: ProvidersOpt = None,
     max_seconds: MaxSecondsOpt = None,
+    patches: PatchesOpt = [],  # noqa: B006
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
     html: HtmlOpt = None,
+    quiet: QuietOpt = False,
+    verbose: VerboseOpt = 0,
     debug: DebugOpt = False,
 ) -> None:
     """Export TARGET with its patches, and compare the file with the unpatched model at other sizes and on other data.
 
-    Exit code 1: the exporter refused the model, or the file was wrong; then no file is written.
+    Where the export fails as it was asked for, what may cure it is tried: --attempts. Exit code 1: no attempt came out
+    right; then no file is written. Also 1, with the file
+    written: a dynamic dimension is unproven, since no other size of it was compared.
     """
-    with errors_in_one_line(debug):
+    with errors_in_one_line(debug, verbose, patches):
+        from onnxpatch.cli.example import call_from_file, example
+        from onnxpatch.cli.target import load
+        from onnxpatch.exporters.artifact import writable
+
+        check_form(json, markdown)
+        file = _one_file(file, output)
         pixels = image_size(image)
         if html:
             writable(html)
         loaded = load(target)
         call = example(loaded, inputs, dynamic, pixels, input_names)
-        arguments = {**vars(call), **exporter_keywords(exporter), "opset_version": opset, "tolerance": tolerance}
+        arguments = {**vars(call), "exporter": exporter, "opset_version": opset, "tolerance": tolerance}
         arguments |= {"image_size": pixels, "only": names(only), "exclude": names(exclude), "branches": branches}
+        arguments |= {"operators": operators}
+        arguments |= {"output_names": names([output_names or ""]) or call.output_names, "sizes": sizes(more_sizes)}
+        arguments |= {"data": [call_from_file(loaded.model, one) for one in data]}
+        arguments |= {"providers": provider_names(providers)}
+        arguments |= {"runtime": runtime_names(runtime), "attempts": attempts, "prefer": prefer}
         arguments |= {"check": check, "max_probes": max_probes, "max_seconds": max_seconds}
-        arguments |= {"runtime": names(runtime), "providers": names(providers)}
         with show.progress("export") as progress:
             report, refusal = _export(loaded.model, file, {**arguments, "progress": progress})
         if refusal is None or json or markdown:
-            print_result(report, json, markdown)
+            print_result(report, json, markdown, quiet)
         if html:
             from onnxpatch.html import write
 
             with show.progress("page") as progress:
-                write(html, loaded.model, report, file if report.ok else None, arguments, progress)
+                write(html, loaded.model, report, None if report.wrong else file, arguments, progress)
         if refusal is not None:
             raise refusal
-        raise typer.Exit(RIGHT if report.ok else WRONG)
+        raise typer.Exit(RIGHT if report.ok or not check else WRONG)
+
+
+def _one_file(file: Path | None, output: Path | None) -> Path:
+    if file is not None and output is not None and file != output:
+        raise InputError(f"two files to write, {file} and -o {output}: give one of them")
+    return file or output or _FILE
 
 
 def _export(
@@ -114,12 +157,15 @@ def _export(
 def _refused_report(
     model: torch.nn.Module, file: Path, arguments: dict[str, Any], error: OnnxpatchError
 ) -> onnxpatch.Report:
+    from onnxpatch.exporters.request import asked_exporters
+
     return onnxpatch.Report(
         str(file),
         type(model).__name__,
-        "dynamo" if arguments["dynamo"] else "script" if arguments["script"] else "trace",
+        asked_exporters(model, arguments["exporter"])[0],
         opset=arguments["opset_version"],
         tolerance=arguments["tolerance"],
         checks=[Checked(EXPORTING, "example", "example", {}, error=str(error), status="refused")],
         versions=versions(),
+        attempts=[one for one in error.attempts if isinstance(one, AttemptResult)],
     )

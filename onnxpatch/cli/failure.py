@@ -6,7 +6,7 @@ import contextlib
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from onnxpatch import errors
 from onnxpatch.errors import InputError, OnnxpatchError
@@ -24,16 +24,24 @@ _BAD_INPUT_ERRORS = (
 
 
 @contextlib.contextmanager
-def errors_in_one_line(debug: bool) -> Iterator[None]:
+def errors_in_one_line(debug: bool, verbose: int = 0, patches: Sequence[str] = ()) -> Iterator[None]:
     """Turn an error of the block into a line on stderr and an exit code, and silence warnings of the libraries.
 
-    debug: errors and warnings pass as they are.
+    debug: errors and warnings pass as they are. verbose: 1 logs what onnxpatch does, 2 also what torch prints.
+    patches: modules with patches of the user's, loaded before the block runs.
     """
+    if verbose:
+        logging.basicConfig(format="%(name)s: %(message)s")
+        logging.getLogger("onnxpatch").setLevel(logging.DEBUG if verbose > 1 else logging.INFO)
     if not debug:  # one export makes dozens of warnings about torch's and onnxscript's own code
         warnings.simplefilter("ignore")
         for name in ("torch.onnx", "onnxscript", "onnx_ir"):
             logging.getLogger(name).setLevel(logging.ERROR)
     try:
+        if patches:
+            from onnxpatch.cli.target import load_patches
+
+            load_patches(patches)
         yield
     except Exception as error:
         # Errors of click and typer (typer.Exit among them) are their own way to end a command.

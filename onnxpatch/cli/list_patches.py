@@ -3,38 +3,55 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onnxpatch.cli import show
+from onnxpatch.cli.completion import patch_names
 from onnxpatch.cli.failure import RIGHT, WRONG, errors_in_one_line
 from onnxpatch.cli.json_types import Patches, PatchRow, ProofRow
-from onnxpatch.cli.options import DebugOpt, JsonOpt, RuntimeOpt, names
+from onnxpatch.cli.options import DebugOpt, JsonOpt, PatchesOpt, RuntimeOpt, runtime_names
 from onnxpatch.errors import InputError
-from onnxpatch.patching.registry import REGISTRY, Patch
 from onnxpatch.settings import Settings
+
+if TYPE_CHECKING:
+    from onnxpatch.patching.registry import Patch
 
 
 def list_patches(
-    pattern: Annotated[str, typer.Argument(help="Only patches of this name or with this target; * is allowed.")] = "*",
+    pattern: Annotated[
+        str,
+        typer.Argument(help="Only patches of this name or with this target; * is allowed.", autocompletion=patch_names),
+    ] = "*",
     prove: Annotated[bool, typer.Option("--prove", help="Run the proofs now (a second or two each).")] = False,
-    runtime: RuntimeOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
+    patches: PatchesOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
+    runtime: RuntimeOpt = None,
     json: JsonOpt = False,
     debug: DebugOpt = False,
 ) -> None:
     """List the patches: their targets, conditions, reasons and proofs. Exit code 1: a proof failed."""
-    with errors_in_one_line(debug):
-        patches = [patch for patch in REGISTRY if _matches(patch, pattern)]
-        if not patches and pattern != "*":
-            raise InputError(f"no patch matches {pattern!r}; the patches are {', '.join(p.name for p in REGISTRY)}")
-        rows = _rows(patches, prove, names(runtime))
+    with errors_in_one_line(debug, patches=patches):
+        from onnxpatch.patching.registry import REGISTRY
+
+        matching = [patch for patch in REGISTRY if _matches(patch, pattern)]
+        if not matching and pattern != "*":
+            raise InputError(_no_match(pattern, [patch.name for patch in REGISTRY]))
+        rows = _rows(matching, prove, runtime_names(runtime))
         if json:
             show.as_json(Patches(schema=1, patches=rows, failures=dict(REGISTRY.failures)))
         else:
-            _print_table(rows)
+            _print_table(rows, REGISTRY.failures)
         raise typer.Exit(WRONG if any(row["proof"].get("failed") for row in rows) else RIGHT)
+
+
+def _no_match(pattern: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(pattern.strip("*"), known, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(near)}?" if near else "`onnxpatch list` shows all of them"
+    return f"no patch has the name or the target {pattern!r}: {hint}"
 
 
 def _matches(patch: Patch, pattern: str) -> bool:
@@ -82,10 +99,10 @@ def _proof_row(patch: Patch, prove: bool, runtime: list[str] | None) -> ProofRow
     return {"status": "failed" if failed else "proven", "exporters": exporters, "failed": failed, "outcomes": sentences}
 
 
-def _print_table(rows: list[PatchRow]) -> None:
+def _print_table(rows: list[PatchRow], failures: Mapping[str, str]) -> None:
     cells = [(row["name"], ", ".join(row["targets"]), _when(row), _status(row["proof"]), row["why"]) for row in rows]
     show.table("patches", ("patch", "stands in for", "when", "proof", "why"), cells)
-    for name, reason in REGISTRY.failures.items():
+    for name, reason in failures.items():
         show.print_error(f"{name} could not be loaded: {reason}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,15 +11,18 @@ from onnxpatch.cli import show
 from onnxpatch.cli.failure import errors_in_one_line
 from onnxpatch.cli.json_types import OperatorRow, Operators
 from onnxpatch.cli.options import DebugOpt, JsonOpt, checked_exporter
-from onnxpatch.diagnosis.cures.operator_support import Operator, operators
 from onnxpatch.errors import InputError
 from onnxpatch.versions import versions
+
+if TYPE_CHECKING:
+    from onnxpatch.diagnosis.cures.operator_support import Operator
 
 
 def ops(
     pattern: Annotated[str, typer.Argument(help="Only operators of this name, such as 'upsample*'.")] = "*",
     exporter: Annotated[
-        str | None, typer.Option(help="dynamo, trace or script: the exporter that --missing asks about.")
+        str | None,
+        typer.Option(metavar="NAME", help="dynamo, trace or script: the exporter that --missing asks about."),
     ] = None,
     missing: Annotated[bool, typer.Option("--missing", help="Only operators that the exporter cannot write.")] = False,
     json: JsonOpt = False,
@@ -27,6 +30,8 @@ def ops(
 ) -> None:
     """List aten operators: how each exporter of the installed torch writes them, and the lowest opset they need."""
     with errors_in_one_line(debug):
+        from onnxpatch.diagnosis.cures.operator_support import operators
+
         chosen = checked_exporter(exporter)
         matching = [operator for operator in operators().values() if _matches(operator, pattern)]
         if not matching:

@@ -2,42 +2,51 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from onnxpatch.cli import show
 from onnxpatch.cli.failure import errors_in_one_line
 from onnxpatch.cli.json_types import FunctionRow, MissRow, PlanRows, SwapRow
 from onnxpatch.cli.options import (
+    AnyExporterOpt,
     AnyOpsetOpt,
+    BranchesOpt,
     DebugOpt,
     ExcludeOpt,
-    ExporterOpt,
     HtmlOpt,
     ImageSizeOpt,
     JsonOpt,
     OnlyOpt,
+    PatchesOpt,
     TargetArg,
     image_size,
     names,
 )
-from onnxpatch.cli.target import load
-from onnxpatch.exporters.artifact import writable
-from onnxpatch.inputs.validate import check_opset
-from onnxpatch.patching.plan import Plan
-from onnxpatch.plan import plan as make_plan
+
+if TYPE_CHECKING:
+    from onnxpatch.patching.plan import Plan
 
 
 def plan(
     target: TargetArg,
-    exporter: ExporterOpt = None,
+    exporter: AnyExporterOpt = None,
     opset: AnyOpsetOpt = None,
     image: ImageSizeOpt = None,
     only: OnlyOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
     exclude: ExcludeOpt = [],  # noqa: B006
+    branches: BranchesOpt = False,
+    patches: PatchesOpt = [],  # noqa: B006
     json: JsonOpt = False,
     html: HtmlOpt = None,
     debug: DebugOpt = False,
 ) -> None:
     """Show what patching TARGET would swap, by which patch and why, and what it would leave alone, and the reason."""
-    with errors_in_one_line(debug):
+    with errors_in_one_line(debug, patches=patches):
+        from onnxpatch.cli.target import load
+        from onnxpatch.exporters.artifact import writable
+        from onnxpatch.inputs.validate import check_opset
+        from onnxpatch.plan import plan as make_plan
+
         if html:
             writable(html)
         if opset is not None:
@@ -49,6 +58,7 @@ def plan(
             exporter=exporter,
             opset=opset,
             image_size=image_size(image),
+            branches=branches,
         )
         if json:
             show.as_json(_json_rows(result))

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from onnxpatch.cli import show
+from onnxpatch.errors import InputError
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.results.report import Report
 
 
-def print_result(result: Report | Diagnosis, json: bool, markdown: bool) -> None:
-    """Print a result. json goes before markdown; without both, text with the headline coloured in a terminal."""
+def check_form(json: bool, markdown: bool) -> None:
+    """Raise InputError where two forms of output are asked for, before any work."""
+    if json and markdown:
+        raise InputError("--json and --markdown are two forms of one result: give one of them")
+
+
+def print_result(result: Report | Diagnosis, json: bool, markdown: bool, quiet: bool = False) -> None:
+    """Print a result as JSON, as Markdown, or as text with the headline coloured in a terminal.
+
+    quiet: nothing where it is right, and the headline alone where it is not.
+    """
     if json:
         print(result.to_json())
     elif markdown:
         print(result.to_markdown())
     else:
         headline, _, rest = str(result).partition("\n")
-        show.headline(headline, result.ok)
-        if rest:
+        if not (quiet and result.ok):
+            show.headline(headline, result.ok)
+        if rest and not quiet:
             print(rest)

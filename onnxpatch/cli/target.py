@@ -13,7 +13,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -54,6 +54,12 @@ def load(text: str) -> Target:
         raise InputError(f"{place} has no {name!r}; it has {_names(module)}") from None
     result = factory if isinstance(factory, torch.nn.Module) else _call_factory(text, factory, args, kwargs)
     return _target(text, result)
+
+
+def load_patches(places: Iterable[str]) -> None:
+    """Import modules that declare patches: `package.module` or `script.py`."""
+    for place in places:
+        _module(place)
 
 
 def _module(place: str) -> ModuleType:

@@ -9,9 +9,9 @@ import typer
 
 import onnxpatch
 from onnxpatch.cli import show
-from onnxpatch.cli.example import example
 from onnxpatch.cli.failure import RIGHT, WRONG, errors_in_one_line
 from onnxpatch.cli.options import (
+    DataOpt,
     DebugOpt,
     DynamicOpt,
     HtmlOpt,
@@ -21,17 +21,21 @@ from onnxpatch.cli.options import (
     JsonOpt,
     MarkdownOpt,
     MaxSecondsOpt,
+    PatchesOpt,
     ProbesOpt,
     ProvidersOpt,
+    QuietOpt,
     RuntimeOpt,
+    SizesOpt,
     TargetArg,
     ToleranceOpt,
+    VerboseOpt,
     image_size,
-    names,
+    provider_names,
+    runtime_names,
+    sizes,
 )
-from onnxpatch.cli.result import print_result
-from onnxpatch.cli.target import load
-from onnxpatch.exporters.artifact import writable
+from onnxpatch.cli.result import check_form, print_result
 
 
 def verify(
@@ -41,24 +45,34 @@ def verify(
     dynamic: DynamicOpt = [],  # noqa: B006
     input_names: InputNamesOpt = None,
     image: ImageSizeOpt = None,
+    data: DataOpt = [],  # noqa: B006
+    more_sizes: SizesOpt = [],  # noqa: B006
     tolerance: ToleranceOpt = 1e-3,
     max_probes: ProbesOpt = 16,
     guards: Annotated[
         bool, typer.Option(help="Also look for conditions on sizes that the export relied on and the file lost.")
     ] = True,
-    runtime: RuntimeOpt = [],  # noqa: B006
-    providers: ProvidersOpt = [],  # noqa: B006
+    runtime: RuntimeOpt = None,
+    providers: ProvidersOpt = None,
     max_seconds: MaxSecondsOpt = None,
+    patches: PatchesOpt = [],  # noqa: B006
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
     html: HtmlOpt = None,
+    quiet: QuietOpt = False,
+    verbose: VerboseOpt = 0,
     debug: DebugOpt = False,
 ) -> None:
-    """Compare FILE with the model of TARGET, at other sizes and on other data. Exit code 1: it is wrong.
+    """Compare FILE with the model of TARGET, at other sizes and on other data. Exit code 1: it is wrong or unproven.
 
     Without letters in --input and without --dynamic, the sizes that are dynamic in the file are varied.
     """
-    with errors_in_one_line(debug):
+    with errors_in_one_line(debug, verbose, patches):
+        from onnxpatch.cli.example import call_from_file, example
+        from onnxpatch.cli.target import load
+        from onnxpatch.exporters.artifact import writable
+
+        check_form(json, markdown)
         if html:
             writable(html)
         loaded = load(target)
@@ -73,13 +87,15 @@ def verify(
                 input_names=call.input_names,
                 tolerance=tolerance,
                 max_probes=max_probes,
+                data=[call_from_file(loaded.model, one) for one in data],
+                sizes=sizes(more_sizes),
+                providers=provider_names(providers),
                 guards=guards,
-                runtime=names(runtime),
-                providers=names(providers),
+                runtime=runtime_names(runtime),
                 max_seconds=max_seconds,
                 progress=progress,
             )
-        print_result(report, json, markdown)
+        print_result(report, json, markdown, quiet)
         if html:
             from onnxpatch.html import write_report
 

@@ -110,8 +110,7 @@ class Capture:
     def with_loop_results(self, function: object, args: ArgsT, kwargs: KwargsT) -> tuple[ArgsT, KwargsT]:
         """The arguments of a call, with the results of the loops that ended before it."""
         for explorer in reversed(self.explorers):
-            if explorer.loops:
-                args, kwargs = explorer.with_loop_results(function, args, kwargs)
+            args, kwargs = explorer.loops.in_call(function, args, kwargs)
         return args, kwargs
 
     def _call(self, function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> TorchCall:
@@ -165,7 +164,7 @@ class Capture:
 
     def check_len(self, container: object) -> None:
         """Refuse `len` of a list that a loop fills: it has as many entries as rounds were run, not as the input has."""
-        for loop in (loop for explorer in self.explorers for loop in explorer.loops):
+        for loop in (loop for explorer in self.explorers for loop in explorer.loops.all):
             if loop.rounds_in(container) > 1:
                 raise loop.refusal("len() of a list that it fills depends on the number of rounds")
 
@@ -179,7 +178,7 @@ class Capture:
             )
 
     def _looping(self) -> bool:
-        return any(not loop.done for explorer in self.explorers for loop in explorer.loops)
+        return any(not loop.done for explorer in self.explorers for loop in explorer.loops.all)
 
     # ---- refusing
 

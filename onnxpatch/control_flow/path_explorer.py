@@ -17,27 +17,24 @@ that decides 24 times on one path is a `while` on data; the search starts over a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import torch
 
 from onnxpatch._torch.cond import equates, hint_of
 from onnxpatch.control_flow.call_recorder import CallRecorder
 from onnxpatch.control_flow.equal_sizes import EqualSizes
-from onnxpatch.control_flow.loops.inference import Loop, loop_refusal
-from onnxpatch.control_flow.merging.output_template import Template, assembled
+from onnxpatch.control_flow.loops.inference import loop_refusal
+from onnxpatch.control_flow.loops.path_loops import PathLoops
 from onnxpatch.control_flow.nests import Name
 from onnxpatch.control_flow.path_tree import FinishedPath, PathNode, path_summary
-from onnxpatch.control_flow.source_sites import Site, raised_on_purpose
+from onnxpatch.control_flow.source_sites import Site
 from onnxpatch.control_flow.tape import TorchCall
 from onnxpatch.errors import OnnxpatchError
 from onnxpatch.patching.model_state import Bindings
 
 if TYPE_CHECKING:
     from onnxpatch.control_flow.capture import Capture
-
-ArgsT = TypeVar("ArgsT")
-KwargsT = TypeVar("KwargsT")
 
 # The same line asked this often on one path is a loop on data, not a branch.
 _DECISIONS_OF_A_LOOP = 24
@@ -49,7 +46,7 @@ class PathExplorer:
     """Explores the paths of one call of one module's forward. Decisions belong to the innermost explorer.
 
     restart: the paths so far do not count, and the search starts over. rounds: how many rounds of a loop are run.
-    chosen: on this path, the entry that a number from data means in a Python list.
+    loops: those of the path that runs. chosen: on this path, the entry that a number from data means in a Python list.
     """
 
     def __init__(self, capture: Capture, module: torch.nn.Module, call: Callable[[], object]) -> None:
@@ -103,22 +100,24 @@ class PathExplorer:
         path = FinishedPath(self.recorder.calls, self.decided_at)
         with self._equal_sizes:
             try:
-                path.value = self._with_loop_states(self._call())
+                path.value = self.loops.final_states(self._call())
                 self._check_equal_sizes()
             except OnnxpatchError:
                 raise
             except Exception as error:
                 path.error = error
-                self._check_error_in_loop(error)
+                self.loops.refuse_error(error)
                 self.capture.check_path_error(self, error)
-        path.changed, path.loops = self.attributes.changes(), self.loops
+        path.changed, path.loops = self.attributes.changes(), self.loops.all
+        if path.loops:
+            self._looped = path.loops[-1].site
         return path
 
     def _begin(self) -> None:
         self.recorder.begin_path(self._shared)
         self.decided_at: list[int] = []
         self.chosen: dict[Name, int] = {}
-        self.loops: list[Loop] = []
+        self.loops = PathLoops(self.capture, self.rounds)
         self._end = self.root
         self._equal_sizes = EqualSizes()
 
@@ -139,9 +138,8 @@ class PathExplorer:
     def decide(self, predicate: torch.Tensor, site: Site, condition: torch.SymBool | None = None) -> bool:
         """Answer, on this path, a bool that depends on data. condition: set where it depends on sizes."""
         if site in self._while_sites and condition is None:
-            return self._another_round(predicate, site)
-        if self._open_loop is not None:
-            raise self._open_loop.refusal(f"line {site.line} branches inside it")
+            return self.loops.another_round(predicate, site)
+        self.loops.refuse_branch(site)
         answer = self._answer(predicate, site, on_sizes=condition is not None)
         self.decided_at.append(len(self.recorder.calls))
         if condition is not None and equates(condition, answer) and hint_of(condition) is not None:
@@ -191,65 +189,6 @@ class PathExplorer:
     @property
     def decided(self) -> bool:
         return self.root.predicate is not None
-
-    # ---- loops whose number of rounds depends on the input
-
-    @property
-    def _open_loop(self) -> Loop | None:
-        return self.loops[-1] if self.loops and not self.loops[-1].done else None
-
-    def open_loop(self, loop: Loop) -> None:
-        """Register a loop whose first round is about to run."""
-        if self._open_loop is not None:
-            raise loop.refusal("it runs inside another such loop, or interleaved with one")
-        self.loops.append(loop)
-        self._looped = loop.site
-
-    def close_loop(self, loop: Loop) -> None:
-        """Compare the rounds of a loop whose last round is over."""
-        if self.loops[-1] is not loop:
-            raise loop.refusal("it runs interleaved with another such loop")
-        loop.finish()
-
-    def _another_round(self, predicate: torch.Tensor, site: Site) -> bool:
-        """Answer the condition of a `while` on data: True for as many rounds as are compared."""
-        loop = self._open_loop
-        if loop is None:
-            loop = Loop(self.capture, None)
-            self.open_loop(loop)
-        if loop.rows is not None or loop.site != site:
-            raise loop.refusal(f"line {site.line} branches inside it")
-        loop.end()
-        loop.predicates.append(predicate)
-        if len(loop.predicates) <= self.rounds:
-            loop.begin()
-            return True
-        self.close_loop(loop)
-        return False
-
-    def _check_error_in_loop(self, error: Exception) -> None:
-        if self._open_loop is not None and not raised_on_purpose(error):
-            text = " ".join(str(error).split())[:200]
-            raise self._open_loop.refusal(f"{type(error).__name__} inside it: {text}") from error
-
-    def with_loop_results(self, function: object, args: ArgsT, kwargs: KwargsT) -> tuple[ArgsT, KwargsT]:
-        """The arguments of a call, with the results of finished loops in place of tensors that single rounds made."""
-        for loop in self.loops:
-            if loop.done:
-                args, kwargs = loop.results.in_call(function, args, kwargs)
-        return args, kwargs
-
-    def _with_loop_states(self, value: object) -> object:
-        """What the forward returned, with the final states of its loops."""
-        if not self.loops:
-            return value
-        if self._open_loop is not None:
-            raise self._open_loop.refusal("break or return leaves it before its last round")
-        template = Template([value], of_root=True)
-        results = {id(slot): slot.values[0] for slot in template.slots}
-        for loop in self.loops:
-            results = {slot: loop.results.final(leaf) for slot, leaf in results.items()}
-        return assembled(template.structure, results)
 
     # ---- recording calls
 

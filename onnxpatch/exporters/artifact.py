@@ -55,14 +55,23 @@ class OutFile:
         assert self._folder is not None
         return self._folder / (self._target.file.name if self._target else "model.onnx")
 
-    def keep(self) -> None:
-        """Move what was written to the target. Raises InputError where the target does not take it."""
+    def another(self) -> Path:
+        """Where else to write: in a folder of its own, for files of which one will be kept."""
+        assert self._folder is not None
+        return Path(tempfile.mkdtemp(dir=self._folder)) / self.path.name
+
+    def keep(self, path: Path | None = None) -> None:
+        """Move what was written to the target: at `path`, one of `another()`, or else at the own path.
+
+        Raises InputError where the target does not take it.
+        """
+        made = path or self.path
         if self._stream is not None:
-            self._stream.write(self.path.read_bytes())
+            self._stream.write(made.read_bytes())
         if self._target is None:
             return
-        others = [one for one in self.path.parent.iterdir() if one != self.path and one.name != Lock.NAME]
-        self.notes += self._target.take(self.path, others)
+        others = [one for one in made.parent.iterdir() if one != made and one.is_file() and one.name != Lock.NAME]
+        self.notes += self._target.take(made, others)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._drop()

@@ -2,45 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import onnx
 import torch
 from torch.export import Dim
 
+from onnxpatch._torch.quiet import quiet_torch
 from onnxpatch.errors import InputError
+from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.inputs.size_expressions import has_operator
+
+_CONVERTED = (
+    25  # the highest opset that onnxscript's converter writes; it leaves a graph at 18 where a later one is asked
+)
 
 
 def torch_shapes(inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> dict[str, Any] | None:
     """`dynamic_shapes` for torch.export, which knows no names as strings; the graph is given them afterwards."""
     hinted = [{axis: Dim.DYNAMIC if isinstance(s, str) else s for axis, s in spec.items()} for spec in specs]
-    return shapes.to_shapes(inputs, hinted)
+    written = shapes.to_shapes(inputs, hinted)
+    if written is not None and inputs.keywords:  # by the names that `opened_call` shows
+        below = written.pop(inputs.keywords)
+        assert isinstance(below, dict)  # in the structure of the argument
+        written |= below
+    return written
 
 
 def export_dynamo(request: ExportRequest, path: Path) -> Any:
     """Write the file at `path`; returns the ONNXProgram."""
-    args, kwargs = request.inputs.rebuild(request.inputs.values())
     asked = request.options
     saving = {k: asked[k] for k in ("keep_initializers_as_inputs",) if k in asked}
     options = {k: v for k, v in asked.items() if k not in ("export_params", "keep_initializers_as_inputs")}
-    program: Any = torch.onnx.export(
-        request.model,
-        args,
-        None,
-        kwargs=kwargs or None,
-        dynamo=True,
-        dynamic_shapes=torch_shapes(request.inputs, request.specs),
-        input_names=request.input_names,
-        output_names=request.output_names,
-        opset_version=request.opset,
-        **{"verbose": False, **options},
-    )
+    with opened_call(request.model, request.inputs) as call:
+        program: Any = torch.onnx.export(
+            request.model,
+            call.args,
+            None,
+            kwargs=call.kwargs or None,
+            dynamo=True,
+            dynamic_shapes=torch_shapes(request.inputs, request.specs),
+            input_names=request.dynamo_names(),
+            output_names=request.output_names,
+            opset_version=min(request.opset, _CONVERTED),
+            **{"verbose": False, **options},
+        )
+    _declare_later_opset(request, program)
     _refuse_another_opset(request, program)
     _name_sizes(request, program)
+    _name_outputs(program, call.names[len(request.output_names or ()) :], len(request.output_names or ()))
     params = asked.get("export_params", True)
     program.save(str(path), include_initializers=params, external_data=request.external_data, **saving)
     return program
@@ -51,16 +66,36 @@ def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any
 
     Raises what torch.export raises. The caller restores the state that the forward may have changed.
     """
-    args, kwargs = inputs.rebuild(inputs.values())
-    with torch.no_grad():
+    with torch.no_grad(), quiet_torch(), opened_call(model, inputs) as call:
         return torch.export.export(
             model,
-            args,
-            kwargs=kwargs,
+            call.args,
+            kwargs=call.kwargs,
             dynamic_shapes=torch_shapes(inputs, specs),
             strict=False,
             prefer_deferred_runtime_asserts_over_guards=True,
         )
+
+
+def _declare_later_opset(request: ExportRequest, program: Any) -> None:
+    """Declare the opset that was asked for, where it changed no operator of the graph: an opset that only adds
+    operators reads every graph of the one before."""
+    made = program.model.opset_imports.get("", request.opset)
+    if made != min(request.opset, _CONVERTED) or made == request.opset:
+        return
+    if all(_same_since(node.op_type, made, request.opset) for node in _nodes(program.model) if node.domain == ""):
+        program.model.opset_imports[""] = request.opset
+
+
+def _nodes(model: Any) -> Iterator[Any]:
+    yield from model.graph.all_nodes()
+    for function in model.functions.values():
+        yield from function.all_nodes()
+
+
+def _same_since(op: str, before: int, after: int) -> bool:
+    schemas = (onnx.defs.get_schema(op, opset) for opset in (before, after))
+    return len({schema.since_version for schema in schemas}) == 1
 
 
 def _refuse_another_opset(request: ExportRequest, program: Any) -> None:
@@ -81,10 +116,37 @@ def _name_sizes(request: ExportRequest, program: Any) -> None:
     if not hasattr(program, "rename_axes") or len(leaves) != len(inputs):
         return
     names: dict[str, str] = {}
+    sums: dict[str, str] = {}
     for leaf, value in zip(leaves, inputs, strict=True):
         for axis, spec in request.specs[leaf.index].items():
             size = value.shape[axis]
             if isinstance(spec, str) and not isinstance(size, int) and size.value is not None:
-                names.setdefault(str(size.value), spec)
-    if len(set(names.values())) == len(names):
-        program.rename_axes(names)
+                (sums if has_operator(spec) else names).setdefault(str(size.value), spec)
+    _name_sums(program, {symbol: text for symbol, text in sums.items() if symbol not in names})
+    program.rename_axes(names)  # two symbols of one name are two axes that the user says are equal
+
+
+def _name_outputs(program: Any, names: Sequence[str], first: int) -> None:
+    """Name the outputs from `first` on, as far as a name is free.
+
+    Where the model returns one of its inputs as it is, torch gives both values one name, and no runtime loads the file:
+    such an output gets another.
+    """
+    graph = program.model.graph
+    outputs = graph.outputs
+    taken = {value.name for value in (*graph.inputs, *graph.initializers.values())}
+    taken |= {value.name for node in graph for value in node.outputs if not value.is_graph_output()}
+    if len(names) == len(outputs) - first:
+        for value, name in zip(outputs[first:], names, strict=True):
+            value.name = name if name not in taken else value.name
+    for value in outputs:
+        if value.name in taken and not value.is_graph_input():
+            value.name = f"{value.name}_output"
+
+
+def _name_sums(program: Any, texts: dict[str, str]) -> None:
+    """Write `past+n` where a size is just that. As a part of larger expressions it would be misread: 2*past+n."""
+    for value in (*program.model.graph.inputs, *program.model.graph.outputs):
+        for axis, size in enumerate(value.shape or ()):
+            if not isinstance(size, int) and str(size.value) in texts:
+                value.shape[axis] = texts[str(size.value)]

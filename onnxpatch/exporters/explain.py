@@ -13,17 +13,29 @@ from onnxpatch.messages.user_code import frames_of, is_user_file, is_user_frame
 
 def explained(error: BaseException, model: Any, exporter: str) -> str:
     """A sentence for ExportError; the whole story stays in the chained exception."""
-    chain = error_chain(error)
-    # What the kit itself says of a branch or a loop names module, line and remedy; below it is what it made this of.
-    root = next((one for one in chain if isinstance(one, OnnxpatchError)), chain[-1])
-    reason = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(str(root).split()))[:400]
-    message = f"{exporter} export refused {type(model).__name__}: {type(root).__name__}: {reason}"
-    where = _where(error, model)
+    message = f"{exporter} export refused {type(model).__name__}: {reason(error)}"
+    where = " ".join(part for part in place_of(error, model) if part) or translated(error)
     return f"{message}\n  {where}" if where else message
 
 
-def _where(error: BaseException, model: Any) -> str:
-    """The innermost module of the model that was running, and the innermost line that is not the exporter's."""
+def reason(error: BaseException) -> str:
+    """The error underneath, on one line: `TypeError: …`."""
+    root = root_of(error)
+    return f"{type(root).__name__}: " + re.sub(r"\x1b\[[0-9;]*m", "", " ".join(str(root).split()))[:400]
+
+
+def root_of(error: BaseException) -> BaseException:
+    """The error that says why: the kit's own where there is one in the chain, else the innermost.
+
+    What the kit itself says of a branch or a loop names module, line and remedy; below it is what it made this of.
+    """
+    chain = error_chain(error)
+    return next((one for one in chain if isinstance(one, OnnxpatchError)), chain[-1])
+
+
+def place_of(error: BaseException, model: Any) -> tuple[str, str]:
+    """(`in module PATH (CLASS)`, `at FILE:LINE in FUNCTION`): the innermost module of the model that was running, and
+    the innermost line that is not the exporter's; "" where there is none."""
     paths = {id(m): name for name, m in model.named_modules()} if isinstance(model, torch.nn.Module) else {}
     module, line = "", ""
     for one in reversed(error_chain(error)):
@@ -35,10 +47,10 @@ def _where(error: BaseException, model: Any) -> str:
                 line = f"at {frame.f_code.co_filename}:{number} in {frame.f_code.co_name}"
         if module:
             break
-    return " ".join(part for part in (module, line) if part) or _translated(error)
+    return module, line
 
 
-def _translated(error: BaseException) -> str:
+def translated(error: BaseException) -> str:
     """Where the operator was called that the exporter was translating, long after the forward ran."""
     for one in error_chain(error):
         for frame, _ in frames_of(one):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from onnxpatch._torch.quiet import quiet_torch
 from onnxpatch.errors import ExportError, InputError
-from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.dynamo import export_dynamo
 from onnxpatch.exporters.explain import explained
 from onnxpatch.exporters.request import ExportRequest
@@ -17,33 +17,28 @@ from onnxpatch.exporters.torchscript import export_torchscript
 
 @dataclass(frozen=True)
 class Exported:
-    """A file as an exporter wrote it.
+    """A file as an exporter wrote it, at `path`.
 
     program: the ONNXProgram with dynamo, else None. plan: the patches that acted, a row each; notes: for the report;
     flatten: an output of the model -> its tensors in the file's order, where these are not simply its leaves.
     """
 
     request: ExportRequest
-    out: OutFile
+    path: Path
     program: Any = None
     plan: Sequence[dict[str, Any]] = ()
     notes: Sequence[str] = ()
     flatten: Callable[[Any], Sequence[Any]] | None = None
 
-    def publish(self) -> None:
-        """Move the file to its target."""
-        self.out.keep()
 
-
-def export(request: ExportRequest, out: OutFile) -> Exported:
+def export(request: ExportRequest, path: Path) -> Exported:
     """Call the exporter that the request names. Raises ExportError with the reason, module and line of a refusal."""
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=DeprecationWarning)
+        with quiet_torch(asked=bool(request.options.get("verbose"))):
             if request.exporter == "dynamo":
-                return Exported(request, out, export_dynamo(request, out.path))
-            export_torchscript(request, out.path)
-            return Exported(request, out)
+                return Exported(request, path, export_dynamo(request, path))
+            export_torchscript(request, path)
+            return Exported(request, path)
     except InputError:
         raise
     except Exception as error:

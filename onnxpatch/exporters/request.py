@@ -93,6 +93,13 @@ class ExportRequest:
         own = [f"{leaf.name}_input" if leaf.name in taken else leaf.name for leaf in graph[len(given) :]]
         return given + own
 
+    def dynamo_names(self) -> Sequence[str] | None:
+        """A name for every graph input of the dynamo exporter, or for the first of them; None: torch's own names."""
+        leaves = self.inputs.graph_leaves("dynamo")
+        if not any("." in leaf.name for leaf in leaves):  # tensors of a cache: torch would call them ..._0_key
+            return self.input_names
+        return [*(self.input_names or ()), *(leaf.name for leaf in leaves[len(self.input_names or ()) :])]
+
     def names_among(self, have: Sequence[str]) -> Sequence[str] | None:
         """The names of the file's inputs in the order of the leaves, to match them by; None for by position.
 
@@ -125,6 +132,21 @@ def chosen_exporter(exporter: str | None, dynamo: bool | None = None, script: bo
         if value is not None and value != wanted:
             raise InputError(f"exporter={exporter!r} and {name}={value!r} disagree: give one of them")
     return chosen
+
+
+def asked_exporters(
+    model: Any, exporter: str | None, dynamo: bool | None = None, script: bool | None = None
+) -> tuple[Exporter, ...]:
+    """The exporters that may be tried, in their order: two for "auto", else the one that was asked for.
+
+    Raises what `chosen_exporter` raises. A scripted model has no code left that torch.export could read.
+    """
+    if exporter != "auto":
+        return (chosen_exporter(exporter, dynamo, script),)
+    for name, value in (("dynamo", dynamo), ("script", script)):
+        if value is not None:
+            raise InputError(f"exporter='auto' and {name}={value!r} disagree: give one of them")
+    return ("trace",) if isinstance(model, torch.jit.ScriptModule) else ("dynamo", "trace")
 
 
 def split_options(options: Mapping[str, Any], named: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from onnxpatch._torch.exporters import no_graphs_printed
 from onnxpatch._torch.script_tracing import traced
+from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.patching.script_defaults import positional
@@ -17,12 +16,16 @@ from onnxpatch.patching.script_defaults import positional
 
 def export_torchscript(request: ExportRequest, path: Path) -> None:
     """Write the file at `path`."""
-    args, kwargs = request.inputs.rebuild(request.inputs.values())
-    silent = contextlib.nullcontext() if request.options.get("verbose") else no_graphs_printed()
-    with silent, positional(request.model, args, kwargs) as (target, all_args, rest), traced():
+    model = request.model
+    with (
+        opened_call(model, request.inputs) as call,
+        positional(model, call.args, call.kwargs) as (target, all_args, rest),
+        traced(),
+    ):
         if all_args and isinstance(all_args[-1], dict):
             all_args = (*all_args, {})  # a dict at the end would be taken for keywords
         call_torchscript(request, target, all_args, rest, path)
+    call.name_outputs(path, request.output_names)
 
 
 def call_torchscript(

@@ -9,8 +9,7 @@ import torch
 from onnxpatch._torch.function_modes import function_name
 from onnxpatch.errors import RefusedError
 from onnxpatch.formulas import complex_pairs
-from onnxpatch.formulas.complex_pairs import (
-    Pair,
+from onnxpatch.formulas.complex_arithmetic import (
     add,
     angle,
     complex_dtype,
@@ -30,10 +29,9 @@ from onnxpatch.formulas.complex_pairs import (
     sub,
     to,
     type_as,
-    view_as_complex,
-    view_as_real,
     where,
 )
+from onnxpatch.formulas.complex_pairs import Pair, view_as_complex, view_as_real
 
 
 def _same(a: Any, *args: Any, **kwargs: Any) -> Any:

@@ -15,12 +15,14 @@ from typing import Any, Protocol
 import torch
 
 from onnxpatch._torch import exporting
+from onnxpatch._torch.script_graph import absent_input
+from onnxpatch.settings import Operators, in_force
 
-Value = Any  # a torch.Tensor under dynamo, a torch._C.Value under trace
+Value = Any  # a torch.Tensor under dynamo, a value of the TorchScript graph under trace
 
 
 class Writer(Protocol):
-    """Adds nodes of the default ONNX domain.
+    """Adds nodes of the default ONNX domain, or of the one that is named (`com.microsoft::MultiHeadAttention`).
 
     opset: the one that they are to be valid in. wants_inferred: a Reshape that copies sizes must infer one, too.
     """
@@ -65,30 +67,46 @@ class Recipe:
     write: Callable[..., Value]
 
 
-def run(recipe: Recipe, x: torch.Tensor, *sizes: torch.Tensor) -> torch.Tensor:
+def run(recipe: Recipe, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
     """The recipe's nodes where they can be written, its torch code everywhere else.
 
-    x: a tensor of any dtype (nodes are written for real ones); sizes: 0-d integer tensors, as a trace has for sizes.
+    x: a tensor of any dtype (nodes are written for real ones). more: sizes as 0-d integer tensors, which is what a
+    trace has for them, and other tensors that the nodes read.
     """
     how = exporting() if torch.onnx.is_in_onnx_export() else None
     if x.is_complex() or how is None:
-        return recipe.torch(x, *sizes)
+        return recipe.torch(x, *more)
     if how == "trace":
-        return _Recorded.apply(recipe, tuple(numbers(sizes)), x, *sizes)
+        return _Recorded.apply(recipe, tuple(numbers(more)), x, *more)
     # torch < 2.8 has no way to write a node under dynamo
-    return recipe.write(_Dynamo(), x, *sizes) if hasattr(torch.onnx, "ops") else recipe.torch(x, *sizes)
+    return recipe.write(_Dynamo(), x, *more) if hasattr(torch.onnx, "ops") else recipe.torch(x, *more)
+
+
+def target_opset() -> int:
+    """The opset that nodes may be of: the one that the running export was said to have, 18 where it was not said.
+
+    The dynamo exporter writes opset 18 at least, and converts to a lower one afterwards."""
+    asked = in_force().opset
+    return 18 if asked is None else max(asked, 18) if exporting() == "dynamo" else asked
+
+
+def target_operators() -> Operators:
+    """Whether operators of onnxruntime's own may stand in the file of the running export."""
+    return in_force().operators
 
 
 def numbers(sizes: Sequence[Any]) -> list[Any]:
     """Sizes of a trace as the numbers they are in the example; anything else as it comes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
-        return [int(size) if isinstance(size, torch.Tensor) else size for size in sizes]
+        return [int(size) if isinstance(size, torch.Tensor) and size.dim() == 0 else size for size in sizes]
 
 
 class _Dynamo:
-    opset = 18  # nodes are written for this one; the exporter converts to what was asked for
     wants_inferred = False
+
+    def __init__(self) -> None:
+        self.opset = target_opset()
 
     def node(self, op: str, *inputs: Value, like: Value = None, shape: Sequence[Any], **attributes: Any) -> Value:
         dtype = (inputs[0] if like is None else like).dtype
@@ -133,7 +151,7 @@ class _Trace:
 
     def node(self, op: str, *inputs: Value, like: Value = None, shape: Sequence[Any], **attributes: Any) -> Value:
         named = {f"{name}_{_kind(value)}": value for name, value in attributes.items()}
-        inputs = tuple(self._absent() if value is None else value for value in inputs)
+        inputs = tuple(absent_input(self._graph) if value is None else value for value in inputs)
         made = self._graph.op(op, *inputs, **named)
         source = inputs[0] if like is None else like
         return made.setType(source.type().with_sizes([size if isinstance(size, int) else None for size in shape]))
@@ -164,11 +182,6 @@ class _Trace:
     def length(self, length: Any) -> Value:
         return self._graph.op("Reshape", length, self.ints([1]))
 
-    def _absent(self) -> Value:
-        none = self._graph.op("prim::Constant")
-        none.setType(torch._C.OptionalType.ofTensor())
-        return none
-
 
 def _kind(value: Any) -> str:
     first = value[0] if isinstance(value, list | tuple) else value
@@ -184,11 +197,13 @@ class _Recorded(torch.autograd.Function):
     """Traced as one node, which the exporter asks for its ONNX form."""
 
     @staticmethod
-    def forward(ctx: Any, recipe: Recipe, example: Sequence[int], x: torch.Tensor, *sizes: Any) -> torch.Tensor:
-        # Traced sizes, used in here, would be looked for among the values of the enclosing graph and not be found.
-        return recipe.torch(x, *example)
+    def forward(ctx: Any, recipe: Recipe, example: Sequence[Any], x: torch.Tensor, *more: Any) -> torch.Tensor:
+        # Traced sizes, used in here, would be looked for among the values of the enclosing graph and not be found. So
+        # would other tensors, unless they are the ones that are handed in.
+        given = (size if isinstance(size, int) else own for size, own in zip(example, more, strict=True))
+        return recipe.torch(x, *given)
 
     @staticmethod
-    def symbolic(graph: Any, recipe: Recipe, example: Sequence[int], x: Value, *sizes: Value) -> Value:
-        made = recipe.write(_Trace(graph), x, *sizes)
+    def symbolic(graph: Any, recipe: Recipe, example: Sequence[Any], x: Value, *more: Value) -> Value:
+        made = recipe.write(_Trace(graph), x, *more)
         return graph.op("Identity", x) if made is x else made  # the exporter loses a node that gives back its input

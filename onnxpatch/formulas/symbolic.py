@@ -11,7 +11,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch._torch.symbolic_sizes import split_fraction, traced_from_sizes
+from onnxpatch._torch.symbolic_sizes import example_of, missing_to, relation_of, split_fraction, traced_from_sizes
+
+__all__ = [
+    "ROUNDING",
+    "as_float",
+    "as_tensor",
+    "example_of",
+    "missing_to",
+    "relation_of",
+    "scaled",
+    "split_fraction",
+    "symbolic",
+    "traced_from_sizes",
+    "truncated",
+    "whole_part",
+]
 
 # float32, in which ONNX computes on sizes, may come out just below a whole number that eager's float64 reaches.
 ROUNDING = 1e-6

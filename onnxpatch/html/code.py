@@ -13,7 +13,8 @@ from html import escape
 
 import torch
 
-from onnxpatch.patching.registry import Patch, resolve
+from onnxpatch.patching.dotted_paths import resolve
+from onnxpatch.patching.registry import Patch
 
 _MOST_LINES = 90
 _MOST_TARGETS = 4  # functions of one patch whose code is shown

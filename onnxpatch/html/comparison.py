@@ -21,6 +21,7 @@ from onnxpatch.verify import verify
 
 Progress = Callable[[str, int, int], None]
 _CALL = ("args", "kwargs", "dynamic_shapes", "input_names")
+_KITS = ("only", "exclude", "branches", "image_size", "attempts", "prefer")  # options that plain torch has not
 _PLANNING = ("only", "exclude", "image_size", "branches")
 
 
@@ -39,7 +40,7 @@ class Side:
 
     @property
     def verdict(self) -> str:
-        """right, wrong or refused."""
+        """That of the report: right, wrong, unproven, unchecked or refused."""
         if self.report is None:
             return "refused" if self.proto is None else "wrong"
         return self.report.verdict
@@ -75,9 +76,22 @@ def compare(
     arguments: the keywords that `onnxpatch.export` was called with.
     """
     asked: dict[str, Any] = {"exporter": report.exporter, "opset": report.opset}
-    made = make_plan(model, **asked, **{key: arguments[key] for key in _PLANNING if key in arguments})
+    asked |= {key: arguments[key] for key in _PLANNING if key in arguments}
+    made = make_plan(model, **{**asked, **_delivered(report, asked)})
     patched = Side("with onnxpatch", report, _graph(file))
-    return Comparison(model, [_plain(model, arguments, progress), patched], made)
+    return Comparison(model, [_plain(model, report, arguments, progress), patched], made)
+
+
+def _delivered(report: Report, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a plan that the delivered attempt had, in place of those that were asked for."""
+    made = next((one for one in report.attempts if one.delivered), None)
+    if made is None:
+        return {}
+    if made.plain:
+        return {"only": (), "exclude": None, "branches": made.branches}
+    before = asked.get("exclude") or ()
+    excluded = (*((before,) if isinstance(before, str) else before), *made.exclude)
+    return {"branches": made.branches, **({"exclude": excluded} if excluded else {})}
 
 
 def alone(model: torch.nn.Module, report: Report, file: str | os.PathLike[str]) -> Comparison:
@@ -85,14 +99,14 @@ def alone(model: torch.nn.Module, report: Report, file: str | os.PathLike[str]) 
     return Comparison(model, [Side(Path(file).name, report, _graph(file))])
 
 
-def _plain(model: torch.nn.Module, arguments: Mapping[str, Any], progress: Progress | None) -> Side:
+def _plain(model: torch.nn.Module, report: Report, arguments: Mapping[str, Any], progress: Progress | None) -> Side:
     """torch.onnx.export under the same conventions, no patch acting; then held against the model."""
     title = "plain torch.onnx.export"
-    asked = {key: value for key, value in arguments.items() if key not in ("only", "exclude", "branches", "image_size")}
+    asked = {key: value for key, value in arguments.items() if key not in _KITS}
     with tempfile.TemporaryDirectory(prefix="onnxpatch-") as folder:
         file = Path(folder) / "plain.onnx"
         try:
-            export(model, f=file, **{**asked, "only": (), "check": False})
+            export(model, f=file, **{**asked, "exporter": report.exporter, "only": (), "check": False})
         except (ExportError, OnnxpatchError) as error:
             return Side(title, error=str(error))
         call = {key: arguments[key] for key in _CALL if arguments.get(key) is not None}

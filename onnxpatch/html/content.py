@@ -47,7 +47,7 @@ def context(comparison: Comparison) -> dict[str, object]:
         "sides": comparison.sides,
         "result": result,
         "report": report,
-        "summary": str(report).splitlines()[0] if report else result.error,
+        "summary": str(report).splitlines()[0] if report is not None else result.error,
         "plot": plot(comparison),
         "rows": tree(comparison),
         "patches": cards(_acted(comparison), comparison.plan),
@@ -76,7 +76,7 @@ def within(count: Mapping[str, Sequence[NodeProto]], path: str) -> int:
 def _acted(comparison: Comparison) -> list[Patch]:
     """The patches that acted, by the report."""
     report = comparison.result.report
-    names = [str(row.get("patch")) for row in report.plan] if report else []
+    names = [str(row.get("patch")) for row in report.plan] if report is not None else []
     known = {patch.name: patch for patch in REGISTRY}
     known |= {patch.name: patch for patch in comparison.plan.patches()} if comparison.plan else {}
     return [known[name] for name in dict.fromkeys(names) if name in known]
@@ -125,7 +125,7 @@ def dimensions(comparison: Comparison) -> list[Dimension]:
     """Every dimension that may change: whether it is free on each side, and where it is specialized."""
     names: dict[str, int] = {}
     for side in comparison.sides:
-        names |= side.report.dimensions if side.report else {}
+        names |= side.report.dimensions if side.report is not None else {}
     return [
         {
             "name": name,
@@ -139,13 +139,13 @@ def dimensions(comparison: Comparison) -> list[Dimension]:
 def _freedom(side: Side, name: str) -> str:
     """Whether a dimension can change: "free" (right at some other size), "wrong" (at none), "" (not verified).
 
-    "unasked": no probe has another size, since eager accepts none or the budget was reached.
+    "unproven": no other size was compared, since eager accepts none or the budget was reached.
     """
     if side.report is None:
         return ""
     moved = [c for c in side.report.checks if c.sizes.get(name) not in (None, side.report.dimensions[name])]
-    if not moved:
-        return "unasked"
+    if not moved or any(one.dimension == name for one in side.report.unproven):
+        return "unproven"
     return "free" if any(check.ok for check in moved) else "wrong"
 
 

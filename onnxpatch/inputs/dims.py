@@ -1,29 +1,38 @@
-"""`DynamicDim`: one size that may change, with every axis of the arguments that has it.
+"""`DynamicDim`: one size that may change, with every axis of the arguments that follows it.
 
 `dynamic_shapes=({0: "batch", 1: "n"}, {0: "batch"})` gives two dimensions. `batch` has two places, axis 0 of both
-arguments: a probe that sets it to 5 resizes both. A derived Dim (`2 * n`) is a place of `n` with a function of its
-size.
+arguments: a probe that sets it to 5 resizes both. An axis of `2*n` is a place of `n`, one of `past+n` a place of both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.axis_specs import AxisSpec, LeafSpec, bounds, is_dynamic, is_hint
 from onnxpatch.inputs.dynamic_shapes import dim_name
 from onnxpatch.inputs.leaves import Inputs, Leaf
+from onnxpatch.inputs.size_expressions import SizeExpression, has_operator, of_function, parsed, plain
+
+
+class Place(NamedTuple):
+    """An axis whose size follows one or more dimensions. leaf: its index among the leaves of the arguments."""
+
+    leaf: int
+    axis: int
+    size: SizeExpression
 
 
 @dataclass
 class DynamicDim:
-    """One size that may change, and every axis that has it.
+    """One size that may change, and every axis that follows it.
 
     name: the user's, or `x_dim0` where the user gave none (then `named` is False).
     size: its size in the example.
     minimum, maximum: the bounds of the user's Dim; maximum None: no upper bound.
-    places: (leaf index, axis, size of that axis as a function of this dimension's size).
+    places: at least one of them follows this dimension alone.
     """
 
     name: str
@@ -31,11 +40,19 @@ class DynamicDim:
     minimum: int = 1
     maximum: int | None = None
     named: bool = True
-    places: list[tuple[int, int, Callable[[int], int]]] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
 
     def allows(self, size: int) -> bool:
         """Whether `size` is within the declared bounds."""
         return size >= self.minimum and (self.maximum is None or size <= self.maximum)
+
+    def size_of(self, shapes: Mapping[int, Sequence[int]]) -> int:
+        """Its size where the leaves have these shapes; the example's where no axis tells it."""
+        for leaf, axis, size in self.places:
+            if len(size.terms) == 1 and leaf in shapes:
+                solved = size.solved(shapes[leaf][axis])
+                return self.size if solved is None else solved
+        return self.size
 
 
 # What makes two axes one dimension: the same name, or for axes without a name (Dim.DYNAMIC) the same axis and size.
@@ -47,13 +64,20 @@ def dynamic_dims(inputs: Inputs, specs: Sequence[LeafSpec]) -> list[DynamicDim]:
 
     Axes with the same name are one dimension. Unnamed axes (`Dim.DYNAMIC`) are one if axis and size are the same: most
     models take several inputs with one batch size, and probing them apart would only be refused.
-    Raises InputError where one name has two sizes in the example.
+    Raises InputError where one name has two sizes in the example, and for a text that is no name and no sum.
     """
     dims: dict[_Key, DynamicDim] = {}
-    for leaf in inputs.leaves:
-        for axis, spec in sorted(specs[leaf.index].items()):
-            if is_dynamic(spec):
-                _add_place(dims, leaf, axis, spec)
+    known = {spec for _, _, spec in _dynamic_axes(inputs, specs) if isinstance(spec, str) and not has_operator(spec)}
+    known |= {dim_name(*axis) for axis in map(_root, _dynamic_axes(inputs, specs)) if not isinstance(axis[2], str)}
+    sums: list[tuple[Leaf, int, SizeExpression]] = []
+    for leaf, axis, spec in _dynamic_axes(inputs, specs):
+        size = _expression(leaf, axis, spec, known)
+        if len(size.terms) > 1:
+            sums.append((leaf, axis, size))
+        else:
+            _add_place(dims, leaf, axis, spec, size)
+    for leaf, axis, size in sums:
+        _add_sum({dim.name: dim for dim in dims.values()}, leaf, axis, size)
     return list(dims.values())
 
 
@@ -63,23 +87,43 @@ def shape_at(leaf: Leaf, dims: Sequence[DynamicDim], sizes: Mapping[str, int]) -
     sizes: by the name of the dimension; one that is left out keeps the example's size. [] for a leaf without a shape.
     """
     shape = list(leaf.value.shape) if leaf.is_tensor else []
+    full = {dim.name: sizes.get(dim.name, dim.size) for dim in dims}
     for dim in dims:
-        for index, axis, function in dim.places:
-            if index == leaf.index:
-                shape[axis] = int(function(sizes.get(dim.name, dim.size)))
+        for place in dim.places:
+            if place.leaf == leaf.index:
+                shape[place.axis] = place.size.at(full)
     return shape
 
 
-def _same_size(size: int) -> int:
-    return size
+def _dynamic_axes(inputs: Inputs, specs: Sequence[LeafSpec]) -> Iterator[tuple[Leaf, int, AxisSpec]]:
+    for leaf in inputs.leaves:
+        for axis, spec in sorted(specs[leaf.index].items()):
+            if is_dynamic(spec):
+                yield leaf, axis, spec
 
 
-def _add_place(dims: dict[_Key, DynamicDim], leaf: Leaf, axis: int, spec: AxisSpec) -> None:
-    size = leaf.value.shape[axis]
-    root, function = getattr(spec, "root", spec), getattr(spec, "fn", None)
-    if function is not None:
-        size = _root_size(function, size, leaf, axis)
-    name = dim_name(leaf, axis, root)
+def _root(axis: tuple[Leaf, int, AxisSpec]) -> tuple[Leaf, int, AxisSpec]:
+    leaf, number, spec = axis
+    return leaf, number, getattr(spec, "root", spec)
+
+
+def _expression(leaf: Leaf, axis: int, spec: AxisSpec, known: set[str]) -> SizeExpression:
+    """The size that was declared for an axis."""
+    if isinstance(spec, str):
+        return parsed(spec, f"axis {axis} of {leaf.name}", known) if has_operator(spec) else plain(spec)
+    name, function = dim_name(*_root((leaf, axis, spec))), getattr(spec, "fn", None)
+    return of_function(name, function) if function is not None else plain(name)
+
+
+def _add_place(dims: dict[_Key, DynamicDim], leaf: Leaf, axis: int, spec: AxisSpec, expression: SizeExpression) -> None:
+    """An axis that follows one dimension, which is new where no other axis has named it yet."""
+    root, size = getattr(spec, "root", spec), expression.solved(leaf.value.shape[axis])
+    if size is None:
+        raise InputError(
+            f"axis {axis} of {leaf.name} is {leaf.value.shape[axis]} in the example, a size that "
+            f"{expression.text or 'its derived Dim'} never has: change the declaration or the example"
+        )
+    (name,) = expression.names
     key: _Key = (axis, size) if is_hint(root) else name
     minimum, maximum = bounds(root)
     if key not in dims:
@@ -89,18 +133,20 @@ def _add_place(dims: dict[_Key, DynamicDim], leaf: Leaf, axis: int, spec: AxisSp
             f"dimension {key!r} is {dims[key].size} in one input of the example and {size} in {leaf.name}, axis "
             f"{axis}: give these axes two names, or an example in which they have one size"
         )
-    dims[key].places.append((leaf.index, axis, function or _same_size))
+    ((_, factor),) = expression.terms  # unnamed axes take the name of the first of them
+    renamed = SizeExpression(((dims[key].name, factor),), expression.constant, expression.text)
+    dims[key].places.append(Place(leaf.index, axis, renamed))
 
 
-def _root_size(function: Callable[[int], int], size: int, leaf: Leaf, axis: int) -> int:
-    """The size of `n` at which a Dim derived from it, such as `2 * n`, has this size.
-
-    Sizes are tried from 0: torch.export allows linear, increasing functions only, so the answer is at most `size`.
-    """
-    for root in range(size + 1):
-        if function(root) == size:
-            return root
-    raise InputError(
-        f"axis {axis} of {leaf.name} is {size} in the example, a size that its derived Dim never has: change the Dim "
-        "or the example"
-    )
+def _add_sum(dims: Mapping[str, DynamicDim], leaf: Leaf, axis: int, expression: SizeExpression) -> None:
+    """An axis that follows several dimensions: a place of each."""
+    sizes = {name: dims[name].size for name in expression.names}
+    size = leaf.value.shape[axis]
+    if expression.at(sizes) != size:
+        told = ", ".join(f"{name}={value}" for name, value in sizes.items())
+        raise InputError(
+            f"axis {axis} of {leaf.name} is {size} in the example, {expression.text} is {expression.at(sizes)} "
+            f"({told}): change the declaration or the example"
+        )
+    for name in expression.names:
+        dims[name].places.append(Place(leaf.index, axis, expression))

@@ -19,6 +19,7 @@ from torch.export import Dim
 from onnxpatch._torch import pytree
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.axis_specs import AxisSpec, LeafSpec, bounds, checked_leaf_spec, is_dynamic, is_hint
+from onnxpatch.inputs.caches import spread_shapes
 from onnxpatch.inputs.leaves import Inputs, Leaf
 
 __all__ = ["AxisSpec", "LeafSpec", "ShapesSpec", "bounds", "dim_name", "is_dynamic", "is_hint", "read", "to_axes",
@@ -55,6 +56,9 @@ def read(
 def _from_shapes(inputs: Inputs, dynamic_shapes: ShapesSpec) -> list[LeafSpec]:
     specs: list[LeafSpec] = []
     by_name = _shapes_by_argument(inputs, dynamic_shapes)
+    if inputs.has_caches:
+        given = inputs.given_arguments
+        by_name = {name: spread_shapes(name, given.get(name), spec) for name, spec in by_name.items()}
     for argument, value in inputs.arguments.items():
         pairs = _leaves_with_specs(argument, value, by_name.get(argument))
         specs += [checked_leaf_spec(argument, leaf, spec) for leaf, spec in pairs]

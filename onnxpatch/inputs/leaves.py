@@ -10,13 +10,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 
 from onnxpatch._torch import pytree
 from onnxpatch.errors import InputError
+from onnxpatch.inputs.caches import closed, has_caches, is_cache, opened
+from onnxpatch.inputs.held_objects import copied
+from onnxpatch.inputs.state_names import layered_names
 
 Kwargs: TypeAlias = Mapping[str, object]
 # `args` as torch.onnx.export takes them: a bare tensor (or array), or the positional arguments.
@@ -48,11 +51,19 @@ class Leaf:
         return isinstance(self.value, bool | int | float) and not self.is_tensor
 
 
+class Call(NamedTuple):
+    """The arguments of one call of a model."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
 class Inputs:
     """The example call of a model.
 
-    args, kwargs: as the caller gave them, with NumPy arrays turned into tensors.
-    arguments: the same by the names of forward's parameters, in the signature's order.
+    given: as the caller gave it, with NumPy arrays turned into tensors.
+    args, kwargs: the same with caches of keys and values opened, so that every tensor in them is a leaf.
+    arguments, given_arguments: both by the names of forward's parameters, in the signature's order.
     variadic: the name of forward's `*args`, or None.
     leaves: every leaf, in the order of the flattened (args, kwargs).
 
@@ -63,23 +74,49 @@ class Inputs:
     kwargs: dict[str, Any]
 
     def __init__(self, model: object, args: ExampleArgs, kwargs: Kwargs | None = None) -> None:
-        self.args, self.kwargs = pytree.tree_map(_as_tensor, split_kwargs(args, kwargs))
+        given = pytree.tree_map(_as_tensor, split_kwargs(args, kwargs), is_leaf=is_cache)
+        self.given = Call(*given)
+        self.args, self.kwargs = opened(given)
         self.arguments = bind(model, self.args, self.kwargs)
-        self.variadic = variadic(model)
+        self.given_arguments = bind(model, *self.given)
+        self.variadic, self._keywords = variadic(model), variadic(model, inspect.Parameter.VAR_KEYWORD)
         flat, self._spec = pytree.tree_flatten((self.args, self.kwargs))
-        names = _leaf_names(self.arguments, self.args, self.kwargs)
+        names = _leaf_names(self.arguments, self.args, self.kwargs, self.given)
         self.leaves = tuple(
             Leaf(name, argument, i, v) for i, ((name, argument), v) in enumerate(zip(names, flat, strict=True))
         )
 
-    def rebuild(self, values: Sequence[object]) -> tuple[tuple[object, ...], dict[str, object]]:
-        """(args, kwargs) with these values as leaves, in new containers."""
-        args, kwargs = pytree.tree_unflatten(list(values), self._spec)
-        return args, kwargs
+    def rebuild(self, values: Sequence[object]) -> Call:
+        """(args, kwargs) with these values as leaves, as the model takes them: in new containers and new caches."""
+        args, kwargs = self.rebuild_opened(values)
+        return self.closed(args, kwargs)
+
+    def rebuild_opened(self, values: Sequence[object]) -> Call:
+        """The same with lists of tensors for the caches, as exporters take them."""
+        return Call(*pytree.tree_unflatten(list(values), self._spec))
+
+    def closed(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call:
+        """A call as the model takes it, from one with opened caches."""
+        return Call(*closed(tuple(self.given), (args, dict(kwargs))))
+
+    @property
+    def keywords(self) -> str | None:
+        """The name of forward's `**kwargs`, if the call gives any; `arguments` has them below it."""
+        known = self._keywords
+        return known if known in self.arguments else None
+
+    @property
+    def has_caches(self) -> bool:
+        """Whether a cache of keys and values is among the arguments."""
+        return has_caches(tuple(self.given))
 
     def values(self) -> list[Any]:
-        """The example's leaves. Tensors are cloned, since some forwards write into their inputs."""
-        return [leaf.value.detach().clone() if leaf.is_tensor else leaf.value for leaf in self.leaves]
+        """The example's leaves, copied: some forwards write into tensors that they are given, or grow a cache."""
+        return [copied(leaf.value) for leaf in self.leaves]
+
+    def objects(self) -> list[object]:
+        """The leaves that are neither tensors nor plain values, as the caller gave them."""
+        return [leaf.value for leaf in self.leaves if not leaf.is_tensor and not leaf.is_number]
 
     def graph_leaves(self, exporter: str) -> list[Leaf]:
         """The leaves that become graph inputs with this exporter, in the graph's order.
@@ -139,11 +176,11 @@ def signature(model: object) -> inspect.Signature | None:
         return None
 
 
-def variadic(model: object) -> str | None:
-    """The name of forward's `*args`, if it has one."""
+def variadic(model: object, kind: inspect._ParameterKind = inspect.Parameter.VAR_POSITIONAL) -> str | None:
+    """The name of forward's `*args`, or `**kwargs`, if it has one."""
     sig = signature(model)
     kinds = {p.kind: p.name for p in sig.parameters.values()} if sig else {}
-    return kinds.get(inspect.Parameter.VAR_POSITIONAL)
+    return kinds.get(kind)
 
 
 def bind(model: object, args: tuple[object, ...], kwargs: Kwargs) -> dict[str, object]:
@@ -168,15 +205,20 @@ def _signature_text(sig: inspect.Signature) -> str:
     return text if len(text) <= 160 else text[:157] + "..."  # transformers' forwards take dozens of parameters
 
 
-def _leaf_names(arguments: Kwargs, args: tuple[object, ...], kwargs: Kwargs) -> list[tuple[str, str]]:
-    """(leaf name, argument name) in the order of the flattened (args, kwargs), named as torch.export names inputs."""
+def _leaf_names(arguments: Kwargs, args: tuple[object, ...], kwargs: Kwargs, given: Call) -> list[tuple[str, str]]:
+    """(leaf name, argument name) in the order of the flattened (args, kwargs), named as torch.export names inputs; the
+    tensors of a cache as `state_names` says."""
     positional = _positional_names(arguments, args, kwargs)
     names: list[tuple[str, str]] = []
-    for (prefix, argument), value in zip(positional, args, strict=True):
-        names += [(prefix + suffix, argument) for suffix in _suffixes(value)]
+    for (prefix, argument), value, before in zip(positional, args, given.args, strict=True):
+        names += [(name, argument) for name in _names_below(prefix, value, before)]
     for key, value in kwargs.items():
-        names += [(key + suffix, key) for suffix in _suffixes(value)]
+        names += [(name, key) for name in _names_below(key, value, given.kwargs[key])]
     return names
+
+
+def _names_below(prefix: str, value: object, given: object) -> list[str]:
+    return layered_names(prefix, value, is_cache(given)) or [prefix + suffix for suffix in _suffixes(value)]
 
 
 def _positional_names(arguments: Kwargs, args: tuple[object, ...], kwargs: Kwargs) -> list[tuple[str, str]]:

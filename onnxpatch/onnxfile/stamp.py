@@ -1,7 +1,7 @@
 """The provenance of an ONNX file in its metadata: onnxpatch's version, the patches that acted, a digest of their code.
 
-The entries are `onnxpatch.version`, `.exporter`, `.plan` (JSON), `.digest` and `.versions` (JSON). onnxruntime shows
-them in `session.get_modelmeta().custom_metadata_map`.
+The entries are `onnxpatch.version`, `.exporter`, `.plan` (JSON), `.digest`, `.versions` (JSON) and `.call`, the call of
+`onnxpatch.export` that makes the file again. onnxruntime shows them in `session.get_modelmeta().custom_metadata_map`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 _PREFIX = "onnxpatch."
+_MOST_CALL = 4000  # characters of the call
 _MOST_NAMES = 40  # patches that the sentence of a report names
 
 
@@ -28,6 +29,7 @@ class Provenance:
 
     version: onnxpatch's. exporter: dynamo, trace or script. plan: a row for each patch that acted, with `path`, `class`
     and `patch`. digest: of the code of those patches. versions: of the libraries that took part in the export.
+    call: of `onnxpatch.export`, which makes the file again; "" where the file does not say.
     """
 
     version: str
@@ -35,6 +37,7 @@ class Provenance:
     plan: list[dict[str, Json]]
     digest: str
     versions: dict[str, str]
+    call: str = ""
 
     def sentence(self) -> str:
         """One line for a report."""
@@ -50,11 +53,12 @@ def stamp(
     rows: Sequence[Mapping[str, object]],
     digest: str,
     versions: dict[str, str],
+    call: str = "",
 ) -> None:
     """Write the provenance into the metadata of the file at `path`, without reading the file.
 
-    rows, digest, versions: as in `Provenance`. Bytes of a protobuf message that are appended to another one are merged
-    with it when it is read, so a file of gigabytes costs no more than a small one.
+    rows, digest, versions, call: as in `Provenance`. Bytes of a protobuf message that are appended to another one are
+    merged with it when it is read, so a file of gigabytes costs no more than a small one.
     """
     import onnx
 
@@ -64,6 +68,7 @@ def stamp(
         "plan": json.dumps([dict(row) for row in rows]),
         "digest": digest,
         "versions": json.dumps(versions),
+        "call": call[:_MOST_CALL],
     }
     appended = onnx.ModelProto()
     for key, value in entries.items():
@@ -83,7 +88,8 @@ def read(proto: ModelProto) -> Provenance | None:
     version, exporter, digest = (
         short_string(_PREFIX + name, metadata.get(_PREFIX + name, "")) for name in ("version", "exporter", "digest")
     )
-    return Provenance(version, exporter, _plan_rows(metadata), digest, _versions(metadata))
+    call = short_string(f"{_PREFIX}call", metadata.get(f"{_PREFIX}call", ""), _MOST_CALL)
+    return Provenance(version, exporter, _plan_rows(metadata), digest, _versions(metadata), call)
 
 
 def _plan_rows(metadata: Mapping[str, str]) -> list[dict[str, Json]]:

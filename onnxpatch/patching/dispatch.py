@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from onnxpatch._torch import exporting
-from onnxpatch.patching.binding import call_of
+from onnxpatch.formulas.binding import call_of
 from onnxpatch.patching.registry import Patch, rank
 
 

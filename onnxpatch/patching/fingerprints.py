@@ -1,4 +1,7 @@
-"""Fingerprints of methods: a copy of known code is known whatever module it was copied to, a changed one is not."""
+"""Recognizes methods by a hash of their source, so that a patch acts on exactly the code that it was written for.
+
+A copy in another module has the same fingerprint; changed code has another one, and is left alone.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,18 @@ import functools
 import hashlib
 import inspect
 import textwrap
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 Bodies = Mapping[str, Collection[str]]
 
 
 class KnownBody(str):
-    """A fingerprint that knows where its code is found, and the `outline` of it, to show what another copy changed."""
+    """The fingerprint of a method that a patch was written for, for `patch(bodies=...)`.
+
+    fingerprint: twelve hex digits, of `KnownBody.of`. where: the library's version or the repository that has this
+    code, for messages. outline: four hex digits for each line, so that a message can name the lines that differ.
+    """
 
     where: str
     outline: str
@@ -24,6 +31,11 @@ class KnownBody(str):
         made = super().__new__(cls, fingerprint)
         made.where, made.outline = where, outline
         return made
+
+    @classmethod
+    def of(cls, function: Callable[..., object], where: str) -> KnownBody:
+        """The fingerprint and outline of a function as it is now; empty where there is no source to read."""
+        return cls(fingerprint(function) or "", where, outline(function))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -91,14 +103,14 @@ def unknown_body(cls: type, bodies: Bodies) -> str | None:
         if found not in prints:
             known_ones = ", ".join(sorted(_named(known_one) for known_one in prints))
             return (
-                f"its {name}() is other code than this patch was written for (fingerprint {found}, not {known_ones})"
-                + _difference(getattr(cls, name, None), prints)
+                f"the source of {name}() differs from the versions this patch supports ({known_ones}): its fingerprint "
+                f"is {found}" + _difference(getattr(cls, name, None), prints)
             )
     return None
 
 
 def _named(known_one: str) -> str:
-    return f"{known_one} of {known_one.where}" if isinstance(known_one, KnownBody) else known_one
+    return f"{known_one.where}: {known_one}" if isinstance(known_one, KnownBody) else known_one
 
 
 def _difference(function: Any, prints: Collection[str]) -> str:
@@ -112,7 +124,7 @@ def _difference(function: Any, prints: Collection[str]) -> str:
     changed = _without(map(_digest, lines), nearest)
     shown = "; ".join(f"`{line.strip()}`" for line in lines if _digest(line) in changed)
     gone = len(_without(nearest, map(_digest, lines)))
-    return f"; lines that it alone has: {shown or 'none'}; {gone} of the known ones are missing"
+    return f"; lines that only it has: {shown or 'none'}; lines of the supported version that it lacks: {gone}"
 
 
 def _without(digests: Iterable[str], others: Iterable[str]) -> set[str]:

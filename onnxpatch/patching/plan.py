@@ -12,11 +12,13 @@ import torch
 from onnxpatch.errors import InputError, RefusedError, ScriptedModelError
 from onnxpatch.messages.visible import one_line
 from onnxpatch.patching import decorators
+from onnxpatch.patching.dotted_paths import misspelled
+from onnxpatch.patching.generated import class_before, mixins_of
 from onnxpatch.patching.match import Candidate, Matcher, raise_if_ambiguous, ties
-from onnxpatch.patching.registry import REGISTRY, Patch, Registry, misspelled
+from onnxpatch.patching.registry import REGISTRY, Patch, Registry
 from onnxpatch.patching.select import Selection
-from onnxpatch.patching.swap import class_before, mixins_of
 from onnxpatch.patching.walk import modules
+from onnxpatch.results.notebook import fragment
 from onnxpatch.results.table import table
 from onnxpatch.settings import BRANCH_OPTIONS, Settings, make_settings
 
@@ -41,7 +43,7 @@ class NearMiss:
     reason: str
 
 
-@dataclass
+@dataclass(repr=False)
 class Plan:
     """What `patched(model)` will do, and prints as a table.
 
@@ -69,6 +71,23 @@ class Plan:
         """One line for the function patches: nearly all of them watch any model, and few of them ever act."""
         names = ", ".join(patch.name for patch, _ in self.functions)
         return one_line(f"watched for while it runs ({len(self.functions)}; `onnxpatch list` says what for): {names}")
+
+    def headline(self) -> str:
+        """One line: how many modules are swapped, and how many function patches watch."""
+        swapped = len({swap.path for swap in self.swaps})
+        return (
+            f"{type(self.model).__name__}: {swapped} module{'' if swapped == 1 else 's'} swapped, "
+            f"{len(self.functions)} function patches watch while it runs"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Plan {one_line(self.headline())}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(s.path or "(root)", type(s.module).__name__, s.patch.name, s.patch.why) for s in self.swaps]
+        rows += [("" if m.path is None else m.path or "(root)", "", m.patch, m.reason) for m in self.near_misses]
+        header = ("module", "class", "patch", "why, or why not")
+        return fragment(self.headline(), header, rows, self.findings, "modules swapped, and those nearly swapped")
 
     def __str__(self) -> str:
         rows = [(s.path or "(root)", type(s.module).__name__, s.patch.name, s.patch.why) for s in self.swaps]

@@ -46,11 +46,3 @@ class Proof:
         """The exporters in which the patched export must be right."""
         named = {*self.exporters, *self.fails, *self.leaner}
         return tuple(exporter for exporter in EXPORTERS if exporter in named)
-
-
-def randomised(module: torch.nn.Module) -> torch.nn.Module:
-    """The module with every parameter drawn anew, normal of spread 0.5: new layers have biases and tables of zeros, and
-    norms of ones, under which a wrong graph comes out right."""
-    for parameter in module.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    return module

@@ -7,8 +7,6 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
-import sys
-import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -18,12 +16,12 @@ import torch
 
 from onnxpatch.errors import DuplicatePatchError
 from onnxpatch.patching.conditions import Conditions
+from onnxpatch.patching.dotted_paths import ANY_TORCH_FUNCTION
 from onnxpatch.patching.fingerprints import Bodies
 from onnxpatch.patching.proof import Proof
 from onnxpatch.settings import EXPORTERS, Exporter, Settings
 
 ENTRY_POINTS = "onnxpatch.patches"
-ANY_TORCH_FUNCTION = "torch.*"
 Calls = Callable[[Any, tuple[Any, ...], dict[str, Any]], bool]
 Accepts = Callable[[torch.nn.Module, Settings], "str | None"]
 StandIn = TypeVar("StandIn", bound=Callable[..., Any])
@@ -194,9 +192,9 @@ def patch(
         that names the function goes before it.
     by_name: a torch function is replaced where modules hold it, not where torch dispatches it: for arguments that torch
         itself refuses before anything else sees the call.
-    options: keywords of `patched(...)` that the stand-in reads, in `settings.options`.
+    options: keywords of `patched(...)` that the stand-in reads, in `running_model().settings.options`.
     replaces: the decorated function takes a module and returns the new one; for a changed layout of parameters.
-    bodies: fingerprints (`onnxpatch.patching.fingerprints.fingerprint`) by method name. A target whose methods are
+    bodies: fingerprints (`onnxpatch.KnownBody`) by method name. A target whose methods are
         other code is left alone, with that reason; any other class whose methods are all known is a target too,
         wherever it was copied.
 
@@ -234,43 +232,3 @@ def patch(
         return stand_in
 
     return declare
-
-
-_MISSING = object()
-
-
-def misspelled(path: str) -> bool:
-    """Whether the library of a dotted path is loaded and has nothing under that path. A module that loads its names
-    lazily, and one that is not loaded yet, may still have it."""
-    parts = path.split(".")
-    if path == ANY_TORCH_FUNCTION or parts[0] == "*" or resolve(path) is not None:
-        return False
-    for cut in range(len(parts) - 1, 0, -1):
-        home = sys.modules.get(".".join(parts[:cut]))
-        if home is not None:
-            lazy = type(home) is not types.ModuleType or hasattr(home, "__getattr__")
-            return not lazy and not _is_module(".".join(parts[: cut + 1]))
-    return False
-
-
-def _is_module(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError, AttributeError):
-        return False
-
-
-def resolve(path: str) -> Any | None:
-    """The object at a dotted path, if its library is loaded already; nothing is imported, no lazy loader is woken."""
-    if path == ANY_TORCH_FUNCTION:
-        return path
-    parts = path.split(".")
-    for cut in range(len(parts) - 1, 0, -1):
-        home = sys.modules.get(".".join(parts[:cut]))
-        if home is None:
-            continue
-        found: Any = home
-        for part in parts[cut:]:
-            found = inspect.getattr_static(found, part, _MISSING) if found is not _MISSING else found
-        return None if found is _MISSING else found
-    return None

@@ -7,7 +7,7 @@ import inspect
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -19,9 +19,11 @@ from onnxpatch._torch.guard_sources import ignore_frames
 from onnxpatch._torch.script_tracing import traced
 from onnxpatch.messages.module_paths import paths_named_by
 from onnxpatch.patching import dispatch, rebinding
+from onnxpatch.patching.asked_types import ask_for_types, written_type
 from onnxpatch.patching.dispatch import Dispatcher
-from onnxpatch.patching.registry import ANY_TORCH_FUNCTION, Patch, resolve
-from onnxpatch.settings import Settings
+from onnxpatch.patching.dotted_paths import ANY_TORCH_FUNCTION, resolve
+from onnxpatch.patching.registry import Patch
+from onnxpatch.settings import Settings, put_in_force
 
 
 class _Active(threading.local):
@@ -35,6 +37,23 @@ _active = _Active()
 def current() -> Scope | None:
     """The scope of the innermost patched model that is running in this thread, or None."""
     return _active.scopes[-1] if _active.scopes else None
+
+
+class RunningModel(Protocol):
+    """What a stand-in may ask of the patched model that calls it.
+
+    settings: the options of `patched` or `export`. model: the model itself (a copy, where the exporter copies it).
+    tensors: its parameters and buffers by name, with their values; an exporter may have put FakeTensors in their place.
+    """
+
+    settings: Settings
+    model: torch.nn.Module | None
+    tensors: dict[str, torch.Tensor]
+
+
+def running_model() -> RunningModel | None:
+    """The innermost patched model that runs in this thread, or None."""
+    return current()
 
 
 class Scope:
@@ -54,6 +73,7 @@ class Scope:
         self.dispatcher = Dispatcher()
         self._cached: set[Any] = set()
         self._substitutions: list[rebinding.Substitution] = []
+        self._types: list[rebinding.Substitution] = []
 
     def path_of(self, module: object) -> str:
         """The module's path in the patched model ("" for the root), for messages."""
@@ -76,6 +96,8 @@ class Scope:
         elsewhere += [(path, function) for function, path in cached.items()]
         self._cached = set(cached)
         self._substitutions = rebinding.substitutions(model, elsewhere, classes, _lookup) if elsewhere else []
+        if ask_for_types(rebinding.defining_modules(classes)):
+            self._types = rebinding.substitutions(model, [("builtins.type", type)], classes, written_type)
 
     @property
     def hits(self) -> Counter[str]:
@@ -104,7 +126,8 @@ class Scope:
             if running is not None and self.model is not None and running is not self.model:
                 stack.callback(self._holds, self.model)
                 self._holds(running)
-            stack.enter_context(rebinding.installed(self._substitutions))
+            stack.enter_context(rebinding.installed([*self._substitutions, *self._types]))
+            stack.enter_context(put_in_force(self.settings))
             if exporting() == "dynamo":
                 stack.enter_context(ignore_frames(self._files()))
                 stack.enter_context(ExportKept())
@@ -118,6 +141,10 @@ class Scope:
                 yield self
             finally:
                 _active.scopes = outside
+
+    def types_as_written(self) -> contextlib.AbstractContextManager[object]:
+        """For the model in eager: inside the block its own code sees the classes that were written."""
+        return rebinding.installed(self._types) if self._types else contextlib.nullcontext()
 
     def _files(self) -> Iterator[str]:
         """The kit's files between a model's line and torch."""

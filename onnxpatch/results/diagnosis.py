@@ -7,10 +7,12 @@ to make it export.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from onnxpatch.messages.visible import markdown as escaped
 from onnxpatch.messages.visible import one_line
+from onnxpatch.results.notebook import fragment
 from onnxpatch.settings import Exporter
 
 SCHEMA = 1  # counted up when a field of the JSON changes its meaning or goes
@@ -76,13 +78,14 @@ class Culprit:
         return self.path or "(root)"
 
 
-@dataclass
+@dataclass(repr=False)
 class Diagnosis:
     """Why a model does not export, or exports wrong, and what would help.
 
     status: of the plain export of the whole model: right, refused, silent or slow; error: as in `Culprit`.
     culprits: the likeliest first. exports: how many were tried, in `seconds`.
     dimensions: each dimension that may change, with the example's size. versions: of the libraries involved.
+    recorded: for `new_patch`, what each culprit was called with; no part of the JSON.
     """
 
     model: str
@@ -96,11 +99,16 @@ class Diagnosis:
     dimensions: dict[str, int] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    recorded: Any = field(default=(), repr=False, compare=False)
 
     @property
     def ok(self) -> bool:
         """Whether the plain export is right at every size and input tried, and patches do not break it."""
         return self.status == "right" and not self.culprits
+
+    def __bool__(self) -> bool:
+        """Whether there is nothing to cure: the same as `ok`."""
+        return self.ok
 
     @property
     def proposals(self) -> list[Proposal]:
@@ -111,7 +119,9 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, with `schema`, `ok` and all proposals beside the fields."""
-        return {"schema": SCHEMA, "ok": self.ok, **asdict(self), "proposals": [asdict(p) for p in self.proposals]}
+        plain = asdict(replace(self, recorded=()))
+        del plain["recorded"]
+        return {"schema": SCHEMA, "ok": self.ok, **plain, "proposals": [asdict(p) for p in self.proposals]}
 
     def to_json(self, indent: int | None = 2) -> str:
         return json.dumps(self.to_dict(), indent=indent, default=str)
@@ -129,6 +139,17 @@ class Diagnosis:
             lines += ["", *map(one_line, _lines(culprit))]
         lines += [one_line(f"note: {note}") for note in self.notes]
         return "\n".join([*lines, f"{self.exports} exports tried in {self.seconds:.1f} s"])
+
+    def __repr__(self) -> str:
+        return f"<Diagnosis {one_line(self.headline())}; {len(self.culprits)} at fault>"
+
+    def _repr_html_(self) -> str:
+        header = ("at fault", "class", "what", "where", "what would help")
+        rows = [
+            (c.name, c.cls, c.construct, f"{c.source} {c.code}".strip(), "; ".join(map(_advice, c.proposals)))
+            for c in self.culprits
+        ]
+        return fragment(self.headline(), header, rows, self.notes, "the parts at fault")
 
     def to_markdown(self) -> str:
         lines = [f"### {escaped(self.headline())}", ""]
@@ -154,7 +175,7 @@ def _lines(culprit: Culprit) -> list[str]:
         lines.append(
             f"  the same in {', '.join(culprit.also[:_MOST_ALSO])}" + (f" and {more} more" if more > 0 else "")
         )
-    return lines + [f"  -> {_advice(p)}" for p in culprit.proposals]
+    return lines + [f"  {'' if p.kind == 'none' else '-> '}{_advice(p)}" for p in culprit.proposals]
 
 
 def _advice(proposal: Proposal) -> str:

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxpatch.errors import VerificationError
-from onnxpatch.results.report_text import markdown, text
+from onnxpatch.results.attempt_result import AttemptResult
+from onnxpatch.results.report_text import headline, markdown, notebook, text
 
 SCHEMA = 1
+VERDICTS = ("right", "wrong", "unproven", "unchecked", "refused")
 EXPORTING = "export"  # the stage of a check that tells of a refused export
 
 
@@ -111,8 +113,34 @@ class DroppedGuard:
 
 
 @dataclass(frozen=True)
+class Unproven:
+    """A dimension declared dynamic at which the file was compared at no other size that tells anything.
+
+    size: the example's; reason: why there was no other; remedy: what to hand over that would prove it.
+    """
+
+    dimension: str
+    size: int
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class RightWithin:
+    """Sizes of a dimension at which a wrong graph was found right, tried there. declare: what to declare instead."""
+
+    dimension: str
+    declare: str
+    text: str
+
+
+@dataclass(frozen=True, repr=False)
 class Report:
-    """The result of `export` and `verify`. `ok` is whether no probe found the graph wrong."""
+    """The result of `export` and `verify`. `ok`, and its truth as a bool, is whether the verdict is right.
+
+    attempts: what `export` tried, the delivered one last but for those that were compared with it; [] from `verify`.
+    call: the shortest call of `export` that makes this file at once.
+    """
 
     file: str
     model: str
@@ -130,21 +158,36 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    attempts: list[AttemptResult] = field(default_factory=list)
+    call: str = ""
     program: Any = field(default=None, repr=False, compare=False)
+    unproven: list[Unproven] = field(default_factory=list)
+    right_within: list[RightWithin] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """No check found anything wrong, and not every one of them was without a verdict."""
-        if any(not check.ok for check in self.checks):
-            return False
-        return not self.checks or any(check.status == "right" for check in self.checks)
+        """Whether the verdict is right: compared, nothing wrong, and every dynamic dimension at another size."""
+        return self.verdict == "right"
+
+    def __bool__(self) -> bool:
+        return self.ok
 
     @property
     def verdict(self) -> str:
-        """right; refused (the exporter made no graph of it); wrong."""
-        if self.ok:
-            return "right"
-        return "refused" if any(check.stage == EXPORTING for check in self.checks) else "wrong"
+        """right; wrong; unproven (a dynamic dimension was compared at the example's size alone); unchecked (nothing was
+        compared, by check=False); refused (the exporter made no graph of it)."""
+        if not self.checks:
+            return "unchecked"
+        if self.wrong:
+            return "refused" if any(check.stage == EXPORTING for check in self.checks) else "wrong"
+        return "unproven" if self.unproven else "right"
+
+    @property
+    def wrong(self) -> bool:
+        """Whether a check found something wrong, or every one of them was without a verdict."""
+        return any(not check.ok for check in self.checks) or (
+            bool(self.checks) and all(check.status != "right" for check in self.checks)
+        )
 
     @property
     def worst(self) -> float:
@@ -156,8 +199,11 @@ class Report:
         return next((check for check in self.checks if not check.ok), None)
 
     def raise_unless_right(self, hint: str = "") -> None:
-        """Raises VerificationError with the first wrong output. hint: what may cure a branch that data decides."""
-        if self.ok:
+        """Raises VerificationError with the first wrong output; what is unproven or unchecked passes.
+
+        hint: what may cure a branch that data decides.
+        """
+        if not self.wrong:
             return
         first = self.first_wrong()
         found = first.sentence() if first else "eager gives other outputs each time it is asked: nothing can be proven"
@@ -179,6 +225,12 @@ class Report:
 
     def __str__(self) -> str:
         return text(self)
+
+    def __repr__(self) -> str:
+        return f"<Report {headline(self)}>"
+
+    def _repr_html_(self) -> str:
+        return notebook(self)
 
 
 def _plain(value: Any) -> Any:

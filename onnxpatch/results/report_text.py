@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from onnxpatch.messages.visible import markdown as escaped
 from onnxpatch.messages.visible import one_line
+from onnxpatch.results.attempt_result import attempt_lines
+from onnxpatch.results.notebook import fragment
 from onnxpatch.results.table import aligned, markdown_lines
 
 if TYPE_CHECKING:
@@ -23,6 +25,18 @@ def text(report: Report) -> str:
     return "\n".join([one_line(_headline(report)), *aligned([_HEADER, *rows]), *map(one_line, _findings(report))])
 
 
+def headline(report: Report) -> str:
+    """The verdict on one line."""
+    return one_line(_headline(report))
+
+
+def notebook(report: Report) -> str:
+    """The same as `text`, as HTML for a notebook: the checks are opened by a click."""
+    return fragment(
+        _headline(report), _HEADER, map(_row, report.checks), _findings(report), f"{len(report.checks)} comparisons"
+    )
+
+
 def markdown(report: Report) -> str:
     """The same as `text`: a heading, a table, a list; the versions at the end."""
     table = markdown_lines(_HEADER, map(_row, report.checks))
@@ -34,7 +48,7 @@ def markdown(report: Report) -> str:
 
 def _row(check: Checked) -> tuple[str, ...]:
     wrong = check.first_wrong()
-    finding = wrong.finding() if wrong else check.error
+    finding = wrong.finding() if wrong and check.status != "unsteady" else check.error
     error = "-" if math.isnan(check.relative) else f"{check.relative:.1e}"
     return (check.stage, check.label, check.kind, check.status, error, finding[:_LONGEST])
 
@@ -43,22 +57,40 @@ def _headline(report: Report) -> str:
     file = report.file or "the exported graph"
     if report.verdict == "refused":
         return f"{file}: REFUSED ({report.model}; {report.exporter}, opset {report.opset})"
-    wrong = sum(not check.ok for check in report.checks)
-    verdict = "right" if report.ok else f"WRONG at {wrong} of {len(report.checks)} checks"
     how = f"{report.exporter or 'given file'}, opset {report.opset}, {report.runtime or 'not run'}"
     where = " where it runs" if any(check.status == "refused" for check in report.checks) else ""
-    return f"{file}: {verdict} ({report.model}; {how}; largest relative error{where} {report.worst:.1e})"
+    return f"{file}: {_verdict(report)} ({report.model}; {how}; largest relative error{where} {report.worst:.1e})"
+
+
+def _verdict(report: Report) -> str:
+    if report.verdict == "unproven":
+        sizes = ", ".join(f"{one.dimension}={one.size}" for one in report.unproven)
+        return f"UNPROVEN, compared at {sizes} alone; {report.unproven[0].remedy}"
+    if report.verdict == "unchecked":
+        return "unchecked, nothing was compared"
+    wrong = sum(not check.ok for check in report.checks)
+    return "right" if report.ok else f"WRONG at {wrong} of {len(report.checks)} checks"
 
 
 def _findings(report: Report) -> list[str]:
-    lines = [f"dimension {f.dimension} {f.where}{_place(f.op, f.node, f.source)}" for f in report.frozen]
+    lines = _way(report)
+    lines += [f"dimension {f.dimension} {f.where}{_place(f.op, f.node, f.source)}" for f in report.frozen]
     for guard in (guard for guard in report.guards if guard.harmful):
         sizes = ", ".join(f"{name}={size}" for name, size in guard.sizes.items())
         place = _place("", guard.node, guard.source)
         lines.append(f"dropped guard: {guard.expression} does not hold at {sizes}, and eager runs there{place}")
+    lines += [one.text for one in report.right_within]
+    lines += [f"unproven: dimension {one.dimension}: {one.reason}; {one.remedy}" for one in report.unproven]
     if report.refused:
         lines.append(f"{report.refused} sizes that eager itself refuses were left out, such as {report.first_refusal}")
     return lines + [_plan_line(row) for row in report.plan] + report.notes
+
+
+def _way(report: Report) -> list[str]:
+    """What was tried and the call that does it at once, where one attempt was not enough."""
+    if len(report.attempts) < 2:
+        return []
+    return [*attempt_lines(report.attempts), *([f"next time: {report.call}"] if report.ok and report.call else [])]
 
 
 def _plan_line(row: Mapping[str, str]) -> str:

@@ -79,13 +79,14 @@ def frozen_inputs(graph: Graph, feed: Feed, dims: Sequence[DynamicDim]) -> list[
     found = []
     name_of = {leaf: name for name, leaf in feed.leaves.items()}
     for dim in dims:
-        for leaf, axis, _ in dim.places:
+        for leaf, axis, size in dim.places:
             if leaf not in name_of:
                 continue
             shape = graph.input_shape(name_of[leaf])
             if axis < len(shape) and isinstance(shape[axis], int):
-                found.append(Frozen(dim.name, f"is {shape[axis]} in the file: input {name_of[leaf]!r}, axis {axis}"))
-    return found
+                told = dim.name if size.is_plain else size.text or f"{dim.name}'s derived Dim"
+                found.append(Frozen(told, f"is {shape[axis]} in the file: input {name_of[leaf]!r}, axis {axis}"))
+    return list(dict.fromkeys(found))  # a sum is a place of each of its dimensions
 
 
 def frozen_at(graph: Graph, node_name: str, dimension: str) -> Frozen | None:

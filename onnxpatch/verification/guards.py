@@ -8,13 +8,14 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from onnxpatch._torch.size_conditions import compiled_condition, size_conditions
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.inputs.size_expressions import SizeExpression
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
 
@@ -59,19 +60,32 @@ def guards_of(exported: Any, inputs: Inputs, dims: Sequence[DynamicDim]) -> list
     """The conditions on the declared dimensions, those that hold at every size left out."""
     places, conditions = size_conditions(exported)
     tensors = inputs.graph_leaves("dynamo")
-    by_place = {(leaf, axis): d.name for d in dims for leaf, axis, fn in d.places if fn(7) == 7}
-    names = {
-        symbol: by_place[tensors[i].index, axis]
+    declared = {(leaf, axis): size for d in dims for leaf, axis, size in d.places}
+    sizes = {
+        symbol: declared[tensors[i].index, axis]
         for (i, axis), symbol in places.items()
-        if i < len(tensors) and (tensors[i].index, axis) in by_place
+        if i < len(tensors) and (tensors[i].index, axis) in declared
     }
+    names = {symbol: size.names[0] for symbol, size in sizes.items() if size.is_plain}
+    sums = _as_sums(sizes, names)
     found = []
-    for condition, source in conditions:
+    for assumed, source in conditions:
+        condition = assumed.subs(sums)  # torch.export knows a size such as past+n as a symbol of its own
         symbols = tuple(sorted(((s, names[s]) for s in condition.free_symbols if s in names), key=lambda p: p[1]))
         if symbols and len(symbols) == len(condition.free_symbols):
             text = _renamed(condition, symbols)
             found.append(Guard(text, tuple(name for _, name in symbols), condition, symbols, source))
     return found
+
+
+def _as_sums(sizes: Mapping[Any, SizeExpression], names: Mapping[Any, str]) -> dict[Any, Any]:
+    """What stands for the symbols of axes that follow other dimensions: a sum of those dimensions' own symbols."""
+    own = {name: symbol for symbol, name in names.items()}
+    return {
+        symbol: size.constant + sum(factor * own[name] for name, factor in size.terms)
+        for symbol, size in sizes.items()
+        if not size.is_plain and all(name in own for name in size.names)
+    }
 
 
 def _renamed(condition: Any, symbols: Sequence[tuple[Any, str]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,9 @@ import torch
 
 from onnxpatch.errors import InputError
 from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs, Leaf
+from onnxpatch.inputs.size_expressions import has_operator
 from onnxpatch.onnxfile.runtime import Graph
 
 _DTYPES = {"FLOAT": "float32", "DOUBLE": "float64"}
@@ -66,7 +69,11 @@ def _told(inputs: Inputs) -> str:
 
 
 def declared_by(graph: Graph, feed: Feed, inputs: Inputs) -> list[shapes.LeafSpec]:
-    """The sizes that the file shows as free, when the caller declares none."""
+    """The sizes that the file shows as free, when the caller declares none.
+
+    What a file calls `past + n` is related to its other sizes only where the example bears it out: other tools write
+    any text there.
+    """
     specs: list[shapes.LeafSpec] = [{} for _ in inputs.leaves]
     for name, leaf in feed.leaves.items():
         value = inputs.leaves[leaf].value
@@ -74,7 +81,15 @@ def declared_by(graph: Graph, feed: Feed, inputs: Inputs) -> list[shapes.LeafSpe
         if isinstance(value, torch.Tensor) and len(shape) == value.dim():
             free = {a: s for a, s in enumerate(shape) if not isinstance(s, int)}
             specs[leaf] = {a: s or f"{name}_dim{a}" for a, s in free.items()}
+    try:
+        dynamic_dims(inputs, specs)
+    except InputError:
+        return [{a: _plain_name(str(s)) for a, s in spec.items()} for spec in specs]
     return specs
+
+
+def _plain_name(text: str) -> str:
+    return re.sub(r"\W+", "_", text) if has_operator(text) else text
 
 
 def refuse_unfitting(graph: Graph, inputs: Inputs, feed: Feed, specs: Sequence[shapes.LeafSpec]) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from onnxpatch.inputs.dims import DynamicDim
+from onnxpatch.inputs.dims import DynamicDim, shape_at
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.eager import Answer, Eager
 from onnxpatch.verification.hints import SizeHints, size_hints
+from onnxpatch.verification.moved_values import Moves
 from onnxpatch.verification.probe import Budget, Probe
-from onnxpatch.verification.probe_data import FILLS, drawn
+from onnxpatch.verification.probe_data import Fill, drawn, fills
 
 _FURTHEST = 1 << 24  # elements of all inputs together
 _LONGEST = 2e10  # operations that one question about a size far beyond the example may take by the worst reckoning
@@ -42,12 +43,13 @@ class Oracle:
         self.eager, self.inputs, self.dims, self.budget = eager, inputs, dims, budget
         self.generator = torch.Generator().manual_seed(20)
         self.left_out: set[tuple[int, ...]] = set()
-        self.refused_alone: set[str] = set()  # dimensions with a size that eager refuses, all others being as given
+        self.refused_alone: dict[str, str] = {}  # by dimension: why eager refuses a size of it, all others as given
         self.refused, self.first_refusal = 0, ""
         self.cut_short = False  # by the user's limit in seconds
         self._hints = hints
         self._known: dict[tuple[int, ...], Probe | None] = {}
         self._asked = self._held = self._before = 0
+        self._reserve = 0  # questions beyond the budget, for a dimension that no other question has moved
         self._finite = True
         self._example = {dim.name: dim.size for dim in dims}
         self._tensors = {leaf.index: leaf.value for leaf in inputs.leaves if isinstance(leaf.value, torch.Tensor)}
@@ -81,7 +83,10 @@ class Oracle:
         if not all(dim.minimum <= full[dim.name] <= (dim.maximum or math.inf) for dim in self.dims):
             self._known[key] = None
             return None
-        shapes = self._shapes(full)
+        if any(place.size.at(full) < 1 for dim in self.dims for place in dim.places):
+            self._known[key] = None
+            return None
+        shapes = {index: shape_at(self.inputs.leaves[index], self.dims, full) for index in self._tensors}
         volume = sum(map(math.prod, shapes.values()))
         if volume > max(self._growth * self._elements, _SMALL) and not (far and self._within_reach(volume)):
             return None
@@ -92,45 +97,71 @@ class Oracle:
         self._known[key] = self._ask(full, shapes, kind)
         return self._known[key]
 
+    def reason(self, sizes: Mapping[str, int]) -> str:
+        """Why `at` has no probe at these sizes."""
+        full = {**self._example, **sizes}
+        outside = [dim for dim in self.dims if not dim.allows(full[dim.name])]
+        if outside:
+            return f"dynamic_shapes allows {outside[0].name} from {outside[0].minimum} to {outside[0].maximum or 'any'}"
+        if tuple(full.values()) not in self._known:
+            return "it takes more work or memory than a comparison may"
+        shapes = {index: shape_at(self.inputs.leaves[index], self.dims, full) for index in self._tensors}
+        moves = self._moves(full)
+        answer = self.eager.ask(self._filled(shapes, fills(list(self._tensors.values()), moves)[0], moves))
+        return f"the model itself refuses it: {answer.error or 'its output is not finite'}"
+
     def accepted(self) -> list[Probe]:
         """Every size asked for so far that eager accepted."""
         return [probe for probe in self._known.values() if probe]
 
-    def _shapes(self, sizes: Mapping[str, int]) -> dict[int, list[int]]:
-        """The shape of every tensor, by its leaf."""
-        shapes = {index: list(tensor.shape) for index, tensor in self._tensors.items()}
-        for dim in self.dims:
-            for index, axis, function in dim.places:
-                shapes[index][axis] = int(function(sizes[dim.name]))
-        return shapes
-
     def _ask(self, sizes: dict[str, int], shapes: Mapping[int, Sequence[int]], kind: str) -> Probe | None:
-        error = ""
-        for fill in FILLS if self._structured else FILLS[:1]:
-            values = self._filled(shapes, fill)
+        error, odd = "", None
+        moves = self._moves(sizes)
+        for fill in fills(list(self._tensors.values()), moves):
+            values = self._filled(shapes, fill, moves)
             self._asked += 1
             answer = self.eager.ask(values)
             if self.usable(answer):
                 return self.kept(Probe(shown(sizes), kind, sizes, values, answer.outputs or (), answer.raw))
-            error = error or answer.error or "the output is not finite there"
+            error = error or answer.error or ""
+            if answer.outputs is not None and odd is None:
+                odd = Probe(shown(sizes), kind, sizes, values, answer.outputs, answer.raw)
+        if odd is not None:  # eager takes the size, and has NaN or infinity for an answer: so must the graph
+            return self.kept(odd)
         self.first_refusal = self.first_refusal or f"{shown(sizes)}: {error}"
         self.refused += 1
         moved = [name for name, size in sizes.items() if size != self._example[name]]
-        self.refused_alone |= set(moved) if len(moved) == 1 else set()
+        if len(moved) == 1 and sizes[moved[0]] != 1:
+            self.refused_alone.setdefault(moved[0], f"{shown({moved[0]: sizes[moved[0]]})}: {error}")
         return None
 
-    def _filled(self, shapes: Mapping[int, Sequence[int]], fill: Callable[..., torch.Tensor]) -> list[Any]:
+    def tells(self, dim: DynamicDim, sizes: Iterable[int]) -> bool:
+        """Whether a dimension was moved, by the sizes that were compared.
+
+        Size 1 alone, where eager refuses others, is broadcasting's accident: it says nothing of any other size.
+        """
+        others = {size for size in sizes if size != dim.size}
+        return bool(others - {1}) or (bool(others) and dim.name not in self.refused_alone)
+
+    def moved_by(self, probes: Iterable[Probe], dim: DynamicDim) -> bool:
+        """Whether the probes move a dimension in a way that tells something."""
+        return self.tells(dim, {probe.sizes[dim.name] for probe in probes if dim.name in probe.sizes})
+
+    def refusal_of(self, dimension: str) -> str:
+        """A size that eager refused, and its words; '' where none is known."""
+        return self.refused_alone.get(dimension) or self.first_refusal
+
+    def _moves(self, sizes: Mapping[str, int]) -> Moves:
+        """Every size that may change, derived ones included, with what it is to be."""
+        pairs = [(size.at(self._example), size.at(sizes)) for dim in self.dims for _, _, size in dim.places]
+        return list(dict.fromkeys(pairs))
+
+    def _filled(self, shapes: Mapping[int, Sequence[int]], fill: Fill, moves: Moves = ()) -> list[Any]:
         leaves = self.inputs.leaves
         return [
-            fill(leaf.value, shapes[leaf.index], self.generator) if leaf.index in shapes else leaf.value
+            fill(leaf.value, shapes[leaf.index], self.generator, moves) if leaf.index in shapes else leaf.value
             for leaf in leaves
         ]
-
-    @functools.cached_property
-    def _structured(self) -> bool:
-        """Whether an input's values may have to fit its size: whole numbers, flags, masks in floats."""
-        tensors = self._tensors.values()
-        return any(not t.is_floating_point() or bool((t == t.round()).all()) for t in tensors)
 
     # -------------------------------------------------------------- the example's sizes
     @functools.cached_property
@@ -154,6 +185,11 @@ class Oracle:
         return self._cost * (self.eager.elements - self._before)
 
     @property
+    def half_spent(self) -> bool:
+        """Whether other data has had its share: sizes need the other half."""
+        return self.spent > self.budget.operations / 2
+
+    @property
     def used_up(self) -> bool:
         """Whether no more may be asked, but for what every proof needs."""
         return self._full or self.late or self.spent > self.budget.operations
@@ -164,9 +200,13 @@ class Oracle:
         self.cut_short |= self.budget.over(_SEARCH)
         return self.cut_short
 
+    def reserve(self, questions: int) -> None:
+        """Allow more questions than the budget has, counted from here."""
+        self._reserve = max(0, self._asked - self.budget.questions) + questions
+
     @property
     def _full(self) -> bool:
-        return self._asked >= self.budget.questions or self._held > self.budget.bytes
+        return self._asked >= self.budget.questions + self._reserve or self._held > self.budget.bytes
 
     @property
     def affords_the_example(self) -> bool:

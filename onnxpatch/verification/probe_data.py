@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 
-Fill = Callable[[torch.Tensor, Sequence[int], torch.Generator], torch.Tensor]
+from onnxpatch.verification.moved_values import Moves, follows, moved
+
+Fill = Callable[[torch.Tensor, Sequence[int], torch.Generator, Moves], torch.Tensor]
 
 
-def drawn(example: torch.Tensor, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+def drawn(example: torch.Tensor, shape: Sequence[int], generator: torch.Generator, moves: Moves = ()) -> torch.Tensor:
     """Other values of the example's kind: its range, its sign, whole numbers where it has whole numbers."""
     if example.numel() == 0:
         return torch.zeros(tuple(shape), dtype=example.dtype, device=example.device)
@@ -33,7 +35,7 @@ def _varied(flat: torch.Tensor, values: torch.Tensor, generator: torch.Generator
     return values * (0.95 + noise / 10)
 
 
-def tiled(example: torch.Tensor, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+def tiled(example: torch.Tensor, shape: Sequence[int], generator: torch.Generator, moves: Moves = ()) -> torch.Tensor:
     """The example itself, cut or repeated along each axis: keeps order, one-hot rows, masks, positions."""
     out = example.detach()
     for axis, size in enumerate(shape):
@@ -42,7 +44,7 @@ def tiled(example: torch.Tensor, shape: Sequence[int], generator: torch.Generato
     return out.clone()
 
 
-def fitted(example: torch.Tensor, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+def fitted(example: torch.Tensor, shape: Sequence[int], generator: torch.Generator, moves: Moves = ()) -> torch.Tensor:
     """As tiled, with whole numbers below the smallest new size: indices and lengths that must fit a smaller tensor."""
     out = tiled(example, shape, generator)
     changed = [size for size, old in zip(shape, example.shape, strict=True) if size != old]
@@ -51,7 +53,25 @@ def fitted(example: torch.Tensor, shape: Sequence[int], generator: torch.Generat
     return out
 
 
-FILLS: tuple[Fill, ...] = (drawn, tiled, fitted)
+def following(
+    example: torch.Tensor, shape: Sequence[int], generator: torch.Generator, moves: Moves = ()
+) -> torch.Tensor:
+    """Whole numbers, flags and masks as `moved` has them: lengths and offsets fit the new sizes. Others as drawn."""
+    if example.is_complex() or (example.is_floating_point() and bool((example != example.round()).any())):
+        return drawn(example, shape, generator)
+    return moved(example, shape, moves)
+
+
+def fills(values: Sequence[torch.Tensor], moves: Moves) -> Sequence[Fill]:
+    """Ways to fill the inputs at other sizes, the likeliest to be accepted first.
+
+    Where whole numbers are the lengths or offsets of something that changes, they change with it.
+    """
+    if all(v.is_floating_point() and bool((v != v.round()).any()) for v in values):
+        return (drawn,)  # no value has to fit a size
+    if any(follows(value, moves) for value in values):
+        return following, drawn, tiled, fitted
+    return drawn, tiled, fitted, following
 
 
 # ------------------------------------------------------------------ data that may flip a branch
@@ -71,6 +91,28 @@ def variants(
             yield label, [_on_ints(v, move) for v in values]
         for label, change in _FLAGS.items():
             yield label, [change(v) if isinstance(v, torch.Tensor) and v.dtype == torch.bool else v for v in values]
+    yield MASKED, [_last_row_off(v) for v in values]
+
+
+MASKED = "a row masked whole"
+
+
+def is_mask(value: Any) -> bool:
+    """Flags, or numbers of which each is zero or one."""
+    if not isinstance(value, torch.Tensor) or not value.numel() or value.is_complex():
+        return False
+    return value.dtype == torch.bool or bool(((value == 0) | (value == 1)).all())
+
+
+def _last_row_off(value: Any) -> Any:
+    """A mask whose last row has nothing left: softmax and means over it are NaN in eager. A mask that marks what is
+    left out has everything marked."""
+    if not is_mask(value) or not value.dim():
+        return value
+    out = value.detach().clone()
+    mostly = out.double().mean() >= 0.5
+    (out[-1] if out.dim() > 1 else out).fill_(0 if mostly else 1)
+    return out
 
 
 def _factors(compared: Sequence[tuple[float, float]], most: int = 6) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ class Reference:
 
     probes: the example first, inputs of the caller's last. The model is asked when the reference is made, and again at
     sizes that a dropped guard names; it has to be unpatched at both times.
+    decisions: the Python branches that it takes at the example; None where they could not be watched.
     """
 
     def __init__(
@@ -34,27 +35,46 @@ class Reference:
         *,
         flatten: Flatten | None = None,
         data: Sequence[Any] = (),
+        sizes: Mapping[str, Sequence[int]] | None = None,
         state: Snapshot | None = None,
     ) -> None:
         """flatten: an output -> its tensors in the graph's order; data: the caller's inputs, each args or (args,
-        kwargs); state: the model's, where it was taken already. Raises InputError where eager refuses one of them."""
+        kwargs); sizes: sizes to compare at in any case, by the dimension's name; state: the model's, where it was taken
+        already. Raises InputError where eager refuses one of them."""
         start = time.perf_counter()
         self.inputs, self.dims, self.budget = inputs, dims, budget
         self.eager = Eager(model, inputs, flatten, state)
-        operations, watched = self.eager.operations(inputs.values(), sizes=bool(dims))
+        operations, self.decisions = self.eager.operations(inputs.values(), sizes=bool(dims))
         example = self.eager.ask(inputs.values())
         if example.outputs is None:
             raise InputError(f"the model itself refuses the example: {example.error}")
         given = [self._given(one, f"data[{i}]") for i, one in enumerate(data)]
         self.oracle = Oracle(self.eager, inputs, dims, budget, operations)
-        self.probes = [*find_probes(self.oracle, self.oracle.start(example), watched), *given]
+        found = find_probes(self.oracle, self.oracle.start(example), self.decisions)
+        asked = [self._asked(name, size) for name, listed in (sizes or {}).items() for size in listed]
+        self.probes = [*found, *(probe for probe in asked if all(probe is not one for one in found)), *given]
         self.seconds = time.perf_counter() - start
 
     def flatten(self, how: Flatten) -> None:
         """From now on outputs are compared in another form: so are the answers that are known already."""
+        if how is self.eager.flatten:
+            return
         self.eager.flatten = how
         for probe in {id(probe): probe for probe in (*self.probes, *self.oracle.accepted())}.values():
             probe.expected = self.eager.flat(probe.raw)
+
+    def _asked(self, name: str, size: int) -> Probe:
+        """A probe at a size that the caller asks for, the other dimensions being as in the example."""
+        names = [dim.name for dim in self.dims]
+        if name not in names:
+            raise InputError(
+                f"sizes: there is no dynamic dimension {name!r}; there are {', '.join(names) or 'none'}: name it in "
+                "dynamic_shapes"
+            )
+        probe = self.oracle.at({name: size}, must=True, far=True)
+        if probe is None:
+            raise InputError(f"sizes: {name}={size} cannot be compared: {self.oracle.reason({name: size})}")
+        return probe
 
     def _given(self, one: Any, label: str) -> Probe:
         """A probe that the caller hands in: (args, kwargs), or args alone."""
@@ -66,11 +86,6 @@ class Reference:
         answer = self.eager.ask(values)
         if answer.outputs is None:
             raise InputError(f"{label}: the model itself refuses it: {answer.error}")
-        sizes = {dim.name: _size(values, dim) for dim in self.dims}
+        shapes = {i: tuple(value.shape) for i, value in enumerate(values) if isinstance(value, torch.Tensor)}
+        sizes = {dim.name: dim.size_of(shapes) for dim in self.dims}
         return Probe(label, "given", sizes, values, answer.outputs, answer.raw)
-
-
-def _size(values: Sequence[Any], dim: DynamicDim) -> int:
-    leaf, axis, _ = dim.places[0]
-    value = values[leaf]
-    return int(value.shape[axis]) if isinstance(value, torch.Tensor) else dim.size

@@ -174,7 +174,7 @@ def _swapped(oracle: Oracle) -> Iterator[Probe]:
 
 def _image_pairs(dims: Sequence[DynamicDim]) -> list[tuple[DynamicDim, DynamicDim]]:
     """Neighbouring axes of one input that both may change, the first axis (the batch) left out."""
-    places = {(leaf, axis): dim for dim in dims for leaf, axis, _ in dim.places if axis}
+    places = {(leaf, axis): dim for dim in dims for leaf, axis, size in dim.places if axis and len(size.terms) == 1}
     pairs = [(dim, places[leaf, axis + 1]) for (leaf, axis), dim in places.items() if (leaf, axis + 1) in places]
     return [(a, b) for a, b in pairs if a is not b]
 

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, RefusedError, Settings, patch
+from onnxpatch import KnownBody, Proof, RefusedError, Settings, patch
 from onnxpatch.formulas.position_forms import form_of
 from onnxpatch.formulas.resize import Axis, resize
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
-from onnxpatch.patching.fingerprints import KnownBody, fingerprint
 
 LINK = "https://github.com/facebookresearch/dinov2/issues/288"
 
@@ -61,7 +60,7 @@ KNOWN = (
         "DepthAnything/Depth-Anything-V2 (2026, a561b84)",
         "934fa3b6021c64352281d6d605e001da17900c553c394ed0d41e16c56d892368ee299ce683c7450f",
     ),
-    fingerprint(DinoVisionTransformer.interpolate_pos_encoding) or "",
+    KnownBody.of(DinoVisionTransformer.interpolate_pos_encoding, "the model of this patch's proof"),
 )
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, Settings, patch
-from onnxpatch.errors import RefusedError
+from onnxpatch import Proof, RefusedError, Settings, patch
 from onnxpatch.formulas.einops.axes import UnplannedError
 from onnxpatch.formulas.einops.rearrange import rearranged_by
 from onnxpatch.formulas.einops.reduce import reduced_by

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, patch
+from onnxpatch.formulas.tracing import unseen
 
 
 class _Quotients(torch.nn.Module):
@@ -66,7 +67,7 @@ def _fractional(value: Any) -> bool:
 
 
 def _not_negative(value: Tensor) -> bool:
-    with torch._C.DisableTorchFunction():
+    with unseen():
         return bool(value.detach() >= 0)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import Proof, patch
-from onnxpatch._torch.symbolic_sizes import missing_to
+from onnxpatch.formulas.symbolic import missing_to
 
 
 class _Groups(torch.nn.Module):

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, patch
-from onnxpatch._torch.symbolic_sizes import relation_of, traced_from_sizes
 from onnxpatch.formulas.shortcuts import crops_at, deciding_frame, shortcut_at
 from onnxpatch.formulas.skipped_resizes import remember
-from onnxpatch.formulas.symbolic import as_tensor, symbolic
+from onnxpatch.formulas.symbolic import as_tensor, relation_of, symbolic, traced_from_sizes
 
 WHY = "native-size trap: exported at the trained size, the graph keeps the position table as it is and fails elsewhere"
 

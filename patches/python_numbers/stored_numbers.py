@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
-from onnxpatch._torch.constants import constant, unrecorded
-from onnxpatch.patching import runtime
+from onnxpatch import Proof, patch, running_model
+from onnxpatch.formulas.tracing import constant, unrecorded
 
 
 class _Scheduled(torch.nn.Module):
@@ -43,7 +42,7 @@ class _Scheduled(torch.nn.Module):
 )
 def stored_numbers(original: Any, tensor: Tensor) -> Any:
     """The number itself where it is made of parameters and buffers alone: they are constants of the graph."""
-    running = runtime.current()
+    running = running_model()
     if running is None or running.model is None:
         return NotImplemented
     known = constant(tensor, running.model, running.tensors)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, patch
-from onnxpatch._torch.symbolic_sizes import traced_from_sizes
+from onnxpatch.formulas.symbolic import traced_from_sizes
 
 FROZEN = "Converting a tensor to a Python number might cause the trace to be incorrect: .item() of sizes freezes them"
 LINK = "https://github.com/pytorch/pytorch/issues/21576"

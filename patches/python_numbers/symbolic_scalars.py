@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, patch
-from onnxpatch._torch.function_modes import function_name
 from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch.formulas.tracing import function_name
 
 _WORDS = ("mul", "sub", "floordiv", "mod", "pow")
 ARITHMETIC = {f"__{side}{word}__" for word in _WORDS for side in ("", "r", "i")} | {

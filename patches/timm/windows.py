@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onnxpatch import Proof, patch
+from onnxpatch import KnownBody, Proof, patch
+from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.windows import Pair, is_static, merge, pad_to, partition, shift_mask, windows_over
-from onnxpatch.patching.proof import randomised
+
+WRITTEN_FOR = "timm 1.0.31"
 
 LINK = "https://github.com/huggingface/pytorch-image-models/issues/1844"
 SLOW = "exporting with dynamic height and width takes minutes: sizes nested in paddings, a mask written slice by slice"
@@ -101,7 +103,10 @@ def window_reverse(
     why=SLOW,
     link=LINK,
     exporters=("dynamo", "trace"),
-    bodies={"_attn": {"1729d45df45b", "a2366c403bfa"}, "get_attn_mask": {"ded0a17b976e", "f94db34fc30a"}},
+    bodies={
+        "_attn": {KnownBody("1729d45df45b", WRITTEN_FOR), KnownBody("a2366c403bfa", WRITTEN_FOR)},
+        "get_attn_mask": {KnownBody("ded0a17b976e", WRITTEN_FOR), KnownBody("f94db34fc30a", WRITTEN_FOR)},
+    },
     proof=Proof(_blocks, _maps, _DYNAMIC, leaner=("dynamo", "trace")),
 )
 class SwinBlock:
@@ -120,7 +125,10 @@ class SwinBlock:
     why=SLOW,
     link=LINK,
     exporters=("dynamo", "trace"),
-    bodies={"_shifted_window_attn": {"afd4b7beb6ad"}, "get_attn_mask": {"95172cd6832e"}},
+    bodies={
+        "_shifted_window_attn": {KnownBody("afd4b7beb6ad", WRITTEN_FOR)},
+        "get_attn_mask": {KnownBody("95172cd6832e", WRITTEN_FOR)},
+    },
     proof=Proof(_cr_block, _maps, _DYNAMIC, leaner=("dynamo", "trace")),
 )
 class SwinCrBlock:

@@ -1,7 +1,8 @@
-"""torch.nn.functional.scaled_dot_product_attention: what the exporters get wrong or refuse, in plain tensor operations.
+"""torch.nn.functional.scaled_dot_product_attention: what the exporters get wrong or refuse, in the form that is fast.
 
-Four-dimensional attention without a mask stays as it is. Grouped heads, other ranks, a causal flag that depends on a
-size, and masks that leave a query without any key are cured here.
+Grouped heads, other ranks than four, a causal flag that depends on a size, and masks that leave a query without any
+key come out right. Without the patch the exporters copy the keys, scale queries and keys, and pass over all scores
+again for NaN.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from onnxpatch import Proof, patch
-from onnxpatch.formulas.attention import attend, causal, repeat_heads, seen
+from onnxpatch.formulas.attention import attend, upto
 
 
 class _Attention(torch.nn.Module):
@@ -55,23 +56,16 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """As torch's; `is_causal` may depend on a size."""
-    if query.dim() == 4 and attn_mask is None and not enable_gqa and isinstance(is_causal, bool):
+    if dropout_p:  # an export of a model in training
         return NotImplemented
-    heads = query.shape[-3] if query.dim() > 2 else None
-    if enable_gqa and heads is not None:
-        key, value = repeat_heads(key, heads), repeat_heads(value, heads)
     depends = isinstance(is_causal, torch.Tensor | torch.SymBool)
     if depends and attn_mask is not None:
         # torch takes a mask or the flag. `q > 1 and mask is None` gives back its first operand where that is false: in
         # a trace of one query, a flag that says "more than one query" beside a mask.
         depends, is_causal = False, False
     if depends:  # with one query and one key a causal mask changes nothing; with more, the flag is what it says
-        attn_mask, is_causal = causal(query, key) | ~_as_tensor(is_causal, query), False
-    if query.dim() != 4:
-        mask = causal(query, key) if is_causal else attn_mask
-        return attend(query, key, value, mask, scale)
-    output = original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
-    return output if attn_mask is None or depends else seen(output, attn_mask)
+        attn_mask, is_causal = upto(query, key) | ~_as_tensor(is_causal, query), False
+    return attend(query, key, value, attn_mask, scale, bool(is_causal), empty_rows=not depends)
 
 
 def _as_tensor(flag: Any, like: torch.Tensor) -> torch.Tensor:

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from onnxpatch import Proof, patch
-from onnxpatch.errors import RefusedError
+from onnxpatch import Proof, RefusedError, patch
 from onnxpatch.formulas.complex_pairs import Pair
 
 Matrices = tuple[torch.Tensor, torch.Tensor]

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, patch
-from onnxpatch.errors import RefusedError
+from onnxpatch import Proof, RefusedError, patch
 from onnxpatch.formulas.attention import repeat_heads
 
 Mod = Callable[..., torch.Tensor]

@@ -8,16 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, Settings, exporting, patch
-from onnxpatch._torch.constants import constant, unrecorded
-from onnxpatch._torch.symbolic_sizes import example_of, traced_from
-from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch import Proof, Settings, exporting, patch, running_model
 from onnxpatch.formulas import nearest
 from onnxpatch.formulas.position_forms import form_of
 from onnxpatch.formulas.resize import Axis, resize
 from onnxpatch.formulas.skipped_resizes import native_here
-from onnxpatch.formulas.symbolic import as_tensor, scaled, symbolic
-from onnxpatch.patching import runtime
+from onnxpatch.formulas.symbolic import as_tensor, example_of, scaled, split_fraction, symbolic
+from onnxpatch.formulas.tracing import constant, traced_from, tracing_paused, unrecorded
 
 SMOOTH = ("linear", "bilinear", "bicubic", "trilinear")
 
@@ -88,7 +85,7 @@ def interpolate(
 
 def _stored(original: Callable[..., Tensor], input: Tensor, given: tuple[Any, ...]) -> Tensor | None:
     """The table interpolated once, for good: where the image's size is not dynamic, or the user named it."""
-    running = runtime.current()
+    running = running_model()
     if running is None or running.model is None or not _is_constant_size(running.settings, given[:2]):
         return None
     if not _is_table(input):
@@ -153,14 +150,14 @@ def _misplaced(input: Tensor, sizes: list[Any], mode: str) -> bool:
 
 
 def _asked_to_compute() -> bool:
-    running = runtime.current()
+    running = running_model()
     return running is not None and form_of(running.settings, "interpolate") == "dynamic"
 
 
 def _is_table(input: Tensor) -> bool:
     """Whether its spatial sizes are those of a parameter, not of an image."""
     if exporting() == "trace":
-        running = runtime.current()
+        running = running_model()
         model = running.model if running else None
         return model is not None and traced_from(input, (*model.parameters(), *model.buffers()))
     return all(isinstance(size, int) for size in input.shape)
@@ -182,8 +179,6 @@ def _axes(input: Tensor, sizes: list[Any] | None, scales: list[Any] | None, reco
 
 def _precise(extent: Any, size: Any, scale: Any) -> Any:
     """The scale in double precision where it is a whole number of elements and an offset over the table's."""
-    from onnxpatch._torch.symbolic_sizes import split_fraction
-
     if not isinstance(scale, torch.SymFloat):
         return scale
     split = split_fraction(scale * extent)

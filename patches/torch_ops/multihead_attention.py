@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, patch
-from onnxpatch.formulas.attention import attend, causal
-from onnxpatch.settings import Settings
+from onnxpatch import Proof, Settings, patch
+from onnxpatch.formulas.attention import attend, upto
 
 Tensor = torch.Tensor
 
@@ -78,7 +77,7 @@ def multi_head_attention_forward(
     linear = torch.nn.functional.linear
     q, k, v = (linear(t, w, b) for t, w, b in zip((q, k, v), weights, biases, strict=True))
     if is_causal and attn_mask is None:
-        attn_mask = ~causal(q.transpose(0, 1), k.transpose(0, 1))
+        attn_mask = ~upto(q.transpose(0, 1), k.transpose(0, 1))
     mask = _mask(attn_mask, key_padding_mask, q.dtype, num_heads, single)
     extra = []
     if bias_k is not None and bias_v is not None:

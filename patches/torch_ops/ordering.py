@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from onnxpatch import Proof, exporting, patch
-from onnxpatch._torch.symbolic_sizes import traced_from
-from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch import Proof, exporting, patch, running_model
 from onnxpatch.formulas import order_statistics
 from onnxpatch.formulas.searching import search
-from onnxpatch.patching import runtime
+from onnxpatch.formulas.tracing import traced_from, tracing_paused
 
 
 class Found(NamedTuple):
@@ -98,7 +96,7 @@ def searchsorted(
 
 def _stored_length(boundaries: torch.Tensor) -> int | None:
     """How many boundaries a parameter or buffer has, which under trace no size says; None for others."""
-    running = runtime.current() if exporting() == "trace" else None
+    running = running_model() if exporting() == "trace" else None
     if running is None or not traced_from(boundaries, running.tensors.values()):
         return None
     with tracing_paused():

@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, patch
-from onnxpatch.errors import RefusedError
+from onnxpatch import Proof, RefusedError, patch
 
 
 def rows_of(a: torch.Tensor, name: str) -> int:

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from onnxpatch import Proof, patch
-from onnxpatch.errors import RefusedError
+from onnxpatch import Proof, RefusedError, patch
 from onnxpatch.formulas.complex_pairs import Pair
 
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onnxpatch import Proof, patch
+from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.windows import is_static, merge, more_than, pad_to, partition, roll, shift_mask, windows_over
-from onnxpatch.patching.proof import randomised
 
 
 class _Blocks(nn.Module):

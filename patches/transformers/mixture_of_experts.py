@@ -9,7 +9,7 @@ import torch
 
 from onnxpatch import Proof, patch
 from onnxpatch.formulas.experts import by_expert
-from onnxpatch.patching.proof import randomised
+from onnxpatch.formulas.proof_models import randomised
 
 
 def _experts() -> torch.nn.Module:

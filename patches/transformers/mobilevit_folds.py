@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from onnxpatch import Proof, patch
+from onnxpatch import KnownBody, Proof, patch
+
+WRITTEN_FOR = "transformers 5.23.0"
 
 LINK = "https://github.com/pytorch/pytorch/issues/147496"
 _LAYER = "transformers.models.mobilevitv2.modeling_mobilevitv2.MobileViTV2Layer"
@@ -37,7 +39,7 @@ def _layer() -> nn.Module:
     name="mobilevitv2-folds",
     why="F.fold to a dynamic output size: col2im fails in the TorchScript exporter, F.unfold pins the size",
     link=LINK,
-    bodies={"unfolding": {"c7fc503966b3"}, "folding": {"643f84de582a"}},
+    bodies={"unfolding": {KnownBody("c7fc503966b3", WRITTEN_FOR)}, "folding": {KnownBody("643f84de582a", WRITTEN_FOR)}},
     proof=Proof(
         _layer,
         lambda: [(torch.randn(2, 4, height, width),) for height, width in ((8, 6), (4, 10), (7, 9), (2, 2))],

@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from onnxpatch import Proof, patch
+from onnxpatch import KnownBody, Proof, patch
 from onnxpatch.formulas.windows import pad_to, windows_over
+
+WRITTEN_FOR = "transformers 5.23.0"
 
 LINK = "https://github.com/microsoft/Swin-Transformer/issues/301"
 ODD = "`if height % 2 == 1` pads an odd map before merging: the exported graph does what the example's size needed"
@@ -60,7 +62,7 @@ _DYNAMIC = ({0: "batch", 1: "height", 2: "width"},)
     name="patch-merging",
     why=ODD,
     link=LINK,
-    bodies={"forward": {"1aa79e570eb5"}, "maybe_pad": {"0a6528ee7ff3"}},
+    bodies={"forward": {KnownBody("1aa79e570eb5", WRITTEN_FOR)}, "maybe_pad": {KnownBody("0a6528ee7ff3", WRITTEN_FOR)}},
     proof=Proof(_swin_merging, _maps, dynamic_shapes=_DYNAMIC, fails=("dynamo", "trace")),
 )
 class PatchMerging:
@@ -80,7 +82,7 @@ class PatchMerging:
     name="patch-merging-postnorm",
     why=ODD,
     link=LINK,
-    bodies={"forward": {"dd487fd3b3f4"}, "maybe_pad": {"c3851eb4135e"}},
+    bodies={"forward": {KnownBody("dd487fd3b3f4", WRITTEN_FOR)}, "maybe_pad": {KnownBody("c3851eb4135e", WRITTEN_FOR)}},
     proof=Proof(_swinv2_merging, _maps, dynamic_shapes=_DYNAMIC, fails=("dynamo", "trace")),
 )
 class PatchMergingPostNorm:

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onnxpatch import Proof, patch
+from onnxpatch import KnownBody, Proof, patch
 from onnxpatch.formulas.windows import pad_to
+
+WRITTEN_FOR = "transformers 5.23.0"
 
 FROZEN = "exported with dynamic height and width, the graph is wrong or fails at sizes that need other padding"
 LINK = "https://github.com/microsoft/Swin-Transformer/issues/301"
@@ -45,7 +47,7 @@ def _images(*sizes: tuple[int, int]) -> list[tuple[Tensor]]:
     name="pad-to-patches",
     why=FROZEN,
     link=LINK,
-    bodies={"maybe_pad": {"b7656a027844"}},
+    bodies={"maybe_pad": {KnownBody("b7656a027844", WRITTEN_FOR)}},
     proof=Proof(
         _patch_embeddings,
         lambda: _images((16, 20), (18, 21), (12, 9)),

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from onnxpatch import Proof, patch
+from onnxpatch import KnownBody, Proof, patch
+
+WRITTEN_FOR = "transformers 5.23.0"
 
 LINK = "https://github.com/huggingface/transformers/issues/33929"
 WHY = "int(2 * max(q_size, k_size) - 1) and max(k_size / q_size, 1.0) freeze the size, or never end under torch.export"
@@ -70,7 +72,7 @@ def get_rel_pos(original: Any, q_size: int, k_size: int, rel_pos: Tensor) -> Ten
     name="sam-relative-positions",
     why=WHY,
     link=LINK,
-    bodies={"get_rel_pos": {"aea22bcf78e2"}},
+    bodies={"get_rel_pos": {KnownBody("aea22bcf78e2", WRITTEN_FOR)}},
     proof=_proof(_sam_attention, leaner=("trace",)),
 )
 class SamVisionAttention:

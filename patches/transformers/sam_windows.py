@@ -6,8 +6,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from onnxpatch import Proof, patch
+from onnxpatch import KnownBody, Proof, patch
 from onnxpatch.formulas.windows import merge, pad_to, partition, windows_over
+
+WRITTEN_FOR = "transformers 5.23.0"
 
 LINK = "https://github.com/huggingface/transformers/issues/33929"
 WHY = "(window_size - height % window_size) % window_size keeps torch.export busy for minutes, or the graph is wrong"
@@ -71,7 +73,10 @@ _DYNAMIC = ({0: "batch", 1: "height", 2: "width"},)
     name="sam-windows",
     why=WHY,
     link=LINK,
-    bodies={"window_partition": {"be85aae46dd8"}, "window_unpartition": {"048886d8d3ed"}},
+    bodies={
+        "window_partition": {KnownBody("be85aae46dd8", WRITTEN_FOR)},
+        "window_unpartition": {KnownBody("048886d8d3ed", WRITTEN_FOR)},
+    },
     proof=Proof(_sam_layer, _maps, dynamic_shapes=_DYNAMIC, leaner=("trace",)),
 )
 class SamVisionLayer:

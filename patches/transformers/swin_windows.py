@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onnxpatch import Proof, Settings, patch
+from onnxpatch import KnownBody, Proof, Settings, patch
 from onnxpatch.formulas import windows
+from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.windows import is_static, merge, pad_to, partition, shift_mask, windows_over
-from onnxpatch.patching.proof import randomised
+
+WRITTEN_FOR = "transformers 5.23.0"
 
 LINK = "https://github.com/microsoft/Swin-Transformer/issues/301"
 FROZEN = "exported with dynamic height and width, the graph keeps the padding, windows and shift mask of its example"
@@ -141,10 +143,10 @@ class _Clamping(_Padding):
     why=FROZEN,
     link=LINK,
     bodies={
-        "maybe_pad": {"92c2f7144880"},
-        "set_shift_and_window_size": {"aa7a6ee2d609"},
-        "get_attn_mask": {"ab01d82feec2"},
-        "cyclic_shift": {"605e6496a5e3"},
+        "maybe_pad": {KnownBody("92c2f7144880", WRITTEN_FOR)},
+        "set_shift_and_window_size": {KnownBody("aa7a6ee2d609", WRITTEN_FOR)},
+        "get_attn_mask": {KnownBody("ab01d82feec2", WRITTEN_FOR)},
+        "cyclic_shift": {KnownBody("605e6496a5e3", WRITTEN_FOR)},
     },
     proof=_proof(_swin_layer, (8, 12), (9, 6), (4, 8), (11, 5), fails=("dynamo", "trace")),
 )
@@ -159,10 +161,10 @@ class SwinLayer(_Clamping):
     why=FROZEN,
     link=LINK,
     bodies={
-        "maybe_pad": {"92c2f7144880"},
-        "set_shift_and_window_size": {"aa7a6ee2d609"},
-        "get_attn_mask": {"ab01d82feec2"},
-        "forward": {"be6544e6d606"},
+        "maybe_pad": {KnownBody("92c2f7144880", WRITTEN_FOR)},
+        "set_shift_and_window_size": {KnownBody("aa7a6ee2d609", WRITTEN_FOR)},
+        "get_attn_mask": {KnownBody("ab01d82feec2", WRITTEN_FOR)},
+        "forward": {KnownBody("be6544e6d606", WRITTEN_FOR)},
     },
     proof=_proof(_donut_layer, (8, 12), (9, 6), (4, 8), (11, 5), fails=("dynamo", "trace")),
 )
@@ -206,7 +208,10 @@ class DonutSwinLayer(_Clamping):
     name="swinv2-layer",
     why=FROZEN,
     link=LINK,
-    bodies={"maybe_pad": {"92c2f7144880"}, "get_attn_mask": {"069b3902dd11"}},
+    bodies={
+        "maybe_pad": {KnownBody("92c2f7144880", WRITTEN_FOR)},
+        "get_attn_mask": {KnownBody("069b3902dd11", WRITTEN_FOR)},
+    },
     proof=_proof(_swinv2_layer, (8, 12), (9, 6), (4, 8), (11, 5), fails=("dynamo", "trace")),
 )
 class Swinv2Layer(_Padding):
@@ -230,7 +235,10 @@ class Swinv2Layer(_Padding):
     name="maskformer-swin-layer",
     why=FROZEN,
     link=LINK,
-    bodies={"maybe_pad": {"944d2b5e4f32"}, "get_attn_mask": {"95aa288c6ae2"}},
+    bodies={
+        "maybe_pad": {KnownBody("944d2b5e4f32", WRITTEN_FOR)},
+        "get_attn_mask": {KnownBody("95aa288c6ae2", WRITTEN_FOR)},
+    },
     proof=_proof(_maskformer_layer, (8, 12), (9, 6), (4, 8), (11, 5), fails=("dynamo", "trace")),
 )
 class MaskFormerSwinLayer(_Padding):

@@ -157,7 +157,7 @@ def test_a_patch_is_not_blamed_for_what_took_too_long() -> None:
             return self.proj(x)
 
     registry = _registry(target="tests.diagnosis.failing_models.parts.Sound", stand_in=Waits, name="waits")
-    found = doctor(Flat(Sound).eval(), _tokens(), dynamic_shapes=LENGTH, exporter="trace", registry=registry, budget=8)
+    found = doctor(Flat(Sound).eval(), _tokens(), dynamic_shapes=LENGTH, exporter="trace", registry=registry, budget=4)
     assert found.status == "right" and not found.culprits
 
 
@@ -190,7 +190,7 @@ class Endless(Sound):
 
 
 def test_an_export_that_does_not_end_is_cut_off() -> None:
-    found = doctor(Flat(Endless).eval(), _tokens(), exporter="trace", proposals=False, budget=11.0)
+    found = doctor(Flat(Endless).eval(), _tokens(), exporter="trace", proposals=False, budget=4.0)
     assert found.status == "slow"
     assert found.seconds < 40
 

@@ -28,7 +28,7 @@ def test_products_of_integers_along_the_first_axis(exporter):
     assert not differences(form, eager, exporter, ({0: "n"},), inputs)
 
 
-@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("exporter", [pytest.param("dynamo", marks=pytest.mark.slow), "trace"])
 def test_log_sums(exporter):
     inputs = [(torch.randn(n, 2),) for n in LENGTHS]
     wide = 200 * torch.randn(500, 2)

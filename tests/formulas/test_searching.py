@@ -9,6 +9,8 @@ import torch
 from onnxpatch.formulas.searching import contained, search
 from tests.formulas.forms import EXPORTERS, differences
 
+# The other dtypes go the same way in the graph; under dynamo each takes seconds to export.
+SLOW = pytest.mark.slow
 BOTH = ({0: "n"}, {0: "m"})
 
 
@@ -22,8 +24,10 @@ def tables(dtype: torch.dtype) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(numbers(n, dtype).sort()[0], numbers(m, dtype)) for n, m in sizes]
 
 
-@pytest.mark.parametrize("exporter", EXPORTERS)
-@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize(
+    ("exporter", "right"),
+    [("trace", False), ("trace", True), ("dynamo", True), pytest.param("dynamo", False, marks=SLOW)],
+)
 def test_floats(exporter, right):
     inputs = tables(torch.float32)
     inputs[-1][1][:3] = torch.tensor([torch.nan, torch.inf, -torch.inf])
@@ -33,8 +37,14 @@ def test_floats(exporter, right):
     assert not differences(form, eager, exporter, BOTH, inputs, most_nodes=70)
 
 
-@pytest.mark.parametrize("exporter", EXPORTERS)
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8, torch.float64])
+@pytest.mark.parametrize(
+    ("exporter", "dtype"),
+    [
+        *(("trace", dtype) for dtype in (torch.int64, torch.int32, torch.int8, torch.float64)),
+        ("dynamo", torch.int64),
+        *(pytest.param("dynamo", dtype, marks=SLOW) for dtype in (torch.int32, torch.int8, torch.float64)),
+    ],
+)
 def test_dtypes_and_the_largest_number(exporter, dtype):
     inputs = tables(dtype if dtype != torch.int8 else torch.int64)
     if not dtype.is_floating_point:
@@ -53,8 +63,14 @@ def test_a_table_for_each_row(exporter):
     assert not differences(search, torch.searchsorted, exporter, ({1: "b", 2: "n"}, {1: "b", 2: "m"}), inputs)
 
 
-@pytest.mark.parametrize("exporter", EXPORTERS)
-@pytest.mark.parametrize("count", [9, 64, 65, 5000])
+@pytest.mark.parametrize(
+    ("exporter", "count"),
+    [
+        *(("trace", count) for count in (9, 64, 65, 5000)),
+        *(("dynamo", count) for count in (9, 65)),
+        *(pytest.param("dynamo", count, marks=SLOW) for count in (64, 5000)),
+    ],
+)
 def test_a_table_of_known_length(exporter, count):
     table = torch.randn(count).sort()[0]
     inputs = [(torch.randn(m, 3),) for m in (4, 1, 300)]

@@ -8,10 +8,12 @@ import pytest
 import torch
 from torch.export import Dim
 
+import onnxpatch
 from onnxpatch import InputError
 from onnxpatch.inputs import dynamic_shapes as shapes
-from onnxpatch.inputs.dims import dynamic_dims
+from onnxpatch.inputs.dims import dynamic_dims, shape_at
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.inputs.size_expressions import parsed
 from tests.verified_models import Nested, Right
 
 
@@ -49,7 +51,7 @@ def test_bounds_and_derived_dims() -> None:
     inputs = Inputs(two, (X, Y))
     (dim,) = dynamic_dims(inputs, shapes.read(inputs, ({2: 2 * base}, None)))
     assert (dim.name, dim.size, dim.minimum, dim.maximum) == ("s", 4, 2, 20)
-    assert dim.places[0][2](5) == 10
+    assert dim.places[0].size.at({"s": 5}) == 10
     assert dim.allows(20) and not dim.allows(21) and not dim.allows(1)
 
 
@@ -138,3 +140,87 @@ def test_unknown_axes_name_lists_the_inputs() -> None:
 def test_arguments_that_do_not_fit_the_signature() -> None:
     with pytest.raises(InputError, match=r"do not fit Right\.forward.*too many positional"):
         Inputs(Right(), (X, X))
+
+
+# ------------------------------------------------------------------ sizes that follow from others
+MASK, NEW, PAST = torch.ones(2, 9), torch.zeros(2, 3), torch.zeros(2, 4, 6, 8)
+
+
+def step(tokens: torch.Tensor, mask: torch.Tensor, past: torch.Tensor) -> torch.Tensor:
+    return tokens
+
+
+def related(mask_axis: str) -> list[tuple[str, int, list[tuple[int, int]]]]:
+    inputs = Inputs(step, (NEW, MASK, PAST))
+    specs = shapes.read(inputs, ({0: "b", 1: "n"}, {0: "b", 1: mask_axis}, {0: "b", 2: "past"}))
+    dims = dynamic_dims(inputs, specs)
+    assert shape_at(inputs.leaves[1], dims, {"n": 3, "past": 6}) == [2, 9]
+    return [(d.name, d.size, [(p.leaf, p.axis) for p in d.places]) for d in dims]
+
+
+@pytest.mark.parametrize("text", ["past+n", "n + past", "2*n + (past - n)", " past + n"])
+def test_a_sum_is_a_place_of_each_of_its_dimensions(text: str) -> None:
+    assert related(text) == [
+        ("b", 2, [(0, 0), (1, 0), (2, 0)]),
+        ("n", 3, [(0, 1), (1, 1)]),
+        ("past", 6, [(2, 2), (1, 1)]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "root", "at_ten"), [("2*n+3", "n", 23), ("past + 3", "past", 13), ("n+6", "n", 16), ("12-n", "n", 2)]
+)
+def test_multiples_and_constants(text: str, root: str, at_ten: int) -> None:
+    assert (1, 1) in next(places for name, _, places in related(text) if name == root)
+    assert parsed(text, "axis 1 of mask", {"n", "past"}).at({"n": 10, "past": 10}) == at_ten
+
+
+def test_a_name_that_is_nowhere_alone_is_solved_for() -> None:
+    (dim,) = dynamic_dims(inputs := Inputs(step, (NEW, MASK, PAST)), shapes.read(inputs, ({1: "n-1"}, None, None)))
+    assert (dim.name, dim.size, dim.size_of({0: (2, 7)})) == ("n", 4, 8)
+
+
+@pytest.mark.parametrize("name", ["batch-size", "height/8", "batch size", "x.0"])
+def test_a_word_with_a_hyphen_is_a_name(name: str) -> None:
+    inputs = Inputs(step, (NEW, MASK, PAST))
+    (dim,) = dynamic_dims(inputs, shapes.read(inputs, ({1: name}, None, None)))
+    assert (dim.name, dim.size) == (name, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("past+m", "no axis is called 'm' by itself.*the names are b, n, past"),
+        ("pats+n", "no axis is called 'pats' by itself.*did you mean 'past'"),
+        ("past*n", "a product of two sizes is not understood"),
+        ("past//2", "a division is not understood: name the smaller size"),
+        ("max(past)", r"max\(past\) is not understood"),
+        ("past+", "is no expression of sizes"),
+        ("4+5", "names no dimension"),
+        ("past+2*n", "is 9 in the example, past.2.n is 12"),
+        ("2*n", "is 9 in the example, a size that 2.n never has"),
+        ("3*past", "dimension 'past' is 3 in one input of the example and 6 in past"),
+    ],
+)
+def test_a_bad_expression_is_an_input_error(text: str, says: str) -> None:
+    with pytest.raises(InputError, match=f"axis 1 of mask.*{says}|{says}"):
+        related(text)
+
+
+class Cache:
+    def __init__(self):
+        self.keys = torch.ones(2, 3)
+
+
+def test_what_torch_cannot_open_has_no_dynamic_shape():
+    """The message says what it is and how to have it opened; a number needs no such advice."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x, past, n):
+            return x + past.keys * n
+
+    given = (torch.ones(2, 3), Cache(), 3)
+    with pytest.raises(InputError, match=r"past is .*\.Cache, which cannot .*register_pytree_node"):
+        onnxpatch.export(Model().eval(), given, dynamic_shapes={"past": {0: "B"}})
+    with pytest.raises(InputError, match=r"n is int, which cannot .*: only tensors have one"):
+        onnxpatch.export(Model().eval(), given, dynamic_shapes={"n": {0: "B"}})

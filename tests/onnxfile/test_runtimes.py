@@ -53,9 +53,6 @@ def test_a_right_file_is_right_and_a_wrong_one_is_wrong_in_every_runtime(file: P
     with torch.no_grad():
         model.scale *= 2
     assert not onnxpatch.verify(file, model, (X,), dynamic_shapes=FREE, runtime=runtime).ok
-    session = onnxpatch.Session(file, runtime=runtime)
-    assert torch.allclose(session(X)[0], (3 * X).flatten())
-    assert (session.inputs, len(session.outputs)) == (["x"], 2)
 
 
 def test_several_runtimes_each_have_their_checks(file: Path) -> None:
@@ -153,7 +150,6 @@ def test_other_dtypes_in_openvino(tmp_path: Path, dtype: torch.dtype) -> None:
     model, x = Scaled(dtype).eval(), X.to(dtype)
     report = onnxpatch.export(model, (x,), tmp_path / "m.onnx", dynamic_shapes=FREE, dynamo=False, runtime="openvino")
     assert report.ok, str(report)
-    assert onnxpatch.Session(tmp_path / "m.onnx", runtime="openvino")(x)[0].dtype == dtype
 
 
 class Twice(nn.Module):

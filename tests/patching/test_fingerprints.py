@@ -38,7 +38,7 @@ def test_a_copy_is_a_target_and_a_changed_class_of_that_name_is_a_near_miss(regi
     onnxpatch.patch("*.Known", "*.Changed", why="w", name="p", bodies=bodies, registry=registry)(Doubling)
     plan = onnxpatch.plan(nn.Sequential(Known(), Copied(), Changed(), nn.ReLU()), registry=registry)
     assert [swap.path for swap in plan.swaps] == ["0", "1"]
-    assert "its forward() is other code than this patch was written for" in plan.near_misses[0].reason
+    assert "the source of forward() differs from the versions this patch supports" in plan.near_misses[0].reason
 
 
 class Longer(nn.Module):
@@ -58,11 +58,22 @@ def test_a_changed_copy_is_reported_with_its_lines_and_where_the_known_code_is_f
     assert known == fingerprint(Longer.forward)
     onnxpatch.patch("*.LongerChanged", why="w", name="p", bodies={"forward": [known]}, registry=registry)(Doubling)
     reason = onnxpatch.plan(LongerChanged(), registry=registry).near_misses[0].reason
-    assert f"{known} of some/repository (2025, abc1234)" in reason
-    assert "lines that it alone has: `y = x * 5`; 1 of the known ones are missing" in reason
+    assert f"some/repository (2025, abc1234): {known}" in reason
+    assert "lines that only it has: `y = x * 5`; lines of the supported version that it lacks: 1" in reason
 
 
 def test_the_outline_tells_lines_and_keeps_no_code():
     assert len(outline(Longer.forward)) == 3 * 4
     assert outline(Longer.forward)[:4] == outline(LongerChanged.forward)[:4]
     assert outline(len) == ""
+
+
+def test_every_fingerprint_of_a_patch_says_which_version_it_is_of():
+    bare = [
+        f"{patch.name}: {method}() {known}"
+        for patch in onnxpatch.REGISTRY
+        for method, prints in patch.bodies.items()
+        for known in prints
+        if not (isinstance(known, KnownBody) and known.where)
+    ]
+    assert not bare, "declare them as onnxpatch.KnownBody(fingerprint, where): " + "; ".join(bare)

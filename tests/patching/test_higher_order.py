@@ -7,6 +7,8 @@ from torch import nn
 import onnxpatch
 from tests.exporting import export, run, wrong
 
+SLOW = pytest.mark.slow
+
 
 def cond(x):
     return torch.cond(x.sum() > 0, lambda x: x.cumsum(0) * 2, lambda x: x.cos(), (x,))
@@ -56,3 +58,29 @@ def test_what_plain_export_gets_right_stays_right(function):
         file = export(model, (x,), "dynamo", dynamic)
     for other in others:
         assert wrong(run(file, (other,)), model(other), 1e-5) is None
+
+
+class BranchBeside(nn.Module):
+    """A branch of Python beside one of torch's."""
+
+    def forward(self, x):
+        y = torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x.cos(), (x,))
+        if y.mean() > 0.5:
+            y = y - 1
+        return y
+
+
+@pytest.mark.parametrize(
+    ("function", "branches"), [(cond, False), (while_loop, True), (scan, False), pytest.param(cond, True, marks=SLOW)]
+)
+def test_export_compares_them_too(function, branches):
+    """In eager they are compiled by torch: what counts the arithmetic of a model must not be in their way."""
+    model, x = Calling(function), torch.randn(4, 3)
+    report = onnxpatch.export(model.eval(), (x,), dynamic_shapes=({0: "n"},), branches=branches)
+    assert report.ok and len({check.sizes["n"] for check in report.checks}) > 2
+    model(x)  # and can be called afterwards
+
+
+def test_a_branch_of_python_beside_one_of_torch():
+    model, x = BranchBeside().eval(), torch.rand(4, 3)
+    assert onnxpatch.export(model, (x,), dynamic_shapes=({0: "n"},), branches=True).ok

@@ -61,7 +61,9 @@ def test_a_right_and_a_wrong_report_fit_the_schema():
     right = onnxpatch.export(torch.nn.Linear(3, 2).eval(), (torch.ones(2, 3),), dynamo=False, max_probes=4)
     try:
         shapes = ({1: "columns"},)
-        onnxpatch.export(Frozen().eval(), (torch.ones(2, 3),), dynamic_shapes=shapes, dynamo=False, only=())
+        onnxpatch.export(
+            Frozen().eval(), (torch.ones(2, 3),), dynamic_shapes=shapes, dynamo=False, only=(), attempts="asked"
+        )
         raise AssertionError("this export is wrong, and was not refused")
     except onnxpatch.VerificationError as error:
         wrong = error.report
@@ -108,7 +110,7 @@ def test_what_every_command_writes_fits_its_schema(tmp_path, monkeypatch):
         "plan": (["plan", "net.py:Net"], 0),
         "operators": (["ops", "upsample*"], 0),
         "diagnosis": (["doctor", *given], 1),
-        "report": (["export", *given, "net.onnx"], 1),
+        "report": (["export", *given, "net.onnx", "--attempts", "asked"], 1),
     }
     assert set(schemas) == set(asked)
     for name, (command, code) in asked.items():

@@ -21,8 +21,6 @@ from onnxpatch.settings import Exporter, make_settings
 
 Try = Callable[[Subject, str], Trial]
 _OTHER_EXPORTER: dict[str, Exporter] = {"dynamo": "trace", "trace": "dynamo", "script": "trace"}
-_CURED_BY_BRANCHES = {kinds.BRANCH_TENSOR, kinds.BRANCH_SIZE, kinds.NUMBER_TENSOR, kinds.LOOP_TENSOR, kinds.DATA_SIZE,
-              kinds.UNKNOWN}  # fmt: skip
 _ADVICE = {
     kinds.BRANCH_TENSOR: "compute both sides and choose with torch.where, or keep the `if` and use branches=True",
     kinds.BRANCH_SIZE: "write it without the branch (always pad, slice with the size itself), or torch.where on a size",
@@ -61,7 +59,7 @@ def propose(
     found: list[Proposal] = []
     if left() > 0:
         found += _by_patches(subject, exporter, opset, attempt, registry)
-    if not found and left() > 0 and cause.construct in _CURED_BY_BRANCHES and exporter != "script":
+    if not found and left() > 0 and cause.construct in kinds.CURED_BY_BRANCHES and exporter != "script":
         found += _by_branches(subject, exporter, opset, attempt, registry)
     if left() > 0:
         found += _by_exporter(subject, exporter, attempt)
@@ -69,7 +67,9 @@ def propose(
     if advice:
         found.append(Proposal("rewrite", cause.construct, advice))
     if not any(p.tried for p in found):
-        found.append(Proposal("none", "", "no registered patch, option or exporter cures it"))
+        found.append(
+            Proposal("none", "", "nothing that was tried cures it: no registered patch, no option, no other exporter")
+        )
         text = "give the class an ONNX form of its own: a method decorated with onnxpatch.onnx_forward"
         found.append(Proposal("decorator", "onnx_forward", text))
     return found

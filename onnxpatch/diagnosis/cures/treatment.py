@@ -16,6 +16,7 @@ from onnxpatch.diagnosis.lines.cause import Cause
 from onnxpatch.diagnosis.lines.find_cause import cause_of
 from onnxpatch.diagnosis.parts.failing_part import FailingPart
 from onnxpatch.diagnosis.parts.search import Search
+from onnxpatch.diagnosis.parts.whole_model import breaking_line
 from onnxpatch.diagnosis.trials.trial import Trial, as_patched
 from onnxpatch.patched import patch_model
 from onnxpatch.patching.plan import Plan, make_plan
@@ -62,7 +63,7 @@ def _proposals(search: Search, part: FailingPart, cause: Cause) -> list[Proposal
 
 
 def _cause(search: Search, one: FailingPart) -> Cause:
-    return cause_of(one.unit, one.subject, one.trial, search.exporter, lambda: search.breaking_line(one))
+    return cause_of(one.unit, one.subject, one.trial, search.exporter, lambda: breaking_line(search, one))
 
 
 # ------------------------------------------------------------------ does it cure the whole model?

@@ -40,6 +40,10 @@ STATE = "state kept between calls"
 CAUGHT = "exception caught in forward"
 UNKNOWN = "not identified"
 
+# What running both sides of a branch, or a loop as a loop, may cure.
+CURED_BY_BRANCHES = frozenset({BRANCH_TENSOR, BRANCH_SIZE, NUMBER_TENSOR, LOOP_TENSOR, DATA_SIZE, UNKNOWN})
+LOOPS = frozenset({LOOP_ROWS, LOOP_SIZE, LOOP_TENSOR})
+
 _SIZES = {"shape", "size", "numel", "nelement"}
 _NUMBERS = {"int", "float", "round", "bool"}
 _TO_PYTHON = {"item", "tolist", "__int__", "__float__", "numpy"}

@@ -83,7 +83,12 @@ def _is_complex(error: str, operator: str) -> bool:
 
 
 def _kind_of_error(trial: Trial, exporter: str) -> str:
-    text = f"{trial.kind} {trial.error}"
+    return construct_of_error(trial.kind, trial.error, exporter)
+
+
+def construct_of_error(kind: str, error: str, exporter: str) -> str:
+    """The kind of code that an exporter's error speaks of. kind: the class of the error; error: its text."""
+    text = f"{kind} {error}"
     if exporter == "script":
         return kinds.NOT_SCRIPTABLE
     if re.search(r"data-dependent|unbacked", text, re.IGNORECASE):

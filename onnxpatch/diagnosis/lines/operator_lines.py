@@ -37,10 +37,15 @@ _PYTHON_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 def operator_in(trial: Trial) -> str:
     """The operator that a trial's error is about, as `aten::name.overload`; "" where it is about none."""
-    if trial.kind not in _NAMED and not _ABOUT_AN_OPERATOR.search(trial.error):
+    return operator_named(trial.kind, trial.error)
+
+
+def operator_named(kind: str, error: str) -> str:
+    """The operator that an exporter's error is about; "" for none. kind: the class of the error; error: its text."""
+    if kind not in _NAMED and not _ABOUT_AN_OPERATOR.search(error):
         return ""
     for pattern in _OPERATORS:
-        found = re.search(pattern, trial.error)
+        found = re.search(pattern, error)
         if found:
             parts = found.groupdict()
             overload = parts.get("overload") or ""

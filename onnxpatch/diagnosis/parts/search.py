@@ -16,19 +16,17 @@ shapes share one verdict.
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from onnxpatch.diagnosis.lines.line_bisect import breaking_line
 from onnxpatch.diagnosis.parts.bottom_up import search_bottom_up
 from onnxpatch.diagnosis.parts.failing_part import FailingPart, part_subject, plain_layer
 from onnxpatch.diagnosis.parts.isolated_module import Case, case_of, scriptable
 from onnxpatch.diagnosis.parts.module_calls import Tree, Unit, call_tree, record
 from onnxpatch.diagnosis.parts.named_parts import named_parts
 from onnxpatch.diagnosis.parts.same_failure import explained, fails_alike, other_reason
-from onnxpatch.diagnosis.stack_lines import Place
+from onnxpatch.diagnosis.parts.whole_model import leaves_defaults, right_when_wrapped
 from onnxpatch.diagnosis.trials.attempt import attempt
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patching.registry import Registry
@@ -93,8 +91,8 @@ class Search:
         self.tree = call_tree(self.root.model, self.root.inputs)
         parts = self._from_pointed() or self._from_below() or self._descend(self.tree.root, self.root, self.whole)
         for part in parts:
-            if part.subject is self.root and self.exporter != "dynamo" and self._leaves_defaults():
-                part.wrapped_is_right = self._right_when_wrapped()
+            if part.subject is self.root and self.exporter != "dynamo" and leaves_defaults(self):
+                part.wrapped_is_right = right_when_wrapped(self)
         if self.budget_spent:
             self.diagnosis.notes.append("the budget was spent before every part was tried: give a larger budget=")
         return sorted(parts, key=self._order)
@@ -225,34 +223,6 @@ class Search:
         within = {id(module) for module in child.module.modules()}
         named = any(id(place.module) in within for place in trial.places)
         return not named, plain_layer(child, self.tree)
-
-    # -------------------------------------------------------------- the whole model in a wrapper
-    def _leaves_defaults(self) -> bool:
-        """Whether forward has arguments that were not given: the TorchScript exporter makes graph inputs of them."""
-        given = self.root.inputs.graph_leaves(self.exporter)
-        return len(given) < len(inspect.signature(self.root.model.forward).parameters)
-
-    def _right_when_wrapped(self) -> bool:
-        """Whether the model exports right when the graph's inputs are the given arguments only."""
-        subject = self._wrapped() if self.exporter != "script" and self.left() > 0 else None
-        if subject is None:
-            return False
-        return self.attempt(subject, self.exporter, "the model, given its arguments only").status == "right"
-
-    def _wrapped(self) -> Subject | None:
-        """The whole model exported as a part is; None where it takes or returns no tensor."""
-        root = Unit("", self.root.model)
-        calls = record(self.root.model, self.root.inputs, self.root.probes, [root])[root.key]
-        case = case_of(root, calls, self.root.probes, 0)
-        return part_subject(case, self.whole) if case is not None else None
-
-    def breaking_line(self, part: FailingPart) -> list[Place]:
-        """The first line with which a part does not export, alone; found by exports of its first lines."""
-        subject = self._wrapped() if part.subject is self.root else part.subject
-        if subject is None or self.left() <= 0:
-            return []
-        what = f"the first lines of {part.unit.name}"
-        return breaking_line(part.unit, subject, part.trial, lambda s: self.attempt(s, self.exporter, what), self.left)
 
 
 @dataclass

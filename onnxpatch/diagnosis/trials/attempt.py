@@ -21,12 +21,14 @@ import torch
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from onnxpatch._torch.caught_errors import TraceKept
-from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, quiet_exporters, watched_sizes
+from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, watched_sizes
+from onnxpatch._torch.quiet import quiet_exporters
 from onnxpatch.diagnosis.stack_lines import lines_of_error, lines_of_stack
 from onnxpatch.diagnosis.trials.program_check import check_captured
 from onnxpatch.diagnosis.trials.trial import CaughtError, Condition, Subject, Trial
 from onnxpatch.errors import InputError, RunError, error_chain
 from onnxpatch.exporters.dynamo import torch_shapes
+from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
 from onnxpatch.exporters.torchscript import call_torchscript
 from onnxpatch.messages.user_code import frames_of
@@ -36,7 +38,8 @@ from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Checked
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.input_matching import match_inputs
-from onnxpatch.verification.runner import check_graph, excuse_unsteady
+from onnxpatch.verification.runner import check_graph
+from onnxpatch.verification.undetermined import excuse_unsteady
 
 _MOST_KEPT = 500  # warnings, and conditions, of one export
 
@@ -107,18 +110,18 @@ def _note_warning(trial: Trial, message: object, category: type[Warning], *_wher
 
 
 def _export_program(subject: Subject, trial: Trial, once: bool) -> None:
-    args, kwargs = subject.inputs.rebuild(subject.inputs.values())
-    with watched_sizes(functools.partial(_note_condition, trial)):
-        trial.captured = dynamo_capture(subject.model, args, kwargs, torch_shapes(subject.inputs, subject.specs), once)
+    sizes = torch_shapes(subject.inputs, subject.specs)
+    with watched_sizes(functools.partial(_note_condition, trial)), opened_call(subject.model, subject.inputs) as call:
+        trial.captured = dynamo_capture(subject.model, call.args, call.kwargs, sizes, once)
 
 
 def _export_file(subject: Subject, exporter: str, opset: int, trial: Trial) -> None:
-    args, kwargs = subject.inputs.rebuild(subject.inputs.values())
     path = _onnx_file(trial)
     if exporter == "dynamo":
-        with watched_sizes(functools.partial(_note_condition, trial)):
-            sizes = torch_shapes(subject.inputs, subject.specs)
-            trial.program = dynamo_export(trial.captured or subject.model, args, kwargs, sizes, opset)
+        sizes = torch_shapes(subject.inputs, subject.specs)
+        watched = watched_sizes(functools.partial(_note_condition, trial))
+        with watched, opened_call(subject.model, subject.inputs) as call:
+            trial.program = dynamo_export(trial.captured or subject.model, call.args, call.kwargs, sizes, opset)
         assert trial.program is not None
         trial.program.save(str(path))
     else:
@@ -132,9 +135,8 @@ def _onnx_file(trial: Trial) -> Path:
 
 def _export_traced(subject: Subject, exporter: str, opset: int, path: Path) -> None:
     """Export through TorchScript: traced, or scripted."""
-    args, kwargs = subject.inputs.rebuild(subject.inputs.values())
-    with TraceKept() as kept:
-        call_torchscript(_request(subject, exporter, opset), subject.model, args, kwargs, path)
+    with TraceKept() as kept, opened_call(subject.model, subject.inputs) as call:
+        call_torchscript(_request(subject, exporter, opset), subject.model, call.args, call.kwargs, path)
     if kept.lost:
         text = f"a torch call raises and the model catches it: torch.jit.trace ends the process there ({kept.lost[0]})"
         raise CaughtError(text).with_traceback(kept.lost[0].__traceback__) from None

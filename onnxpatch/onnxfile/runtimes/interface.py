@@ -52,10 +52,7 @@ class Runtime(ABC):
     def check_available(self) -> None:
         """Raises InputError, which says what to install, where the runtime is missing."""
         if not self.available():
-            raise InputError(
-                f"{self.name} is not installed: pip install {self.distribution}, or name another runtime, such as "
-                "runtime='reference', which comes with onnx"
-            )
+            raise InputError(f"{self.name} is not installed: pip install {self.distribution}, or runtime='reference'")
 
 
 def stopped(seconds: float | None) -> RunError:

@@ -28,7 +28,7 @@ class OnnxRuntime(Runtime):
     """onnxruntime.InferenceSession."""
 
     name = "onnxruntime"
-    distribution = "onnxruntime"
+    distribution = "'onnxpatch[verify]'"
     takes_providers = True
 
     def available(self) -> bool:

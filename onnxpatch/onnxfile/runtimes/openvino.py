@@ -30,7 +30,7 @@ class OpenVino(Runtime):
     """openvino.Core, compiled for the CPU."""
 
     name = "openvino"
-    distribution = "openvino"
+    distribution = "'onnxpatch[openvino]'"
 
     def available(self) -> bool:
         return importable("openvino")

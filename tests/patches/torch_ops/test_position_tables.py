@@ -67,6 +67,9 @@ def test_without_a_dynamic_size_dynamo_stores_it_unasked():
 @pytest.mark.parametrize("form", ["dynamic", {"interpolate": "dynamic"}])
 def test_the_form_is_the_users_choice_for_all_or_by_patch(form):
     assert "MatMul" in operators(exported(Plain().eval(), "dynamo", (28, 36), form=form))
+
+
+def test_the_form_of_another_patch_is_not_this_ones():
     assert "MatMul" not in operators(exported(Plain().eval(), "dynamo", (28, 36), form={"another": "dynamic"}))
 
 

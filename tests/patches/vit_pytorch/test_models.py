@@ -18,9 +18,9 @@ QUICK = {
     "rvt": ("trace",),
     "attn_residual_dca": ("trace",),
     "vit_small_dataset": ("trace",),
-    "vit_detpool_mask": EXPORTERS,
+    "vit_detpool_mask": ("trace",),
     "vit": ("trace",),
-    "simple_vit_1d": EXPORTERS,
+    "simple_vit_1d": ("trace",),
 }
 # Refused, for a reason that the kit cannot cure; listed with it in benchmarks/results/coverage_vit_pytorch.md.
 REFUSED = {

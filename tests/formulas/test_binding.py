@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import onnxpatch
 from onnxpatch._torch import signatures
 from onnxpatch._torch.function_modes import torch_function_key
-from onnxpatch.patching.binding import call_of
+from onnxpatch.formulas.binding import call_of
 from onnxpatch.patching.runtime import patch_functions
 from tests.exporting import export, run, while_traced, wrong
 from tests.patching.test_runtime import Calling

@@ -1,0 +1,90 @@
+"""What torch prints while it exports, kept off the terminal: graphs, log lines, warnings about its own code.
+
+- `torch._C._jit_onnx_log`: the TorchScript exporter writes whole graphs to stdout past Python, and its own switch for
+  that is without effect; where it has moved, it goes on doing so.
+- torch.export prints the graph so far on stderr where it fails. What a module named torch.* writes there is held back,
+  which needs no private name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+import torch
+
+__all__ = ["no_graphs_printed", "quiet_exporters", "quiet_torch"]
+
+_LIBRARIES = ("torch", "onnxscript", "onnx_ir")
+_OWN_CODE = r"(torch|onnxscript|onnx_ir|copyreg)\b"  # copyreg: torch pickles its own classes, which warns there
+
+
+@contextlib.contextmanager
+def quiet_torch(asked: bool = False) -> Iterator[None]:
+    """Inside the block torch prints nothing, in this thread. What the model itself prints, and warnings about its
+    lines, pass. asked: the user wants to see it all; so does one who sets the logger `onnxpatch` to DEBUG.
+    """
+    if asked or 0 < logging.getLogger("onnxpatch").level <= logging.DEBUG:
+        yield
+        return
+    held = _Stderr(sys.stderr)
+    with quiet_exporters(), warnings.catch_warnings(), contextlib.redirect_stderr(held):
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", module=_OWN_CODE)
+        yield
+
+
+class _Stderr:
+    """stderr without what torch's own modules print on it in the thread that made this."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._thread = stream, threading.get_ident()
+
+    def write(self, text: str) -> int:
+        """Write, unless a function of torch prints."""
+        caller = str(sys._getframe(1).f_globals.get("__name__", ""))
+        if threading.get_ident() == self._thread and caller.partition(".")[0] == "torch":
+            return len(text)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def quiet_exporters() -> Iterator[None]:
+    """Inside the block the exporters neither print graphs nor log, in this thread."""
+    thread = threading.get_ident()
+    loggers = ["", *(name for name in logging.root.manager.loggerDict if name.startswith(_LIBRARIES))]
+    handlers = {h for name in loggers for h in logging.getLogger(name).handlers}
+
+    def silent(record: logging.LogRecord) -> bool:
+        return record.thread != thread or not record.name.startswith(_LIBRARIES)
+
+    for handler in handlers:
+        handler.addFilter(silent)
+    try:
+        with no_graphs_printed():
+            yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(silent)
+
+
+@contextlib.contextmanager
+def no_graphs_printed() -> Iterator[None]:
+    """Inside the block the TorchScript exporter writes no graph to stdout, which is where results go."""
+    write: Any = getattr(torch._C, "_jit_onnx_log", None)
+    if write is None:
+        yield
+        return
+    torch._C._jit_onnx_log = lambda *_: None
+    try:
+        yield
+    finally:
+        torch._C._jit_onnx_log = write

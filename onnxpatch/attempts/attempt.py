@@ -1,0 +1,85 @@
+"""`Attempt`: one way to export a model, as data, and the call of `export` that takes this way at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from onnxpatch.exporters.request import OPSET, ExportRequest
+from onnxpatch.settings import Exporter
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One way to export.
+
+    branches: both sides of Python branches. plain: torch.onnx.export alone, no patch. exclude: names of patches left
+    out, beside those that the caller left out.
+    """
+
+    exporter: Exporter
+    opset: int = OPSET
+    branches: bool = False
+    plain: bool = False
+    exclude: tuple[str, ...] = ()
+
+    @classmethod
+    def asked(cls, request: ExportRequest) -> Attempt:
+        """The attempt that the caller asked for."""
+        only = request.patching.get("only")
+        plain = only is not None and not list(only)
+        return cls(request.exporter, request.opset, bool(request.patching.get("branches")), plain)
+
+    def without(self, patches: Iterable[str]) -> Attempt:
+        """The same attempt with more patches left out."""
+        return replace(self, exclude=tuple(dict.fromkeys((*self.exclude, *patches))))
+
+    def as_plain(self) -> Attempt:
+        """torch.onnx.export alone, with the same exporter."""
+        return Attempt(self.exporter, self.opset, plain=True)
+
+    def request(self, asked: ExportRequest) -> ExportRequest:
+        """What the caller asked for, exported this way."""
+        patching = {**asked.patching, "branches": self.branches}
+        if self.plain:
+            patching |= {"only": (), "exclude": None}
+        elif self.exclude:
+            patching["exclude"] = (*_listed(asked.patching.get("exclude")), *self.exclude)
+        return replace(asked, exporter=self.exporter, opset=self.opset, patching=patching)
+
+    def name(self, first: Attempt) -> str:
+        """In words, by what differs from the `first` attempt: "without 'my-patch', branches=True"."""
+        parts = [f"exporter={self.exporter!r}"] if self.exporter != first.exporter else []
+        parts += ["plain torch.onnx.export"] if self.plain and not first.plain else []
+        parts += [f"without {', '.join(map(repr, self.exclude))}"] if self.exclude else []
+        if self.branches != first.branches and not self.plain:
+            parts.append(f"branches={self.branches}")
+        return ", ".join(parts) or "as asked"
+
+    def call(self, asked: ExportRequest) -> str:
+        """The shortest call of `export` that makes this attempt at once; `...` stands for the caller's inputs."""
+        made = self.request(asked)
+        words: dict[str, Any] = {}
+        if self.exporter != "dynamo":
+            words["exporter"] = self.exporter
+        if self.opset != OPSET:
+            words["opset_version"] = self.opset
+        for name in ("only", "exclude"):
+            selected = made.patching.get(name)
+            if selected is not None and (name == "only" or _listed(selected)):
+                words[name] = _shortest(selected)
+        if self.branches:
+            words["branches"] = True
+        return f"onnxpatch.export({', '.join(['model', '...', *(f'{k}={v!r}' for k, v in words.items())])})"
+
+
+def _listed(names: str | Iterable[str] | None) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _shortest(names: str | Iterable[str]) -> str | tuple[str, ...]:
+    listed = _listed(names)
+    return listed[0] if len(listed) == 1 else listed

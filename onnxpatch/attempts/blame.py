@@ -1,0 +1,57 @@
+"""Which patch made an export worse that plain torch gets right: found by leaving out parts of those that acted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnxpatch.attempts.failure import Failure
+from onnxpatch.attempts.first_right import Way
+from onnxpatch.attempts.one_attempt import Proven
+from onnxpatch.diagnosis.cures.patch_bisect import fewest
+
+_TRIES = 8  # exports at most, in search of the patch
+
+
+def better_than_plain(way: Way, plain: Proven) -> tuple[Proven, str]:
+    """(the file to deliver, a note that names the patches at fault), where plain is right and the patched file is not.
+
+    What is delivered is the export without these patches alone, where that is right too; else the plain one.
+    """
+    patched = [one for one in way.failed if _is_like(one, plain)]
+    if not patched:
+        return plain, ""
+    last = patched[-1]
+    suspects = list(last.patches)
+    known = tuple(name for one in patched for name in one.at_fault)
+    if not suspects:
+        return plain, _note(known, patched[0]) if known else ""
+    guilty = suspects if len(suspects) == 1 else fewest(suspects, lambda some: _fails(way, last, some), _TRIES)
+    found = tuple(dict.fromkeys((*known, *guilty)))
+    note = _note(found, patched[0])
+    if len(guilty) == len(suspects) or way.shared.budget.over():  # without them nothing acts: that is plain
+        return plain, note
+    attempt = last.attempt.without(guilty)
+    outcome = way.outcome_of(attempt) or way.attempt(attempt)
+    return (outcome if isinstance(outcome, Proven) else plain), note
+
+
+def _is_like(failure: Failure, plain: Proven) -> bool:
+    """Whether an attempt differs from the plain one by its patches alone."""
+    made = failure.attempt
+    return made.exporter == plain.attempt.exporter and not made.plain and not made.branches
+
+
+def _fails(way: Way, last: Failure, some: Sequence[str]) -> bool:
+    """Whether the export is not right with these patches alone."""
+    if way.shared.budget.over():
+        return False
+    attempt = last.attempt.without(name for name in last.patches if name not in some)
+    return isinstance(way.outcome_of(attempt) or way.attempt(attempt), Failure)
+
+
+def _note(names: Sequence[str], failure: Failure) -> str:
+    what = "patches" if len(names) > 1 else "patch"
+    return (
+        f"the {what} {', '.join(map(repr, names))} made this export worse, and plain torch.onnx.export is right "
+        f"({failure.error}): this report is what its author needs"
+    )

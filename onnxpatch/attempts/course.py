@@ -1,0 +1,66 @@
+"""What is tried next, decided from what failed so far. This file is the whole list.
+
+    1  as asked
+    2  a stand-in raised the error, or a patch was found at fault:  without that patch
+    3  torch alone:                                                 plain
+    4  a Python branch or loop on data or a size failed:            branches=True (or False)
+    5  exporter="auto":                                             the other exporter, in the same order
+
+What a failure makes hopeless is left out. Where torch refused a branch on data in the model's own code, plain would
+stop at the same line: branches=True comes first then, and plain only where a patch acted and may have brought the
+branch about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from onnxpatch.attempts.attempt import Attempt
+from onnxpatch.attempts.failure import Failure
+from onnxpatch.settings import Exporter
+
+_MOST_LEFT_OUT = 4  # patches, one after the other; beyond that, plain answers sooner
+
+
+def next_attempt(asked: Attempt, exporters: Sequence[Exporter], failed: Sequence[Failure]) -> Attempt | None:
+    """The next attempt, or None where nothing more can help.
+
+    asked: the first one. exporters: those that may be tried, in their order. failed: oldest first.
+    """
+    if failed and failed[-1].kind == "late":  # the caller's time is up
+        return None
+    tried = {one.attempt for one in failed}
+    for exporter in exporters:
+        mine = [one for one in failed if one.attempt.exporter == exporter]
+        for attempt in _ways(replace(asked, exporter=exporter), mine):
+            if attempt not in tried:
+                return attempt
+    return None
+
+
+def _ways(first: Attempt, failed: Sequence[Failure]) -> Iterator[Attempt]:
+    """Every attempt with one exporter that makes sense after these failures, in order; the failed ones among them."""
+    yield first
+    for one in failed:
+        if one.at_fault and len(one.attempt.exclude) < _MOST_LEFT_OUT:
+            yield one.attempt.without(one.at_fault)
+    base = next((one.attempt for one in reversed(failed) if not one.attempt.plain), first)
+    if failed and first.branches:
+        yield replace(base, branches=False)
+    if failed and not _plain_is_hopeless(failed):
+        yield first.as_plain()
+    if any(one.branch for one in failed) and first.exporter != "script":
+        yield replace(base, branches=True)
+        if any(one.patches for one in failed):
+            yield first.as_plain()
+
+
+def _plain_is_hopeless(failed: Sequence[Failure]) -> bool:
+    """Whether plain would fail the same way.
+
+    torch refused a branch on data; or no patch acted on a graph that is wrong, or has an operator without translation.
+    """
+    patched = [one for one in failed if not one.attempt.plain and not one.attempt.branches]
+    untouched = [one for one in patched if not one.patches]
+    return any(one.on_data for one in patched) or any(one.kind == "wrong" or one.operator for one in untouched)

@@ -1,0 +1,146 @@
+"""`Failure`: why one attempt failed, as data that decides what is tried next."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from onnxpatch.attempts.attempt import Attempt
+from onnxpatch.attempts.stand_ins import stand_in_of
+from onnxpatch.diagnosis.lines import constructs as kinds
+from onnxpatch.diagnosis.lines.find_cause import construct_of_error
+from onnxpatch.diagnosis.lines.operator_lines import operator_named
+from onnxpatch.errors import OnnxpatchError, RefusedError, VerificationError
+from onnxpatch.exporters.explain import place_of, reason, root_of, translated
+from onnxpatch.onnxfile.time_limit import TimeLimit
+from onnxpatch.patching.registry import Patch
+from onnxpatch.results.report import Report
+from onnxpatch.verification.branch_recorder import Decisions
+
+_LONGEST = 240  # characters of an error
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why one attempt failed.
+
+    kind: refused (the exporter raised), wrong (the file does not compute what the model computes), late (the caller's
+    time was up). error: one line. module, line: where, as far as it is known. patches: those that acted. at_fault:
+    those of them that are known to have failed. branch: a Python branch or loop on data or a size may be the cause.
+    on_data: torch refused a branch on data in the model's own code. operator: the exporter cannot translate it.
+    """
+
+    attempt: Attempt
+    kind: Literal["refused", "wrong", "late"]
+    error: str
+    module: str = ""
+    line: str = ""
+    patches: tuple[str, ...] = ()
+    at_fault: tuple[str, ...] = ()
+    branch: bool = False
+    on_data: bool = False
+    operator: str = ""
+    seconds: float = 0.0
+
+
+def failure_of(
+    attempt: Attempt,
+    error: OnnxpatchError,
+    acted: Sequence[Patch],
+    planned: Sequence[Patch],
+    model: torch.nn.Module,
+    decisions: Decisions | None,
+    seconds: float,
+) -> Failure:
+    """What an attempt failed with. acted: the patches that changed something; planned: all that could have raised the
+    error. decisions: eager's at the example; None where they are not known."""
+    names = tuple(dict.fromkeys(patch.name for patch in acted))
+    if isinstance(error, VerificationError):
+        return _of_wrong(attempt, error, names, model, decisions, seconds)
+    if isinstance(error.__cause__, TimeLimit):
+        return Failure(attempt, "late", str(error)[:_LONGEST], patches=names, seconds=seconds)
+    return _of_refusal(attempt, error, names, planned, model, decisions, seconds)
+
+
+def _of_refusal(
+    attempt: Attempt,
+    error: OnnxpatchError,
+    names: tuple[str, ...],
+    planned: Sequence[Patch],
+    model: torch.nn.Module,
+    decisions: Decisions | None,
+    seconds: float,
+) -> Failure:
+    root, patch = root_of(error.__cause__ or error), stand_in_of(error, planned)
+    module, line = place_of(error, model)
+    failure = Failure(
+        attempt, "refused", reason(error.__cause__ or error)[:_LONGEST], _path(module),
+        _place(line or translated(error)), names, seconds=seconds,
+    )  # fmt: skip
+    if patch:
+        return replace(failure, patches=tuple(dict.fromkeys((*names, patch))), at_fault=(patch,))
+    kind, text = type(root).__name__, " ".join(str(root).split())
+    operator = operator_named(kind, text)
+    if operator or isinstance(model, torch.jit.ScriptModule):
+        return replace(failure, operator=operator)
+    construct = construct_of_error(kind, text, attempt.exporter)
+    data = construct in (kinds.BRANCH_TENSOR, kinds.DATA_SIZE)
+    branch = data or _may_be_branch(construct, line, model, decisions)
+    return replace(failure, branch=branch, on_data=data and not isinstance(root, RefusedError))
+
+
+def _may_be_branch(construct: str, line: str, model: torch.nn.Module, decisions: Decisions | None) -> bool:
+    """Whether a refusal that speaks of no data comes of a branch on a size, or of a loop."""
+    found = re.search(r"at (.+):(\d+) in ", line)
+    there = kinds.at_line(found[1], int(found[2])) if found else None
+    if there is not None:
+        return there.kind in kinds.CURED_BY_BRANCHES | kinds.LOOPS
+    return _decides(decisions) or (construct == kinds.FIXED_SIZE and _has_loops(model))
+
+
+def _of_wrong(
+    attempt: Attempt,
+    error: VerificationError,
+    names: tuple[str, ...],
+    model: torch.nn.Module,
+    decisions: Decisions | None,
+    seconds: float,
+) -> Failure:
+    report = error.report if isinstance(error.report, Report) else None
+    first = report.first_wrong() if report is not None else None
+    text = first.sentence() if first else str(error).splitlines()[0]
+    elsewhere = first is not None and first.kind not in ("example", "loading")
+    branch = elsewhere and not isinstance(model, torch.jit.ScriptModule) and (_decides(decisions) or _has_loops(model))
+    source = next(_sources(report), "") if report is not None else ""
+    return Failure(attempt, "wrong", text[:_LONGEST], "", source, names, branch=branch, seconds=seconds)
+
+
+def _sources(report: Report) -> Iterator[str]:
+    """Lines of the model that the report names, the likeliest first."""
+    yield from (guard.source for guard in report.guards if guard.harmful and guard.source)
+    yield from (frozen.source for frozen in report.frozen if frozen.source)
+
+
+def _decides(decisions: Decisions | None) -> bool:
+    """Whether eager takes Python decisions on data or sizes; True where that is not known."""
+    return decisions is None or bool(decisions.signature) or bool(decisions.sizes.comparisons)
+
+
+def _has_loops(model: torch.nn.Module) -> bool:
+    """Whether the source of a forward of the model's own classes has a loop over rows, sizes or values."""
+    classes = {type(module) for module in model.modules()}
+    own = [cls for cls in classes if not cls.__module__.startswith("torch.")]
+    return any(found.kind in kinds.LOOPS for cls in own for found in kinds.in_function(cls.forward))
+
+
+def _path(module: str) -> str:
+    return module.removeprefix("in module ").partition(" ")[0]
+
+
+def _place(line: str) -> str:
+    """`FILE:LINE` of `at FILE:LINE in FUNCTION`, or of what an operator's translation was called by."""
+    return line.rpartition("at ")[2].partition(" in ")[0]

@@ -1,0 +1,91 @@
+"""`prefer=`: the best of the files that are proven right, measured in the runtime or weighed on the disk.
+
+The runs of the files are interleaved, so that what else the machine does falls on all of them alike.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+
+from onnxpatch.attempts.attempt import Attempt
+from onnxpatch.attempts.first_right import Way
+from onnxpatch.attempts.one_attempt import Proven
+from onnxpatch.onnxfile.runtime import Graph, load_graphs
+from onnxpatch.settings import Exporter
+from onnxpatch.verification.input_matching import match_inputs
+from onnxpatch.verification.probe import Probe
+from onnxpatch.verification.reference import Reference
+
+Prefer = Literal["latency", "size"]
+_ROUNDS = 15
+_WORTH = 0.97  # a file that is measured at more of the first one's time is not faster, but lucky
+
+
+def best_of(way: Way, found: Proven, exporters: Sequence[Exporter], prefer: Prefer) -> Proven:
+    """Make the attempts that could be better than `found`, and choose among all that are right."""
+    for attempt in _rivals(way.first, found.attempt, exporters):
+        if way.outcome_of(attempt) is None and not way.shared.budget.over():
+            way.attempt(attempt)
+    proven = [one for one in way.made if isinstance(one, Proven) and one.report.ok] or [found]
+    figures = _bytes(proven) if prefer == "size" else _milliseconds(way, proven)
+    name = "bytes" if prefer == "size" else "milliseconds"
+    for one, figure in zip(proven, figures, strict=True):
+        way.figures[one.attempt] = {name: figure}
+    share = 1.0 if prefer == "size" else _WORTH
+    best = min(range(len(proven)), key=figures.__getitem__)
+    first = next((i for i, one in enumerate(proven) if one is found), best)
+    return proven[best] if figures[best] < share * figures[first] else proven[first]
+
+
+def _rivals(first: Attempt, found: Attempt, exporters: Sequence[Exporter]) -> Iterator[Attempt]:
+    """Other ways to a right file: with and without patches, with each exporter."""
+    for exporter in exporters:
+        yield replace(found, exporter=exporter)
+        yield replace(first, exporter=exporter)
+        if not found.branches:
+            yield replace(first, exporter=exporter).as_plain()
+
+
+def _bytes(proven: Sequence[Proven]) -> list[int]:
+    """The size of each file on the disk, with its external data."""
+    return [sum(file.stat().st_size for file in one.exported.path.parent.iterdir()) for one in proven]
+
+
+def _milliseconds(way: Way, proven: Sequence[Proven]) -> list[float]:
+    """The time of one run at the example and one at the largest probe, together; the median of several rounds."""
+    reference = way.shared.reference
+    assert reference is not None
+    runs = [_loaded(one, way) for one in proven]
+    times: list[list[float]] = [[] for _ in proven]
+    for _ in range(_ROUNDS):
+        for (graph, feed), kept in zip(runs, times, strict=True):
+            start = time.perf_counter()
+            for probe in _measured_at(reference):
+                graph.run(feed.of(probe.values))
+            kept.append(1000 * (time.perf_counter() - start))
+        if way.shared.budget.over():
+            break
+    return [statistics.median(kept) for kept in times]
+
+
+def _loaded(one: Proven, way: Way) -> tuple[Graph, Any]:
+    # The first of several runtimes is the one that is measured.
+    graph = load_graphs(one.exported.path, way.shared.runtime, way.shared.budget.run_seconds, way.shared.providers)[0]
+    request = one.exported.request
+    return graph, match_inputs(graph, request.inputs, request.names_among([node.name for node in graph.inputs]))
+
+
+def _measured_at(reference: Reference) -> list[Probe]:
+    """The example, and the largest input that was compared."""
+    example, largest = reference.probes[0], max(reference.probes, key=_elements)
+    return [example] if largest is example else [example, largest]
+
+
+def _elements(probe: Probe) -> int:
+    return sum(value.numel() for value in probe.values if isinstance(value, torch.Tensor))

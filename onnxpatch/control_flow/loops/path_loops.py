@@ -1,0 +1,95 @@
+"""Keeps the loops on data that one path of a forward runs through: at most one is open at a time.
+
+    for row in x: ...        `open`, some rounds, `close`       (`rows.py` runs the rounds)
+    while x.sum() > 1: ...   `another_round`, once for each time that the condition is asked
+
+A loop on data runs a few rounds only, which are compared and then become one Loop or Scan of the graph. After it, its
+tensors stand for the results of all rounds, in later calls (`in_call`) and in what forward returns (`final_states`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+
+from onnxpatch.control_flow.loops.inference import Loop
+from onnxpatch.control_flow.merging.output_template import Template, assembled
+from onnxpatch.control_flow.source_sites import Site, raised_on_purpose
+
+if TYPE_CHECKING:
+    from onnxpatch.control_flow.capture import Capture
+
+ArgsT = TypeVar("ArgsT")
+KwargsT = TypeVar("KwargsT")
+
+
+class PathLoops:
+    """The loops of one path, in the order in which they began. rounds: how many rounds each of them runs."""
+
+    def __init__(self, capture: Capture, rounds: int) -> None:
+        self.capture, self.rounds = capture, rounds
+        self.all: list[Loop] = []
+
+    @property
+    def running(self) -> Loop | None:
+        """The loop whose rounds are running now, or None."""
+        return self.all[-1] if self.all and not self.all[-1].done else None
+
+    def open(self, loop: Loop) -> None:
+        """Register a loop whose first round is about to run."""
+        if self.running is not None:
+            raise loop.refusal("it runs inside another such loop, or interleaved with one")
+        self.all.append(loop)
+
+    def close(self, loop: Loop) -> None:
+        """Compare the rounds of a loop whose last round is over."""
+        if self.all[-1] is not loop:
+            raise loop.refusal("it runs interleaved with another such loop")
+        loop.finish()
+
+    def another_round(self, predicate: torch.Tensor, site: Site) -> bool:
+        """Answer the condition of a `while` on data: True for as many rounds as are compared."""
+        loop = self.running
+        if loop is None:
+            loop = Loop(self.capture, None)
+            self.open(loop)
+        if loop.rows is not None or loop.site != site:
+            raise loop.refusal(f"line {site.line} branches inside it")
+        loop.end()
+        loop.predicates.append(predicate)
+        if len(loop.predicates) <= self.rounds:
+            loop.begin()
+            return True
+        self.close(loop)
+        return False
+
+    def refuse_branch(self, site: Site) -> None:
+        """Raise the refusal of a branch on data inside the running loop, where one runs."""
+        if self.running is not None:
+            raise self.running.refusal(f"line {site.line} branches inside it")
+
+    def refuse_error(self, error: Exception) -> None:
+        """Raise the refusal of a loop that is left by an error which the model did not raise on purpose."""
+        if self.running is not None and not raised_on_purpose(error):
+            text = " ".join(str(error).split())[:200]
+            raise self.running.refusal(f"{type(error).__name__} inside it: {text}") from error
+
+    def in_call(self, function: object, args: ArgsT, kwargs: KwargsT) -> tuple[ArgsT, KwargsT]:
+        """The arguments of a call, with the results of finished loops in place of tensors that single rounds made."""
+        for loop in self.all:
+            if loop.done:
+                args, kwargs = loop.results.in_call(function, args, kwargs)
+        return args, kwargs
+
+    def final_states(self, value: object) -> object:
+        """What the forward returned, with the final states of its loops."""
+        if not self.all:
+            return value
+        if self.running is not None:
+            raise self.running.refusal("break or return leaves it before its last round")
+        template = Template([value], of_root=True)
+        results = {id(slot): slot.values[0] for slot in template.slots}
+        for loop in self.all:
+            results = {slot: loop.results.final(leaf) for slot, leaf in results.items()}
+        return assembled(template.structure, results)

@@ -1,0 +1,52 @@
+"""Exports the whole model as a part is exported: in a wrapper that takes the tensors of the example and nothing else.
+
+It tells whether only the arguments that were not given spoil the export, and bisects the lines of the root's forward.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+from onnxpatch.diagnosis.lines import line_bisect
+from onnxpatch.diagnosis.parts.failing_part import FailingPart, part_subject
+from onnxpatch.diagnosis.parts.isolated_module import case_of
+from onnxpatch.diagnosis.parts.module_calls import Unit, record
+from onnxpatch.diagnosis.stack_lines import Place
+from onnxpatch.diagnosis.trials.trial import Subject
+
+if TYPE_CHECKING:
+    from onnxpatch.diagnosis.parts.search import Search
+
+
+def leaves_defaults(search: Search) -> bool:
+    """Whether forward has arguments that were not given: the TorchScript exporter makes graph inputs of them."""
+    given = search.root.inputs.graph_leaves(search.exporter)
+    return len(given) < len(inspect.signature(search.root.model.forward).parameters)
+
+
+def right_when_wrapped(search: Search) -> bool:
+    """Whether the model exports right when the graph's inputs are the given arguments only."""
+    subject = _wrapped(search) if search.exporter != "script" and search.left() > 0 else None
+    if subject is None:
+        return False
+    return search.attempt(subject, search.exporter, "the model, given its arguments only").status == "right"
+
+
+def breaking_line(search: Search, part: FailingPart) -> list[Place]:
+    """The first line with which a part does not export, alone; found by exports of its first lines."""
+    subject = _wrapped(search) if part.subject is search.root else part.subject
+    if subject is None or search.left() <= 0:
+        return []
+    what = f"the first lines of {part.unit.name}"
+    return line_bisect.breaking_line(
+        part.unit, subject, part.trial, lambda s: search.attempt(s, search.exporter, what), search.left
+    )
+
+
+def _wrapped(search: Search) -> Subject | None:
+    """The whole model exported as a part is; None where it takes or returns no tensor."""
+    root = Unit("", search.root.model)
+    calls = record(search.root.model, search.root.inputs, search.root.probes, [root])[root.key]
+    case = case_of(root, calls, search.root.probes, 0)
+    return part_subject(case, search.whole) if case is not None else None

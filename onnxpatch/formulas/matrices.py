@@ -1,0 +1,92 @@
+"""Functions that build and multiply matrices, made of operations that both exporters know.
+
+Each takes what the function of torch takes that has its name, and returns the same.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def transposed(x: Tensor) -> Tensor:
+    return x.transpose(-2, -1)
+
+
+def rot90(x: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
+    first, second = dims
+    turns: dict[int, Callable[[], Tensor]] = {
+        0: x.clone,
+        1: lambda: x.flip(second).transpose(first, second),
+        2: lambda: x.flip((first, second)),
+        3: lambda: x.flip(first).transpose(first, second),
+    }
+    return turns[k % 4]()
+
+
+def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    if offset:
+        zeros = torch.zeros_like(x[..., :1]).expand([*x.shape[:-1], abs(offset)])
+        x = torch.cat((zeros, x) if offset > 0 else (x, zeros), -1)
+    ticks = torch.arange(x.shape[-1], device=x.device)
+    columns = torch.where(ticks[:, None] + offset == ticks, x.unsqueeze(-2), torch.zeros_like(x.unsqueeze(-2)))
+    return columns.movedim((-2, -1), (dim1, dim2))
+
+
+def block_diag(*blocks: Tensor) -> Tensor:
+    blocks = tuple(block.reshape([1] * (2 - block.dim()) + list(block.shape)) for block in blocks)
+    width = sum(block.shape[1] for block in blocks)
+    rows, before = [], 0
+    for block in blocks:
+        left = block.new_zeros([block.shape[0], before])
+        before = before + block.shape[1]
+        rows.append(torch.cat((left, block, block.new_zeros([block.shape[0], width - before])), 1))
+    return torch.cat(rows, 0)
+
+
+def kron(x: Tensor, y: Tensor) -> Tensor:
+    rank = max(x.dim(), y.dim())
+    x, y = (t.reshape([1] * (rank - t.dim()) + list(t.shape)) for t in (x, y))
+    for axis in range(rank):
+        x, y = x.unsqueeze(2 * axis + 1), y.unsqueeze(2 * axis)
+    product = x * y
+    for axis in range(rank):
+        product = product.flatten(axis, axis + 1)
+    return product
+
+
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    count = x.shape[0] if N is None else N
+    powers = torch.arange(count, device=x.device)
+    return x.unsqueeze(-1) ** (powers if increasing else count - 1 - powers)
+
+
+def matrix_power(x: Tensor, n: int) -> Tensor:
+    if n < 0:
+        return NotImplemented
+    if n == 0:
+        return torch.eye(x.shape[-1], dtype=x.dtype, device=x.device).expand_as(x).clone()
+    return functools.reduce(torch.matmul, [x] * n)
+
+
+def cov(x: Tensor, *, correction: int = 1) -> Tensor:
+    x = x if x.dim() == 2 else x.unsqueeze(0)
+    centred = x - x.mean(1, keepdim=True)
+    total = torch.ones_like(x[0]).sum() - correction
+    result = torch.matmul(centred, centred.transpose(0, 1)) / total
+    return result.squeeze()
+
+
+def corrcoef(x: Tensor) -> Tensor:
+    spread = cov(x)
+    scale = torch.sqrt(torch.diagonal(spread))
+    return (spread / scale[:, None] / scale).clamp(-1, 1)
+
+
+def cartesian_prod(*axes: Tensor) -> Tensor:
+    grids = torch.meshgrid(*axes, indexing="ij")
+    return torch.stack([grid.flatten() for grid in grids], -1) if len(axes) > 1 else axes[0]

@@ -1,0 +1,131 @@
+"""Caches of keys and values (transformers' `DynamicCache` and its relatives) as plain containers of tensors, and back.
+
+    DynamicCache of two layers       [{"key": k, "value": v}, {"key": k, "value": v}]
+    EncoderDecoderCache              [{"decoder": {"key": k, "value": v}, "encoder": {...}}, ...]
+
+No exporter takes an object of a class that it does not know for an input. Here it is opened into tensors, without
+registering the class anywhere: other code in the process sees its caches as they are. A cache that is put together
+again is a new one, so that a model that fills its cache does not change the caller's.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from onnxpatch._torch import pytree
+from onnxpatch.errors import InputError
+
+States: TypeAlias = dict[str, Any]  # of one layer: name -> tensor, or decoder and encoder -> such a dict
+_NAMES = {"keys": "key", "values": "value"}
+
+
+def is_cache(value: object) -> bool:
+    """Whether `value` is one of transformers' caches whose layers hold tensors."""
+    module = sys.modules.get("transformers.cache_utils")
+    return module is not None and isinstance(value, module.Cache) and (hasattr(value, "layers") or _is_pair(value))
+
+
+def opened(value: Any) -> Any:
+    """`value`, a nest of containers, with the states of its caches in their place."""
+    return pytree.tree_map(lambda leaf: _layers(leaf) if is_cache(leaf) else leaf, value, is_leaf=is_cache)
+
+
+def closed(like: Any, states: Any) -> Any:
+    """New caches with other tensors. like: the nest with caches that `states` was opened from."""
+    leaves, spec = pytree.tree_flatten(like, is_leaf=is_cache)
+    parts = spec.flatten_up_to(states)
+    return pytree.tree_unflatten(
+        [_closed(leaf, part) if is_cache(leaf) else part for leaf, part in zip(leaves, parts, strict=True)], spec
+    )
+
+
+def has_caches(value: Any) -> bool:
+    """Whether there is a cache somewhere in a nest of containers."""
+    return any(map(is_cache, pytree.tree_leaves(value, is_leaf=is_cache)))
+
+
+def _is_pair(cache: Any) -> bool:
+    return hasattr(cache, "self_attention_cache") and hasattr(cache, "cross_attention_cache")
+
+
+# ------------------------------------------------------------------ opening
+def _layers(cache: Any) -> list[States]:
+    if _is_pair(cache):
+        own, cross = _layers(cache.self_attention_cache), _layers(cache.cross_attention_cache)
+        return [{"decoder": mine, "encoder": theirs} for mine, theirs in zip(own, cross, strict=True)]
+    return [_states(layer) for layer in cache.layers]
+
+
+def _states(layer: Any) -> States:
+    """The tensors of one layer; those under private names are settings, no state."""
+    found: States = {}
+    for name, value in vars(layer).items():
+        if isinstance(value, torch.Tensor) and not name.startswith("_"):
+            found[_NAMES.get(name, name)] = value
+        elif isinstance(value, dict) and any(isinstance(one, torch.Tensor) for one in value.values()):
+            found[name] = {str(key): one for key, one in value.items() if isinstance(one, torch.Tensor)}
+    return found
+
+
+# ------------------------------------------------------------------ closing
+def _closed(cache: Any, states: Sequence[States]) -> Any:
+    made = copy.copy(cache)
+    if _is_pair(cache):
+        made.self_attention_cache = _closed(cache.self_attention_cache, [layer["decoder"] for layer in states])
+        made.cross_attention_cache = _closed(cache.cross_attention_cache, [layer["encoder"] for layer in states])
+        made.is_updated = dict(cache.is_updated)
+    else:
+        made.layers = [_closed_layer(layer, one) for layer, one in zip(cache.layers, states, strict=True)]
+    return made
+
+
+def _closed_layer(layer: Any, states: States) -> Any:
+    made = copy.copy(layer)
+    for name, value in vars(layer).items():
+        new = states.get(_NAMES.get(name, name))
+        if isinstance(value, dict):  # of tensors, or of what is known about them: the model writes into it
+            setattr(made, name, {key: (new or {}).get(str(key), one) for key, one in value.items()})
+        elif new is not None:
+            setattr(made, name, new)
+    if isinstance(getattr(layer, "cumulative_length", None), int) and "key" in states:
+        dropped = layer.cumulative_length - layer.keys.shape[-2]  # tokens that a sliding window has seen and left
+        made.cumulative_length = states["key"].shape[-2] + dropped
+    return made
+
+
+# ------------------------------------------------------------------ dynamic shapes
+def spread_shapes(where: str, value: Any, spec: Any) -> Any:
+    """The dynamic shapes of an argument with caches, written out for every tensor of its states.
+
+    For a cache may be given: one dict of axes for all tensors; a list with an entry for each layer; for a layer a
+    dict by name or a tuple in order. `{"decoder": ..., "encoder": ...}` is said once for all layers.
+    where: the name of the argument, for messages. Raises InputError for a list of another length.
+    """
+    if is_cache(value):
+        layers = _layers(value)
+        each = spec if isinstance(spec, list | tuple) else [spec] * len(layers)
+        if len(each) != len(layers):
+            raise InputError(f"{where} has {len(layers)} layers, its dynamic_shapes {len(each)} entries: give one each")
+        return [_spread(layer, one) for layer, one in zip(layers, each, strict=True)]
+    if isinstance(value, dict) and isinstance(spec, Mapping) and has_caches(value):
+        return {key: spread_shapes(f"{where}[{key!r}]", value[key], one) for key, one in spec.items() if key in value}
+    return spec
+
+
+def _spread(states: Any, spec: Any) -> Any:
+    if not isinstance(states, dict) or spec is None:
+        return spec
+    if isinstance(spec, Mapping) and all(isinstance(axis, int) for axis in spec):
+        return {name: _spread(one, spec) for name, one in states.items()}
+    if isinstance(spec, tuple | list) and len(spec) == len(states):
+        return {name: _spread(one, each) for (name, one), each in zip(states.items(), spec, strict=True)}
+    if isinstance(spec, Mapping):
+        return {name: _spread(one, spec.get(name)) for name, one in states.items()} | {
+            name: one for name, one in spec.items() if name not in states
+        }
+    return spec

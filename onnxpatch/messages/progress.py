@@ -1,0 +1,24 @@
+"""`progress=True`: one line on stderr that says how far a call is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from onnxpatch.messages.visible import one_line
+
+Progress = Callable[[str, int, int], None]
+_WIDTH = 72  # of the line, so that a shorter one covers a longer one before it
+
+
+def shown(progress: Progress | bool | None) -> Progress | None:
+    """What to call with (stage, done, of): the caller's own function, one that writes on stderr for True, or none."""
+    if isinstance(progress, bool):
+        return _written if progress else None
+    return progress
+
+
+def _written(stage: str, done: int, of: int) -> None:
+    count = f" {done + 1} of {of}" if of else f" {done + 1}"
+    line = f"onnxpatch: {one_line(stage)}{count}"[:_WIDTH]
+    print(f"\r{line:<{_WIDTH}}", end="\n" if of and done + 1 >= of else "", file=sys.stderr, flush=True)

@@ -1,0 +1,63 @@
+"""What a session's inputs and outputs are declared as, and whether a value fits: `image float32[B,3,H,W]`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from onnxpatch.errors import InputError
+from onnxpatch.onnxfile.arrays import Array
+
+if TYPE_CHECKING:
+    from onnxruntime import NodeArg
+
+# onnxruntime's names for element types, and NumPy's; what is not listed has the same name in both.
+_DTYPES = {"float": "float32", "double": "float64", "string": "str", "bfloat16": "bfloat16"}
+_FED_AS = {"bfloat16": "float32"}  # NumPy has no bfloat16: the bridge takes float32 for it
+
+
+def described(node: NodeArg) -> str:
+    """One input or output: its name, dtype and shape, with the names of sizes that may change."""
+    dims = ",".join("?" if size in (None, "") else str(size) for size in node.shape or ())
+    return f"{node.name} {_dtype(node)}[{dims}]"
+
+
+def check(node: NodeArg, value: Array) -> None:
+    """Raise InputError where an array has another dtype, rank or size than the input declares."""
+    wanted = _dtype(node)
+    if not node.type.startswith("tensor("):  # an optional or a sequence: onnxruntime says what is wrong with it
+        return
+    found = "str" if value.dtype.kind in "USO" else value.dtype.name
+    shape = f"{found}[{','.join(map(str, value.shape))}]"
+    if found != _FED_AS.get(wanted, wanted):
+        raise InputError(f"input {described(node)}: {shape} was given: convert it to {wanted} first")
+    sizes = list(node.shape or ())
+    fits = len(sizes) == value.ndim and all(
+        not isinstance(size, int) or size == have for size, have in zip(sizes, value.shape, strict=True)
+    )
+    if not fits:
+        raise InputError(
+            f"input {described(node)}: {shape} was given: only named sizes may change. Export with that size in "
+            "dynamic_shapes, or give an input of this shape"
+        )
+
+
+def refuse_count(nodes: Sequence[NodeArg], given: int, unknown: Collection[str]) -> None:
+    """Raise InputError for too many or too few inputs; unknown: keywords that are no input of the graph."""
+    hints = [f"{name!r}: did you mean {near[0]!r}?" for name in unknown if (near := _near(name, nodes))]
+    raise InputError(
+        f"{given} input{'' if given == 1 else 's'} given; the graph takes {len(nodes)}: "
+        f"{', '.join(map(described, nodes)) or 'none'}{'. ' if hints else ''}{' '.join(hints)}"
+    )
+
+
+def _near(name: str, nodes: Sequence[NodeArg]) -> list[str]:
+    return difflib.get_close_matches(name, [node.name for node in nodes], n=1)
+
+
+def _dtype(node: NodeArg) -> str:
+    inner = node.type.removeprefix("tensor(").removesuffix(")")
+    return _DTYPES.get(inner, np.dtype(inner).name if inner in np.sctypeDict else inner)

@@ -1,0 +1,62 @@
+"""`AttemptResult`: one attempt of an export as a report tells of it, and the lines of text for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+HEADER = ("attempt", "verdict", "seconds", "what failed")
+
+
+@dataclass(frozen=True)
+class AttemptResult:
+    """One attempt of `export`, and what came of it.
+
+    name: in words, such as "without 'my-patch', branches=True". exporter, opset, plain (no patch at all), exclude (the
+    patches left out, beside those that the caller left out), branches: how it was made.
+    verdict: right, wrong, refused or unproven. error: why it failed, one line. module: the path of the module in which
+    it failed. line: the line of the model's own code, file:line. stand_in: the patch whose stand-in raised the error.
+    seconds: its export and its comparison. delivered: whether its file is the one that was kept.
+    milliseconds, bytes: of its file, where attempts were compared by `prefer`; else None.
+    """
+
+    name: str
+    exporter: str
+    opset: int
+    plain: bool = False
+    exclude: tuple[str, ...] = ()
+    branches: bool = False
+    verdict: str = "right"
+    error: str = ""
+    module: str = ""
+    line: str = ""
+    stand_in: str = ""
+    seconds: float = 0.0
+    delivered: bool = False
+    milliseconds: float | None = None
+    bytes: int | None = None
+
+
+def attempt_row(one: AttemptResult) -> tuple[str, ...]:
+    """The cells of one attempt, under `HEADER`."""
+    where = (f"in {one.module}" if one.module else "", one.line, one.stand_in and f"the stand-in of {one.stand_in!r}")
+    place = ", ".join(part for part in where if part)
+    found = " ".join(part for part in (one.error, f"({place})" if place else "") if part)
+    verdict = f"{one.verdict}, delivered" if one.delivered else one.verdict
+    return (one.name, verdict, f"{one.seconds:.1f}", found or _measured(one))
+
+
+def attempt_lines(attempts: Sequence[AttemptResult]) -> list[str]:
+    """`attempt 1: as asked: refused after 2.1 s: …`, a line for each attempt."""
+    return [_line(number, one) for number, one in enumerate(attempts, 1)]
+
+
+def _line(number: int, one: AttemptResult) -> str:
+    name, verdict, seconds, found = attempt_row(one)
+    return f"attempt {number}, {name}: {verdict} after {seconds} s" + (f": {found}" if found else "")
+
+
+def _measured(one: AttemptResult) -> str:
+    parts = [] if one.milliseconds is None else [f"{one.milliseconds:.3g} ms"]
+    parts += [] if one.bytes is None else [f"{one.bytes:,} bytes"]
+    return ", ".join(parts)

@@ -1,0 +1,180 @@
+"""export goes on where the first attempt fails: what is delivered, what is reported, and what it leaves behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+from torch import nn
+
+import onnxpatch
+from onnxpatch.onnxfile.stamp import read
+from onnxpatch.verification.eager import Eager
+from tests.fingerprint import fingerprint
+from tests.verified_models import BatchBranch, DataBranch, Right
+
+X = (torch.rand(2, 3) + 0.1,)
+ROWS = ({0: "b"},)
+
+
+@pytest.fixture
+def spoilt(registry: onnxpatch.Registry) -> onnxpatch.Registry:
+    """Patches of which one raises, one is wrong and one is right."""
+
+    @onnxpatch.patch("torch.nn.Tanh", name="raises", why="a stand-in that fails", registry=registry)
+    class Raising:
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.no_such_method()
+
+    @onnxpatch.patch("torch.nn.ReLU", name="wrong", why="a stand-in that computes something else", registry=registry)
+    class Wrong:
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    @onnxpatch.patch("torch.nn.Sigmoid", name="fine", why="a stand-in that is right", registry=registry)
+    class Fine:
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 1 / (1 + torch.exp(-x))
+
+    return registry
+
+
+def names(report: onnxpatch.Report) -> list[str]:
+    return [one.name for one in report.attempts]
+
+
+def test_a_model_that_is_right_the_first_time_pays_nothing(tmp_path: Path) -> None:
+    report = onnxpatch.export(Right().eval(), (torch.randn(2, 3, 8, 8),), tmp_path / "m.onnx", exporter="trace")
+    assert names(report) == ["as asked"] and report.attempts[0].delivered
+    assert "attempt" not in str(report) and report.call == "onnxpatch.export(model, ..., exporter='trace')"
+
+
+@pytest.mark.parametrize("model", [DataBranch, BatchBranch])
+def test_a_branch_is_exported_whole(model: type[nn.Module], tmp_path: Path) -> None:
+    file, made = tmp_path / "m.onnx", model().eval()
+    before = fingerprint(made)
+    report = onnxpatch.export(made, X, file, dynamic_shapes=ROWS, exporter="trace")
+    assert report.ok and names(report) == ["as asked", "branches=True"]
+    assert [one.delivered for one in report.attempts] == [False, True]
+    assert report.attempts[0].verdict == "wrong" and "relative error" in report.attempts[0].error
+    assert report.call == "onnxpatch.export(model, ..., exporter='trace', branches=True)"
+    stamped = read(onnx.load(file))
+    assert stamped is not None and stamped.call == report.call
+    assert fingerprint(made) == before and [one.name for one in tmp_path.iterdir()] == ["m.onnx"]
+    assert onnxpatch.verify(file, made, X, dynamic_shapes=ROWS).ok
+
+
+def test_three_attempts_a_patch_left_out_then_branches(spoilt: onnxpatch.Registry, tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Tanh(), DataBranch()).eval()
+    report = onnxpatch.export(model, X, tmp_path / "m.onnx", exporter="trace", registry=spoilt)
+    assert report.ok
+    assert names(report) == ["as asked", "without 'raises'", "without 'raises', branches=True"]
+    first = report.attempts[0]
+    assert (first.verdict, first.stand_in, first.module) == (
+        "refused",
+        "raises",
+        "0",
+    ) and "no_such_method" in first.error
+    assert __file__ in first.line
+    assert "attempt 1, as asked: refused" in str(report) and "next time: onnxpatch.export(model, ...," in str(report)
+    again = onnxpatch.export(
+        model, X, tmp_path / "m.onnx", exporter="trace", registry=spoilt, exclude="raises", branches=True
+    )
+    assert names(again) == ["as asked"] and again.call == report.call
+
+
+def test_the_patch_that_made_it_worse_is_named_and_left_out_alone(spoilt: onnxpatch.Registry) -> None:
+    alone = onnxpatch.export(nn.Sequential(nn.ReLU()).eval(), (-X[0],), exporter="trace", registry=spoilt)
+    assert names(alone) == ["as asked", "plain torch.onnx.export"] and alone.call.endswith("only=())")
+    assert "the patch 'wrong' made this export worse" in str(alone) and "'wrong'" in alone.to_markdown()
+    model = nn.Sequential(nn.ReLU(), nn.Sigmoid(), nn.Tanh()).eval()
+    report = onnxpatch.export(model, (-X[0],), exporter="trace", registry=spoilt)
+    delivered = next(one for one in report.attempts if one.delivered)
+    assert delivered.exclude == ("raises", "wrong") and [row["patch"] for row in report.plan] == ["fine"]
+    assert "the patches 'raises', 'wrong' made this export worse" in str(report)
+
+
+def test_eager_is_asked_once_for_all_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    ask = Eager.ask
+    monkeypatch.setattr(Eager, "ask", lambda self, values: asked.append(1) or ask(self, values))
+    with pytest.raises(onnxpatch.VerificationError):
+        onnxpatch.export(DataBranch().eval(), X, exporter="trace", dynamic_shapes=ROWS, attempts="asked")
+    once = len(asked)
+    asked.clear()
+    report = onnxpatch.export(DataBranch().eval(), X, exporter="trace", dynamic_shapes=ROWS)
+    assert len(report.attempts) == 2 and len(asked) == once > 0
+
+
+def test_where_nothing_helps_the_first_error_is_raised_with_all_that_was_tried(tmp_path: Path) -> None:
+    class Odd(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.special.bessel_j0(x)
+
+    with pytest.raises(onnxpatch.ExportError, match=r"^dynamo export refused Odd") as caught:
+        onnxpatch.export(Odd().eval(), X, tmp_path / "m.onnx", exporter="auto")
+    assert caught.value.__cause__ is not None and not list(tmp_path.iterdir())
+    assert "2 attempts were made, and none is right" in str(caught.value)
+    assert "attempt 2, exporter='trace': refused" in str(caught.value) and len(caught.value.attempts) == 2
+    with pytest.raises(onnxpatch.ExportError) as caught:
+        onnxpatch.export(Odd().eval(), X, tmp_path / "m.onnx", exporter="trace")
+    assert "attempts" not in str(caught.value)
+
+
+def test_auto_takes_the_other_exporter(tmp_path: Path) -> None:
+    class Traceable(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if torch.compiler.is_exporting():
+                raise RuntimeError("not under torch.export")
+            return x + 1
+
+    report = onnxpatch.export(Traceable().eval(), X, tmp_path / "m.onnx", exporter="auto")
+    assert report.ok and report.exporter == "trace" and report.call == "onnxpatch.export(model, ..., exporter='trace')"
+    assert names(report)[-1] == "exporter='trace'"
+
+
+def test_bad_input_is_one_error_and_no_attempt(tmp_path: Path) -> None:
+    for options, says in (
+        ({"attempts": "many"}, "use 'auto' or 'asked'"),
+        ({"exporter": "auto", "dynamo": True}, "disagree"),
+        ({"dynamic_shapes": {"y": {0: "b"}}}, "only x"),
+        ({"exclude": "no-such-patch"}, "no-such-patch"),
+    ):
+        with pytest.raises((onnxpatch.InputError, onnxpatch.UnknownPatchError), match=says) as caught:
+            onnxpatch.export(DataBranch().eval(), X, tmp_path / "m.onnx", **options)
+        assert caught.value.attempts == () and not list(tmp_path.iterdir())
+
+
+def test_an_interrupt_between_attempts_leaves_nothing(tmp_path: Path) -> None:
+    model = DataBranch().eval()
+    before = fingerprint(model)
+
+    def interrupt(stage: str, done: int, of: int) -> None:
+        if stage.startswith("attempt 2"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        onnxpatch.export(model, X, tmp_path / "m.onnx", exporter="trace", progress=interrupt)
+    assert fingerprint(model) == before and not list(tmp_path.iterdir())
+
+
+def test_the_limit_bounds_the_whole_and_progress_names_the_attempt() -> None:
+    stages: list[str] = []
+    onnxpatch.export(
+        DataBranch().eval(), X, exporter="trace", max_seconds=600, progress=lambda stage, *_: stages.append(stage)
+    )
+    assert stages[0] == "onnxruntime" and stages[-1] == "attempt 2, branches=True: onnxruntime"
+
+
+def test_no_attempt_follows_one_that_took_the_callers_time() -> None:
+    class Slow(DataBranch):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            while torch.jit.is_tracing():
+                pass
+            return super().forward(x)
+
+    with pytest.raises(onnxpatch.ExportError, match="did not end within max_seconds=1") as caught:
+        onnxpatch.export(Slow().eval(), X, exporter="trace", max_seconds=1)
+    assert caught.value.attempts == ()

@@ -1,0 +1,95 @@
+"""README: short, its script runs and prints what is shown, its cures cure, its figures add up, its links lead on."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import onnxpatch
+from onnxpatch.errors import error_chain
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SUBJECTS = ("vit_pytorch", "transformers_vision", "timm", "torchvision")
+
+
+def after(mark: str) -> str:
+    """The block or table that follows a comment of the README."""
+    rest = README.split(f"<!-- {mark} -->\n", 1)[1]
+    return rest.split("```")[1].partition("\n")[2] if rest.startswith("```") else rest.split("\n\n")[0]
+
+
+class Resized(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.interpolate(x, scale_factor=2.0, mode="bicubic", antialias=True)
+
+
+class Branching(torch.nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum() > 0 else x - 1
+
+
+def test_it_is_short():
+    assert len(README.split()) <= 900
+
+
+def test_the_first_script_prints_what_is_shown(tmp_path):
+    """Lines as shown; `…` stands for the rest of a line, or for lines."""
+    (tmp_path / "first.py").write_text(after("first script"), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "first.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    printed = done.stdout.replace(f"{tmp_path}/", "").splitlines()
+    for line in after("printed by the first script").splitlines():
+        if line != "…":
+            assert any(one.startswith(line.rstrip("…")) for one in printed), line
+
+
+@pytest.mark.parametrize(("model", "plain", "row"), [(Resized(), False, 0), (Branching(), True, 3)])
+def test_each_error_is_cured_by_the_line_beside_it(model, plain, row, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    error, cure = re.findall(r"\|.*?`([^`]*)` \| `(onnxpatch\.export[^|]*)`", after("chooser"))[row // 3]
+    model, args = model.eval(), (torch.randn(2, 3, 8, 8),)
+    with pytest.raises(Exception) as refused:
+        torch.onnx.export(model, args, "plain.onnx", dynamo=plain, verbose=False)
+    said = " ".join(str(one) for one in error_chain(refused.value))
+    assert error in said
+    assert eval(cure, {"onnxpatch": onnxpatch, "model": model, "args": args}).ok
+
+
+def test_the_summary_is_the_sum_of_the_measured_tables():
+    totals: dict[tuple[str, str], list[int]] = {}
+    for subject in SUBJECTS:
+        text = (ROOT / "benchmarks" / "results" / f"coverage_{subject}.md").read_text(encoding="utf-8")
+        head, *rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in table(text)]
+        for exporter, how, *numbers in rows[1:]:
+            found = dict(zip(head[2:], map(int, numbers), strict=True))
+            row = [found[name] for name in ("right", "silently wrong", "refused")] + [found.get("eager unsteady", 0)]
+            before = totals.setdefault((exporter, how), [0, 0, 0, 0])
+            totals[exporter, how] = [a + b for a, b in zip(before, row, strict=True)]
+    shown = re.findall(r"\| (dynamo|trace) \| (plain|onnxpatch) \| (.*) \|", after("summary"))
+    names = {"plain": "without", "onnxpatch": "with the kit"}
+    assert len(shown) == 4
+    for exporter, how, cells in shown:
+        assert [int(n) for n in re.findall(r"\d+", cells)] == totals[exporter, names[how]]
+    assert f"{sum(totals['dynamo', 'without'])} models" in README
+
+
+def table(text: str) -> list[str]:
+    """The lines of the first table."""
+    lines = text.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("|"))
+    return lines[start : lines.index("", start)]
+
+
+def test_links_lead_to_files():
+    for target in re.findall(r"\]\(([^)#]+)", README):
+        assert (ROOT / target).exists(), target

@@ -1,0 +1,79 @@
+"""`Session` in daily use: what it takes and gives, what it says of inputs that do not fit, calls that are bound."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+import onnxpatch
+from onnxpatch.errors import InputError
+
+
+def graph(elem: int = onnx.TensorProto.FLOAT) -> bytes:
+    """y = image + image, and n + n as it is: image [B, 3], n int64 scalar."""
+    image = onnx.helper.make_tensor_value_info("image", elem, ["B", 3])
+    count = onnx.helper.make_tensor_value_info("count", onnx.TensorProto.INT64, [])
+    y = onnx.helper.make_tensor_value_info("y", elem, ["B", 3])
+    twice = onnx.helper.make_tensor_value_info("twice", onnx.TensorProto.INT64, [])
+    nodes = [onnx.helper.make_node("Add", [n, n], [out]) for n, out in (("image", "y"), ("count", "twice"))]
+    made = onnx.helper.make_graph(nodes, "doubled", [image, count], [y, twice])
+    model = onnx.helper.make_model(made, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9)
+    return model.SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def session():
+    return onnxpatch.Session(graph())
+
+
+def test_it_shows_what_it_takes_and_gives(session):
+    assert session.inputs == ["image", "count"] and session.outputs == ["y", "twice"]
+    told = "<Session the model given as bytes: image float32[B,3], count int64[] -> y float32[B,3], twice int64[]>"
+    assert repr(session) == told
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "told"),
+    [
+        ((torch.ones(2, 3, dtype=torch.float64), 1), {}, "float64[2,3] was given: convert it to float32 first"),
+        ((torch.ones(2, 4), 1), {}, "input image float32[B,3]: float32[2,4] was given: only named sizes may change"),
+        ((torch.ones(3), 1), {}, "float32[3] was given"),
+        ((torch.ones(2, 3),), {}, "1 input given; the graph takes 2: image float32[B,3], count int64[]"),
+        ((), {"imgae": torch.ones(2, 3)}, "'imgae': did you mean 'image'?"),
+    ],
+)
+def test_inputs_that_do_not_fit(session, args, kwargs, told):
+    with pytest.raises(InputError) as refused:
+        session(*args, **kwargs)
+    assert told in str(refused.value)
+
+
+def test_python_numbers_take_the_inputs_dtype(session):
+    y, twice = session(torch.ones(2, 3), 4)
+    assert y.tolist() == [[2.0] * 3] * 2 and twice.item() == 8
+
+
+@pytest.mark.parametrize("like", [torch.from_numpy, np.asarray], ids=["tensors", "arrays"])
+def test_a_bound_call_reads_what_is_in_its_inputs(session, like):
+    image, count = like(np.ones((2, 3), np.float32)), like(np.asarray(3))
+    call = session.bind(image, count)
+    assert call()[0].tolist() == [[2.0] * 3] * 2
+    image[:] = 5
+    assert call()[0].tolist() == [[10.0] * 3] * 2 and call()[1].item() == 6
+
+
+def test_what_cannot_be_bound(session):
+    with pytest.raises(InputError, match="not contiguous"):
+        session.bind(torch.ones(3, 2).T, torch.tensor(1))
+    with pytest.raises(InputError, match="convert it to float32"):
+        session.bind(torch.ones(2, 3, dtype=torch.float16), torch.tensor(1))
+
+
+def test_without_onnxruntime_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ImportError, match=r"pip install 'onnxpatch\[verify\]'"):
+        onnxpatch.Session(graph())
