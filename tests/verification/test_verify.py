@@ -118,7 +118,7 @@ def test_reference_runtime_serves_without_onnxruntime(tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     report = onnxpatch.verify(file, model, (x,), guards=False, max_probes=4)
     assert report.ok and report.runtime == "reference" and len(report.checks) == 4
-    with pytest.raises(onnxpatch.InputError, match="pip install onnxruntime"):
+    with pytest.raises(onnxpatch.InputError, match="onnxruntime is not installed: pip install"):
         onnxpatch.verify(file, model, (x,), runtime="onnxruntime")
 
 
