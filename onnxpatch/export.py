@@ -22,6 +22,8 @@ from onnxpatch.exporters.request import ExportRequest, asked_exporters, split_op
 from onnxpatch.inputs.usable import check_runnable
 from onnxpatch.inputs.validate import check_numbers
 from onnxpatch.messages.progress import shown
+from onnxpatch.onnxfile.runtimes.interface import Provider
+from onnxpatch.onnxfile.runtimes.known import chosen
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
 from onnxpatch.settings import Exporter, Operators
@@ -63,8 +65,8 @@ def export(
     max_seconds: float | None = None,
     data: Sequence[Any] = (),
     sizes: Mapping[str, Sequence[int]] | None = None,
-    runtime: str | None = None,
-    providers: Sequence[str] | None = None,
+    runtime: str | Sequence[str] | None = None,
+    providers: Sequence[Provider] | None = None,
     flatten: Flatten | None = None,
     progress: Callable[[str, int, int], None] | bool | None = None,
     **options: Any,
@@ -97,9 +99,11 @@ def export(
     longer is refused, a comparison that does ends early, and the report says so. Without it one run of the graph may
     take 120 seconds, since a file can hold a loop that never ends; math.inf lifts that limit too.
     data: more inputs to compare at, each args or (args, kwargs). sizes: sizes to compare at in any case, such as
-    {"H": [32, 518]}. providers: onnxruntime's execution providers to compare in. flatten: turns an output of the
-    unpatched model into its tensors in the graph's order. progress: called with (stage, done, of); True writes
-    them on stderr.
+    {"H": [32, 518]}. flatten: turns an output of the unpatched model into its tensors in the graph's order.
+    runtime: "onnxruntime" (the default), "openvino", "reference", "tensorrt" or one that a distribution adds; or
+    several: the file must be right in each. providers: onnxruntime's execution providers, "CUDAExecutionProvider" say;
+    one that cannot be started is refused, never replaced by the CPU's. progress: called with (stage, done, of); True
+    writes them on stderr.
 
     Compared are the unpatched model and the ONNX runtime, at the example, on other data, and at other sizes of every
     dynamic dimension that the unpatched model accepts. Python numbers among the arguments are constants of the export.
@@ -124,6 +128,7 @@ def export(
         },
     )  # fmt: skip
     if check:
+        chosen(runtime)  # refuses a runtime that is not there, before the work of an export
         check_runnable(model)
         _refuse_training(request)
     _log.info("exporting %s (%s, opset %d)", type(model).__name__, request.exporter, request.opset)

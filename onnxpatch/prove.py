@@ -24,7 +24,8 @@ from onnxpatch.exporters.exported import export
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.onnxfile.graph import histogram
 from onnxpatch.onnxfile.intermediate_values import intermediate_values
-from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
+from onnxpatch.onnxfile.runtime import Graph, load_graphs
 from onnxpatch.patched import patched
 from onnxpatch.patching.proof import Args, Proof
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
@@ -79,21 +80,24 @@ class Trial:
         return f"right, {self.nodes} nodes" if self.problem is None else self.problem
 
 
-def prove(patch: Patch, exporter: Exporter) -> Outcome:
-    """Run the proof of `patch` in one exporter that it serves. Raises ValueError where it has no proof."""
+def prove(patch: Patch, exporter: Exporter, runtime: str | Sequence[str] | None = None) -> Outcome:
+    """Run the proof of `patch` in one exporter that it serves. Raises ValueError where it has no proof.
+
+    runtime: what the files run in, as `export` takes it.
+    """
     proof = patch.proof
     if proof is None:
         raise ValueError(f"{patch.name} carries no proof")
     refusal = patch.conditions.refusal(Settings(exporter, proof.opset))
     if refusal:
         return Outcome("refused", after=refusal)
-    after = tried(proof, exporter, patch)
+    after = tried(proof, exporter, patch, runtime)
     problem = after.problem or _past_bounds(after) or changed(proof, exporter, patch)
     if problem:
         return Outcome("failed", after=problem)
     if exporter not in (*proof.fails, *proof.leaner):
         return Outcome("proven", after=str(after))
-    before = tried(proof, exporter)
+    before = tried(proof, exporter, runtime=runtime)
     return Outcome(_verdict(proof, exporter, before, after), str(before), str(after))
 
 
@@ -116,7 +120,9 @@ def _past_bounds(trial: Trial) -> str | None:
     return None
 
 
-def tried(proof: Proof, exporter: Exporter, patch: Patch | None = None) -> Trial:
+def tried(
+    proof: Proof, exporter: Exporter, patch: Patch | None = None, runtime: str | Sequence[str] | None = None
+) -> Trial:
     """Export the proof's case with `patch` alone, or without any, and compare the file with eager at every input.
 
     "Alone" and "without" leave in place the patches that the proof names in `beside`.
@@ -136,7 +142,12 @@ def tried(proof: Proof, exporter: Exporter, patch: Patch | None = None) -> Trial
             return Trial(f"refused: {_one_line(error)}")
         seconds = time.process_time() - start
         try:
-            return _compared(request, Graph(out.path), examples, wanted, seconds)
+            trial = Trial("no runtime")
+            for graph in load_graphs(out.path, runtime, DEFAULT_SECONDS, None):
+                trial = _compared(request, graph, examples, wanted, seconds)
+                if trial.problem is not None:
+                    break
+            return trial
         except OnnxpatchError as error:
             return Trial(f"not run: {_one_line(error)}")
 

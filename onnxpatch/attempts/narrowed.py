@@ -12,7 +12,7 @@ from onnxpatch.attempts.first_right import Way
 from onnxpatch.attempts.narrow import SizeSearch
 from onnxpatch.attempts.one_attempt import Proven
 from onnxpatch.onnxfile import size_bounds
-from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.stamp import CALL
 from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.limits import declared_limits
@@ -53,7 +53,7 @@ def _within_bounds(way: Way, made: Proven) -> Proven | None:
     """The same file, with the sizes at which it is right written into it, and proven there."""
     start, reference, shared = time.perf_counter(), way.shared.reference, way.shared
     assert reference is not None
-    graph = Graph(made.exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)
+    graph = load_graphs(made.exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)[0]
     request = made.exported.request
     feed = match_inputs(graph, request.inputs, request.names_among([one.name for one in graph.inputs]))
     search = SizeSearch(graph, feed, reference, shared.tolerance, made.attempt.fixed)
@@ -68,8 +68,8 @@ def _within_bounds(way: Way, made: Proven) -> Proven | None:
         made.report, checks=[], frozen=[], guards=[], notes=list(made.exported.notes),
         bounds={bound.name: bound.words for bound in bounds}, call=call, seconds=dict(made.report.seconds),
     )  # fmt: skip
-    written = Graph(made.exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)
-    limits = declared_limits(written, feed, reference.dims)
+    written = load_graphs(made.exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)
+    limits = declared_limits(written[0], feed, reference.dims)
     conditions = getattr(made.exported.program, "exported_program", None)
     report = run(written, feed, inside, report, conditions=conditions, limits=limits)
     if not all(check.ok for check in report.checks):

@@ -26,7 +26,8 @@ from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
 from onnxpatch.onnxfile.residual_sums import sum_residuals
-from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.onnxfile.runtime import load_graphs
+from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patched import Patched, patch_model
@@ -59,8 +60,8 @@ class Shared:
     state: Snapshot
     reference: Reference | None = None
     tolerance: float = 1e-3
-    runtime: str | None = None
-    providers: Sequence[str] | None = None
+    runtime: str | Sequence[str] | None = None
+    providers: Sequence[Provider] | None = None
     flatten: Flatten | None = None
     progress: Progress | None = None
     several: bool = True
@@ -223,12 +224,12 @@ def _compared(attempt: Attempt, exported: Exported, reference: Reference, report
         reference.flatten(exported.flatten or flatten_output)
     request = exported.request
     try:
-        graph = Graph(exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)
+        graphs = load_graphs(exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)
     except RunError as error:
         refused = Checked("loading", "the file", "example", {}, error=str(error), status="refused")
         found = replace(report, checks=[refused])
         raise VerificationError(f"the exported graph cannot be loaded: {error}", found) from None
-    feed = match_inputs(graph, request.inputs, request.names_among([one.name for one in graph.inputs]))
+    feed = match_inputs(graphs[0], request.inputs, request.names_among([one.name for one in graphs[0].inputs]))
     conditions = getattr(exported.program, "exported_program", None)
     limits = kept(reference.dims, attempt.fixed)
-    return run(graph, feed, reference, report, conditions=conditions, progress=shared.progress, limits=limits)
+    return run(graphs, feed, reference, report, conditions=conditions, progress=shared.progress, limits=limits)

@@ -107,8 +107,8 @@ ProbesOpt = Annotated[
 RuntimeOpt = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME",
-        help="onnxruntime, or reference (slow; comes with onnx).",
+        metavar="A,B",
+        help="onnxruntime, openvino, tensorrt, or reference (slow; comes with onnx).",
         show_default="onnxruntime where it is installed",
     ),
 ]
@@ -157,6 +157,11 @@ def image_size(text: str | None) -> tuple[int, int] | None:
     if match is None or not int(match[1]) or not int(match[2] or 1):
         raise InputError(f"--image-size {text!r}: write a size in pixels, such as 224 or 224x336")
     return int(match[1]), int(match[2] or match[1])
+
+
+def runtime_names(text: str | None) -> list[str] | None:
+    """The runtimes in a text such as `onnxruntime,openvino`; None: the default one."""
+    return names([text or ""])
 
 
 def provider_names(text: str | None) -> list[str] | None:

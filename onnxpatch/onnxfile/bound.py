@@ -15,7 +15,7 @@ import torch
 
 from onnxpatch.errors import InputError
 from onnxpatch.onnxfile.arrays import Array, Output
-from onnxpatch.onnxfile.runtime import run_error
+from onnxpatch.onnxfile.runtimes.onnxruntime import run_error
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

@@ -71,7 +71,8 @@ class Matcher:
         return [*([Candidate(*own, _OWN)] if own else []), *sorted(found, key=lambda each: each.rank)]
 
     def _refusal(self, patch: Patch, cls: type) -> str | None:
-        return patch.conditions.refusal(self._settings) or unknown_body(cls, patch.bodies)
+        unmet, unknown = patch.conditions.refusal(self._settings), unknown_body(cls, patch.bodies)
+        return unmet or (f"{unknown}; {patch.instead}" if unknown else None)
 
 
 def _as_written(cls: type) -> type:

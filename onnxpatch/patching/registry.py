@@ -85,6 +85,17 @@ class Patch:
         """
         return self.ours, self.calls is not None, self.name
 
+    @property
+    def instead(self) -> str:
+        """What happens to a class whose code this patch does not know, told by its proof: there the other patches are
+        on, and the case is right without this one, with a larger graph, or it is not."""
+        if self.proof is None:
+            return "nothing is known to serve in its place"
+        general, none = ("/".join(some) for some in (self.proof.leaner, self.proof.fails))
+        told = [f"under {general} the general patches serve, with more nodes"] if general else []
+        told += [f"under {none} no other patch serves: {self.why}"] if none else []
+        return "; ".join(told)
+
     def same_declaration(self, other: Patch) -> bool:
         """A notebook cell or a reloaded module that declares the same thing again is no duplicate."""
         return (self.stand_in.__module__, self.stand_in.__qualname__, self.declared_at) == (

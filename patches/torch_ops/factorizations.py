@@ -49,9 +49,7 @@ class _Triangles(torch.nn.Module):
     why=_WHY.format("linalg_cholesky"),
     link=_LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(
-        _Triangles, lambda: [(_spd(b, 5),) for b in (2, 3, 1)], ({0: "b"},), fails=("dynamo", "trace"), tolerance=1e-3
-    ),
+    proof=Proof(_Triangles, lambda: [(_spd(b, 5),) for b in (2, 3, 1)], ({0: "b"},), fails=("dynamo", "trace")),
 )
 def cholesky(original: Any, A: Tensor, upper: bool = False) -> Tensor:
     """Column by column."""
@@ -72,9 +70,7 @@ class _Systems(torch.nn.Module):
     why=_WHY.format("linalg_solve_triangular"),
     link=_LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(
-        _Systems, lambda: [(_spd(b, 4),) for b in (2, 3, 1)], ({0: "b"},), fails=("dynamo", "trace"), tolerance=1e-3
-    ),
+    proof=Proof(_Systems, lambda: [(_spd(b, 4),) for b in (2, 3, 1)], ({0: "b"},), fails=("dynamo", "trace")),
 )
 def solve_triangular(
     original: Any, A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
@@ -108,7 +104,6 @@ class _Orthogonal(torch.nn.Module):
     exporters=("dynamo", "trace"),
     proof=Proof(
         _Orthogonal, lambda: [(torch.randn(b, 4, 4),) for b in (2, 3, 1)], ({0: "b"},), fails=("dynamo", "trace"),
-        tolerance=1e-3,
     ),
 )  # fmt: skip
 def qr(original: Any, A: Tensor, mode: str = "reduced") -> Factors:
@@ -134,7 +129,6 @@ class _Spectrum(torch.nn.Module):
     exporters=("trace",),
     proof=Proof(
         _Spectrum, lambda: [(torch.randn(b, 3, 3),) for b in (2, 3, 1)], ({0: "b"},), fails=("trace",),
-        tolerance=1e-3,
     ),
 )  # fmt: skip
 def spectrum(original: Any, A: Tensor, *ignored: Any, **named: Any) -> Tensor:
