@@ -61,7 +61,9 @@ Row = dict[str, str]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", default=[], help="parts of names; writes no file")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="parts of names: measures these alone, and replaces their lines"
+    )
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -79,7 +81,12 @@ def main() -> None:
         if lacking:
             missing.append(f"{name}: {', '.join(lacking)} is not installed.")
             continue
-        for line in measured(name, case, options.rounds):
+        try:
+            measured_lines = measured(name, case, options.rounds)
+        except ImportError as error:  # a library that lacks one of its own
+            missing.append(f"{name}: {error}.")
+            continue
+        for line in measured_lines:
             print(line, flush=True)
             lines.append(line)
     if not options.only:
@@ -102,7 +109,7 @@ def measured(name: str, case: Whole, rounds: int) -> list[str]:
     """The lines of one model, one for each size."""
     torch.manual_seed(0)
     model = moved(case.build()).eval()
-    files = {label: exported(name, label, model, case, arm) for label, arm in ARMS.items()}
+    files = {label: exported(name, model, case, arm) for label, arm in ARMS.items()}
     seconds = ", ".join(files[label][1] for label in (BASE, "kit 23"))
     sessions = {label: session(path) for label, (path, _) in files.items() if isinstance(path, Path)}
     refused = {label: path for label, (path, _) in files.items() if not isinstance(path, Path)}
@@ -123,10 +130,10 @@ def moved(model: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
-def exported(name: str, label: str, model: torch.nn.Module, case: Whole, arm: Arm) -> tuple[Path | str, str]:
+def exported(name: str, model: torch.nn.Module, case: Whole, arm: Arm) -> tuple[Path | str, str]:
     """(the file, or what the exporter said in a few words; seconds of the export)."""
     KEPT.mkdir(exist_ok=True)
-    path = KEPT / f"{name}-{label}-{metadata.version('torch')}.onnx".replace(" ", "_").replace(",", "")
+    path = KEPT / f"{name}-{arm.kit or 'plain'}-{arm.opset}-{metadata.version('torch')}.onnx".replace(" ", "_")
     taken = path.with_suffix(".seconds")
     if path.exists() and taken.exists():
         return path, taken.read_text()
