@@ -37,11 +37,11 @@ class Session:
     classes: dataclasses, named tuples and ModelOutputs to return in place of `Record`. They are found by name and must
     have the fields that the file states. The file chooses no class and runs no code.
     max_seconds: how long one run may take, 120 by default; None for no limit.
+    inputs, outputs: the names in the graph. `print(session)` shows them with dtypes and the sizes that may change.
+    bind(*inputs): the same call made again and again, without copies.
     flush_denormals: numbers below 1.2e-38 count as zero while the graph runs. Attention with a mask makes many of them,
     and runs up to three times slower otherwise. Who runs the file in onnxruntime itself sets
     `options.add_session_config_entry("session.set_denormal_as_zero", "1")` on the first session of the process.
-    inputs, outputs: the names in the graph. `print(session)` shows them with dtypes and the sizes that may change.
-    bind(*inputs): the same call made again and again, without copies.
 
     Raises InputError for a file that cannot be loaded and for inputs of other shapes, dtypes or names, RunError where
     onnxruntime raises or reaches the limit, ImportError without onnxruntime. A damaged file can crash onnxruntime, and

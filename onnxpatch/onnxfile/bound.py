@@ -7,7 +7,7 @@ the arrays that it bound, and calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,10 +32,10 @@ class BoundCall:
         session: InferenceSession,
         feed: Mapping[str, torch.Tensor | Array],
         structured: Callable[[list[Output]], Any],
-        during: Callable[[], AbstractContextManager[None]] = nullcontext,
+        flushed: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """during: a context manager that each run is made in."""
-        self._session, self._structured, self._during = session, structured, during
+        """flushed: what a run happens in, such as `denormals.flushed`."""
+        self._session, self._structured, self._flushed = session, structured, flushed
         self._binding = session.io_binding()
         self._held = dict(feed)  # onnxruntime keeps addresses, not arrays
         for name, value in feed.items():
@@ -57,7 +57,7 @@ class BoundCall:
 
     def __call__(self) -> Any:
         try:
-            with self._during():
+            with self._flushed():
                 self._session.run_with_iobinding(self._binding)
         except Exception as error:
             raise run_error(error) from error

@@ -11,8 +11,8 @@ from onnxpatch.errors import DuplicatePatchError
 from onnxpatch.patching.decorators import own_patch
 from onnxpatch.patching.dotted_paths import resolve
 from onnxpatch.patching.fingerprints import known, unknown_body
+from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.registry import Patch, Registry, rank
-from onnxpatch.patching.swap import class_before
 from onnxpatch.settings import Settings
 
 
