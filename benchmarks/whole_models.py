@@ -89,12 +89,26 @@ def main() -> None:
         for line in measured_lines:
             print(line, flush=True)
             lines.append(line)
-    if not options.only:
-        versions = ", ".join(f"{one} {metadata.version(one)}" for one in VERSIONS if installed(one))
-        about = (__doc__ or "").split("\n\n")[2]
-        RESULTS.write_text(
-            "\n".join(["# Whole models", "", about, "", *lines, "", *missing, f"Versions: {versions}.", ""])
-        )
+        write(lines, missing)
+
+
+def write(lines: list[str], missing: list[str]) -> None:
+    """The page, written after each model. Models that this run did not measure keep their lines of an earlier one."""
+    before = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    known = [line for line in before if line.startswith("| ") and line.count("|") == lines[0].count("|")]
+    rows = {row_name(line): line for line in (*known, *lines[2:])}
+    order = [f"{name} {size}" if len(case.sizes) > 1 else name for name, case in CASES.items() for size in case.sizes]
+    left = [name for name in order if name not in rows]
+    notes = [*missing, f"Not measured yet: {', '.join(left)}."] if left else missing
+    versions = ", ".join(f"{one} {metadata.version(one)}" for one in VERSIONS if installed(one))
+    table = [*lines[:2], *(rows[name] for name in order if name in rows)]
+    about = (__doc__ or "").split("\n\n")[2]
+    RESULTS.write_text("\n".join(["# Whole models", "", about, "", *table, "", *notes, f"Versions: {versions}.", ""]))
+
+
+def row_name(line: str) -> str:
+    """The first cell of a line."""
+    return line.split("|")[1].strip()
 
 
 def installed(library: str) -> bool:
