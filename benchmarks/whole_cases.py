@@ -18,7 +18,7 @@ IMAGE = {0: "batch", 2: "height", 3: "width"}
 class Whole:
     """build: the model. make: arguments at a size. example: the size that is exported; sizes: those that are timed.
 
-    needs: the distributions that it comes from. form: "static" where the position table is a constant.
+    needs: the distributions that it comes from. image_size: that its position table becomes a constant for.
     """
 
     build: Callable[[], nn.Module]

@@ -61,7 +61,9 @@ Row = dict[str, str]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", default=[], help="parts of names; writes no file")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="parts of names: measures these alone, and replaces their lines"
+    )
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -79,15 +81,34 @@ def main() -> None:
         if lacking:
             missing.append(f"{name}: {', '.join(lacking)} is not installed.")
             continue
-        for line in measured(name, case, options.rounds):
+        try:
+            measured_lines = measured(name, case, options.rounds)
+        except ImportError as error:  # a library that lacks one of its own
+            missing.append(f"{name}: {error}.")
+            continue
+        for line in measured_lines:
             print(line, flush=True)
             lines.append(line)
-    if not options.only:
-        versions = ", ".join(f"{one} {metadata.version(one)}" for one in VERSIONS if installed(one))
-        about = (__doc__ or "").split("\n\n")[2]
-        RESULTS.write_text(
-            "\n".join(["# Whole models", "", about, "", *lines, "", *missing, f"Versions: {versions}.", ""])
-        )
+        write(lines, missing)
+
+
+def write(lines: list[str], missing: list[str]) -> None:
+    """The page, written after each model. Models that this run did not measure keep their lines of an earlier one."""
+    before = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    known = [line for line in before if line.startswith("| ") and line.count("|") == lines[0].count("|")]
+    rows = {row_name(line): line for line in (*known, *lines[2:])}
+    order = [f"{name} {size}" if len(case.sizes) > 1 else name for name, case in CASES.items() for size in case.sizes]
+    left = [name for name in order if name not in rows]
+    notes = [*missing, f"Not measured yet: {', '.join(left)}."] if left else missing
+    versions = ", ".join(f"{one} {metadata.version(one)}" for one in VERSIONS if installed(one))
+    table = [*lines[:2], *(rows[name] for name in order if name in rows)]
+    about = (__doc__ or "").split("\n\n")[2]
+    RESULTS.write_text("\n".join(["# Whole models", "", about, "", *table, "", *notes, f"Versions: {versions}.", ""]))
+
+
+def row_name(line: str) -> str:
+    """The first cell of a line."""
+    return line.split("|")[1].strip()
 
 
 def installed(library: str) -> bool:
@@ -102,7 +123,7 @@ def measured(name: str, case: Whole, rounds: int) -> list[str]:
     """The lines of one model, one for each size."""
     torch.manual_seed(0)
     model = moved(case.build()).eval()
-    files = {label: exported(name, label, model, case, arm) for label, arm in ARMS.items()}
+    files = {label: exported(name, model, case, arm) for label, arm in ARMS.items()}
     seconds = ", ".join(files[label][1] for label in (BASE, "kit 23"))
     sessions = {label: session(path) for label, (path, _) in files.items() if isinstance(path, Path)}
     refused = {label: path for label, (path, _) in files.items() if not isinstance(path, Path)}
@@ -123,10 +144,10 @@ def moved(model: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
-def exported(name: str, label: str, model: torch.nn.Module, case: Whole, arm: Arm) -> tuple[Path | str, str]:
+def exported(name: str, model: torch.nn.Module, case: Whole, arm: Arm) -> tuple[Path | str, str]:
     """(the file, or what the exporter said in a few words; seconds of the export)."""
     KEPT.mkdir(exist_ok=True)
-    path = KEPT / f"{name}-{label}-{metadata.version('torch')}.onnx".replace(" ", "_").replace(",", "")
+    path = KEPT / f"{name}-{arm.kit or 'plain'}-{arm.opset}-{metadata.version('torch')}.onnx".replace(" ", "_")
     taken = path.with_suffix(".seconds")
     if path.exists() and taken.exists():
         return path, taken.read_text()
