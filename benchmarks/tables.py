@@ -19,7 +19,7 @@ LABEL = {
 }
 ALWAYS = ("torch", "onnx", "onnxscript", "onnxruntime", "einops")
 SIGN = {"right": "right", "wrong": "**silently wrong**", "refused": "refused", "broken": "eager fails",
-        "unsteady": "eager unsteady"}  # fmt: skip
+        "unsteady": "eager unsteady", "unproven": "unproven"}  # fmt: skip
 PROVED = ("export", "branches", "auto")  # the kits that compare the file before they hand it out
 
 Answer = dict[str, Any]
@@ -61,7 +61,7 @@ def lost(found: list[Answer], column: Column) -> list[str]:
 def totals(found: list[Answer]) -> list[str]:
     """One row per exporter and kit: how many are right, silently wrong, refused, and right without the kit only."""
     shown = {"right": "right", "wrong": "silently wrong", "refused": "refused"}
-    for verdict, words in (("unsteady", "eager unsteady"), ("broken", "eager fails")):
+    for verdict, words in (("unproven", "unproven"), ("unsteady", "eager unsteady"), ("broken", "eager fails")):
         if any(a["verdict"] == verdict for a in found):
             shown[verdict] = words
     heads = [*shown.values(), "plain right, with the kit not", "exports"]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from benchmarks import case as families
+from benchmarks.devious import everything
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import DynamicDim, dynamic_dims, shape_at
 from onnxpatch.inputs.leaves import Inputs
@@ -21,13 +22,26 @@ IMAGE = ({0: "b", 2: "h", 3: "w"},)
 @dataclass
 class Subject:
     """inputs: the example first, then the held-out ones. reference: (eager's output, args) -> what the graph gives
-    with branches=True."""
+    with branches=True. odd: whether NaN and infinity of eager's are held against the graph at held-out inputs, too.
+    exact: whether the inputs are chosen to the last digit, so that one rounding makes other data of them."""
 
     name: str
     model: torch.nn.Module
     inputs: Sequence[Args]
     dynamic: Any
     reference: Callable[[Any, Args], Any] | None = None
+    odd: bool = False
+    exact: bool = False
+
+
+def devious() -> Iterator[Subject]:
+    """Models that go wrong where nobody looks."""
+    for name, one in everything():
+        torch.manual_seed(0)
+        reference = (lambda output, args: output) if one.branches else None
+        yield Subject(
+            name, one.build().eval(), one.inputs(), one.dynamic, reference, odd=True, exact="ill_cond" not in name
+        )
 
 
 def small() -> Iterator[Subject]:

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
         VerificationError,
     )
     from onnxpatch.export import export
+    from onnxpatch.export_generation import export_generation
     from onnxpatch.formulas.einops.rearrange import CustomRearrange
     from onnxpatch.loops import each, scan, while_loop
+    from onnxpatch.new_patch import new_patch
     from onnxpatch.patched import Patched, patch_model, patched
     from onnxpatch.patching.decorators import keep, onnx_forward, onnx_standin
     from onnxpatch.patching.fingerprints import KnownBody
@@ -71,8 +73,10 @@ _HOMES = {
         "VerificationError",
     ),
     "export": ("export",),
+    "export_generation": ("export_generation",),
     "formulas.einops.rearrange": ("CustomRearrange",),
     "loops": ("each", "scan", "while_loop"),
+    "new_patch": ("new_patch",),
     "patched": ("Patched", "patch_model", "patched"),
     "patching.decorators": ("keep", "onnx_forward", "onnx_standin"),
     "patching.fingerprints": ("KnownBody",),
@@ -119,8 +123,10 @@ __all__ = [
     "doctor",
     "each",
     "export",
+    "export_generation",
     "exporting",
     "keep",
+    "new_patch",
     "onnx_forward",
     "onnx_standin",
     "optional_output",

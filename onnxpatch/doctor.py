@@ -9,14 +9,17 @@ from typing import Any
 import torch
 
 from onnxpatch.diagnosis.cures.treatment import treat
+from onnxpatch.diagnosis.parts.recorded_part import recorded_part
 from onnxpatch.diagnosis.parts.search import Progress, Search
 from onnxpatch.diagnosis.trials.trial import Subject
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
+from onnxpatch.inputs.usable import check_runnable
 from onnxpatch.inputs.validate import check_numbers
 from onnxpatch.messages.progress import shown
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.verification.probe import Budget
+from onnxpatch.verification.random_state import random_state_kept
 from onnxpatch.verification.reference import Reference
 from onnxpatch.versions import versions
 
@@ -67,6 +70,7 @@ def doctor(
         model, args, kwargs, chosen_exporter(exporter, dynamo), dynamic_shapes=dynamic_shapes,
         dynamic_axes=dynamic_axes, input_names=input_names, opset_version=opset_version,
     )  # fmt: skip
+    check_runnable(model)
     reference = Reference(model, request.inputs, request.dims, Budget.starting_now(max_probes), data=data)
     root = Subject(model, request.inputs, request.specs, reference.probes, request.input_names)
     diagnosis = Diagnosis(type(model).__name__, request.exporter, request.opset, versions=versions())
@@ -74,7 +78,9 @@ def doctor(
     if model.training:
         diagnosis.notes.append("the model is in training mode: call model.eval() first, unless that is what you export")
     search = Search(root, diagnosis, tolerance, budget, registry, shown(progress))
-    found_parts = search.run()
-    treat(search, found_parts, proposals)
+    with random_state_kept():
+        found_parts = search.run()
+        treat(search, found_parts, proposals)
+    diagnosis.recorded = tuple(map(recorded_part, found_parts)) if search.whole.fails else ()
     diagnosis.seconds = time.perf_counter() - start
     return diagnosis

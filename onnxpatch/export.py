@@ -18,13 +18,15 @@ from onnxpatch.attempts.preference import Prefer, best_of
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.request import ExportRequest, asked_exporters, split_options
+from onnxpatch.inputs.usable import check_runnable
 from onnxpatch.inputs.validate import check_numbers
 from onnxpatch.messages.progress import shown
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
 from onnxpatch.settings import Exporter, Operators
-from onnxpatch.verification.eager import Flatten
+from onnxpatch.verification.eager import Flatten, lost_state
 from onnxpatch.verification.probe import Budget
+from onnxpatch.verification.random_state import random_state_kept
 from onnxpatch.verification.reference import Reference
 
 Attempts = Literal["auto", "asked"]
@@ -117,10 +119,11 @@ def export(
         },
     )  # fmt: skip
     if check:
+        check_runnable(model)
         _refuse_training(request)
     _log.info("exporting %s (%s, opset %d)", type(model).__name__, request.exporter, request.opset)
-    with OutFile(f) as out:
-        state, reference = Snapshot(model), None
+    with OutFile(f) as out, random_state_kept():
+        state, reference = Snapshot(model, *request.inputs.objects()), None
         try:
             if check:
                 reference = Reference(
@@ -138,13 +141,12 @@ def export(
             shared = Shared(
                 request, out, budget, state, reference, tolerance, runtime, providers, flatten, shown(progress), several
             )  # fmt: skip
-
             way = Way(shared, Attempt.asked(request))
             delivered, report = _delivered(way, exporters if several else (), prefer)
         finally:
             state.restore()
         out.keep(delivered.exported.path)
-        return replace(report, notes=[*report.notes, *out.notes])
+        return replace(report, notes=[*report.notes, *lost_state(state), *out.notes])
 
 
 def _check_choices(attempts: str, prefer: str | None, check: bool) -> None:

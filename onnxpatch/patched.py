@@ -9,17 +9,20 @@ from typing import Any
 import torch
 
 from onnxpatch._torch import exporting, pytree
+from onnxpatch._torch.compiled import written_callables
 from onnxpatch._torch.guard_sources import drop_unsolvable_guards
-from onnxpatch.errors import OnnxpatchError, RefusedError
+from onnxpatch.errors import InputError, OnnxpatchError, RefusedError
 from onnxpatch.formulas.position_forms import check_example
+from onnxpatch.inputs.usable import check_depth
 from onnxpatch.patching import runtime as scopes
 from onnxpatch.patching.claims import claim
 from onnxpatch.patching.export_only import eager_forward, export_only
+from onnxpatch.patching.generated import class_before, mixins_of
 from onnxpatch.patching.plan import Plan, Swap, make_plan
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.patching.runtime import Scope
 from onnxpatch.patching.script_defaults import defaults_kept
-from onnxpatch.patching.swap import UndoLog, mixins_of
+from onnxpatch.patching.swap import UndoLog
 from onnxpatch.settings import Exporter, make_settings
 
 
@@ -36,13 +39,15 @@ class Patched:
 
     def apply(self) -> Patched:
         """Apply the whole plan, or none of it. Raises InputError while another thread has the model patched."""
+        check_depth(self.model)
         try:
             claim(self.model, self._log)
             self._log.call(self._restore_modes)
+            self._uncompile()
             for swap in self.plan.swaps:
                 self._apply(swap)
             for module in self.plan.kept:
-                self._log.specialise(module, _OptedOut)
+                self._specialise(module, _OptedOut)
             if self.plan.settings.branches:
                 from onnxpatch import control_flow  # loaded only when asked for
 
@@ -78,7 +83,13 @@ class Patched:
         key = type(swap.module), swap.patch.name
         if key not in self._mixins:
             self._mixins[key] = export_only(swap.patch, type(swap.module), self.scope.acted)
-        self._log.specialise(swap.module, self._mixins[key])
+        self._specialise(swap.module, self._mixins[key])
+
+    def _uncompile(self) -> None:
+        # Stand-ins do not reach code that torch.compile made, and the TorchScript exporter refuses it.
+        for module, _ in self.plan.modes:
+            for name, written in list(written_callables(module)):
+                self._log.set_attr(module, name, written)
 
     def _restore_modes(self) -> None:
         # torch.onnx.export(dynamo=False) gives every module the root's training flag; a mode that the user changed
@@ -94,9 +105,19 @@ class Patched:
         if not functions and not self.plan.swaps and not self.plan.settings.branches:
             return
         if self.plan.settings.exporter == "trace" and (defaults := defaults_kept(self.model)) is not None:
-            self._log.specialise(self.model, defaults)
+            self._specialise(self.model, defaults)
         self.scope.watch(self.model, functions, self.plan.classes)
-        self._log.specialise(self.model, _root_mixin(self.scope))
+        self._specialise(self.model, _root_mixin(self.scope))
+
+    def _specialise(self, module: torch.nn.Module, mixin: type) -> None:
+        try:
+            self._log.specialise(module, mixin)
+        except TypeError as error:  # a metaclass that refuses subclasses, a layout of slots that does not fit
+            path, cls = self.plan.paths.get(id(module), ""), class_before(type(module)).__qualname__
+            way_on = f". Leave it as it is with exclude={path!r}" if path else ""
+            raise InputError(
+                f"{path or 'the model itself'} cannot be patched, since {cls} takes no subclass: {error}{way_on}"
+            ) from error
 
 
 def patch_model(
@@ -185,7 +206,8 @@ def _root_mixin(scope: Scope) -> type:
                 # refused would come out as a plain export, without a word.
                 if scope.refused and torch.compiler.is_dynamo_compiling():
                     raise RefusedError(scope.refused)
-                return super().__call__(*args, **kwargs)  # type: ignore[misc]
+                with scope.types_as_written():
+                    return super().__call__(*args, **kwargs)  # type: ignore[misc]
             scope.refused = ""
             try:
                 check_example(scope.settings, (args, kwargs))

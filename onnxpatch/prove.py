@@ -84,7 +84,7 @@ def prove(patch: Patch, exporter: Exporter) -> Outcome:
     proof = patch.proof
     if proof is None:
         raise ValueError(f"{patch.name} carries no proof")
-    refusal = patch.conditions.refusal(Settings(exporter))
+    refusal = patch.conditions.refusal(Settings(exporter, proof.opset))
     if refusal:
         return Outcome("refused", after=refusal)
     after = tried(proof, exporter, patch)
@@ -127,7 +127,9 @@ def tried(proof: Proof, exporter: Exporter, patch: Patch | None = None) -> Trial
     with OutFile() as out, torch.no_grad():
         start = time.process_time()
         try:
-            request = ExportRequest.parse(model, examples[0], None, exporter, dynamic_shapes=proof.dynamic_shapes)
+            request = ExportRequest.parse(
+                model, examples[0], None, exporter, dynamic_shapes=proof.dynamic_shapes, opset_version=proof.opset
+            )
             with _patched_by(patches, request):
                 export(request, out.path)
         except OnnxpatchError as error:
@@ -181,7 +183,9 @@ def changed(proof: Proof, exporter: Exporter, patch: Patch) -> str | None:
     build = proof.build if isinstance(proof.unchanged, str) else proof.unchanged
     model, examples = _case(build, proof.examples)
     shapes = None if fixed else proof.dynamic_shapes
-    if _captures_differ(ExportRequest.parse(model, examples[0], None, exporter, dynamic_shapes=shapes), patch):
+    if _captures_differ(
+        ExportRequest.parse(model, examples[0], None, exporter, dynamic_shapes=shapes, opset_version=proof.opset), patch
+    ):
         return "it changes the graph of the case in which it must change nothing"
     return None
 

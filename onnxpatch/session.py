@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import torch
 
 from onnxpatch.errors import InputError, OnnxpatchError
 from onnxpatch.messages.visible import one_line
-from onnxpatch.onnxfile import bfloat16, output_structure
+from onnxpatch.onnxfile import bfloat16, denormals, output_structure
 from onnxpatch.onnxfile.arrays import Array, Output, as_array
 from onnxpatch.onnxfile.bound import BoundCall
 from onnxpatch.onnxfile.declared_inputs import check, described, refuse_count
@@ -38,6 +39,9 @@ class Session:
     max_seconds: how long one run may take, 120 by default; None for no limit.
     inputs, outputs: the names in the graph. `print(session)` shows them with dtypes and the sizes that may change.
     bind(*inputs): the same call made again and again, without copies.
+    flush_denormals: numbers below 1.2e-38 count as zero while the graph runs. Attention with a mask makes many of them,
+    and runs up to three times slower otherwise. Who runs the file in onnxruntime itself sets
+    `options.add_session_config_entry("session.set_denormal_as_zero", "1")` on the first session of the process.
 
     Raises InputError for a file that cannot be loaded and for inputs of other shapes, dtypes or names, RunError where
     onnxruntime raises or reaches the limit, ImportError without onnxruntime. A damaged file can crash onnxruntime, and
@@ -51,13 +55,16 @@ class Session:
         classes: Iterable[type] = (),
         options: SessionOptions | None = None,
         max_seconds: float | None = DEFAULT_SECONDS,
+        flush_denormals: bool = True,
     ) -> None:
         limit = checked_limit(max_seconds)
         self._classes = Classes(classes)
         self._source = model if isinstance(model, bytes) else os.fspath(model)
         if isinstance(self._source, str) and not os.path.isfile(self._source):
             raise InputError(f"there is no file {self._source!r}")
-        self.session = _open(self._source, providers, options)
+        self._flushed = denormals.flushed if flush_denormals else contextlib.nullcontext
+        with denormals.kept():
+            self.session = _open(self._source, providers, options, flush_denormals)
         try:
             self._declared = {node.name: node for node in self.session.get_inputs()}
             self.inputs = list(self._declared)
@@ -81,7 +88,8 @@ class Session:
         feed = self._feed(args, kwargs)
         arrays = self._arrays(feed)
         try:
-            values = self._runs.run(None, arrays)
+            with self._flushed():
+                values = self._runs.run(None, arrays)
         except OnnxpatchError:
             raise
         except Exception as error:
@@ -100,7 +108,9 @@ class Session:
         bound = {name: v if isinstance(v, torch.Tensor) else _array(v) for name, v in feed.items()}
         as_tensors = any(isinstance(value, torch.Tensor) for value in feed.values())
         convert = _as_tensor if as_tensors else _as_numpy
-        return BoundCall(self.session, bound, lambda values: self._structured([convert(one) for one in values]))
+        return BoundCall(
+            self.session, bound, lambda values: self._structured([convert(one) for one in values]), self._flushed
+        )
 
     def _arrays(self, feed: Mapping[str, object]) -> dict[str, Array]:
         """Each input as an array, checked against what the graph declares."""
@@ -127,13 +137,17 @@ class Session:
         return values[0] if len(values) == 1 else values
 
 
-def _open(source: str | bytes, providers: Sequence[str], options: SessionOptions | None) -> InferenceSession:
+def _open(
+    source: str | bytes, providers: Sequence[str], options: SessionOptions | None, flush_denormals: bool
+) -> InferenceSession:
     try:
         import onnxruntime
     except ImportError:
         raise ImportError("Session runs files in onnxruntime: pip install 'onnxpatch[verify]'") from None
     if options is None:
         options = onnxruntime.SessionOptions()
+        if flush_denormals:
+            options.add_session_config_entry(denormals.POOL_OPTION, "1")
         options.log_severity_level = 4  # it would print what it raises, with the file's names not made safe to print
     # With the CPU's provider alone there is nothing to fall back to, and trying to prints the error.
     fallback = int(list(providers) != ["CPUExecutionProvider"])

@@ -54,7 +54,7 @@ def assert_exports(
             if not (report.ok or (allow_unproven and report.verdict == "unproven")):
                 failures.append(f"{exporter}: {report}")
         except (ExportError, VerificationError) as error:
-            failures.append(f"{exporter}: {error}")
+            failures.append(str(error) if isinstance(error, ExportError) else f"{exporter}: {error}")
     if failures:
         raise AssertionError("\n\n".join(failures))
     return reports

@@ -14,6 +14,7 @@ from onnxpatch.exporters.dynamo import capture
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.inputs.usable import check_runnable
 from onnxpatch.inputs.validate import check_numbers
 from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile import stamp
@@ -21,9 +22,10 @@ from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
-from onnxpatch.verification.eager import Flatten
+from onnxpatch.verification.eager import Flatten, lost_state
 from onnxpatch.verification.input_matching import Feed, declared_by, match_inputs, refuse_unfitting
 from onnxpatch.verification.probe import Budget
+from onnxpatch.verification.random_state import random_state_kept
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import run
 from onnxpatch.versions import versions
@@ -72,6 +74,7 @@ def verify(
     model refuses.
     """
     check_numbers(tolerance, max_probes)
+    check_runnable(model)
     budget = Budget.starting_now(max_probes, max_seconds)
     inputs = Inputs(model, args, kwargs)
     try:
@@ -84,19 +87,20 @@ def verify(
     if dynamic_shapes is None and dynamic_axes is None:
         specs = declared_by(graph, feed, inputs)
     refuse_unfitting(graph, inputs, feed, specs)
-    dims, state = dynamic_dims(inputs, specs), Snapshot(model)
+    dims, state = dynamic_dims(inputs, specs), Snapshot(model, *inputs.objects())
     reference = Reference(model, inputs, dims, budget, flatten=flatten, data=data, sizes=sizes, state=state)
     conditions: Any = None
     notes: list[str] = []
     if guards and dims:
         try:
-            conditions, notes = _conditions(model, inputs, specs, budget)
+            with random_state_kept():
+                conditions, notes = _conditions(model, inputs, specs, budget)
         finally:
             state.restore()
     _log.info("comparing %s with %s at %d inputs", file, type(model).__name__, len(reference.probes))
     report = Report(
         str(file), type(model).__name__, opset=_opset(graph), tolerance=tolerance, versions=versions(),
-        notes=[*notes, *_notes(graph, feed, model, inputs)],
+        notes=[*notes, *_notes(graph, feed, model, inputs), *lost_state(state)],
     )  # fmt: skip
     return run(graph, feed, reference, report, conditions=conditions, progress=shown(progress))
 

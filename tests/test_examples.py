@@ -24,13 +24,13 @@ PROMISES = {
 }
 
 
-def run(name: str) -> str:
+def run(name: str, *given: str) -> str:
     if name == "vit_any_size.py":
         pytest.importorskip("vit_pytorch", reason="the example exports a vit_pytorch model")
-    if name == "depth_anything_v2.py":
+    if name in ("depth_anything_v2.py", "generation.py"):
         pytest.importorskip("transformers", reason="the example exports a model of transformers")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", str(ROOT / "examples" / name)]
+    command = [sys.executable, "-W", "ignore", str(ROOT / "examples" / name), *given]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
@@ -50,7 +50,23 @@ def test_a_skipped_branch_costs_a_tenth_at_most():
 
 def test_every_example_is_tested():
     written = {path.name for path in (ROOT / "examples").glob("*.py")}
-    assert written == {*PROMISES, "demo.py", "early_exit.py"}
+    assert written == {*PROMISES, "demo.py", "early_exit.py", "generation.py"}
+
+
+SLOW = [pytest.param(exporter, "llama,whisper", marks=pytest.mark.slow) for exporter in ("dynamo", "trace")]
+
+
+@pytest.mark.parametrize(("exporter", "models"), [("trace", "llama"), *SLOW])
+def test_generated_tokens_are_those_of_eager(exporter, models):
+    rows = re.findall(
+        r"(\d+) of (\d+) tokens as eager  (\d+) distinct  margin ([\d.]+)  broken cache (\d+) of",
+        run("generation.py", "--exporter", exporter, "--models", models),
+    )
+    assert len(rows) == models.count(",") + 1
+    for same, count, distinct, margin, broken in rows:
+        assert int(same) == int(count) == 128  # 64 tokens of two texts
+        assert int(distinct) >= 20 and float(margin) > 1e-3
+        assert int(broken) < 64
 
 
 @pytest.mark.slow

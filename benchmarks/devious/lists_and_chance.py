@@ -31,7 +31,8 @@ def sum_of_a_list(x: Tensor) -> Tensor:
     return torch.stack(layers).sum(0) / len(layers)
 
 
-@devious(lambda: [([floats(2, 3), floats(2, 3, seed=2)],), ([floats(2, 3, seed=4), -floats(2, 3)],)])
+@devious(lambda: [([floats(2, 3), floats(2, 3, seed=2)],), ([floats(2, 3, seed=4), -floats(2, 3)],),
+                 ([floats(2, 3) + 9, floats(2, 3)],), ([floats(2, 3), floats(2, 3) + 9],)])  # fmt: skip
 def list_of_inputs(xs: list[Tensor]) -> Tensor:
     return sum(xs, torch.zeros(())) if xs[0].sum() > xs[1].sum() else xs[0]
 

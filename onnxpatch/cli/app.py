@@ -8,7 +8,16 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from onnxpatch.cli import diagnose, export_model, list_patches, operator_table, plan_model, show, verify_file
+from onnxpatch.cli import (
+    diagnose,
+    export_model,
+    list_patches,
+    operator_table,
+    plan_model,
+    prove_file,
+    show,
+    verify_file,
+)
 
 
 @runtime_checkable
@@ -80,6 +89,7 @@ app.command("plan", cls=Command)(plan_model.plan)
 app.command("export", cls=Command)(export_model.export)
 app.command("verify", cls=Command)(verify_file.verify)
 app.command("doctor", cls=Command)(diagnose.doctor)
+app.command("prove", cls=Command)(prove_file.prove)
 app.command("ops", cls=Command)(operator_table.ops)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -51,6 +52,10 @@ def doctor(
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
     html: HtmlOpt = None,
+    write_patch: Annotated[
+        Path | None,
+        typer.Option("--write-patch", metavar="FILE.py", help="Draft a patch for a part that no patch cures."),
+    ] = None,
     quiet: QuietOpt = False,
     verbose: VerboseOpt = 0,
     debug: DebugOpt = False,
@@ -91,4 +96,7 @@ def doctor(
             from onnxpatch.html import write_diagnosis
 
             write_diagnosis(html, loaded.model, diagnosis)
+        if write_patch:
+            written = onnxpatch.new_patch(diagnosis, write_patch)
+            show.line(f"written: {written}; fill it in, then: onnxpatch prove {written}")
         raise typer.Exit(RIGHT if diagnosis.ok else WRONG)

@@ -39,7 +39,7 @@ def prepared(model: torch.nn.Module) -> list[rebinding.Substitution]:
     classes = {type(module) for module in model.modules()}
     originals = [(f"builtins.{getattr(function, '__name__', '')}", function) for function in _HOOKS]
     found = rebinding.substitutions(model, originals, classes, runtime._lookup)
-    return found + constructors.substitutions(list(rebinding._defining_modules(classes)))
+    return found + constructors.substitutions(list(rebinding.defining_modules(classes)))
 
 
 @contextmanager

@@ -26,7 +26,12 @@ _CONVERTED = (
 def torch_shapes(inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> dict[str, Any] | None:
     """`dynamic_shapes` for torch.export, which knows no names as strings; the graph is given them afterwards."""
     hinted = [{axis: Dim.DYNAMIC if isinstance(s, str) else s for axis, s in spec.items()} for spec in specs]
-    return shapes.to_shapes(inputs, hinted)
+    written = shapes.to_shapes(inputs, hinted)
+    if written is not None and inputs.keywords:  # by the names that `opened_call` shows
+        below = written.pop(inputs.keywords)
+        assert isinstance(below, dict)  # in the structure of the argument
+        written |= below
+    return written
 
 
 def export_dynamo(request: ExportRequest, path: Path) -> Any:

@@ -1,7 +1,8 @@
-"""A model that takes or gives a cache of keys and values, called with plain tensors while an exporter runs.
+"""The call of a model in the form that exporters know: tensors, lists and dicts, each argument by a name of its own.
 
-Exporters know tensors, lists and dicts. Inside the block the root's forward puts the cache together from such, and
-gives the tensors of its output alone, in the order in which eager's are compared.
+For a model that takes or gives a cache of keys and values, the root's forward puts the cache together inside the block,
+and gives the tensors of its output alone, in the order in which eager's are compared. For `forward(**inputs)` it shows
+the names that the call gives: torch.export takes no dynamic shapes for such a parameter.
 """
 
 from __future__ import annotations
@@ -47,11 +48,12 @@ class OpenedCall:
 def opened_call(model: Any, inputs: Inputs) -> Iterator[OpenedCall]:
     """The call for an exporter; inside the block the model takes it."""
     call = OpenedCall(*inputs.rebuild_opened(inputs.values()))
-    if isinstance(model, torch.jit.ScriptModule) or not (inputs.has_caches or _may_return_caches(model)):
+    plain = not (inputs.has_caches or inputs.keywords or _may_return_caches(model))
+    if isinstance(model, torch.jit.ScriptModule) or plain:
         yield call
         return
     log = UndoLog()
-    log.specialise(model, _mixin(inputs, call, signature(model)))
+    log.specialise(model, _mixin(inputs, call, _by_name(signature(model), inputs)))
     try:
         yield call
     finally:
@@ -63,6 +65,16 @@ def _may_return_caches(model: torch.nn.Module) -> bool:
     return any(hasattr(getattr(module, "config", None), "use_cache") for module in model.modules())
 
 
+def _by_name(shown: inspect.Signature | None, inputs: Inputs) -> inspect.Signature | None:
+    """The signature with the keywords that are given in place of `**inputs`."""
+    if shown is None or not inputs.keywords:
+        return shown
+    own = [p for p in shown.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    named = {parameter.name for parameter in own}
+    more = [name for name in inputs.kwargs if name not in named]
+    return shown.replace(parameters=[*own, *(inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY) for n in more)])
+
+
 def _closed(
     inputs: Inputs, shown: inspect.Signature | None, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -72,7 +84,8 @@ def _closed(
     if shown is None:
         return inputs.closed(args, kwargs)
     bound = shown.bind(*args, **kwargs)
-    for name, given in inputs.given_arguments.items():
+    all_given = {**inputs.given_arguments, **inputs.given.kwargs}
+    for name, given in all_given.items():
         if has_caches(given) and name in bound.arguments:
             bound.arguments[name] = closed(given, bound.arguments[name])
     return bound.args, bound.kwargs

@@ -35,12 +35,15 @@ def attend(
     scale: 1 / sqrt(features) where it is None. causal: in place of a mask, each query sees the keys up to its own
     place, counted from the first of both. empty_rows: False for a mask that lets every query see a key.
     """
-    node = attention_node.form(query, key, value, mask, scale, causal)
-    if node is not None:
-        output = attention_node.attend(node, query, key, value, mask, scale, causal)
-    else:
+    node, seen = attention_node.form(query, key, value, mask, scale, causal), mask if empty_rows else None
+    if node is None:
         output = _written_out(query, key, value, upto(query, key) if causal else mask, scale)
-    return output if mask is None or not empty_rows else _seen(output, mask)
+    elif mask is None or mask.dtype == torch.bool:
+        output, seen = attention_node.attend(node, query, key, value, mask, scale, causal), None
+    else:  # the node takes the lowest number for -inf
+        above = mask.clamp(min=torch.finfo(mask.dtype).min / 2)
+        output = attention_node.attend(node, query, key, value, above, scale, causal)
+    return output if seen is None else _seen(output, seen)
 
 
 def _written_out(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: Any) -> Tensor:
@@ -84,12 +87,9 @@ def _masked(scores: Tensor, mask: Tensor) -> Tensor:
 
 def _seen(output: Tensor, mask: Tensor) -> Tensor:
     """`output` with zeros for queries that `mask` lets see no key; exported softmax gives their mean, or NaN."""
-    any_key = _open(mask).to(output.dtype).amax(-1, keepdim=True) > 0
-    return torch.where(any_key, output, torch.zeros((), dtype=output.dtype, device=output.device))
-
-
-def _open(mask: Tensor) -> Tensor:
-    return mask if mask.dtype == torch.bool else mask > -math.inf
+    if mask.dtype == torch.bool:  # there it is the mean, and a product is faster than Where
+        return output * mask.to(output.dtype).amax(-1, keepdim=True)
+    return torch.where(mask.amax(-1, keepdim=True) > -math.inf, output, torch.zeros((), dtype=output.dtype))
 
 
 def upto(query: Tensor, key: Tensor) -> Tensor:

@@ -50,22 +50,27 @@ def form(
 def attend(
     chosen: Form, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None, causal: bool
 ) -> Tensor:
-    """softmax(query key^T scale + mask) value as the chosen node; (batch, heads, queries, features)."""
+    """softmax(query key^T scale + mask) value as the chosen node; (batch, heads, queries, features).
+
+    onnxruntime's Attention gives zeros for a query whose keys are all masked, as torch does. It takes every number down
+    to the lowest one of the dtype for -inf there; torch takes -inf alone.
+    """
     heads, features, shared = numbers((query.shape[1], query.shape[3], key.shape[1]))
     scale = 1 / math.sqrt(features) if scale is None else scale
     given = () if mask is None else (_whole(mask, query, key),)
+    node = _node(chosen, value, heads, shared, scale, causal)
     if chosen == "heads":
-        return run(_node(chosen, query, value, heads, shared, scale, causal), query, key, value, *given)
+        return run(node, query, key, value, *given)
     query, key, value = (
         rearrange(x, plan_axes("b h n d -> b n (h d)", "rearrange", (), 4)) for x in (query, key, value)
     )
-    output = run(_node(chosen, query, value, heads, shared, scale, causal), query, key, value, *given)
+    output = run(node, query, key, value, *given)
     return rearrange(output, plan_axes("b n (h d) -> b h n d", "rearrange", ("h",), 3), [heads])
 
 
-def _node(chosen: Form, query: Tensor, value: Tensor, heads: int, shared: int, scale: float, causal: bool) -> Recipe:
-    width = numbers(value.shape[-1:])[0]
-    last = width if chosen == "heads" else width // shared * heads
+def _node(chosen: Form, value: Tensor, heads: int, shared: int, scale: float, causal: bool) -> Recipe:
+    width = numbers(value.shape[-1:])[0]  # of one head
+    last = width if chosen == "heads" else width * heads
 
     def in_torch(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
         if chosen != "heads":

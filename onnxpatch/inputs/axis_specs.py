@@ -61,14 +61,29 @@ def checked_leaf_spec(where: str, value: object, spec: object) -> LeafSpec:
     if spec is None or (isinstance(spec, dict | tuple | list) and not spec):
         return {}
     if not isinstance(value, torch.Tensor):
-        raise InputError(
-            f"{where} is {type(value).__name__}, not a tensor: it has no dynamic shape (found {spec!r}); leave it out, "
-            "or give None"
-        )
+        raise InputError(f"{where} is {_named(value)}, which cannot have the dynamic shape {spec!r}: {_remedy(value)}")
     axes = dict(enumerate(spec)) if isinstance(spec, tuple | list) else spec
     if not isinstance(axes, Mapping):
         raise InputError(f"the dynamic shape of {where} must be a dict of axis to name, found {spec!r}")
     return {_axis(where, value, axis): _checked_axis_spec(where, value, axis, axes[axis]) for axis in axes}
+
+
+def _named(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}" if _holds_tensors(value) else type(value).__name__
+
+
+def _holds_tensors(value: object) -> bool:
+    """Whether it is an object of some library that may have tensors inside, such as a cache of a language model."""
+    return hasattr(value, "__dict__") and not isinstance(value, type)
+
+
+def _remedy(value: object) -> str:
+    if not _holds_tensors(value):
+        return "only tensors have one; leave it out, or give None"
+    return (
+        f"torch does not know the tensors inside. Say how a {type(value).__name__} is opened with "
+        "torch.utils._pytree.register_pytree_node, or take the tensors as arguments in a wrapper module that makes it"
+    )
 
 
 def _axis(where: str, value: torch.Tensor, axis: object) -> int:

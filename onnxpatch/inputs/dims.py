@@ -50,7 +50,8 @@ class DynamicDim:
         """Its size where the leaves have these shapes; the example's where no axis tells it."""
         for leaf, axis, size in self.places:
             if len(size.terms) == 1 and leaf in shapes:
-                return size.solved(shapes[leaf][axis]) or self.size
+                solved = size.solved(shapes[leaf][axis])
+                return self.size if solved is None else solved
         return self.size
 
 

@@ -18,6 +18,7 @@ import torch
 from onnxpatch._torch import pytree
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.caches import closed, has_caches, is_cache, opened
+from onnxpatch.inputs.held_objects import copied
 from onnxpatch.inputs.state_names import layered_names
 
 Kwargs: TypeAlias = Mapping[str, object]
@@ -78,7 +79,7 @@ class Inputs:
         self.args, self.kwargs = opened(given)
         self.arguments = bind(model, self.args, self.kwargs)
         self.given_arguments = bind(model, *self.given)
-        self.variadic = variadic(model)
+        self.variadic, self._keywords = variadic(model), variadic(model, inspect.Parameter.VAR_KEYWORD)
         flat, self._spec = pytree.tree_flatten((self.args, self.kwargs))
         names = _leaf_names(self.arguments, self.args, self.kwargs, self.given)
         self.leaves = tuple(
@@ -99,13 +100,23 @@ class Inputs:
         return Call(*closed(tuple(self.given), (args, dict(kwargs))))
 
     @property
+    def keywords(self) -> str | None:
+        """The name of forward's `**kwargs`, if the call gives any; `arguments` has them below it."""
+        known = self._keywords
+        return known if known in self.arguments else None
+
+    @property
     def has_caches(self) -> bool:
         """Whether a cache of keys and values is among the arguments."""
         return has_caches(tuple(self.given))
 
     def values(self) -> list[Any]:
-        """The example's leaves. Tensors are cloned, since some forwards write into their inputs."""
-        return [leaf.value.detach().clone() if leaf.is_tensor else leaf.value for leaf in self.leaves]
+        """The example's leaves, copied: some forwards write into tensors that they are given, or grow a cache."""
+        return [copied(leaf.value) for leaf in self.leaves]
+
+    def objects(self) -> list[object]:
+        """The leaves that are neither tensors nor plain values, as the caller gave them."""
+        return [leaf.value for leaf in self.leaves if not leaf.is_tensor and not leaf.is_number]
 
     def graph_leaves(self, exporter: str) -> list[Leaf]:
         """The leaves that become graph inputs with this exporter, in the graph's order.
@@ -165,11 +176,11 @@ def signature(model: object) -> inspect.Signature | None:
         return None
 
 
-def variadic(model: object) -> str | None:
-    """The name of forward's `*args`, if it has one."""
+def variadic(model: object, kind: inspect._ParameterKind = inspect.Parameter.VAR_POSITIONAL) -> str | None:
+    """The name of forward's `*args`, or `**kwargs`, if it has one."""
     sig = signature(model)
     kinds = {p.kind: p.name for p in sig.parameters.values()} if sig else {}
-    return kinds.get(inspect.Parameter.VAR_POSITIONAL)
+    return kinds.get(kind)
 
 
 def bind(model: object, args: tuple[object, ...], kwargs: Kwargs) -> dict[str, object]:

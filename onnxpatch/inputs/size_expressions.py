@@ -48,7 +48,7 @@ class SizeExpression:
         """The size of its only dimension at which it has this value; None where there is none."""
         ((_, factor),) = self.terms
         size, rest = divmod(value - self.constant, factor)
-        return size if rest == 0 and size > 0 else None
+        return size if rest == 0 and size >= 0 else None
 
 
 def plain(name: str) -> SizeExpression:

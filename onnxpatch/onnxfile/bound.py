@@ -7,6 +7,7 @@ the arrays that it bound, and calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +32,10 @@ class BoundCall:
         session: InferenceSession,
         feed: Mapping[str, torch.Tensor | Array],
         structured: Callable[[list[Output]], Any],
+        flushed: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        self._session, self._structured = session, structured
+        """flushed: what a run happens in, such as `denormals.flushed`."""
+        self._session, self._structured, self._flushed = session, structured, flushed
         self._binding = session.io_binding()
         self._held = dict(feed)  # onnxruntime keeps addresses, not arrays
         for name, value in feed.items():
@@ -54,7 +57,8 @@ class BoundCall:
 
     def __call__(self) -> Any:
         try:
-            self._session.run_with_iobinding(self._binding)
+            with self._flushed():
+                self._session.run_with_iobinding(self._binding)
         except Exception as error:
             raise run_error(error) from error
         return self._structured([np.asarray(value.numpy()) for value in _outputs(self._binding)])

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.registry import Patch
-from onnxpatch.patching.swap import class_before
 
 _FORWARD = "__onnxpatch_forward__"
 _STAND_IN = "__onnxpatch_stand_in__"

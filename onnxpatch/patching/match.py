@@ -11,8 +11,8 @@ from onnxpatch.errors import DuplicatePatchError
 from onnxpatch.patching.decorators import own_patch
 from onnxpatch.patching.dotted_paths import loaded, resolve
 from onnxpatch.patching.fingerprints import known, unknown_body
+from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.registry import Patch, Registry
-from onnxpatch.patching.swap import class_before
 from onnxpatch.settings import Settings
 
 FunctionPatch = tuple[Patch, list[tuple[str, Any]]]  # a patch, with the path and function of each target

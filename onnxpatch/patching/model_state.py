@@ -4,22 +4,24 @@ Some models remember: a window shrunk for good after one small image, a table bu
 a comparison has to come from the model as it was handed in, whatever was asked of it before. So does every path of a
 forward that branches: each starts from the same attributes.
 
-`Bindings` keeps what the attributes and buffers are bound to, and says which of them changed. `Snapshot` keeps the
-contents of plain containers and of small buffers as well.
+`Bindings` keeps what the attributes and buffers are bound to, and says which of them changed. `Snapshot` keeps what is
+under them as well: plain containers and objects, and the contents of tensors.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
 import torch
 
-_BUFFER_BYTES = 256 * 1024 * 1024
-_CONTAINERS = (dict, list, set, OrderedDict, defaultdict, deque)
+from onnxpatch._torch.function_modes import unseen
+from onnxpatch._torch.writes import Writes
+from onnxpatch.inputs.held_objects import MISSING, HeldObjects, bind_again
+from onnxpatch.patching.tensor_contents import TensorContents
+
+__all__ = ["MISSING", "Bindings", "Key", "Snapshot"]
+
 _REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
-MISSING = object()
-"""Stands for an attribute that was not there, or is no longer."""
 
 Key = tuple[int, str]
 """(number of the module, name of the attribute); of a buffer `_buffers.name`."""
@@ -46,8 +48,8 @@ class Bindings:
     def restore(self) -> None:
         """Bind everything as it was."""
         for module, attributes, buffers in zip(self.modules, self.attributes, self._buffers, strict=True):
-            _bind_again(vars(module), attributes)
-            _bind_again(module._buffers, buffers)
+            bind_again(vars(module), attributes)
+            bind_again(module._buffers, buffers)
 
     def bind(self, key: Key, value: Any) -> None:
         """Bind one attribute to a value."""
@@ -67,67 +69,32 @@ def _rebound(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any
     return [(name, value) for name, value in changed if name not in _REGISTERED] + gone
 
 
-def _bind_again(now: dict[str, Any], before: dict[str, Any]) -> None:
-    if now.keys() == before.keys() and all(now[name] is value for name, value in before.items()):
-        return
-    now.clear()
-    now.update(before)
-
-
 class Snapshot:
-    """The attributes and buffers of every module, and the contents of their plain containers, at one moment.
+    """The attributes and buffers of every module, what is under them, and more objects of the caller's, at one moment.
 
-    `restore()` may be called any number of times. Parameters and large buffers are held by reference: a forward that
-    writes into a parameter is not undone.
+    `restore()` may be called any number of times. Small buffers are copied at once, in all a quarter of a gigabyte;
+    parameters and large buffers before a forward writes into them, where that runs inside `watched()`.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *others: object) -> None:
         self._bindings = Bindings(model)
-        self._containers: dict[int, tuple[Any, Any]] = {}
-        for attributes in self._bindings.attributes:
-            for value in attributes.values():
-                self._copy_contents(value, depth=3)
-        self._buffers = _small_buffers(model) if isinstance(model, torch.nn.Module) else []
+        modules = self._bindings.modules
+        values = (value for attributes in self._bindings.attributes for value in attributes.values())
+        self._objects = HeldObjects([*values, *others], apart=modules)
+        self._tensors = TensorContents(model, self._objects.tensors)
 
-    def _copy_contents(self, value: Any, depth: int) -> None:
-        if type(value) not in _CONTAINERS or id(value) in self._containers or not depth:
-            return
-        self._containers[id(value)] = (value, value.copy())
-        for inner in value.values() if isinstance(value, dict) else value:
-            self._copy_contents(inner, depth - 1)
+    def watched(self) -> Writes:
+        """Inside the block, large tensors are copied before they are written, and put back by `restore` from then
+        on."""
+        return Writes(self._tensors.keep)
 
     def restore(self) -> None:
-        """Put attributes, containers and buffers back."""
-        self._bindings.restore()
-        for container, content in self._containers.values():
-            _refill(container, content)
-        for tensor, version, content in self._buffers:
-            if tensor._version != version and not tensor.is_inference():
-                with torch.no_grad():
-                    tensor.copy_(content)
+        """Put attributes, objects and tensors back."""
+        with unseen():  # what watches a forward is to see the forward alone
+            self._bindings.restore()
+            self._objects.restore()
+            self._tensors.restore()
 
-
-def _refill(container: Any, content: Any) -> None:
-    if isinstance(container, dict):
-        same = list(container) == list(content) and all(container[k] is content[k] for k in content)
-    else:
-        same = len(container) == len(content) and all(a is b for a, b in zip(container, content, strict=True))
-    if same:
-        return
-    container.clear()
-    if isinstance(container, dict | set):
-        container.update(content)
-    else:
-        container.extend(content)
-
-
-def _small_buffers(model: torch.nn.Module) -> list[tuple[torch.Tensor, int, torch.Tensor]]:
-    """(buffer, its version, a copy) of the buffers that fit into a quarter of a gigabyte together."""
-    held, total = [], 0
-    for buffer in model.buffers():
-        size = buffer.numel() * buffer.element_size()
-        if total + size > _BUFFER_BYTES or buffer.is_meta or buffer.is_inference():
-            continue
-        total += size
-        held.append((buffer, buffer._version, buffer.detach().clone()))
-    return held
+    def lost(self) -> list[str]:
+        """Names of parameters and buffers that were written, and could not be put back."""
+        return self._tensors.lost()

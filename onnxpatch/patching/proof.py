@@ -28,6 +28,7 @@ class Proof:
     unchanged: a case in which the patch must change nothing, beside an ordinary network. It makes another model for
         the same example; or "fixed sizes": this model, with every size constant, under dynamo (under trace the exporter
         sees every size as a tensor).
+    opset: the opset of both exports.
     beside: names of other patches that the case needs too; they are in force with and without this one.
     """
 
@@ -39,6 +40,7 @@ class Proof:
     exporters: tuple[Exporter, ...] = ()
     reason: str = ""
     beside: tuple[str, ...] = ()
+    opset: int = 18
     unchanged: Callable[[], torch.nn.Module] | Literal["fixed sizes"] | None = None
 
     def examples(self) -> list[Args]:

@@ -129,7 +129,7 @@ def substitutions(
     for path, original in originals:
         home, _, name = path.rpartition(".")
         if home == "builtins":
-            wanted[id(original)] = [(module, name) for module in _defining_modules(classes)]
+            wanted[id(original)] = [(module, name) for module in defining_modules(classes)]
         elif isinstance(owner := _owner(home), type):
             wanted[id(original)].append((owner, name))
     return [Substitution(original, wanted[id(original)], lookup) for _, original in originals if wanted[id(original)]]
@@ -138,7 +138,7 @@ def substitutions(
 def memoised(classes: Iterable[type]) -> Iterator[tuple[str, Any]]:
     """(dotted path, function) of what `functools.lru_cache` was put on in the modules that define `classes`."""
     kind = type(functools.lru_cache(_owner))  # private in functools
-    for module in _defining_modules(classes):
+    for module in defining_modules(classes):
         homes = [module, *(value for value in vars(module).values() if inspect.isclass(value))]
         for home in homes:
             path = module.__name__ if home is module else f"{home.__module__}.{home.__qualname__}"
@@ -161,7 +161,8 @@ def _find_in_modules(wanted: dict[int, list[Place]]) -> None:
                 wanted[id(value)].append((module, name))
 
 
-def _defining_modules(classes: Iterable[type]) -> Iterator[Any]:
+def defining_modules(classes: Iterable[type]) -> Iterator[Any]:
+    """The loaded modules that define a model's classes, torch's own left out."""
     names = {base.__module__ for cls in classes for base in cls.__mro__ if issubclass(base, torch.nn.Module)}
     for name in sorted(names):
         if name in sys.modules and not name.startswith(("torch.", "builtins")):

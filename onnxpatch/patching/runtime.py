@@ -19,6 +19,7 @@ from onnxpatch._torch.guard_sources import ignore_frames
 from onnxpatch._torch.script_tracing import traced
 from onnxpatch.messages.module_paths import paths_named_by
 from onnxpatch.patching import dispatch, rebinding
+from onnxpatch.patching.asked_types import ask_for_types, written_type
 from onnxpatch.patching.dispatch import Dispatcher
 from onnxpatch.patching.match import FunctionPatch
 from onnxpatch.settings import Settings, put_in_force
@@ -71,6 +72,7 @@ class Scope:
         self.dispatcher = Dispatcher()
         self._cached: set[Any] = set()
         self._substitutions: list[rebinding.Substitution] = []
+        self._types: list[rebinding.Substitution] = []
 
     def path_of(self, module: object) -> str:
         """The module's path in the patched model ("" for the root), for messages."""
@@ -95,6 +97,8 @@ class Scope:
         elsewhere += [(path, function) for function, path in cached.items()]
         self._cached = set(cached)
         self._substitutions = rebinding.substitutions(model, elsewhere, classes, _lookup) if elsewhere else []
+        if ask_for_types(rebinding.defining_modules(classes)):
+            self._types = rebinding.substitutions(model, [("builtins.type", type)], classes, written_type)
 
     @property
     def hits(self) -> Counter[str]:
@@ -123,7 +127,7 @@ class Scope:
             if running is not None and self.model is not None and running is not self.model:
                 stack.callback(self._holds, self.model)
                 self._holds(running)
-            stack.enter_context(rebinding.installed(self._substitutions))
+            stack.enter_context(rebinding.installed([*self._substitutions, *self._types]))
             stack.enter_context(put_in_force(self.settings))
             if exporting() == "dynamo":
                 stack.enter_context(ignore_frames(self._files()))
@@ -138,6 +142,10 @@ class Scope:
                 yield self
             finally:
                 _active.scopes = outside
+
+    def types_as_written(self) -> contextlib.AbstractContextManager[object]:
+        """For the model in eager: inside the block its own code sees the classes that were written."""
+        return rebinding.installed(self._types) if self._types else contextlib.nullcontext()
 
     def _files(self) -> set[str]:
         """The kit's files between a model's line and torch."""

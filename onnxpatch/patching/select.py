@@ -36,9 +36,9 @@ class Selection:
         names, places = list(patches), list(paths)
         for selector in selectors:
             if not any(fnmatchcase(name, selector) for name in (*names, *places)):
-                near = difflib.get_close_matches(selector, [*names, *places], n=3, cutoff=0.5)
+                near = difflib.get_close_matches(selector.strip("*."), [*names, *places], n=3, cutoff=0.5)
                 known = f"did you mean {' or '.join(map(repr, near))}?"
-                hint = known if near else f"patches: {', '.join(sorted(names))}"
+                hint = known if near else "`onnxpatch list` shows the patches, print(model) the modules"
                 raise UnknownPatchError(f"{selector!r} is neither a patch nor a module path of this model; {hint}")
 
 

@@ -1,75 +1,15 @@
-"""Swapping classes under living instances, and one undo log that puts everything back."""
+"""One undo log that puts everything back: classes swapped under living instances, attributes, keys of mappings."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from onnxpatch.errors import RestoreError
-
-_GENERATED = "__onnxpatch_generated__"
-_MISSING = object()
-
-
-@dataclass(frozen=True)
-class Generated:
-    """How a generated class was made: the class it stands in front of, and the layers laid over that, oldest first."""
-
-    base: type
-    layers: tuple[tuple[object, tuple[type, ...]], ...]
-
-
-def generated(cls: type) -> Generated | None:
-    """How `cls` was generated, or None for a class that somebody wrote."""
-    return vars(cls).get(_GENERATED)
-
-
-def class_before(cls: type) -> type:
-    """The class under the generated ones."""
-    made = generated(cls)
-    return made.base if made else cls
-
-
-def mixins_of(cls: type) -> tuple[type, ...]:
-    """Every mixin in force on `cls`, the newest first."""
-    made = next((found for base in cls.__mro__ if (found := generated(base))), None)
-    return tuple(mixin for _, mixins in reversed(made.layers) for mixin in mixins) if made else ()
-
-
-def specialise(cls: type, *mixins: type, owner: object = None) -> type:
-    """A subclass of `cls` with `mixins` in front, under the name, qualname and module of `cls`.
-
-    Keeps identity, hooks, aliases and state_dict of an instance whose `__class__` is set to it. `owner` marks the
-    layer, so that `without` can take it away again whatever was laid over it since.
-    """
-    made = generated(cls) or Generated(cls, ())
-    return _generate(Generated(made.base, (*made.layers, (owner, mixins))))
-
-
-def without(cls: type, owner: object) -> type:
-    """`cls` less the layers of `owner`: the written class itself when none is left."""
-    made = generated(cls)
-    if made is None:
-        return cls
-    layers = tuple(layer for layer in made.layers if layer[0] is not owner)
-    return _generate(Generated(made.base, layers)) if layers else made.base
-
-
-class _Quiet:
-    """First base of every generated class, so that the user's `__init_subclass__` (registries, options) is not run."""
-
-    def __init_subclass__(cls, **kwargs: object) -> None: ...
-
-
-def _generate(made: Generated) -> type:
-    bases = [mixin for _, mixins in reversed(made.layers) for mixin in mixins]
-    names = {name: getattr(made.base, name) for name in ("__module__", "__qualname__", "__doc__")}
-    # No annotations of its own: torch.jit.script reads the class's attribute types through them.
-    names["__annotations__"] = dict(getattr(made.base, "__annotations__", {}))
-    return type(made.base)(made.base.__name__, (_Quiet, *dict.fromkeys(bases), made.base), {**names, _GENERATED: made})
+from onnxpatch.patching.generated import MISSING, generated, set_class, specialise, without
 
 
 class UndoLog:
@@ -95,7 +35,7 @@ class UndoLog:
         if made is None:
             made = self._made[cls, mixins] = specialise(cls, *mixins, owner=self)
         self._undo.append((self._unspecialise, (module,)))
-        module.__class__ = made
+        set_class(module, made)
 
     def set_attr(self, owner: object, name: str, value: object) -> None:
         """Set an instance attribute past any `__setattr__` of the owner's."""
@@ -103,12 +43,26 @@ class UndoLog:
 
     def set_item(self, mapping: MutableMapping[Any, Any], key: Any, value: object) -> None:
         """Set a key of a mapping; its place in the order is kept when it was there."""
-        self._undo.append((_put_item, (mapping, key, mapping.get(key, _MISSING))))
+        self._undo.append((_put_item, (mapping, key, mapping.get(key, MISSING))))
         mapping[key] = value
 
     def call(self, undo: Callable[[], None]) -> None:
         """Have `undo` called when its turn comes."""
         self._undo.append((undo, ()))
+
+    def items_before(self, mapping: MutableMapping[Any, Any]) -> dict[Any, Any]:
+        """What the keys of a mapping held before this log's owner set them."""
+        steps = (arguments for step, arguments in reversed(self._undo) if step is _put_item)
+        return {key: before for held, key, before in steps if held is mapping}
+
+    def adopt(self, module: torch.nn.Module, made: torch.nn.Module, copied: Callable[[Any], Any]) -> None:
+        """Take patches out of `made`, a copy of `module`, when they are taken out of that."""
+        attributes = vars(module), vars(made)
+        for name, before in self.items_before(attributes[0]).items():
+            if name not in attributes[1]:  # the class has a `__getstate__` of its own
+                attributes[1][name] = copied(attributes[0][name])
+            self._undo.append((_put_item, (attributes[1], name, before)))
+        self._undo.append((self._unspecialise_copy, (weakref.ref(made),)))
 
     def undo(self) -> None:
         """Put everything back; raises RestoreError at the end if some of it could not be."""
@@ -141,7 +95,12 @@ class UndoLog:
         bare = self._unmade.get(cls)
         if bare is None:
             bare = self._unmade[cls] = without(cls, self)
-        module.__class__ = bare
+        set_class(module, bare)
+
+    def _unspecialise_copy(self, reference: weakref.ref[torch.nn.Module]) -> None:
+        made = reference()
+        if made is not None:
+            self._unspecialise(made)
 
     def _unspecialise_under(self, cls: type) -> None:
         # A parametrization registered meanwhile has put a class of its own in front of the generated one.
@@ -149,7 +108,7 @@ class UndoLog:
 
 
 def _put_item(mapping: MutableMapping[Any, Any], key: Any, before: object) -> None:
-    if before is _MISSING:
+    if before is MISSING:
         mapping.pop(key, None)
     else:
         mapping[key] = before

@@ -7,7 +7,8 @@ to make it export.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from onnxpatch.messages.visible import markdown as escaped
 from onnxpatch.messages.visible import one_line
@@ -84,6 +85,7 @@ class Diagnosis:
     status: of the plain export of the whole model: right, refused, silent or slow; error: as in `Culprit`.
     culprits: the likeliest first. exports: how many were tried, in `seconds`.
     dimensions: each dimension that may change, with the example's size. versions: of the libraries involved.
+    recorded: for `new_patch`, what each culprit was called with; no part of the JSON.
     """
 
     model: str
@@ -97,6 +99,7 @@ class Diagnosis:
     dimensions: dict[str, int] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    recorded: Any = field(default=(), repr=False, compare=False)
 
     @property
     def ok(self) -> bool:
@@ -116,7 +119,9 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, with `schema`, `ok` and all proposals beside the fields."""
-        return {"schema": SCHEMA, "ok": self.ok, **asdict(self), "proposals": [asdict(p) for p in self.proposals]}
+        plain = asdict(replace(self, recorded=()))
+        del plain["recorded"]
+        return {"schema": SCHEMA, "ok": self.ok, **plain, "proposals": [asdict(p) for p in self.proposals]}
 
     def to_json(self, indent: int | None = 2) -> str:
         return json.dumps(self.to_dict(), indent=indent, default=str)
@@ -170,7 +175,7 @@ def _lines(culprit: Culprit) -> list[str]:
         lines.append(
             f"  the same in {', '.join(culprit.also[:_MOST_ALSO])}" + (f" and {more} more" if more > 0 else "")
         )
-    return lines + [f"  -> {_advice(p)}" for p in culprit.proposals]
+    return lines + [f"  {'' if p.kind == 'none' else '-> '}{_advice(p)}" for p in culprit.proposals]
 
 
 def _advice(proposal: Proposal) -> str:

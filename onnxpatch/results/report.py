@@ -125,6 +125,15 @@ class Unproven:
     remedy: str
 
 
+@dataclass(frozen=True)
+class RightWithin:
+    """Sizes of a dimension at which a wrong graph was found right, tried there. declare: what to declare instead."""
+
+    dimension: str
+    declare: str
+    text: str
+
+
 @dataclass(frozen=True, repr=False)
 class Report:
     """The result of `export` and `verify`. `ok`, and its truth as a bool, is whether the verdict is right.
@@ -153,6 +162,7 @@ class Report:
     call: str = ""
     program: Any = field(default=None, repr=False, compare=False)
     unproven: list[Unproven] = field(default_factory=list)
+    right_within: list[RightWithin] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:

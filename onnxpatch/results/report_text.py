@@ -48,7 +48,7 @@ def markdown(report: Report) -> str:
 
 def _row(check: Checked) -> tuple[str, ...]:
     wrong = check.first_wrong()
-    finding = wrong.finding() if wrong else check.error
+    finding = wrong.finding() if wrong and check.status != "unsteady" else check.error
     error = "-" if math.isnan(check.relative) else f"{check.relative:.1e}"
     return (check.stage, check.label, check.kind, check.status, error, finding[:_LONGEST])
 
@@ -79,6 +79,7 @@ def _findings(report: Report) -> list[str]:
         sizes = ", ".join(f"{name}={size}" for name, size in guard.sizes.items())
         place = _place("", guard.node, guard.source)
         lines.append(f"dropped guard: {guard.expression} does not hold at {sizes}, and eager runs there{place}")
+    lines += [one.text for one in report.right_within]
     lines += [f"unproven: dimension {one.dimension}: {one.reason}; {one.remedy}" for one in report.unproven]
     if report.refused:
         lines.append(f"{report.refused} sizes that eager itself refuses were left out, such as {report.first_refusal}")

@@ -17,7 +17,7 @@ from onnxpatch.results import diagnosis
 from onnxpatch.results.diagnosis import Diagnosis, Proposal
 from onnxpatch.results.report import SCHEMA, VERDICTS, Report
 
-_UNWRITTEN = "program"  # the field of Report that is an object for Python, and no part of the JSON
+_UNWRITTEN = ("program", "recorded")  # fields that are objects for Python, and no part of the JSON
 
 
 class _Written(GenerateJsonSchema):
@@ -41,8 +41,9 @@ class _Written(GenerateJsonSchema):
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
         written = super().dataclass_schema(schema)
-        if written["properties"].pop(_UNWRITTEN, None) is not None:
-            written["required"].remove(_UNWRITTEN)
+        for name in _UNWRITTEN:
+            if written["properties"].pop(name, None) is not None:
+                written["required"].remove(name)
         if hasattr(schema["cls"], "ok"):
             _add(written, {"ok": {"type": "boolean"}})
         return written

@@ -1,13 +1,19 @@
-"""Which numbers a forward takes out of tensors into Python: the decisions that a graph may have frozen."""
+"""Which numbers a forward takes out of tensors into Python: the decisions that a graph may have frozen.
+
+Beside them it notes what only certain data shows: constants that data is compared with, and steps it is divided into.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from onnxpatch.verification.data_constants import DataConstants
 from onnxpatch.verification.size_recorder import SizeWatch
+from onnxpatch.verification.watched_number import WatchedNumber
 
 _NUMBERS = {
     torch.Tensor.__bool__: bool,
@@ -17,20 +23,24 @@ _NUMBERS = {
     torch.Tensor.item: None,
     torch.Tensor.tolist: None,
 }
-_COUNTING = {torch.nonzero, torch.Tensor.nonzero, torch.masked_select, torch.Tensor.masked_select, torch.unique}
 
 
 _FINITE = {
     getattr(home, name) for home in (torch, torch.Tensor) for name in ("isnan", "isinf", "isfinite", "nan_to_num")
 }
-_COMPARING = {
-    getattr(home, name)
-    for home, names in (
-        (torch.Tensor, ("__lt__", "__le__", "__gt__", "__ge__", "lt", "le", "gt", "ge")),
-        (torch, ("lt", "le", "gt", "ge")),
-    )
-    for name in names
-}
+
+
+def _functions(*names: str) -> Collection[Any]:
+    """The functions and methods of torch by these names."""
+    return {getattr(home, name) for home in (torch, torch.Tensor) for name in names if hasattr(home, name)}
+
+
+_ORDERING = _functions("__lt__", "__le__", "__gt__", "__ge__", "lt", "le", "gt", "ge")
+_EQUALITY = _functions("__eq__", "__ne__", "eq", "ne", "isclose", "not_equal")
+_SAMENESS = _functions("equal", "allclose")
+_COUNTING = _functions("nonzero", "masked_select", "unique", "unique_consecutive")
+_STEPPING = _functions("__floordiv__", "floor_divide", "__mod__", "remainder", "fmod")
+_DIVIDING = _functions("__truediv__", "div", "divide", "true_divide", "reciprocal", "__rtruediv__", "rsqrt", "log")
 _SHAPES = {torch.Tensor.shape.__get__, torch.Tensor.size, torch.Tensor.numel, torch.numel}  # type: ignore[attr-defined]
 _ENDLESS = 2000
 _MOST_COMPARED = 16
@@ -44,15 +54,22 @@ class Decisions(TorchFunctionMode):
     """Records, in order, what each tensor-to-Python conversion of a forward answered.
 
     `signature` is the path through the code as far as data decides it: exact answers of bool and int, the sign of
-    floats, whether a data-dependent selection came out empty. Two calls with one signature took the same branches.
+    floats, whether a data-dependent selection came out empty or with one element. Two calls with one signature took the
+    same branches.
     `asks_finite`: the forward looks for NaN or infinity itself; what runtimes make of these elsewhere is their own.
     `compared`: numbers computed from the data that are compared with another, each with that one.
+    `constants`: the exact values that data is compared with, and what else certain data alone shows.
+    `divides`: data is divided by data, or its logarithm taken: zeros make NaN.
     `sizes`: what it decides on sizes, where they are watched as well (`watch_sizes`).
+    watch_numbers: also give out numbers that note what they are compared with, which some code does not take.
     """
 
-    def __init__(self, watch_sizes: bool = False) -> None:
+    def __init__(self, watch_sizes: bool = False, watch_numbers: bool = True) -> None:
         super().__init__()
         self.sizes = SizeWatch()
+        self.constants = DataConstants()
+        self.divides = self.gave_numbers = False
+        self._numbers = watch_numbers
         self._shapes = _SHAPES if watch_sizes else frozenset()
         self.signature: tuple[object, ...] = ()
         self.asks_finite = False
@@ -63,25 +80,52 @@ class Decisions(TorchFunctionMode):
         if func in self._shapes:
             return self.sizes.watched(result)
         self.asks_finite |= func in _FINITE
-        if func in _COMPARING and len(self.compared) < _MOST_COMPARED and isinstance(result, torch.Tensor):
-            self._compare(result, *args[:2])
+        if func in _ORDERING or func in _EQUALITY or func in _SAMENESS:
+            self._compare(func, result, *args[:2])
+        elif func in _STEPPING:
+            self.constants.divided(*args[:2])
+        elif func in _DIVIDING:
+            self.divides |= isinstance(args[-1], torch.Tensor)
         if func in _NUMBERS:
             self._add(_coarse(result))
+            if func is torch.Tensor.item and self._numbers and type(result) is float:
+                self.gave_numbers = True
+                return WatchedNumber(result, self._decide)
         elif func in _COUNTING or (func is torch.where and len(args) == 1):
             first = result[0] if isinstance(result, tuple) else result
-            self._add(("empty", first.numel() == 0))
+            self._add(("none, one or more", min(first.numel(), 2)))
         return result
 
-    def _compare(self, answer: torch.Tensor, left: Any = None, right: Any = None) -> None:
-        sides = [side for side in (left, right) if isinstance(side, torch.Tensor | int | float)]
-        if answer.numel() == 1 and len(sides) == 2:
+    def _compare(self, func: Any, answer: Any, left: Any = None, right: Any = None) -> None:
+        sides = (left, right)
+        if not all(isinstance(side, torch.Tensor | int | float) for side in sides):
+            return
+        equality = func not in _ORDERING
+        self.constants.compared(left, right, equality)
+        if isinstance(answer, bool):
+            self._add(answer)
+        if isinstance(answer, torch.Tensor) and answer.numel() == 1 and all(map(_is_number, sides)):
             a, b = (float(side.item()) if isinstance(side, torch.Tensor) else float(side) for side in sides)
-            self.compared.append((a, b))
+            self._note(a, b, equality)
+
+    def _decide(self, number: float, other: float, equality: bool, answer: bool) -> None:
+        self._note(number, other, equality)
+        self._add(answer)
+
+    def _note(self, number: float, other: float, equality: bool) -> None:
+        if len(self.compared) < _MOST_COMPARED:
+            self.compared.append((number, other))
+        if equality:
+            self.constants.equals.setdefault(other, number)
 
     def _add(self, answer: object) -> None:
         self.signature = (*self.signature, answer)
         if len(self.signature) > _ENDLESS:
             raise EndlessError(f"more than {_ENDLESS} decisions: a loop that this data does not end")
+
+
+def _is_number(side: Any) -> bool:
+    return not isinstance(side, torch.Tensor) or side.numel() == 1
 
 
 def _coarse(answer: Any) -> object:

@@ -54,7 +54,10 @@ def compare_all(
 ) -> list[OutputParity]:
     """Every output that eager has (None: absent, and flagged so); a differing number of them is the only finding."""
     if len(expected) != len(found):
-        reason = f"{len(found)} outputs, eager has {len(expected)}"
+        reason = (
+            f"the file has {len(found)} of the outputs {', '.join(names)}, the model returns {len(expected)} tensors: "
+            "where the file leaves some out or adds some, flatten= turns the model's output into the file's"
+        )
         return [OutputParity("outputs", (len(expected),), (len(found),), "", "", reason=reason, **_UNKNOWN)]
     pairs = zip(names, expected, found, strict=False)
     return [compare(name, want, got, tolerance) for name, want, got in pairs if want is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
@@ -11,9 +12,13 @@ import torch
 from onnxpatch._torch import pytree
 from onnxpatch._torch.operations import OperationCount
 from onnxpatch.inputs.caches import opened
+from onnxpatch.inputs.held_objects import copied
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.verification.branch_recorder import Decisions
+from onnxpatch.verification.random_state import random_state_kept
+
+_LARGEST_COPY = 1 << 27  # parameters
 
 Flatten = Callable[[Any], Sequence[torch.Tensor | None]]
 
@@ -56,6 +61,14 @@ def _kept_leaf(leaf: Any) -> Any:
     return _kept(leaf) if is_dataclass(leaf) and not isinstance(leaf, type) else leaf
 
 
+def _random_state() -> bytes:
+    return torch.random.get_rng_state().numpy().tobytes()
+
+
+def _narrow(output: torch.Tensor | None) -> torch.Tensor | None:
+    return output.float() if output is not None and output.dtype == torch.float64 else output
+
+
 def _finite(outputs: Sequence[torch.Tensor | None]) -> bool:
     return all(bool(torch.isfinite(o).all()) for o in outputs if o is not None and o.is_floating_point())
 
@@ -72,39 +85,59 @@ class Eager:
         """state: the model's, where the caller has taken it already: it copies the buffers."""
         self.model, self.inputs = model, inputs
         self.flatten = flatten or flatten_output
+        self.draws = False  # whether a forward has drawn random numbers
         self.elements = 0  # of all inputs that it was asked with: what the answers cost is reckoned from them
-        self._state = state or Snapshot(model)
+        self._state = state or Snapshot(model, *inputs.objects())
 
-    def ask(self, values: Sequence[Any]) -> Answer:
-        """values: one for each leaf of the inputs; they are cloned, a forward may write into what it is given."""
+    def ask(self, values: Sequence[Any], seed: int = 0) -> Answer:
+        """values: one for each leaf of the inputs; they are copied, a forward may write into what it is given.
+
+        seed: of torch's random numbers.
+        """
         self._count(values)
-        raw, error = self._run(values)
+        raw, error = self._run(values, seed)
         outputs = None if error is not None else self.flat(raw)
         return Answer(outputs, error, _finite(outputs or ()), raw)
+
+    def in_float64(self, values: Sequence[Any]) -> Answer:
+        """What the model would answer without the roundings of float32; a refusal where it does not run so.
+
+        Asked of a copy, which small enough models have. What a forward itself makes of float32 stays so.
+        """
+        held = sum(p.numel() for p in self.model.parameters()) if isinstance(self.model, torch.nn.Module) else 0
+        if held > _LARGEST_COPY:
+            return Answer(None, "too large to be copied in float64")
+        try:
+            copied = Eager(copy.deepcopy(self.model).double(), self.inputs, self.flatten)
+        except Exception as error:
+            return Answer(None, f"no copy: {type(error).__name__}")
+        wide = [v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for v in values]
+        answer = copied.ask(wide)
+        return answer if answer.outputs is None else replace(answer, outputs=tuple(map(_narrow, answer.outputs)))
 
     def flat(self, raw: Any) -> tuple[torch.Tensor | None, ...]:
         """An output as the graph gives it."""
         return tuple(self.flatten(raw))
 
-    def decisions(self, values: Sequence[Any], sizes: bool = False) -> Decisions | None:
+    def decisions(self, values: Sequence[Any], sizes: bool = False, numbers: bool = True) -> Decisions | None:
         """The branches that data decides; None where eager refuses, or where a loop does not end on this data.
-        sizes: those that sizes decide, too.
+        sizes: those that sizes decide, too; numbers: also what numbers taken out of tensors are compared with.
 
         A run of its own: watching torch changes which kernels it picks.
         """
-        watch = Decisions(watch_sizes=sizes)
+        watch = Decisions(watch_sizes=sizes, watch_numbers=numbers)
         if isinstance(self.model, torch.jit.ScriptModule):
             return watch
         self._count(values)
         with watch:
             _, error = self._run(values)
-        if error is not None and sizes:
-            return self.decisions(values)  # some code takes no int but int itself
+        if error is not None and (sizes or watch.gave_numbers):
+            return self.decisions(values, numbers=sizes)  # some code takes no int but int itself
         return watch if error is None else None
 
     def operations(self, values: Sequence[Any], sizes: bool) -> tuple[float, Decisions | None]:
         """(the arithmetic of one forward, its `decisions`), found in one run where the model bears both."""
-        with OperationCount() as count:
+        with self._state.watched(), OperationCount() as count:
             watch = self.decisions(values, sizes)
             if isinstance(self.model, torch.jit.ScriptModule):
                 self._run(values)
@@ -116,14 +149,25 @@ class Eager:
     def _count(self, values: Sequence[Any]) -> None:
         self.elements += sum(v.numel() for v in values if isinstance(v, torch.Tensor))
 
-    def _run(self, values: Sequence[Any]) -> tuple[Any, str | None]:
-        copies = [v.clone() if isinstance(v, torch.Tensor) else v for v in values]
-        args, kwargs = self.inputs.rebuild(copies)
+    def _run(self, values: Sequence[Any], seed: int = 0) -> tuple[Any, str | None]:
+        args, kwargs = self.inputs.rebuild([copied(value) for value in values])
         try:
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                torch.manual_seed(0)
-                return _kept(self.model(*args, **kwargs)), None
+            with torch.no_grad(), random_state_kept(seed=seed):
+                before = _random_state()
+                try:
+                    return _kept(self.model(*args, **kwargs)), None
+                finally:
+                    self.draws |= _random_state() != before
         except Exception as error:
             return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         finally:
             self._state.restore()
+
+
+def lost_state(state: Snapshot) -> list[str]:
+    """A note on what a forward wrote into and nobody could put back, for the report."""
+    lost = state.lost()
+    if not lost:
+        return []
+    more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+    return [f"the forward writes into {', '.join(lost[:3])}{more}, which could not be put back: reload the weights"]

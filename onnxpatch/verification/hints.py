@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from types import CodeType
-from typing import Any
+from types import CodeType, FunctionType
+from typing import Any, TypeVar
 
 import torch
 
 _NATIVE = re.compile(r"(im(age|g)?_?size|input|native|train|resol|grid|max|len|context|seq|feat.*size|win|res$)")
 _STEP = re.compile(r"(patch|stride|window|win_?size|block|chunk|segment|factor|scale|hop|group_size|pool)")
+_IDENTIFIER = re.compile(r"(^|_)(token|pad|bos|eos|sep|cls|mask|special|image|ignore)(_?token)?(_?(id|index|idx))?$")
 _LARGEST = 4096
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
 class SizeHints:
-    """native: sizes to try as they are; steps: what sizes may be multiples of; thresholds: what code compares with."""
+    """native: sizes to try as they are; steps: what sizes may be multiples of; thresholds: what code compares with;
+    values: numbers that data may be compared with, identifiers among the attributes and constants of the code."""
 
     native: tuple[int, ...]
     steps: tuple[int, ...]
     thresholds: tuple[int, ...]
+    values: tuple[float, ...] = ()
 
 
 def size_hints(model: Any, most: int = 8) -> SizeHints:
@@ -38,11 +43,22 @@ def size_hints(model: Any, most: int = 8) -> SizeHints:
             if _NATIVE.search(name):
                 native.update(n for n in _whole(value) if 1 < n <= _LARGEST)
     native.update(_grids(model, steps))
-    thresholds = Counter(c for cls in _own_classes(model) for c in _constants(cls) if 1 < c <= _LARGEST)
-    return SizeHints(_top(native, most), _top(steps, most), _top(thresholds, most))
+    constants = Counter(c for code in _own_code(model) for c in _constants(code))
+    thresholds = Counter({c: n for c, n in constants.items() if isinstance(c, int) and 1 < c <= _LARGEST})
+    values = Counter({c: n for c, n in constants.items() if abs(c) > 1 or c != int(c)})
+    values.update({float(n): 100 for n in _identifiers(model)})
+    return SizeHints(_top(native, most), _top(steps, most), _top(thresholds, most), _top(values, most))
 
 
-def _top(counts: Counter[int], most: int) -> tuple[int, ...]:
+def _identifiers(model: torch.nn.Module) -> Iterator[int]:
+    """Whole numbers that a model holds under the name of a token: `pad_token_id`, `eos`."""
+    for module in model.modules():
+        for name, value in _attributes(module):
+            if _IDENTIFIER.search(name):
+                yield from _whole(value)
+
+
+def _top(counts: Counter[Number], most: int) -> tuple[Number, ...]:
     return tuple(n for n, _ in counts.most_common(most))
 
 
@@ -89,12 +105,17 @@ def _own_classes(model: torch.nn.Module) -> set[type]:
     return {c for c in classes if c.__module__.split(".")[0] not in ("torch", "builtins", "abc")}
 
 
-def _constants(cls: type) -> Iterator[int]:
-    """Whole numbers in forward and in the methods of the same class that it names."""
-    code = getattr(vars(cls).get("forward"), "__code__", None)
-    if code is None:
-        return
-    called = [getattr(vars(cls).get(name), "__code__", None) for name in code.co_names if name in vars(cls)]
-    for one in (code, *called):
-        if isinstance(one, CodeType):
-            yield from (c for c in one.co_consts if isinstance(c, int) and not isinstance(c, bool))
+def _own_code(model: torch.nn.Module) -> Iterator[CodeType]:
+    """The forwards of the model's own classes, the methods that these name, and functions that its modules hold."""
+    for cls in _own_classes(model):
+        forward = getattr(vars(cls).get("forward"), "__code__", None)
+        for name in ("forward", *forward.co_names) if isinstance(forward, CodeType) else ():
+            code = getattr(vars(cls).get(name), "__code__", None)
+            if isinstance(code, CodeType):
+                yield code
+    held = [value for module in model.modules() for value in vars(module).values() if isinstance(value, FunctionType)]
+    yield from (function.__code__ for function in held if function.__module__.split(".")[0] != "torch")
+
+
+def _constants(code: CodeType) -> Iterator[float]:
+    return (c for c in code.co_consts if isinstance(c, int | float) and not isinstance(c, bool) and math.isfinite(c))

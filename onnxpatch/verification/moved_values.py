@@ -1,7 +1,7 @@
 """Whole numbers that move with a size: lengths, offsets, indices and masks of a call at other sizes.
 
 `lengths = [20, 13]` beside 20 steps means something only as long as its largest is the number of steps. At 25 steps it
-becomes [25, 16]. What a tensor means is read off its values: its sum, its largest or its largest plus one is a size.
+becomes [25, 16]. What a tensor means is read off its values: its sum, its largest, one more or one less is a size.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 
-Relation = Literal["sum", "largest", "largest + 1"]
+Relation = Literal["sum", "largest", "largest + 1", "largest - 1"]
 Moves = Sequence[tuple[int, int]]
 """(size in the example, size wanted) of every dimension that may change, those that stay as they are included."""
 
@@ -25,10 +25,10 @@ def follows(example: torch.Tensor, moves: Moves) -> tuple[Relation, int] | None:
         return None
     total, largest = int(example.sum()), int(example.max())
     pairs = [*moves, *((a * c, b * d) for (a, b), (c, d) in itertools.combinations(moves, 2))]
-    for relation, value in (("sum", total), ("largest", largest), ("largest + 1", largest + 1)):
+    for relation, value in _meanings(total, largest):
         for old, new in pairs:
             if value == old and old > 1 and not (relation == "sum" and example.numel() < 2):
-                return relation, new  # type: ignore[return-value]
+                return relation, new
     return None
 
 
@@ -53,6 +53,10 @@ def moved(example: torch.Tensor, shape: Sequence[int], moves: Moves) -> torch.Te
 def _counts(value: torch.Tensor) -> bool:
     whole = not value.is_floating_point() and not value.is_complex() and value.dtype != torch.bool
     return whole and 0 < value.numel() <= _ROW and int(value.min()) >= 0
+
+
+def _meanings(total: int, largest: int) -> Sequence[tuple[Relation, int]]:
+    return ("sum", total), ("largest", largest), ("largest + 1", largest + 1), ("largest - 1", largest - 1)
 
 
 def _now(example: torch.Tensor, relation: Relation) -> int:
@@ -99,8 +103,13 @@ def _to_last_index(values: torch.Tensor, now: int, wanted: int) -> torch.Tensor:
     return (values * ((wanted - 1) / now)).round().clamp(0, wanted - 1)
 
 
+def _to_one_beyond(values: torch.Tensor, now: int, wanted: int) -> torch.Tensor:
+    return _to_largest(values, now, wanted + 1)
+
+
 _FITS: dict[Relation, Callable[[torch.Tensor, int, int], torch.Tensor]] = {
     "sum": _to_sum,
     "largest": _to_largest,
     "largest + 1": _to_last_index,
+    "largest - 1": _to_one_beyond,
 }

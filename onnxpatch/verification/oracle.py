@@ -115,7 +115,7 @@ class Oracle:
         return [probe for probe in self._known.values() if probe]
 
     def _ask(self, sizes: dict[str, int], shapes: Mapping[int, Sequence[int]], kind: str) -> Probe | None:
-        error = ""
+        error, odd = "", None
         moves = self._moves(sizes)
         for fill in fills(list(self._tensors.values()), moves):
             values = self._filled(shapes, fill, moves)
@@ -123,7 +123,11 @@ class Oracle:
             answer = self.eager.ask(values)
             if self.usable(answer):
                 return self.kept(Probe(shown(sizes), kind, sizes, values, answer.outputs or (), answer.raw))
-            error = error or answer.error or "the output is not finite there"
+            error = error or answer.error or ""
+            if answer.outputs is not None and odd is None:
+                odd = Probe(shown(sizes), kind, sizes, values, answer.outputs, answer.raw)
+        if odd is not None:  # eager takes the size, and has NaN or infinity for an answer: so must the graph
+            return self.kept(odd)
         self.first_refusal = self.first_refusal or f"{shown(sizes)}: {error}"
         self.refused += 1
         moved = [name for name, size in sizes.items() if size != self._example[name]]
@@ -179,6 +183,11 @@ class Oracle:
     def spent(self) -> float:
         """The operations of what was asked so far."""
         return self._cost * (self.eager.elements - self._before)
+
+    @property
+    def half_spent(self) -> bool:
+        """Whether other data has had its share: sizes need the other half."""
+        return self.spent > self.budget.operations / 2
 
     @property
     def used_up(self) -> bool:

@@ -14,7 +14,10 @@ from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
 
 @dataclass
 class Probe:
-    """One input with eager's answer. kind: example, data, size, branch, given, guard."""
+    """One input with eager's answer. kind: example, data, size, branch, given, guard.
+
+    exact: the values are chosen to the last digit. Moved by one rounding they are other data, and excuse nothing.
+    """
 
     label: str
     kind: str
@@ -22,6 +25,7 @@ class Probe:
     values: list[Any]
     expected: tuple[torch.Tensor | None, ...]
     raw: Any = None
+    exact: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,11 @@ import torch
 
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.verification.branch_recorder import Decisions
+from onnxpatch.verification.eager import Answer
+from onnxpatch.verification.fractions_of_sizes import fractions_of_sizes
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.probe_data import variants
+from onnxpatch.verification.probe_data import MASKED, is_mask, variants
 from onnxpatch.verification.size_branches import size_branches
 from onnxpatch.verification.size_search import size_probes
 
@@ -22,8 +24,10 @@ _LAST_QUESTIONS = 24  # for a dimension that has not moved when the search is ov
 _BRANCHES = 8  # inputs at most that send the forward down another branch
 
 # Whole numbers and flags go into indices and masks, where a graph may be wrong without any branch.
-_ALWAYS = ("whole numbers + 1", "flags flipped")
+_ALWAYS = ("whole numbers + 1", "flags flipped", MASKED)
 _MORE = ("whole numbers zero", "whole numbers negated", "whole numbers reversed", "flags all set", "no flag set")
+_ZEROS = "zeros"
+Candidate = tuple[str, list[Any], bool | None]
 
 
 def find_probes(oracle: Oracle, first: Probe, decisions: Decisions | None) -> list[Probe]:
@@ -32,14 +36,21 @@ def find_probes(oracle: Oracle, first: Probe, decisions: Decisions | None) -> li
     first: the example with eager's answer; decisions: which way eager goes at its branches on the example.
     """
     probes = [first, *_other_data(oracle), *_branches(oracle, first, decisions)]
-    compares = decisions is not None and decisions.sizes.comparisons
-    decided = list(_unique(size_branches(oracle, decisions))) if decisions and compares else []
+    decided = list(_unique(_decided(oracle, decisions))) if decisions is not None else []
     most = oracle.budget.probes
     room = max(most - len(probes), min(_SIZES, most // 2))
     # They are asked for one by one: what there is no room for costs nothing.
     free = (probe for probe in _unique(size_probes(oracle)) if all(probe is not known for known in decided))
     found = [*probes, *decided, *itertools.islice(free, room)]
     return [*found, *_unmoved(oracle, found)] if most > 1 else found
+
+
+def _decided(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
+    """Sizes that the forward's own arithmetic names."""
+    if example.sizes.products:
+        yield from fractions_of_sizes(oracle, example.sizes)
+    if example.sizes.comparisons:
+        yield from size_branches(oracle, example)
 
 
 def _unmoved(oracle: Oracle, found: Sequence[Probe]) -> Iterator[Probe]:
@@ -72,26 +83,74 @@ def _other_data(oracle: Oracle) -> list[Probe]:
 
 
 def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterator[Probe]:
-    """Data under which the forward decides otherwise. Whole numbers and flags are varied in any case."""
+    """Data under which the forward decides otherwise. Whole numbers, flags, masks, exact multiples of steps and zeros
+    in divisions are varied in any case; half of the budget is left for sizes."""
     values, seen = first.values, {example.signature if example else ()}
     decides, tried, flipped, most = seen != {()}, 0, False, _BRANCHES
-    finite, compared = not (example and example.asks_finite), example.compared if example else ()
-    for label, changed in variants(values, finite, compared) if decides or _whole(values) else ():
-        if not most or (oracle.used_up and (flipped or tried >= _TRIES)) or oracle.late:
+    draws = oracle.eager.draws
+    found: list[Candidate] = []  # what comes to light on the way: the second half of `a and b`
+    for label, changed, exact in _growing(_candidates(oracle, values, example, decides or draws), found):
+        spare = not oracle.used_up and not oracle.half_spent
+        if not most or (not spare and (flipped or tried >= _TRIES)) or oracle.late:
             return
-        always = label in (_ALWAYS if oracle.used_up else _ALWAYS + _MORE) and not _equal(changed, values)
+        if _equal(changed, values):
+            continue
+        always = exact is None or label in (_ALWAYS + _MORE if spare else _ALWAYS)
+        always |= label == _ZEROS and example is not None and example.divides
         watched = oracle.eager.decisions(changed) if decides else None
         tried += decides or always
-        if (decides and watched is None) or (not always and (watched is None or watched.signature in seen)):
-            continue
         flips = watched is not None and watched.signature not in seen
+        if (decides and watched is None) or not (always or flips or draws):
+            continue
         flipped |= flips
+        if flips and watched is not None and example is not None:
+            deeper = watched.constants.beyond(example.constants, changed)
+            found += ((f"{label}, {further}", planted, True) for further, planted in deeper)
         answer = oracle.eager.ask(changed)
-        if answer.outputs is not None and (flips or oracle.usable(answer)):
+        chance = draws and not (always or flips) and _by_chance(oracle, changed, answer)
+        if answer.outputs is not None and (always or flips or chance) and (answer.finite or always or flips):
             most -= 1
             kind = "branch" if flips else "data"
-            yield oracle.kept(Probe(label, kind, first.sizes, changed, answer.outputs, answer.raw))
+            yield oracle.kept(
+                Probe(label, kind, first.sizes, changed, answer.outputs, answer.raw, exact is None or exact)
+            )
+        draws &= not chance
         seen |= {watched.signature} if watched else set()
+
+
+def _growing(first: Iterator[Candidate], more: list[Candidate]) -> Iterator[Candidate]:
+    """Candidates of which more are found while they are tried; what was found goes first."""
+    for one in first:
+        yield one
+        while more:
+            yield more.pop(0)
+
+
+def _candidates(
+    oracle: Oracle, values: Sequence[Any], example: Decisions | None, anything: bool
+) -> Iterator[Candidate]:
+    """(label, leaves, whether the values are exact; None: exact, and to be compared whatever the forward decides)."""
+    if example is not None:
+        yield from ((label, changed, None) for label, changed in example.constants.multiples(values))
+    masks = any(map(is_mask, values))
+    divides = example is not None and example.divides
+    if not (anything or masks or divides or _whole(values)):
+        return
+    finite, compared = not (example and example.asks_finite), example.compared if example else ()
+    usual = ((label, changed, False) for label, changed in variants(values, finite, compared))
+    flips = example.constants.flips(values, oracle.hints.values) if example is not None and anything else iter(())
+    constant = ((label, changed, True) for label, changed in flips)
+    for pair in itertools.zip_longest(constant, usual):
+        yield from filter(None, pair)
+
+
+def _by_chance(oracle: Oracle, values: Sequence[Any], answer: Answer) -> bool:
+    """Whether another seed gives other outputs: random numbers make no difference at the example, and do here."""
+    other = oracle.eager.ask(values, seed=1)
+    if answer.outputs is None or other.outputs is None:
+        return False
+    pairs = zip(answer.outputs, other.outputs, strict=True)
+    return any(a is not None and b is not None and not torch.equal(a, b) for a, b in pairs)
 
 
 def _whole(values: Sequence[Any]) -> bool:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from onnxpatch.errors import RunError
 from onnxpatch.onnxfile.runtime import Graph
-from onnxpatch.results.report import Checked, OutputParity, Report
-from onnxpatch.verification.comparison import NON_FINITE, compare_all
-from onnxpatch.verification.eager import Eager
+from onnxpatch.results.report import Checked, Report
+from onnxpatch.verification.comparison import compare_all
 from onnxpatch.verification.findings import dropped_guards, specialized
 from onnxpatch.verification.guards import Guard, breaking_probes, guards_of
 from onnxpatch.verification.input_matching import Feed
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
+from onnxpatch.verification.right_in_range import right_within
+from onnxpatch.verification.undetermined import excused
 from onnxpatch.verification.unproven import unproven_dimensions
 
 Progress = Callable[[str, int, int], None]
-_ROUNDING = 1e-6
 _FIRST = 6  # probes that are run before those at which a guard breaks: they come in the order of how much they tell
 
 
@@ -51,7 +48,7 @@ def run(
         if progress:
             progress(graph.runtime, len(checks), len(probes))
         check = _check(graph, feed, probe, made.tolerance)
-        checks.append(_excused(check, probe, reference.eager, made.tolerance) if check.status == "wrong" else check)
+        checks.append(excused(check, probe, reference.eager, made.tolerance) if check.status == "wrong" else check)
         if graph.stopped:  # every further run may take as long
             break
     notes = [*made.notes, *([graph.note] if graph.note else []), *_skipped(reference, graph, len(probes) - len(checks))]
@@ -65,6 +62,9 @@ def run(
         refused=reference.oracle.refused,
         first_refusal=reference.oracle.first_refusal,
         notes=notes,
+        right_within=right_within(reference.oracle, checks, lambda probe: _check(graph, feed, probe, made.tolerance).ok)
+        if not graph.stopped
+        else [],
         unproven=unproven_dimensions(reference, checks),
         seconds={**made.seconds, "verify": reference.seconds + time.perf_counter() - start},
     )
@@ -106,41 +106,3 @@ def _check(graph: Graph, feed: Feed, probe: Probe, tolerance: float) -> Checked:
     outputs = compare_all(graph.outputs, probe.expected, found, tolerance)
     wrong = any(output.reason for output in outputs)
     return replace(head, outputs=tuple(outputs), status="wrong" if wrong else "right")
-
-
-def excuse_unsteady(
-    checks: Sequence[Checked], probes: Sequence[Probe], eager: Eager, tolerance: float
-) -> list[Checked]:
-    """Mark wrong answers that eager itself does not hold to: asked again with inputs moved by one rounding, its own
-    output moves as far, or comes and goes to infinity. Shapes, dtypes and refusals are never excused."""
-    return [_excused(c, p, eager, tolerance) if c.status == "wrong" else c for c, p in zip(checks, probes, strict=True)]
-
-
-def _excused(check: Checked, probe: Probe, eager: Eager, tolerance: float) -> Checked:
-    wrong = [i for i, output in enumerate(check.outputs) if not output.ok]
-    if any(check.outputs[i].first_index is None for i in wrong):
-        return check  # shapes and dtypes
-    names = [output.name for output in check.outputs]
-    unmoved = set(wrong)
-    for seed, by in itertools.product((3, 4, 5), (+_ROUNDING, -_ROUNDING)):
-        answer = eager.ask([_nudged(v, by, seed) for v in probe.values])
-        again = compare_all(names, probe.expected, answer.outputs or (), tolerance)
-        if answer.outputs is not None and len(again) == len(names):
-            unmoved -= {i for i in unmoved if _as_far(again[i], check.outputs[i])}
-        if not unmoved:
-            return replace(check, status="unsteady")
-    return check
-
-
-def _as_far(again: OutputParity, found: OutputParity) -> bool:
-    """Whether eager moved as far; where the graph differs in what is finite, eager must have done so, too."""
-    if found.reason == NON_FINITE:
-        return again.reason == NON_FINITE
-    return again.first_index is not None and again.relative >= found.relative / 2
-
-
-def _nudged(value: Any, by: float, seed: int) -> Any:
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        return value
-    noise = torch.rand(value.shape, generator=torch.Generator().manual_seed(seed)).to(value)
-    return value * (1 + by * (noise - 0.25))

@@ -39,10 +39,14 @@ class Comparison:
 
 
 class SizeWatch:
-    """Notes, in order, the comparisons of sizes in a forward, those in torch's own code left out."""
+    """Notes, in order, the comparisons of sizes in a forward, those in torch's own code left out.
+
+    products: sizes that were multiplied by a fraction, or divided by one: (size, fraction, whether it was divided).
+    """
 
     def __init__(self) -> None:
         self.comparisons: list[Comparison] = []
+        self.products: dict[tuple[int, float, bool], None] = {}
 
     def watched(self, sizes: Any) -> Any:
         """What a tensor says of its shape, as sizes that are watched."""
@@ -86,6 +90,18 @@ class WatchedSize(int):
         rest = int.__mod__(self, other)
         return WatchedSize(rest, self.watch, int(self), abs(int(other))) if isinstance(other, int) else rest
 
+    def __mul__(self, other: Any) -> Any:
+        return self._multiplied(other, False) if isinstance(other, float) else _times(self, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._multiplied(other, True) if isinstance(other, float) else int.__truediv__(self, other)
+
+    def _multiplied(self, fraction: float, divided: bool) -> float:
+        self.watch.products.setdefault((int(self), fraction, divided))
+        return int(self) / fraction if divided else int(self) * fraction
+
     def __bool__(self) -> bool:
         return self.watch.note(self, 0, int(self) != 0, True)
 
@@ -108,7 +124,8 @@ def _compared(name: str, equality: bool) -> Any:
     return method
 
 
-for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "rfloordiv", "neg", "abs", "rmod"):
+_times = _computed(int.__mul__)
+for _name in ("add", "radd", "sub", "rsub", "floordiv", "rfloordiv", "neg", "abs", "rmod"):
     setattr(WatchedSize, f"__{_name}__", _computed(getattr(int, f"__{_name}__")))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(WatchedSize, f"__{_name}__", _compared(f"__{_name}__", _name in ("eq", "ne")))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.export import Dim
 
+import onnxpatch
 from onnxpatch import InputError
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims, shape_at
@@ -204,3 +205,22 @@ def test_a_word_with_a_hyphen_is_a_name(name: str) -> None:
 def test_a_bad_expression_is_an_input_error(text: str, says: str) -> None:
     with pytest.raises(InputError, match=f"axis 1 of mask.*{says}|{says}"):
         related(text)
+
+
+class Cache:
+    def __init__(self):
+        self.keys = torch.ones(2, 3)
+
+
+def test_what_torch_cannot_open_has_no_dynamic_shape():
+    """The message says what it is and how to have it opened; a number needs no such advice."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x, past, n):
+            return x + past.keys * n
+
+    given = (torch.ones(2, 3), Cache(), 3)
+    with pytest.raises(InputError, match=r"past is .*\.Cache, which cannot .*register_pytree_node"):
+        onnxpatch.export(Model().eval(), given, dynamic_shapes={"past": {0: "B"}})
+    with pytest.raises(InputError, match=r"n is int, which cannot .*: only tensors have one"):
+        onnxpatch.export(Model().eval(), given, dynamic_shapes={"n": {0: "B"}})

@@ -67,7 +67,9 @@ def propose(
     if advice:
         found.append(Proposal("rewrite", cause.construct, advice))
     if not any(p.tried for p in found):
-        found.append(Proposal("none", "", "no registered patch, option or exporter cures it"))
+        found.append(
+            Proposal("none", "", "nothing that was tried cures it: no registered patch, no option, no other exporter")
+        )
         text = "give the class an ONNX form of its own: a method decorated with onnxpatch.onnx_forward"
         found.append(Proposal("decorator", "onnx_forward", text))
     return found

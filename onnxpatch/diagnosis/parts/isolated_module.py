@@ -64,11 +64,15 @@ class IsolatedModule(torch.nn.Module):
         self._method, self.recorded, self.roles = unit.method, inputs, tuple(roles)
         self._output_roles = tuple(output_roles)
 
-    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def call_of(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[object, ...], dict[str, object]]:
+        """(args, kwargs) of the unit for the tensors that the graph takes."""
         remaining, leaves = iter(tensors), []
         for role, constant in zip(self.roles, self.recorded.leaves, strict=True):
             leaves.append(constant if role == "constant" else _from_input(role, next(remaining)))
-        args, kwargs = self.recorded.rebuild(leaves)
+        return self.recorded.rebuild(leaves)
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        args, kwargs = self.call_of(tensors)
         through_call = self._method == "forward" and not self.direct
         call = self.module if through_call else getattr(self.module, self._method)
         return as_tensors(output_leaves(call(*args, **kwargs)), self._output_roles)

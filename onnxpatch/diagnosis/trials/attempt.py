@@ -38,7 +38,8 @@ from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Checked
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.input_matching import match_inputs
-from onnxpatch.verification.runner import check_graph, excuse_unsteady
+from onnxpatch.verification.runner import check_graph
+from onnxpatch.verification.undetermined import excuse_unsteady
 
 _MOST_KEPT = 500  # warnings, and conditions, of one export
 

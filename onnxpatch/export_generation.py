@@ -1,0 +1,59 @@
+"""`export_generation`: the files that a loop needs to generate text or speech, each proven as `export` proves it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onnxpatch.export import export
+from onnxpatch.generation.parts import generation_parts
+from onnxpatch.results.report import Report
+
+
+def export_generation(
+    model: torch.nn.Module,
+    folder: str | os.PathLike[str],
+    *,
+    inputs: Mapping[str, torch.Tensor] | None = None,
+    dynamic_shapes: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, Report]:
+    """Export a model of transformers that generates, as the ONNX files that a generation loop runs.
+
+    - A decoder (Llama, GPT-2): `model.onnx`. It takes `input_ids` (batch, n), `attention_mask` (batch, past + n),
+      `position_ids` (batch, n) where the model has them, and `past_key_values.<layer>.key`, `.value` (batch, heads,
+      past, width); it gives `logits` (batch, n, vocabulary) and `present.<layer>.key`, `.value`. A past of length 0 is
+      the prompt's turn.
+    - An encoder-decoder (BART, T5, Whisper): `encoder_model.onnx`, `decoder_model.onnx` for the first step, which takes
+      `encoder_hidden_states` and gives all of `present.<layer>.decoder.key`, `.encoder.key` (and `.value`), and
+      `decoder_with_past_model.onnx` for each token after it, which takes them as `past_key_values.…` and gives those of
+      the decoder.
+
+    folder: where the files go, beside the model's `config.json` and `generation_config.json`; it is made if missing.
+    inputs: an example of the encoder's input by its name, for a model that takes neither text nor Whisper's sound.
+    dynamic_shapes: of `inputs`; without it their batch may change. options: those of `export`, for every file.
+
+    Returns one Report for each file, by the file's name. Files are put in place once all of them are proven.
+    Raises what `export` raises, and InputError for a model that has no cache of keys and values.
+    """
+    parts = generation_parts(model, inputs, dynamic_shapes)
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    reports: dict[str, Report] = {}
+    with tempfile.TemporaryDirectory(prefix=".onnxpatch-", dir=place) as name:
+        made = Path(name)
+        for part in parts:
+            reports[part.file] = export(
+                part.module, (), made / part.file, kwargs=part.kwargs, dynamic_shapes=part.shapes,
+                data=[((), one) for one in part.data], output_names=part.output_names or None, **options,
+            )  # fmt: skip
+        model.config.save_pretrained(made)  # type: ignore[union-attr, operator]
+        model.generation_config.save_pretrained(made)  # type: ignore[union-attr, operator]
+        for file in made.iterdir():
+            os.replace(file, place / file.name)
+    return reports

@@ -1,0 +1,93 @@
+"""The graphs of a loop as modules around a model of transformers: tensors and caches in, tensors and caches out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class _Around(nn.Module):
+    """In eval mode if the model is."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.training = model, model.training
+
+
+class Decoder(_Around):
+    """A decoder: logits and the longer cache, from new tokens and the cache of the tokens before."""
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, past_key_values: Any) -> dict[str, Any]:
+        """input_ids: (batch, n); attention_mask: (batch, past + n), 0 at padding."""
+        return self._answer(input_ids, attention_mask, past_key_values)
+
+    def _answer(self, input_ids: torch.Tensor, mask: torch.Tensor, past: Any, **more: torch.Tensor) -> dict[str, Any]:
+        answer = self.model(input_ids, attention_mask=mask, past_key_values=past, use_cache=True, **more)
+        return {"logits": answer.logits, "past_key_values": answer.past_key_values}
+
+
+class PlacedDecoder(Decoder):
+    """A decoder that is told the place of each token: padding in front of a text moves its places."""
+
+    def forward(  # type: ignore[override]
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        position_ids: torch.Tensor,
+        past_key_values: Any,
+    ) -> dict[str, Any]:
+        """position_ids: (batch, n), counted from the first token that is no padding."""
+        return self._answer(input_ids, attention_mask, past_key_values, position_ids=position_ids)
+
+
+class Encoder(_Around):
+    """The encoder by itself, with the names of its own inputs."""
+
+    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"last_hidden_state": self.model(**inputs).last_hidden_state}
+
+
+class FirstStep(_Around):
+    """The decoder of an encoder-decoder on the first tokens: fills both caches from the encoder's answer."""
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        encoder_attention_mask: torch.Tensor | None = None,
+    ) -> dict[str, Any]:
+        answer = _decoded(self.model, input_ids, encoder_hidden_states, encoder_attention_mask, None)
+        return {"logits": answer.logits, "past_key_values": answer.past_key_values}
+
+
+class NextStep(_Around):
+    """The same for every token after them: its own cache grows, that of the encoder's answer is only read."""
+
+    def __init__(self, model: nn.Module, width: int) -> None:
+        """width: of the encoder's answer."""
+        super().__init__(model)
+        self.width = width
+
+    def forward(
+        self, input_ids: torch.Tensor, past_key_values: Any, encoder_attention_mask: torch.Tensor | None = None
+    ) -> dict[str, Any]:
+        keys = past_key_values.cross_attention_cache.layers[0].keys
+        # The encoder's answer is in the cache; models ask for its shape.
+        unread = keys.new_zeros(keys.shape[0], keys.shape[2], self.width)
+        answer = _decoded(self.model, input_ids, unread, encoder_attention_mask, past_key_values)
+        return {"logits": answer.logits, "past_key_values": answer.past_key_values.self_attention_cache}
+
+
+def _decoded(model: nn.Module, ids: torch.Tensor, encoded: torch.Tensor, mask: torch.Tensor | None, past: Any) -> Any:
+    from transformers.modeling_outputs import BaseModelOutput
+
+    mask_of = {} if mask is None else {"attention_mask": mask}
+    return model(
+        decoder_input_ids=ids,
+        encoder_outputs=BaseModelOutput(last_hidden_state=encoded),
+        past_key_values=past,
+        use_cache=True,
+        **mask_of,
+    )

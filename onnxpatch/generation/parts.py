@@ -1,0 +1,155 @@
+"""Which graphs a model of transformers needs to generate, each with an example made by the model itself.
+
+A decoder is one graph: without a past (length 0) it reads the prompt, with one it takes the next token. An
+encoder-decoder is three, since its first step computes keys and values of the encoder's answer that later steps read.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from onnxpatch.errors import InputError
+from onnxpatch.generation.modules import Decoder, Encoder, FirstStep, NextStep, PlacedDecoder
+from onnxpatch.inputs.caches import is_cache
+
+# The names of axes that tools for language models know.
+_BATCH, _NEW, _PAST, _SOURCE = "batch_size", "sequence_length", "past_sequence_length", "encoder_sequence_length"
+_TOTAL = f"{_PAST} + {_NEW}"
+_TOKENS = {0: _BATCH, 1: _NEW}
+_STATES = {0: _BATCH, 2: _PAST}
+
+Inputs = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One graph: its file, its module, what to export it with, and inputs to compare it at beside the kit's own."""
+
+    file: str
+    module: nn.Module
+    kwargs: dict[str, Any]
+    shapes: dict[str, Any]
+    data: Sequence[dict[str, Any]] = ()
+    output_names: list[str] = field(default_factory=list)
+
+
+def generation_parts(model: Any, inputs: Inputs | None = None, shapes: Mapping[str, Any] | None = None) -> list[Part]:
+    """The graphs of a model. inputs: an example for its encoder, where that takes no text; shapes: dynamic, of these.
+
+    Raises InputError for a model that keeps no keys and values, and for an encoder of which no input is known.
+    """
+    config = getattr(model, "config", None)
+    if config is None or not hasattr(model, "generate"):
+        raise InputError(
+            f"{type(model).__name__} has no config and generate(): export_generation takes transformers' models that "
+            "generate, such as AutoModelForCausalLM's"
+        )
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        if getattr(config, "is_encoder_decoder", False):
+            return _encoder_decoder(model, inputs, shapes)
+        if inputs is not None:
+            raise InputError("inputs= are an encoder's; a decoder's example is made from its config")
+        return [_decoder(model)]
+
+
+def _tokens(model: Any, batch: int, count: int) -> torch.Tensor:
+    return torch.randint(3, model.config.get_text_config(decoder=True).vocab_size, (batch, count))
+
+
+# ------------------------------------------------------------------ decoders
+def _decoder(model: Any) -> Part:
+    placed = "position_ids" in inspect.signature(model.forward).parameters
+    module = PlacedDecoder(model) if placed else Decoder(model)
+    prompt, one_more = _step(model, 3, 4, 0, placed), _step(model, 1, 1, 6, placed)
+    example, padded = _step(model, 2, 3, 5, placed), _step(model, 2, 3, 5, placed, padding=2)
+    shapes = {"input_ids": _TOKENS, "attention_mask": {0: _BATCH, 1: _TOTAL}, "past_key_values": _STATES}
+    if placed:
+        shapes["position_ids"] = _TOKENS
+    return Part("model.onnx", module, example, shapes, [prompt, one_more, padded])
+
+
+def _step(model: Any, batch: int, new: int, past: int, placed: bool, padding: int = 0) -> dict[str, Any]:
+    """The arguments of one step after `past` tokens, of which the first `padding` of row 0 are none."""
+    mask = torch.ones(batch, past + new, dtype=torch.int64)
+    mask[0, :padding] = 0
+    places = (mask.cumsum(1) - 1).clamp(min=0)[:, past:]
+    kwargs = {"input_ids": _tokens(model, batch, new), "attention_mask": mask}
+    return {**kwargs, **({"position_ids": places} if placed else {}), "past_key_values": _past(model, batch, past)}
+
+
+def _past(model: Any, batch: int, length: int) -> Any:
+    """A cache after some tokens, all its layers of full length, as a loop feeds it."""
+    from transformers import DynamicCache
+
+    answer = model(_tokens(model, batch, max(1, length)), past_key_values=DynamicCache(), use_cache=True)
+    cache: Any = getattr(answer, "past_key_values", None)
+    if not is_cache(cache) or not all(hasattr(layer, "keys") for layer in cache.layers):
+        raise InputError(
+            f"{type(model).__name__} keeps no keys and values of earlier tokens but {type(cache).__name__}: a loop "
+            "with such a cache is not written yet; export one step by itself with onnxpatch.export"
+        )
+    return DynamicCache([(one.keys[:, :, :length], one.values[:, :, :length]) for one in cache.layers])
+
+
+# ------------------------------------------------------------------ encoder-decoders
+def _encoder_decoder(model: Any, inputs: Inputs | None, shapes: Mapping[str, Any] | None) -> list[Part]:
+    main = model.main_input_name
+    if inputs is None:
+        inputs, shapes = _own_inputs(model, main), shapes or _own_shapes(main)
+    shapes = dict(shapes or {name: {0: _BATCH} for name in inputs})
+    encoder = Part("encoder_model.onnx", Encoder(model.get_encoder()), dict(inputs), shapes, (), ["last_hidden_state"])
+    encoded = encoder.module(**inputs)["last_hidden_state"]
+    masked = "attention_mask" in inputs and inputs["attention_mask"].shape[1] == encoded.shape[1]
+    length = {0: _BATCH, **({1: _SOURCE} if 1 in shapes.get(main, {}) or 2 in shapes.get(main, {}) else {})}
+    mask = {"encoder_attention_mask": inputs["attention_mask"]} if masked else {}
+    mask_shapes = {name: length for name in mask}
+
+    first = FirstStep(model)
+    start = {"input_ids": _tokens(model, encoded.shape[0], 3), "encoder_hidden_states": encoded, **mask}
+    past = first(**start)["past_key_values"]
+    step = {"input_ids": _tokens(model, encoded.shape[0], 1), "past_key_values": past, **mask}
+    cross = {0: _BATCH, 2: length[1]} if 1 in length else {0: _BATCH}
+    states = {"decoder": _STATES, "encoder": cross}
+    names = [f"present.{n}.decoder.{part}" for n in range(len(past.self_attention_cache)) for part in ("key", "value")]
+    return [
+        encoder,
+        Part("decoder_model.onnx", first, start,
+             {"input_ids": _TOKENS, "encoder_hidden_states": length, **mask_shapes}),
+        Part("decoder_with_past_model.onnx", NextStep(model, encoded.shape[-1]), step,
+             {"input_ids": {0: _BATCH}, "past_key_values": states, **mask_shapes}, (), ["logits", *names]),
+    ]  # fmt: skip
+
+
+def _own_shapes(main: str) -> dict[str, Any]:
+    """Text may have any length; sounds that are cut to one length have it always."""
+    if main != "input_ids":
+        return {main: {0: _BATCH}}
+    return {main: {0: _BATCH, 1: _SOURCE}, "attention_mask": {0: _BATCH, 1: _SOURCE}}
+
+
+def _own_inputs(model: Any, main: str) -> dict[str, torch.Tensor]:
+    """An example for the encoder, from the config: text, or Whisper's spectrogram of 30 seconds."""
+    config = model.config
+    if main == "input_ids":
+        mask = torch.ones(2, 6, dtype=torch.int64)
+        mask[1, 4:] = 0
+        return {main: _tokens(model, 2, 6), "attention_mask": mask}
+    bands, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_source_positions", None)
+    if main == "input_features" and bands and frames:
+        sound = {main: torch.randn(2, bands, 2 * frames)}
+        try:
+            model.get_encoder()(**sound)
+            return sound
+        except (RuntimeError, ValueError, TypeError):
+            pass
+    raise InputError(
+        f"{type(model).__name__}'s encoder takes {main}, of which no example can be made: give one, "
+        f"inputs={{{main!r}: tensor}}, and its dynamic_shapes"
+    )

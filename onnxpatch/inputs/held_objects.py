@@ -1,0 +1,164 @@
+"""What plain Python objects hold at one moment, and how to put it back: containers, attributes, slots, arrays.
+
+A forward may count in an object of its own, or append to a cache that it was given. Objects of the user's classes and
+of libraries are followed, those of torch and of Python's own library are not: they belong to others as well.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+MISSING = object()
+"""Stands for an attribute that was not there, or is no longer."""
+
+_DEEPEST = 8
+_MOST = 200_000  # objects that are followed
+_ARRAY_BYTES = 16 * 1024 * 1024
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), type, torch.dtype, torch.device, torch.Size)
+_NOT_FOLLOWED = {*sys.stdlib_module_names, "torch", "numpy", "onnxpatch"} - {"types", "argparse"}
+
+
+def copied(value: Any) -> Any:
+    """A copy of an argument, so that a model may write into it. What cannot be copied is given as it is."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, _PLAIN):
+        return value
+    held = HeldObjects([value])
+    # copy.deepcopy refuses tensors in the middle of an autograd graph.
+    known = {id(one): one.detach().clone() for one in held.tensors if one.requires_grad and not one.is_leaf}
+    try:
+        with torch.no_grad():
+            return copy.deepcopy(value, known)
+    except Exception:  # a lock, a file: whatever the object's classes raise
+        held.restore()
+        return value
+
+
+class HeldObjects:
+    """What everything under some objects holds now. tensors: the tensors among it, their contents not kept."""
+
+    def __init__(self, roots: Iterable[object], apart: Iterable[object] = ()) -> None:
+        """apart: objects whose attributes somebody else puts back; their slots are kept all the same."""
+        self.tensors: list[torch.Tensor] = []
+        self._attributes: list[tuple[Any, dict[str, Any]]] = []
+        self._slots: list[tuple[Any, Any, Any]] = []
+        self._containers: list[tuple[Any, Any]] = []
+        self._arrays: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
+        self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
+        self._seen: dict[int, object] = {}
+        for one in apart:
+            self._seen[id(one)] = one
+            self._note_slots(one)
+        waiting = [(root, 0) for root in roots]
+        while waiting and len(self._seen) < _MOST:
+            value, depth = waiting.pop()
+            if isinstance(value, _PLAIN) or id(value) in self._seen:
+                continue
+            self._seen[id(value)] = value
+            below = self._note(value)
+            if depth < _DEEPEST:
+                waiting += [(one, depth + 1) for one in below]
+
+    def _note(self, value: Any) -> Iterable[Any]:
+        """Keep what `value` holds; what is under it."""
+        if isinstance(value, torch.Tensor):
+            self.tensors.append(value)
+        elif isinstance(value, torch.Generator):
+            self._generators.append((value, value.get_state()))
+        elif isinstance(value, np.ndarray):
+            if value.nbytes <= _ARRAY_BYTES and not value.dtype.hasobject:
+                self._arrays.append((value, value.copy()))
+        elif isinstance(value, dict):
+            content = dict(dict.items(value))
+            self._containers.append((value, content))
+            return [*content.values(), *self._note_attributes(value)]
+        elif isinstance(value, list | deque | set):
+            found = list(value)
+            self._containers.append((value, found))
+            return [] if isinstance(value, set) else [*found, *self._note_attributes(value)]
+        elif isinstance(value, tuple):
+            return value
+        elif not isinstance(value, torch.jit.ScriptModule) and (
+            isinstance(value, torch.nn.Module) or type(value).__module__.partition(".")[0] not in _NOT_FOLLOWED
+        ):
+            return self._note_attributes(value)
+        return ()
+
+    def _note_attributes(self, value: Any) -> list[Any]:
+        attributes = getattr(value, "__dict__", None)
+        slots = self._note_slots(value)
+        if not isinstance(attributes, dict):
+            return slots
+        self._attributes.append((attributes, dict(attributes)))
+        return [*attributes.values(), *slots]
+
+    def _note_slots(self, value: Any) -> list[Any]:
+        found = [(slot, slot.__get__(value)) for slot in _slots_of(type(value)) if _filled(slot, value)]
+        empty = [(slot, MISSING) for slot in _slots_of(type(value)) if not _filled(slot, value)]
+        self._slots += [(value, slot, held) for slot, held in (*found, *empty)]
+        return [held for _, held in found]
+
+    def restore(self) -> None:
+        """Put everything back; contents of tensors are left to others."""
+        for attributes, before in self._attributes:
+            bind_again(attributes, before)
+        for value, slot, before in self._slots:
+            if before is not MISSING:
+                slot.__set__(value, before)
+            elif _filled(slot, value):
+                slot.__delete__(value)
+        for container, content in self._containers:
+            _refill(container, content)
+        for array, values in self._arrays:
+            if array.flags.writeable and not np.array_equal(array, values):
+                np.copyto(array, values)
+        for generator, state in self._generators:
+            generator.set_state(state)
+
+
+def _slots_of(cls: type) -> Iterator[Any]:
+    """The descriptors of `__slots__`, those of base classes included."""
+    for base in cls.__mro__:
+        if base.__module__.partition(".")[0] not in _NOT_FOLLOWED:
+            for value in vars(base).values():
+                if type(value).__name__ == "member_descriptor":
+                    yield value
+
+
+def _filled(slot: Any, value: Any) -> bool:
+    try:
+        slot.__get__(value)
+    except AttributeError:
+        return False
+    return True
+
+
+def bind_again(now: dict[str, Any], before: dict[str, Any]) -> None:
+    """Make a dict hold what it held, in its order."""
+    if now.keys() == before.keys() and all(now[name] is value for name, value in before.items()):
+        return
+    base = OrderedDict if isinstance(now, OrderedDict) else dict  # past what subclasses make of their methods
+    base.clear(now)
+    for name, value in before.items():
+        base.__setitem__(now, name, value)
+
+
+def _refill(container: Any, content: Any) -> None:
+    if isinstance(container, dict):
+        bind_again(container, content)
+    elif isinstance(container, set):
+        if container != set(content):
+            container.clear()
+            container.update(content)
+    elif len(container) != len(content) or any(a is not b for a, b in zip(container, content, strict=True)):
+        base: Any = list if isinstance(container, list) else deque
+        base.clear(container)
+        base.extend(container, content)

@@ -1,0 +1,151 @@
+"""Exact values that a forward compares its data with, and inputs that have them.
+
+No sign, scale or shift of other data meets `x == 7`, three zeros, two inputs that are equal or an identifier among
+whole numbers. What is compared is read off a watched run of eager, or off the constants of the code.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+_MOST = 6  # values of one kind
+_LONGEST = 1 << 20  # elements of an input that is planted
+Variant = tuple[str, list[Any]]
+
+
+class DataConstants:
+    """What certain data alone shows, noted while eager runs, each value once and in order.
+
+    values: what elements are compared with, or the values on either side of it; equals: what a number made of the data
+    is compared with by ==, with that number; steps: what elements are divided by in whole steps; sameness: whether two
+    tensors are compared with each other.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[float, None] = {}
+        self.equals: dict[float, float] = {}
+        self.steps: dict[float, None] = {}
+        self.sameness = False
+
+    def compared(self, left: Any, right: Any, equality: bool) -> None:
+        """Notes a comparison of tensors, or of a tensor with a number."""
+        numbers = [_number(side) for side in (left, right)]
+        if numbers[0] is None and numbers[1] is None:
+            self.sameness |= equality
+            return
+        for side, number in zip((right, left), numbers, strict=True):
+            if number is not None and isinstance(side, torch.Tensor) and math.isfinite(number):
+                found = (number,) if equality else (number + 1, number - 1)
+                self.values |= dict.fromkeys(value for value in found if value not in self.values)
+
+    def divided(self, left: Any, right: Any) -> None:
+        """Notes a division of a tensor of floats in whole steps, where its multiples are not exact."""
+        step = _number(right)
+        if step and isinstance(left, torch.Tensor) and left.is_floating_point() and math.frexp(step)[0] != 0.5:
+            self.steps.setdefault(step)
+
+    def flips(self, values: Sequence[Any], more: Sequence[float] = ()) -> Iterator[Variant]:
+        """Inputs that may answer such a comparison otherwise, the likeliest first. more: constants of the code."""
+        if self.sameness:
+            yield from _same(values)
+        known = list(self.values)[:_MOST]
+        counts = [int(n) for n in self.equals if n == int(n) and 1 < n < 64][:2]
+        for value in dict.fromkeys([*known, *list(self.equals)[:_MOST], *more[:_MOST]]):
+            yield from _with(value, values, counts if value in known else ())
+        for one, two in itertools.islice(itertools.combinations(known, 2), _MOST):
+            yield f"{one:g} and {two:g} among them", _planted(_planted(values, one, (0,)), two, (-1,))
+        for total, number in list(self.equals.items())[:_MOST]:
+            if number and total and math.isfinite(total / number):
+                yield f"scaled to {total:g}", [_scaled(v, total / number) for v in values]
+            yield f"elements that sum up to {total:g}", [_filled(v, total, share=True) for v in values]
+            yield f"{total:g} ones", [_ones(v, total) for v in values]
+
+    def beyond(self, known: DataConstants, values: Sequence[Any]) -> Iterator[Variant]:
+        """As `flips`, for constants that were not known before: they stand behind the first half of a condition."""
+        for value in [one for one in self.values if one not in known.values][:2]:
+            yield f"one element {value:g}", _planted(values, value, (-1,))
+            yield f"the first element {value:g}", _planted(values, value, (0,))
+
+    def multiples(self, values: Sequence[Any]) -> Iterator[Variant]:
+        """Inputs at exact multiples of the steps that they are divided into."""
+        for step in list(self.steps)[:2]:
+            yield f"multiples of {step:g}", [_multiples(v, step) for v in values]
+
+
+def _number(side: Any) -> float | None:
+    if isinstance(side, torch.Tensor):
+        return float(side.item()) if side.numel() == 1 and not side.is_complex() else None
+    return float(side) if isinstance(side, int | float) else None
+
+
+def _same(values: Sequence[Any]) -> Iterator[Variant]:
+    tensors = [(i, v) for i, v in enumerate(values) if isinstance(v, torch.Tensor)]
+    for (i, a), (j, b) in itertools.combinations(tensors, 2):
+        if a.shape == b.shape and a.dtype == b.dtype:
+            yield f"input {j} equal to input {i}", [a.clone() if k == j else v for k, v in enumerate(values)]
+
+
+def _with(value: float, values: Sequence[Any], counts: Sequence[int]) -> Iterator[Variant]:
+    yield f"one element {value:g}", _planted(values, value, (-2,))
+    yield f"the first element {value:g}", _planted(values, value, (0,))
+    for count in counts:
+        yield f"{count} elements {value:g}", _planted(values, value, range(count))
+    yield f"the first of each row {value:g}", [_first_of_rows(v, value) for v in values]
+    yield f"all elements {value:g}", [_filled(v, value) for v in values]
+
+
+def _takes(tensor: Any, value: float) -> bool:
+    if not isinstance(tensor, torch.Tensor) or not 0 < tensor.numel() <= _LONGEST:
+        return False
+    if tensor.is_floating_point():
+        return True
+    return tensor.dtype != torch.bool and not tensor.is_complex() and value == int(value)
+
+
+def _planted(values: Sequence[Any], value: float, places: Sequence[int]) -> list[Any]:
+    return [_at(v, value, places) if _takes(v, value) else v for v in values]
+
+
+def _at(tensor: torch.Tensor, value: float, places: Sequence[int]) -> torch.Tensor:
+    out = tensor.detach().clone(memory_format=torch.contiguous_format)
+    for place in places:
+        out.view(-1)[max(-out.numel(), min(place, out.numel() - 1))] = value
+    return out
+
+
+def _first_of_rows(tensor: Any, value: float) -> Any:
+    if not _takes(tensor, value) or tensor.dim() < 2:
+        return tensor
+    out = tensor.detach().clone()
+    out.select(-1, 0).fill_(value)
+    return out
+
+
+def _filled(tensor: Any, value: float, share: bool = False) -> Any:
+    value = value / tensor.numel() if share and _takes(tensor, 0) else value
+    return torch.full_like(tensor, value) if _takes(tensor, value) else tensor
+
+
+def _scaled(tensor: Any, factor: float) -> Any:
+    return tensor * factor if _takes(tensor, 0.5) else tensor
+
+
+def _ones(tensor: Any, count: float) -> Any:
+    """That many ones, where the tensor has zeros and ones alone."""
+    if not _takes(tensor, 0) or not bool(((tensor == 0) | (tensor == 1)).all()) or not 0 <= count <= tensor.numel():
+        return tensor
+    return (torch.arange(tensor.numel(), device=tensor.device) < count).to(tensor.dtype).reshape(tensor.shape)
+
+
+def _multiples(tensor: Any, step: float) -> Any:
+    """Whole multiples in the tensor's own precision, from below zero where it has negative numbers."""
+    if not _takes(tensor, 0.5) or not tensor.is_floating_point():
+        return tensor
+    low = -tensor.numel() // 2 if bool((tensor < 0).any()) else 0
+    whole = (torch.arange(tensor.numel(), device=tensor.device) % 509) + max(low, -254)
+    return (whole * step).to(tensor.dtype).reshape(tensor.shape)

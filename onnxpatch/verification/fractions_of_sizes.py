@@ -1,0 +1,47 @@
+"""Sizes at which a fraction of them is rounded otherwise in float32 than in Python: `ceil(n * 0.3)`, `int(n * 0.29)`.
+
+Python computes in float64, where 100 * 0.29 is just below 29. A graph in float32 has 29, at 4 of 1,024 sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from onnxpatch.verification.oracle import Oracle
+from onnxpatch.verification.probe import Probe
+from onnxpatch.verification.size_recorder import SizeWatch
+
+_FURTHEST = 1024
+_NEAR = 1e-6  # of a product: what a graph may add before it rounds down
+_MOST = 2  # products
+
+
+def fractions_of_sizes(oracle: Oracle, sizes: SizeWatch) -> Iterator[Probe]:
+    """Probes at such sizes: one for each way to round, of each of the first products."""
+    for size, fraction, divided in list(sizes.products)[:_MOST]:
+        theirs = [dim for dim in oracle.dims if dim.size == size] or oracle.dims
+        for n in dict.fromkeys(told_apart(fraction, divided)):
+            wishes = ({dim.name: n if dim.size == size else n * dim.size // max(1, size)} for dim in theirs)
+            probe = next(filter(None, (oracle.at(wish, far=True) for wish in wishes)), None)
+            if probe:
+                yield probe
+
+
+def told_apart(fraction: float, divided: bool = False) -> Iterator[int]:
+    """The smallest size that each way to round tells apart: down, up, to the nearest, and after a little was added."""
+    exact = np.arange(1, _FURTHEST + 1, dtype=np.float64)
+    wide = exact / fraction if divided else exact * fraction
+    narrow = exact.astype(np.float32)
+    narrow = (narrow / np.float32(fraction) if divided else narrow * np.float32(fraction)).astype(np.float64)
+    if not math.isfinite(fraction) or not fraction or not np.isfinite(wide).all():
+        return
+    ways: tuple[Callable[[np.ndarray], np.ndarray], ...] = (np.floor, np.ceil, np.rint)
+    for way in ways:
+        for other in (narrow, wide + np.abs(wide) * _NEAR, wide - np.abs(wide) * _NEAR):
+            (differs,) = np.nonzero(way(wide) != way(other))
+            if differs.size:
+                yield int(exact[differs[0]])
+                break

@@ -1,0 +1,67 @@
+"""Sorting with equal values put in another order: what torch leaves open where `stable=True` is not asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+
+class TiesBroken(TorchFunctionMode):
+    """Inside the block equal values come out of unstable sorts in the order they have, or in the opposite one.
+
+    last: the opposite one. `met` is whether there were any.
+    """
+
+    def __init__(self, last: bool) -> None:
+        super().__init__()
+        self.last, self.met = last, False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        form = _FORMS.get(func)
+        return result if form is None else form(self, result, *args, **(kwargs or {}))
+
+    def order(self, x: torch.Tensor, dim: int, descending: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """(values, indices) sorted."""
+        if self.last and x.dim():
+            values, at = torch.sort(x.flip(dim), dim=dim, descending=descending, stable=True)
+            at = x.shape[dim] - 1 - at
+        else:
+            values, at = torch.sort(x, dim=dim, descending=descending, stable=True)
+        if x.dim() and x.shape[dim] > 1:
+            self.met |= bool((values.narrow(dim, 1, x.shape[dim] - 1) == values.narrow(dim, 0, x.shape[dim] - 1)).any())
+        return values, at
+
+
+def _sort(
+    ties: TiesBroken, result: Any, x: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = False
+) -> Any:
+    return result if stable else type(result)(ties.order(x, dim, descending))
+
+
+def _argsort(
+    ties: TiesBroken, result: Any, x: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = False
+) -> Any:
+    return result if stable else ties.order(x, dim, descending)[1]
+
+
+def _topk(
+    ties: TiesBroken, result: Any, x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> Any:
+    if not x.dim():
+        return result
+    return type(result)(part.narrow(dim, 0, k) for part in ties.order(x, dim, largest))
+
+
+# A call of another form than these (out=, names of axes) is an error of the block's: such an answer is left out.
+_FORMS: dict[Any, Callable[..., Any]] = {
+    torch.sort: _sort,
+    torch.Tensor.sort: _sort,
+    torch.argsort: _argsort,
+    torch.Tensor.argsort: _argsort,
+    torch.topk: _topk,
+    torch.Tensor.topk: _topk,
+}

@@ -1,0 +1,43 @@
+"""A number taken out of a tensor that notes what it is compared with: `x.sum().item() == 10.0` shows nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Note = Callable[[float, float, bool, bool], None]
+
+
+class WatchedNumber(float):
+    """A float that notes comparisons.
+
+    note: called with (the number, the other one, whether they were asked to be equal, the answer).
+    """
+
+    note: Note
+
+    def __new__(cls, value: float, note: Note) -> WatchedNumber:
+        made = super().__new__(cls, value)
+        made.note = note
+        return made
+
+    def __reduce__(self) -> Any:
+        return float, (float(self),)
+
+    __hash__ = float.__hash__
+
+
+def _compared(name: str, equality: bool) -> Any:
+    plain = getattr(float, f"__{name}__")
+
+    def method(self: WatchedNumber, other: Any) -> Any:
+        answer = plain(self, other)
+        if isinstance(other, int | float):
+            self.note(float(self), float(other), equality, answer)
+        return answer
+
+    return method
+
+
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(WatchedNumber, f"__{_name}__", _compared(_name, _name in ("eq", "ne")))

@@ -1,0 +1,79 @@
+"""Attention of transformers' models: heads that share keys reach the graph as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from onnxpatch import Proof, patch
+
+
+class _Grouped(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import LlamaConfig
+        from transformers.models.llama.modeling_llama import LlamaAttention
+
+        config = LlamaConfig(hidden_size=16, num_attention_heads=4, num_key_value_heads=2, head_dim=4)
+        config._attn_implementation = "sdpa"
+        self.attention = LlamaAttention(config, 0)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        turn = torch.ones_like(x[..., :4])
+        return self.attention(x, (turn, turn), mask)[0]
+
+
+@patch(
+    "transformers.modeling_utils.AttentionInterface.get_interface",
+    name="transformers-attention",
+    why="repeat_kv: keys and values are copied for every query head (Expand of the whole cache), and an idle reshape "
+    "keeps the heads from being merged",
+    link="https://huggingface.co/docs/transformers/attention_interface",
+    requires=("transformers>=5",),
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        build=_Grouped,
+        inputs=lambda: [(torch.randn(b, n, 16), torch.rand(b, 1, n, n) > 0.3) for b, n in ((2, 5), (3, 8), (1, 2))],
+        dynamic_shapes=({0: "batch", 1: "length"}, {0: "batch", 2: "length", 3: "length"}),
+        leaner=("dynamo", "trace"),
+        opset=23,
+        beside=("attention",),
+    ),
+)
+def get_interface(original: Any, interface: Any, attn_implementation: str | None, default: Callable[..., Any]) -> Any:
+    """`attention_forward` in place of transformers' function for torch's attention, where nobody put another there."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    if attn_implementation != "sdpa" or interface.get("sdpa") is not sdpa_attention_forward:
+        return NotImplemented
+    return attention_forward
+
+
+def attention_forward(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """(batch, heads, length, features) to (batch, length, heads, features), as transformers' sdpa_attention_forward."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    if any(others.get(name) is not None for name in ("position_bias", "cache", "softcap")):
+        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, is_causal, **others)
+    is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    # In this order: with one query every key is seen, and where a mask is given, the size is not asked for.
+    causal = is_causal and attention_mask is None and query.shape[2] > 1
+    output = functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=attention_mask, dropout_p=dropout, is_causal=causal, scale=scaling,
+        enable_gqa=getattr(module, "num_key_value_groups", 1) > 1,
+    )  # fmt: skip
+    return output.transpose(1, 2).contiguous(), None

@@ -1,0 +1,46 @@
+"""RMS normalization of Llama and a hundred models after it, in the form that onnxruntime has a kernel for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.normalization import rms_norm
+
+
+def _norm() -> nn.Module:
+    from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+    norm = LlamaRMSNorm(6)
+    nn.init.normal_(norm.weight)
+    return norm
+
+
+@patch(
+    "transformers.models.llama.modeling_llama.LlamaRMSNorm",
+    name="transformers-rms-norm",
+    why="Pow, ReduceMean, Sqrt, Reciprocal and two Mul for each normalization: onnxruntime fuses nothing of it, "
+    "since it looks for a division",
+    # Of Llama, of Olmo, which multiplies by the weight before it returns to half precision, and of T5.
+    bodies={"forward": {"9635bcd843f3", "eef4e978a32a", "3152525beceb"}},
+    proof=Proof(
+        build=_norm,
+        inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),)],
+        dynamic_shapes=({0: "batch", 1: "length"},),
+        leaner=("dynamo", "trace"),
+    ),
+)
+class RMSNorm:
+    """x / sqrt(mean(x^2) + eps), times the weight; in half precision, where each copy rounds in its own order, as it
+    is."""
+
+    weight: Tensor
+    variance_epsilon: float
+
+    def forward(self, hidden_states: Tensor) -> Any:
+        if hidden_states.dtype != torch.float32 or self.weight.dtype != torch.float32:
+            return NotImplemented
+        return rms_norm(hidden_states, self.weight, self.variance_epsilon)

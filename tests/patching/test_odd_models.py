@@ -1,0 +1,214 @@
+"""Models in odd states: compiled, without values, of classes that refuse or are asked for, copied and pickled while
+patched. They work, or there is one clear line."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from einops.layers.torch import Rearrange
+from torch import nn
+
+import onnxpatch
+
+X = torch.randn(1, 3, 4, 6)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rearrange = Rearrange("b c (h p) (w q) -> b (h w) (c p q)", p=2, q=2)
+        self.linear = nn.Linear(12, 4)
+
+    def forward(self, x):
+        return self.linear(self.rearrange(x))
+
+
+def exported(model, exporter="trace"):
+    return onnxpatch.export(model.eval(), (X,), exporter=exporter)
+
+
+# ------------------------------------------------------------------ compiled
+def whole():
+    return torch.compile(Net(), backend="eager")
+
+
+def in_place():
+    model = Net()
+    model.compile(backend="eager")
+    return model
+
+
+def part():
+    return nn.Sequential(nn.Conv2d(3, 3, 1), torch.compile(Net(), backend="eager"))
+
+
+def forward():
+    model = Net()
+    model.forward = torch.compile(model.forward, backend="eager")
+    return model
+
+
+@pytest.mark.parametrize("make", [whole, in_place, part, forward])
+def test_a_compiled_model_is_exported_as_it_was_written(make):
+    model = make().eval()
+    before = [dict(vars(module)) for module in model.modules()]
+    report = exported(model)
+    assert "einops-rearrange" in {row["patch"] for row in report.plan}
+    assert [dict(vars(module)) for module in model.modules()] == before  # and is compiled again
+
+
+# ------------------------------------------------------------------ nothing to run
+@pytest.mark.parametrize("verb", [exported, lambda model: onnxpatch.doctor(model, (X,))])
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Net().to("meta"), r"on the meta device \(linear.weight and 1 more\), which hold no values"),
+        (lambda: nn.Sequential(nn.LazyConv2d(2, 1)), r"lazy parameters .* \(0.weight and 1 more\): run it once"),
+        (lambda: _deep(1500), r"nested deeper than Python's recursion limit \(\d+\)"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_one_line(make, says, verb):
+    model = make()
+    with pytest.raises(onnxpatch.InputError, match=says):
+        verb(model)
+
+
+def _deep(levels):
+    model = nn.ReLU()
+    model.training = False
+    for _ in range(levels):
+        model = nn.Sequential(model)
+        model.training = False
+    model.eval = lambda: model  # torch's own walks the modules
+    return model
+
+
+def test_plan_and_patched_take_a_model_without_values():
+    model = Net().to("meta")
+    assert [swap.path for swap in onnxpatch.plan(model).swaps] == ["rearrange"]
+    with onnxpatch.patched(model):
+        assert model(X.to("meta")).shape == (1, 6, 4)
+
+
+def test_a_plan_may_be_as_deep_as_it_likes():
+    assert onnxpatch.plan(_deep(1500)).swaps == []
+
+
+# ------------------------------------------------------------------ classes
+class Asking(nn.Module):
+    """Goes by the class of its layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.rearrange, self.linear = Rearrange("b c h w -> b (c h) w"), nn.Linear(6, 4)
+
+    def forward(self, x):
+        y = self.rearrange(x)
+        if type(self.rearrange) is Rearrange:
+            y = y * 2
+        if self.rearrange.__class__ == Rearrange:
+            y = y * 3
+        return self.linear(y * {Rearrange: 5.0}.get(type(self.rearrange), 1.0))
+
+
+def test_a_forward_that_asks_for_the_class_of_a_layer_gets_the_written_one():
+    model = Asking().eval()
+    want = model(X)
+    with onnxpatch.patched(model) as patched:
+        assert torch.equal(model(X), want)
+        assert len(patched.plan.swaps) == 1 and type(model.rearrange) is not Rearrange
+    assert exported(model).ok
+    assert "type" not in globals()
+
+
+class NoAssignment(Rearrange):
+    def __setattr__(self, name, value):
+        if name == "__class__":
+            raise TypeError("no")
+        super().__setattr__(name, value)
+
+
+class FixedClass(Rearrange):
+    @property
+    def __class__(self):
+        return FixedClass
+
+
+@pytest.mark.parametrize("cls", [NoAssignment, FixedClass])
+def test_a_class_that_refuses_to_be_set(cls):
+    model = nn.Sequential(cls("b c h w -> b (c h) w"), nn.Linear(6, 2))
+    assert exported(model).ok
+    assert type(model[0]) is cls
+
+
+class NoSubclass(type):
+    def __new__(mcs, name, bases, namespace):
+        if any(isinstance(base, NoSubclass) for base in bases):
+            raise TypeError(f"{name} is final")
+        return super().__new__(mcs, name, bases, namespace)
+
+
+class Final(Rearrange, metaclass=NoSubclass):
+    pass
+
+
+def test_a_class_that_takes_no_subclass_is_named_with_the_way_on():
+    model = nn.Sequential(Final("b c h w -> b (c h) w"), nn.Linear(6, 2))
+    with pytest.raises(onnxpatch.InputError, match=r"0 cannot be patched, since Final takes no subclass"):
+        exported(model)
+    assert onnxpatch.export(model, (X,), exporter="trace", exclude="0").ok
+
+
+# ------------------------------------------------------------------ copies and pickles
+def test_a_copy_is_patched_as_long_as_the_model_is():
+    model = Net().eval()
+    with onnxpatch.patched(model):
+        deep, shallow = copy.deepcopy(model), copy.copy(model.rearrange)
+        again = copy.deepcopy(deep)
+        for one in (deep.rearrange, shallow, again.rearrange):
+            assert type(one) is type(model.rearrange) and one.onnxpatch_plans
+        assert deep.linear.weight is not model.linear.weight
+    for one in (deep, again):
+        assert type(one) is Net and type(one.rearrange) is Rearrange
+        assert vars(one.rearrange).keys() == vars(model.rearrange).keys()
+        assert torch.equal(one(X), model(X))
+        assert "einops-rearrange" in {row["patch"] for row in exported(one).plan}
+    assert type(shallow) is Rearrange
+
+
+def test_a_pickle_holds_the_model_as_it_was_written():
+    model = Net().eval()
+    with onnxpatch.patched(model):
+        pickled, file = pickle.dumps(model), io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        found = [pickle.loads(pickled), torch.load(file, weights_only=False)]
+        assert type(model) is not Net
+    for one in found:
+        assert type(one) is Net and type(one.rearrange) is Rearrange
+        assert vars(one.rearrange).keys() == vars(model.rearrange).keys()
+        assert torch.equal(one(X), model(X))
+
+
+class Parent(nn.Module):
+    """Refers to itself from below, and is copied by a method of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.child = Net()
+        self.child.parents = [self]
+
+    def forward(self, x):
+        return self.child(x)
+
+
+def test_a_model_that_refers_to_itself_is_copied():
+    model = Parent().eval()
+    with onnxpatch.patched(model):
+        made = copy.deepcopy(model)
+        assert made.child.parents[0] is made and type(made) is type(model)
+    assert type(made) is Parent and made.child.parents[0] is made

@@ -1,0 +1,139 @@
+"""What only certain data and certain sizes show, what eager itself does not determine, and where a graph is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import onnxpatch
+from benchmarks.devious import everything
+from benchmarks.devious.kinds import Devious
+from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.results.report import Checked, Report
+from onnxpatch.verification.comparison import compare_all
+from onnxpatch.verification.eager import Eager
+from onnxpatch.verification.fractions_of_sizes import told_apart
+from onnxpatch.verification.probe import Probe
+from onnxpatch.verification.undetermined import excused
+
+MODELS: dict[str, Devious] = dict(everything())
+
+
+def judged(name: str) -> Report:
+    """The verdict on the trace of a model, without patches."""
+    one = MODELS[name]
+    asked: dict[str, Any] = {"dynamic_shapes": one.dynamic, "exporter": "trace", "only": ()}
+    try:
+        return onnxpatch.export(one.build().eval(), one.inputs()[0], **asked)
+    except onnxpatch.VerificationError as error:
+        assert isinstance(error.report, Report)
+        return error.report
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("constants: one_seven", "7"),
+        ("constants: three_zeros", "3 elements 0"),
+        ("constants: equal_inputs", "input 1 equal to input 0"),
+        ("constants: EndOfText", "50256"),
+        ("constants: first_id", "42"),
+        ("constants: sums_to_ten", "scaled to 10"),
+        ("constants: three_and_four", "one element 3, one element 4"),
+        ("steps: steps_of_seven_tenths", ""),
+        ("steps: rest_of_three_tenths", "multiples of 0.3"),
+        ("float_sizes: int_of_29_percent", "n="),
+        ("empties: mean_of_the_tail", "n="),
+        ("lists_and_chance: noise_on_large_numbers", "11"),
+        ("lists_and_chance: certain_coin", ""),
+        ("lengths: mask_from_the_longest", "n="),
+    ],
+)
+def test_found_wrong(name: str, label: str) -> None:
+    report = judged(name)
+    first = report.first_wrong()
+    assert report.wrong and first is not None and label in first.label, str(report)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ranges: other_for_one", "wrong at 1: declare Dim('n', min=2)"),
+        ("ranges: other_from_71", "right at n=1..70, wrong at 71: declare Dim('n', max=70)"),
+        ("ranges: other_for_odd", "declare 2*Dim('n')"),
+        ("ranges: padded_to_even", "declare 2*Dim('h')"),
+    ],
+)
+def test_right_in_a_range_is_told(name: str, text: str) -> None:
+    report = judged(name)
+    assert report.wrong and any(text in one.text for one in report.right_within) and text in str(report)
+
+
+def test_no_range_is_told_where_data_or_no_range_explains_it() -> None:
+    assert not judged("constants: one_seven").right_within
+    assert not judged("ranges: square_is_other").right_within
+
+
+def test_sizes_that_float32_rounds_otherwise() -> None:
+    assert 100 in told_apart(0.29) and 10 in told_apart(0.3)
+    assert not list(told_apart(float("nan"))) and not list(told_apart(0.0))
+
+
+# ------------------------------------------------------------------ what eager does not determine
+def wrong_by(model: nn.Module, x: torch.Tensor, shift: Any, exact: bool = False) -> Checked:
+    """A check of an answer that is eager's, changed."""
+    eager = Eager(model.eval(), Inputs(model, (x,)))
+    expected = eager.ask([x]).outputs or ()
+    outputs = compare_all(["y"], expected, [shift(one).numpy() for one in expected if one is not None])
+    check = Checked("onnxruntime", "example", "example", {}, tuple(outputs), status="wrong")
+    return excused(check, Probe("example", "example", {}, [x], expected, exact=exact), eager, 1e-3)
+
+
+class Hilbert(nn.Module):
+    """A product of matrices that float32 does not determine, though no input moves it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n = torch.arange(9, device=x.device, dtype=x.dtype)
+        return torch.linalg.solve(1 / (n[:, None] + n + 1), torch.ones_like(n)) + 0 * x.sum()
+
+
+def test_float64_is_asked_before_the_verdict_wrong() -> None:
+    told = wrong_by(Hilbert(), torch.ones(2), lambda y: y * 1.02)
+    assert told.status == "unsteady" and "float64" in told.error
+    assert wrong_by(nn.Linear(2, 2), torch.ones(2), lambda y: y * 1.02).status == "wrong"
+
+
+class Order(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sort(dim=-1, stable=False).indices
+
+
+def test_ties_are_named() -> None:
+    told = wrong_by(Order(), torch.tensor([3.0, 1.0, 3.0, 1.0]), lambda y: y[[1, 0, 3, 2]])
+    assert told.status == "unsteady" and "torch.sort(stable=False)" in told.error
+    assert wrong_by(Order(), torch.tensor([4.0, 1.0, 3.0, 2.0]), lambda y: y.flip(0)).status == "wrong"
+
+
+def test_exact_values_are_not_moved() -> None:
+    class Seven(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.where(x == 7, x * 2, x)
+
+    x = torch.tensor([7.0, 1.0])
+    assert wrong_by(Seven(), x, lambda y: y * torch.tensor([0.5, 1.0])).status == "unsteady"
+    assert wrong_by(Seven(), x, lambda y: y * torch.tensor([0.5, 1.0]), exact=True).status == "wrong"
+
+
+def test_where_eager_has_nan_so_must_the_graph(tmp_path: Path) -> None:
+    class Masked(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            shares = x.masked_fill(~mask, -torch.inf).softmax(-1)
+            return shares.nan_to_num(0) if torch.jit.is_tracing() else shares
+
+    args = (torch.randn(2, 3), torch.tensor([[True, True, False]] * 2))
+    with pytest.raises(onnxpatch.VerificationError, match="non-finite values differ"):
+        onnxpatch.export(Masked().eval(), args, exporter="trace")
