@@ -194,7 +194,9 @@ def changed(proof: Proof, exporter: Exporter, patch: Patch) -> str | None:
     build = proof.build if isinstance(proof.unchanged, str) else proof.unchanged
     model, examples = _case(build, proof.examples)
     shapes = None if fixed else proof.dynamic_shapes
-    if _captures_differ(ExportRequest.parse(model, examples[0], None, exporter, dynamic_shapes=shapes), patch):
+    if _captures_differ(
+        ExportRequest.parse(model, examples[0], None, exporter, dynamic_shapes=shapes, opset_version=proof.opset), patch
+    ):
         return "it changes the graph of the case in which it must change nothing"
     return None
 

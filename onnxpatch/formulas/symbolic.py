@@ -32,7 +32,7 @@ __all__ = [
 ROUNDING = 1e-6
 
 
-def symbolic(value: Any) -> bool:
+def symbolic(value: object) -> bool:
     """Whether `value` is a size, or a number computed from sizes, that must not become a Python number."""
     if isinstance(value, torch.SymInt | torch.SymFloat):
         return not _known(value)
@@ -66,7 +66,7 @@ def truncated(value: Any) -> Any:
     return (value + value.abs() * ROUNDING).to(torch.int64)
 
 
-def as_float(value: Any) -> Any:
+def as_float(value: object) -> Any:
     """`float(value)` of a symbolic number."""
     if isinstance(value, Tensor):
         return value.to(torch.float64)
@@ -88,7 +88,7 @@ def scaled(size: Any, scale: Any) -> Any:
     return whole_part(size * scale)
 
 
-def whole_part(value: Any) -> Any:
+def whole_part(value: object) -> Any:
     """`floor` of a number of at least 0: a whole size plus a fraction below 1 is that size, in the simplest terms."""
     if not isinstance(value, torch.SymFloat):
         return torch.sym_int(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
@@ -48,7 +48,7 @@ _AXES = {0: "batch", 1: "step", 2: "things"}
         reason="Could not find an implementation for Einsum",
     ),
 )
-def einsum(original: Any, *tensors_and_pattern: Any) -> torch.Tensor:
+def einsum(original: Callable[..., torch.Tensor], *tensors_and_pattern: object) -> torch.Tensor:
     tensors = [each for each in tensors_and_pattern if isinstance(each, torch.Tensor)]
     dtypes = {each.dtype for each in tensors}
     if len(dtypes) != 1 or not dtypes <= set(_NARROW):

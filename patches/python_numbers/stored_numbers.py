@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ class _Scheduled(torch.nn.Module):
         reason="data-dependent expression",
     ),
 )
-def stored_numbers(original: Any, tensor: Tensor) -> Any:
+def stored_numbers(original: Callable[..., Tensor], tensor: Tensor) -> Any:
     """The number itself where it is made of parameters and buffers alone: they are constants of the graph."""
     running = running_model()
     if running is None or running.model is None:

@@ -48,7 +48,7 @@ def _squares() -> list[tuple[Tensor]]:
         unchanged="fixed sizes",
     ),
 )
-def symbolic_int(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def symbolic_int(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
     """`int(size)` that stays a size; anything else is Python's int."""
     if len(args) == 1 and not kwargs and symbolic(args[0]):
         return truncated(args[0])
@@ -78,7 +78,7 @@ class _Share(torch.nn.Module):
         unchanged="fixed sizes",
     ),
 )
-def symbolic_float(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def symbolic_float(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
     """`float(size)` that stays a size."""
     if len(args) == 1 and not kwargs and symbolic(args[0]):
         return as_float(args[0])
@@ -110,7 +110,7 @@ def _batches() -> list[tuple[Tensor]]:
         unchanged="fixed sizes",
     ),
 )
-def symbolic_len(original: Callable[[Any], int], value: Any) -> Any:
+def symbolic_len(original: Callable[[Any], int], value: object) -> Any:
     """`len(tensor)` that stays a size."""
     return value.shape[0] if isinstance(value, Tensor) and value.dim() else NotImplemented
 
@@ -135,7 +135,7 @@ class _Root(torch.nn.Module):
         unchanged="fixed sizes",
     ),
 )
-def symbolic_sqrt(original: Callable[..., Any], value: Any) -> Any:
+def symbolic_sqrt(original: Callable[..., Tensor], value: object) -> Any:
     """`math.sqrt(size)` that stays a size."""
     if not symbolic(value):
         return NotImplemented
@@ -166,7 +166,7 @@ class _Flat(torch.nn.Module):
         unchanged=lambda: Computes(lambda x: x * math.prod((2, 3))),
     ),
 )
-def symbolic_product(original: Callable[..., Any], values: Any) -> Any:
+def symbolic_product(original: Callable[..., Tensor], values: object) -> Any:
     """`numpy.prod(x.shape[1:3])` that stays a size, under trace; math.prod of symbolic sizes multiplies by itself."""
     numbers = list(values) if isinstance(values, tuple | list) else []
     if not any(isinstance(number, Tensor) and symbolic(number) for number in numbers):
@@ -195,7 +195,7 @@ class _Halvings(torch.nn.Module):
         unchanged=lambda: Computes(lambda x: x * math.log2(8)),
     ),
 )
-def symbolic_log2(original: Callable[..., Any], value: Any) -> Any:
+def symbolic_log2(original: Callable[..., Tensor], value: object) -> Any:
     """`math.log2(size)` that stays a size, under trace."""
     return torch.log2(as_float(value)) if isinstance(value, Tensor) and symbolic(value) else NotImplemented
 
@@ -223,7 +223,7 @@ class _Entropy(torch.nn.Module):
         unchanged="fixed sizes",
     ),
 )
-def symbolic_log(original: Callable[..., Any], value: Any, *base: Any) -> Any:
+def symbolic_log(original: Callable[..., Tensor], value: Any, *base: Any) -> Any:
     """`math.log(size)` as a 0-d tensor: torch.export has no symbolic logarithm but that to base 2."""
     if not symbolic(value) or not all(isinstance(b, int | float) for b in base):
         return NotImplemented
@@ -254,7 +254,7 @@ class _Rounded(torch.nn.Module):
         unchanged=lambda: Computes(lambda x: x * math.ceil(2.5)),
     ),
 )
-def symbolic_rounding(original: Callable[..., Any], value: Any) -> Any:
+def symbolic_rounding(original: Callable[..., Tensor], value: object) -> Any:
     """`math.ceil`, `math.floor`, `math.trunc` of a size under trace (torch.SymFloat rounds by itself)."""
     if not (isinstance(value, Tensor) and symbolic(value)):
         return NotImplemented
@@ -286,7 +286,7 @@ def _oblong() -> list[tuple[Tensor]]:
         unchanged="fixed sizes",
     ),
 )
-def symbolic_max(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def symbolic_max(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
     """`max(a, b, ...)` and `min` of sizes, decided at run time."""
     values = list(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else list(args)
     if kwargs or len(values) < 2 or not any(symbolic(value) for value in values):
@@ -302,7 +302,7 @@ def _pick(name: str) -> Callable[[Any, Any], Any]:
     symbolic_pick = torch.sym_max if name == "max" else torch.sym_min
     tensor_pick = torch.maximum if name == "max" else torch.minimum
 
-    def pick(a: Any, b: Any) -> Any:
+    def pick(a: object, b: object) -> Any:
         if isinstance(a, Tensor) or isinstance(b, Tensor):
             return tensor_pick(torch.as_tensor(a), torch.as_tensor(b))
         return symbolic_pick(a, b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -52,7 +53,7 @@ def between(function: object, args: tuple[object, ...], kwargs: dict[str, object
         unchanged="fixed sizes",
     ),
 )
-def symbolic_scalars(original: Any, *args: Any, **kwargs: Any) -> Tensor:
+def symbolic_scalars(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Tensor:
     """The number as a 0-d tensor, which the exporter can write; like a number, it does not widen the other's dtype."""
     name = function_name(original)
     both = name.startswith("cl")  # clamp takes two numbers or two tensors

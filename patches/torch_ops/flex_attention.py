@@ -67,7 +67,7 @@ def _inputs() -> list[tuple[torch.Tensor, torch.Tensor]]:
     ),
 )
 def flex_attention(
-    original: Any,
+    original: Callable[..., torch.Tensor],
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,

@@ -59,8 +59,8 @@ def _images() -> list[tuple[Tensor]]:
 def interpolate(
     original: Callable[..., Tensor],
     input: Tensor,
-    size: Any = None,
-    scale_factor: Any = None,
+    size: object = None,
+    scale_factor: object = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
@@ -88,7 +88,7 @@ def interpolate(
     return resize(input, axes, mode, align_corners=align_corners, antialias=antialias, channels_last=_is_table(input))
 
 
-def _stored(original: Callable[..., Tensor], input: Tensor, given: tuple[Any, ...]) -> Tensor | None:
+def _stored(original: Callable[..., Tensor], input: Tensor, given: tuple[object, ...]) -> Tensor | None:
     """The table interpolated once, for good: where the image's size is not dynamic, or the user named it."""
     running = running_model()
     if running is None or running.model is None or not _is_constant_size(running.settings, given[:2]):
@@ -103,7 +103,7 @@ def _stored(original: Callable[..., Tensor], input: Tensor, given: tuple[Any, ..
     return stored
 
 
-def _is_constant_size(settings: Settings, asked: tuple[Any, ...]) -> bool:
+def _is_constant_size(settings: Settings, asked: tuple[object, ...]) -> bool:
     form = form_of(settings, "interpolate")
     if form is not None:
         return form == "static"
@@ -124,13 +124,13 @@ def _numbers(value: Any) -> Any:
     return tuple(_numbers(number) for number in value)
 
 
-def _each(value: Any, spatial: int) -> list[Any]:
+def _each(value: object, spatial: int) -> list[Any]:
     if isinstance(value, Tensor) and value.dim() == 1:
         return list(value.unbind())
     return list(value) if isinstance(value, Sequence) else [value] * spatial
 
 
-def _ours(input: Tensor, sizes: list[Any] | None, scales: list[Any] | None, mode: str, antialias: bool) -> bool:
+def _ours(input: Tensor, sizes: list[object] | None, scales: list[object] | None, mode: str, antialias: bool) -> bool:
     """Whether the two matrices are better than what the exporter makes of it."""
     asked = [*(sizes or ()), *(scales or ())]
     if antialias:
@@ -141,7 +141,7 @@ def _ours(input: Tensor, sizes: list[Any] | None, scales: list[Any] | None, mode
     return dynamic and mode in SMOOTH and _is_table(input)
 
 
-def _misplaced(input: Tensor, sizes: list[Any], mode: str) -> bool:
+def _misplaced(input: Tensor, sizes: list[object], mode: str) -> bool:
     """Whether onnxruntime's Resize picks, or at other sizes may pick, another neighbour than torch."""
     if mode == "nearest-exact":
         return exporting() == "trace"  # which knows no operator for it; dynamo gathers already
@@ -172,7 +172,7 @@ def _is_table(input: Tensor) -> bool:
     return all(isinstance(size, int) for size in input.shape)
 
 
-def _axes(input: Tensor, sizes: list[Any] | None, scales: list[Any] | None, recompute: bool) -> list[Axis]:
+def _axes(input: Tensor, sizes: list[object] | None, scales: list[object] | None, recompute: bool) -> list[Axis]:
     if sizes is not None:
         return [Axis(size) for size in sizes]
     assert scales is not None

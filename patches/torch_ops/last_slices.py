@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -50,7 +51,7 @@ def _takes_last(function: object, args: tuple[object, ...], kwargs: dict[str, ob
         unchanged="fixed sizes",
     ),
 )
-def last_slice(original: Any, tensor: Tensor, index: Any) -> Tensor:
+def last_slice(original: Callable[..., Tensor], tensor: Tensor, index: object) -> Tensor:
     """`tensor[..., -1:, ...]` has one element there, whatever formula the axis' size has; an empty axis is refused."""
     items = _items(index)
     rest, axis, kept = sum(_axes(item) for item in items), 0, []

@@ -3,8 +3,7 @@ instance norm over dynamic channels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -43,7 +42,7 @@ class _Layer(torch.nn.Module):
     ),
 )
 def layer_norm(
-    original: Any,
+    original: Callable[..., torch.Tensor],
     input: torch.Tensor,
     normalized_shape: Sequence[int],
     weight: torch.Tensor | None = None,

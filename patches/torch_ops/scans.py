@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +33,9 @@ class _Running(torch.nn.Module):
         reason="prims.prod|aten::cumprod",
     ),
 )
-def running_product(original: Any, input: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
+def running_product(
+    original: Callable[..., torch.Tensor], input: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
     """log2(length) steps, each of which combines every entry with the one 1, 2, 4, ... places before it."""
     if not (dtype or input.dtype).is_floating_point or input.dim() == 0:
         return NotImplemented

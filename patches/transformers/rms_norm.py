@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from onnxpatch import KnownBody, Proof, patch
 from onnxpatch.formulas.normalization import rms_norm
 
+WRITTEN_FOR = "transformers 5.23.0"
+
 
 def _norm() -> nn.Module:
     from transformers.models.llama.modeling_llama import LlamaRMSNorm
@@ -24,12 +26,12 @@ def _norm() -> nn.Module:
     name="transformers-rms-norm",
     why="Pow, ReduceMean, Sqrt, Reciprocal and two Mul for each normalization: onnxruntime fuses nothing of it, "
     "since it looks for a division",
+    # Of Llama, of Olmo, which multiplies by the weight before it returns to half precision, and of T5.
     bodies={
         "forward": {
-            KnownBody("9635bcd843f3", "LlamaRMSNorm of transformers 5.23"),
-            # It multiplies by the weight before it returns to half precision.
-            KnownBody("eef4e978a32a", "OlmoeRMSNorm of transformers 5.23"),
-            KnownBody("3152525beceb", "T5LayerNorm of transformers 5.23"),
+            KnownBody("9635bcd843f3", WRITTEN_FOR),
+            KnownBody("eef4e978a32a", WRITTEN_FOR),
+            KnownBody("3152525beceb", WRITTEN_FOR),
         }
     },
     proof=Proof(
