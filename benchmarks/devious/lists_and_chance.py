@@ -42,7 +42,8 @@ def a_row_each(x: Tensor) -> Tensor:
     return torch.stack([row * i for i, row in enumerate(x)])
 
 
-@devious(lambda: [(floats(2, 3).clamp(-1, 1),), (planted(floats(2, 3).clamp(-1, 1), 50.0, 2),)])
+@devious(lambda: [(floats(2, 3).clamp(-1, 1),), (planted(floats(2, 3).clamp(-1, 1), 50.0, 2),),
+                 (torch.full((2, 3), 20.0),)])  # fmt: skip
 def noise_on_large_numbers(x: Tensor) -> Tensor:
     return x + torch.rand_like(x) * (x > 10)
 
