@@ -42,7 +42,6 @@ class _Grouped(torch.nn.Module):
         leaner=("dynamo", "trace"),
         beside=("attention",),
         opset=23,
-        beside=("attention",),
     ),
 )
 def get_interface(original: Any, interface: Any, attn_implementation: str | None, default: Callable[..., Any]) -> Any:
