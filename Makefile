@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all lint types bench diagnosis coverage docs clean
+.PHONY: demo test test-all lint types bench bench-models diagnosis coverage docs clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -17,6 +17,7 @@ test-all: lint types
 
 # Long runs, whose tables are committed under benchmarks/results.
 bench: $(READY)
+	$(BIN)/python -m benchmarks.primitives
 	$(BIN)/python -m benchmarks.planning
 	$(BIN)/python -m benchmarks.einops_nodes
 	$(BIN)/python -m benchmarks.einops_latency
@@ -26,6 +27,10 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.verdicts trace
 	$(BIN)/python -m benchmarks.verdicts dynamo
+
+# Whole models at real width, plain and with the kit; half an hour the first time, exports are kept.
+bench-models: $(READY)
+	$(BIN)/python -m benchmarks.whole_models
 
 # Models whose culprit is known, of this project and of libraries; then a sample that doctor was not made with: half an
 # hour.

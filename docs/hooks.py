@@ -10,14 +10,8 @@ from typing import Any
 from onnxpatch.cli import json_types
 from onnxpatch.html.code import original, source
 from onnxpatch.patching.registry import REGISTRY, Patch
+from onnxpatch.prove import TOLERANCE
 from onnxpatch.results.schema import diagnosis_schema, report_schema, schema_of
-
-
-def on_config(config: Any) -> Any:
-    """The menu has a line for each patch."""
-    pages = [{"All": "patches/index.md"}, *({patch.name: f"patches/{patch.name}.md"} for patch in _patches())]
-    config.nav = [{"Patches": pages} if "Patches" in entry else entry for entry in config.nav]
-    return config
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -27,6 +21,7 @@ def on_files(files: Any, config: Any) -> Any:
     patches = _patches()
     pages = {f"patches/{patch.name}.md": patch_page(patch) for patch in patches}
     pages["patches/index.md"] = index_page(patches)
+    pages |= {f"{name.lower()}.md": _of_repository(f"{name}.md") for name in ("CONTRIBUTING", "CHANGELOG")}
     pages |= {f"{name}.schema.json": json.dumps(schema, indent=2) for name, schema in schemas().items()}
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
@@ -35,11 +30,17 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """The overview is the README, whose links lead to files of the repository: to a page where there is one."""
-    if page.file.src_uri != "index.md":
-        return markdown
-    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-    pages = re.sub(r"\]\(docs/([^)]*)\)", r"](\1)", readme)
-    return re.sub(r"\[`?([^\]`]+)`?\]\((?:examples|benchmarks|tests|patches)[/)][^)]*\)?", r"`\1`", pages)
+    return _of_repository("README.md") if page.file.src_uri == "index.md" else markdown
+
+
+def _of_repository(name: str) -> str:
+    """A file of the repository as a page: its links lead to pages, and to files by their names alone."""
+    text = (Path(__file__).parent.parent / name).read_text(encoding="utf-8")
+    text = re.sub(r"\]\(docs/([^)]*)\)", r"](\1)", text)
+    text = re.sub(r"\]\((CONTRIBUTING|CHANGELOG)\.md\)", lambda found: f"]({found[1].lower()}.md)", text)
+    return re.sub(
+        r"\[`?([^\]`]+)`?\]\((?:\.\./)?(?:examples|benchmarks/|tests|patches|[A-Z_]+\.md)[^)]*\)", r"`\1`", text
+    )
 
 
 def schemas() -> dict[str, Any]:
@@ -56,8 +57,10 @@ def _patches() -> list[Patch]:
 def index_page(patches: list[Patch]) -> str:
     """The table of all patches."""
     rows = [f"| [{p.name}]({p.name}.md) | {_targets(p)} | {_cell(p.why)} |" for p in patches]
-    head = ["# Patches", "", "| patch | stands in for | the error it cures |", "| --- | --- | --- |"]
-    return "\n".join([*head, *rows])
+    head = ["# Patches", "", "The search finds patches by name, by what they stand in for and by the error.", ""]
+    head += [f'??? note "All {len(rows)} patches"', ""]
+    table = ["| patch | stands in for | the error it cures |", "| --- | --- | --- |", *rows]
+    return "\n".join([*head, *(f"    {line}" for line in table)])
 
 
 def patch_page(patch: Patch) -> str:
@@ -78,12 +81,12 @@ def _proof(patch: Patch) -> list[str]:
     if proof is None:
         return ["None yet."]
     sizes = len(proof.examples())
-    lines = [f"- Refused or wrong without it: {', '.join(proof.fails)}"] if proof.fails else []
-    lines += [f"- Right but fatter without it: {', '.join(proof.leaner)}"] if proof.leaner else []
+    lines = [f"- Refused or wrong without it: {', '.join(proof.fails)}; found: `{proof.reason}`"] if proof.fails else []
+    lines += [f"- Right without it, with more nodes: {', '.join(proof.leaner)}"] if proof.leaner else []
     return [
         *lines,
         f"- Right with it in {', '.join(proof.served())}, at {sizes} inputs of which one is traced, "
-        f"within {proof.tolerance:g} of the output's largest magnitude, opset {proof.opset}",
+        f"within {TOLERANCE:g} of the output's largest magnitude",
         f"- Run it: `onnxpatch list {patch.name} --prove`",
         "", _block(source(proof.build)),
     ]  # fmt: skip

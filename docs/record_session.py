@@ -1,6 +1,7 @@
-"""Records docs/session.md: runs the commands for real, in an empty folder, and writes down what they print.
+"""Records docs/session.md and docs/attempts.md: runs the commands for real, in an empty folder, and writes down what
+they print.
 
-python docs/record_session.py
+python docs/record_session.py [session] [attempts]
 """
 
 from __future__ import annotations
@@ -33,6 +34,17 @@ HEAD = """# A recorded session
 `examples/position_table.py` holds a small vision backbone whose position table has a shortcut at its native size, as
 many have. Everything below is printed by the commands themselves (`python docs/record_session.py` records it again).
 """
+RANKER = "three_attempts.py:model --input x=float32[ROWS=4,16]"
+ATTEMPTS = [
+    ("Export as it is asked for, once. It is refused, and that is all there is.",
+     f"onnxpatch export {RANKER} ranker.onnx --attempts asked"),
+    ("Without `--attempts asked`, the same call goes on by itself.",
+     f"onnxpatch export {RANKER} ranker.onnx --html attempts.html"),
+    ("The way found, taken at once: one attempt.",
+     f"onnxpatch export {RANKER} ranker.onnx --exclude gate-limit --branches"),
+    ("The call stands in the file's metadata, too: `verify` reads it.", f"onnxpatch verify ranker.onnx {RANKER}"),
+]  # fmt: skip
+ATTEMPTS_MARK = "<!-- recorded below by docs/record_session.py -->\n"
 TAIL = """
 The page that `--html` wrote:
 
@@ -46,7 +58,7 @@ def run(command: str, folder: Path) -> tuple[str, int]:
     shell = shell.replace("python -c", f"{sys.executable} -W ignore -c", 1)
     paths = {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}", "CI": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        ["bash", "-c", shell.replace("--input image=float32[B,3,H=64,W=64]", "--input 'image=float32[B,3,H=64,W=64]'")],
+        ["bash", "-c", re.sub(r"--input (\S+)", r"--input '\1'", shell)],
         cwd=folder, env=os.environ | paths, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     return done.stdout.replace(f"{folder}/", "").replace(f"{ROOT}/", ""), done.returncode
@@ -73,6 +85,29 @@ def picture(page: Path, image: Path) -> None:
 
 
 def main() -> None:
+    asked = sys.argv[1:] or ["session", "attempts"]
+    if "session" in asked:
+        record_session()
+    if "attempts" in asked:
+        record_attempts()
+
+
+def record_attempts() -> None:
+    parts = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copy(ROOT / "examples" / "three_attempts.py", folder)
+        for title, command in ATTEMPTS:
+            output, code = run(command, folder)
+            parts.append(f"{title}\n\n```console\n$ {command}\n{shown(output)}\n$ echo $?\n{code}\n```\n")
+        page = (folder / "attempts.html").read_text(encoding="utf-8").replace(f"{folder}/", "")
+        (ROOT / "docs" / "attempts.html").write_text(page, encoding="utf-8")
+    file = ROOT / "docs" / "attempts.md"
+    before = file.read_text(encoding="utf-8").partition(ATTEMPTS_MARK)[0]
+    file.write_text(before + ATTEMPTS_MARK + "\n" + "\n".join(parts), encoding="utf-8")
+
+
+def record_session() -> None:
     parts = [HEAD]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from onnxpatch._torch import exporting
     from onnxpatch.control_flow.optional_outputs.decorator import optional_output
     from onnxpatch.doctor import doctor
+    from onnxpatch.drift import drift
     from onnxpatch.errors import (
         BranchError,
         DuplicatePatchError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from onnxpatch.formulas.einops.rearrange import CustomRearrange
     from onnxpatch.loops import each, scan, while_loop
     from onnxpatch.new_patch import new_patch
+    from onnxpatch.onnxfile.runtimes.interface import Runtime
     from onnxpatch.patched import Patched, patch_model, patched
     from onnxpatch.patching.decorators import keep, onnx_forward, onnx_standin
     from onnxpatch.patching.fingerprints import KnownBody
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from onnxpatch.patching.runtime import running_model
     from onnxpatch.plan import plan
     from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
+    from onnxpatch.results.drift import Drift
     from onnxpatch.results.report import Report
     from onnxpatch.session import Session
     from onnxpatch.settings import Settings
@@ -58,6 +61,7 @@ _HOMES = {
     "_torch": ("exporting",),
     "control_flow.optional_outputs.decorator": ("optional_output",),
     "doctor": ("doctor",),
+    "drift": ("drift",),
     "errors": (
         "BranchError",
         "DuplicatePatchError",
@@ -75,6 +79,7 @@ _HOMES = {
     "export": ("export",),
     "export_generation": ("export_generation",),
     "formulas.einops.rearrange": ("CustomRearrange",),
+    "onnxfile.runtimes.interface": ("Runtime",),
     "loops": ("each", "scan", "while_loop"),
     "new_patch": ("new_patch",),
     "patched": ("Patched", "patch_model", "patched"),
@@ -86,6 +91,7 @@ _HOMES = {
     "patching.runtime": ("running_model",),
     "plan": ("plan",),
     "results.diagnosis": ("Culprit", "Diagnosis", "Proposal"),
+    "results.drift": ("Drift",),
     "results.report": ("Report",),
     "session": ("Session",),
     "settings": ("Settings",),
@@ -99,6 +105,7 @@ __all__ = [
     "Culprit",
     "CustomRearrange",
     "Diagnosis",
+    "Drift",
     "DuplicatePatchError",
     "ExportError",
     "InputError",
@@ -114,6 +121,7 @@ __all__ = [
     "Report",
     "RestoreError",
     "RunError",
+    "Runtime",
     "ScriptedModelError",
     "Session",
     "Settings",
@@ -121,6 +129,7 @@ __all__ = [
     "UnknownPatchError",
     "VerificationError",
     "doctor",
+    "drift",
     "each",
     "export",
     "export_generation",

@@ -17,6 +17,7 @@ from onnxpatch.inputs.usable import check_runnable
 from onnxpatch.inputs.validate import check_numbers
 from onnxpatch.messages.progress import shown
 from onnxpatch.patching.registry import REGISTRY, Registry
+from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.random_state import random_state_kept
@@ -42,6 +43,7 @@ def doctor(
     budget: float = 180.0,
     registry: Registry = REGISTRY,
     progress: Progress | bool | None = None,
+    attempts: Sequence[object] = (),
 ) -> Diagnosis:
     """Find why a model does not export, or exports wrong, and what cures it.
 
@@ -59,6 +61,8 @@ def doctor(
     proposals: False to find the culprit only.
     budget: seconds after which no further export is started.
     progress: called with (what is exported, exports so far, 0); True writes them on stderr.
+    attempts: what `export` tried on this model, `report.attempts` or `error.attempts`: cures that it tried on the whole
+    model are not tried there again, and the one that it delivered is proposed first.
 
     Returns a Diagnosis: `.ok`, `.culprits`, `.proposals`. The model is left as it was.
     Raises InputError where the arguments do not fit or the model itself refuses the example, UnknownExporterError for
@@ -77,7 +81,8 @@ def doctor(
     diagnosis.dimensions = {dim.name: dim.size for dim in request.dims}
     if model.training:
         diagnosis.notes.append("the model is in training mode: call model.eval() first, unless that is what you export")
-    search = Search(root, diagnosis, tolerance, budget, registry, shown(progress))
+    made = [one for one in attempts if isinstance(one, AttemptResult)]
+    search = Search(root, diagnosis, tolerance, budget, registry, shown(progress), made)
     with random_state_kept():
         found_parts = search.run()
         treat(search, found_parts, proposals)

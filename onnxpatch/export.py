@@ -13,6 +13,7 @@ import torch
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.blame import better_than_plain
 from onnxpatch.attempts.first_right import Way, first_right, refusal
+from onnxpatch.attempts.narrowed import narrowed
 from onnxpatch.attempts.one_attempt import Proven, Shared
 from onnxpatch.attempts.preference import Prefer, best_of
 from onnxpatch.errors import InputError
@@ -21,6 +22,8 @@ from onnxpatch.exporters.request import ExportRequest, asked_exporters, split_op
 from onnxpatch.inputs.usable import check_runnable
 from onnxpatch.inputs.validate import check_numbers
 from onnxpatch.messages.progress import shown
+from onnxpatch.onnxfile.runtimes.interface import Provider
+from onnxpatch.onnxfile.runtimes.known import chosen
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
 from onnxpatch.settings import Exporter, Operators
@@ -55,14 +58,15 @@ def export(
     operators: Operators = "portable",
     attempts: Attempts = "auto",
     prefer: Prefer | None = None,
+    bounds: Literal["narrow"] | None = None,
     check: bool = True,
     tolerance: float = 1e-3,
     max_probes: int = 16,
     max_seconds: float | None = None,
     data: Sequence[Any] = (),
     sizes: Mapping[str, Sequence[int]] | None = None,
-    runtime: str | None = None,
-    providers: Sequence[str] | None = None,
+    runtime: str | Sequence[str] | None = None,
+    providers: Sequence[Provider] | None = None,
     flatten: Flatten | None = None,
     progress: Callable[[str, int, int], None] | bool | None = None,
     **options: Any,
@@ -84,6 +88,9 @@ def export(
     prefer: "latency" or "size" goes on after the first right file, with and without patches and with every exporter
     that may be tried, and delivers the best of those proven: measured in the runtime at the example and at the largest
     input that was compared, interleaved; or by the bytes of the file.
+    bounds: "narrow", where no attempt is right at every size, delivers a file that is right at some: the widest range
+    of each dimension, or its multiples, proven at the edges. They are first in the report (`report.bounds`) and stand
+    in the file's metadata and dimension names; `Session` refuses inputs outside.
 
     only, exclude, image_size, branches, operators, other keywords: see `patched`. check=False: export, compare nothing.
     tolerance: largest difference allowed, as a share of an output's largest magnitude (float32; float16 1e-2, bfloat16
@@ -92,9 +99,11 @@ def export(
     longer is refused, a comparison that does ends early, and the report says so. Without it one run of the graph may
     take 120 seconds, since a file can hold a loop that never ends; math.inf lifts that limit too.
     data: more inputs to compare at, each args or (args, kwargs). sizes: sizes to compare at in any case, such as
-    {"H": [32, 518]}. providers: onnxruntime's execution providers to compare in. flatten: turns an output of the
-    unpatched model into its tensors in the graph's order. progress: called with (stage, done, of); True writes
-    them on stderr.
+    {"H": [32, 518]}. flatten: turns an output of the unpatched model into its tensors in the graph's order.
+    runtime: "onnxruntime" (the default), "openvino", "reference", "tensorrt" or one that a distribution adds; or
+    several: the file must be right in each. providers: onnxruntime's execution providers, "CUDAExecutionProvider" say;
+    one that cannot be started is refused, never replaced by the CPU's. progress: called with (stage, done, of); True
+    writes them on stderr.
 
     Compared are the unpatched model and the ONNX runtime, at the example, on other data, and at other sizes of every
     dynamic dimension that the unpatched model accepts. Python numbers among the arguments are constants of the export.
@@ -105,7 +114,7 @@ def export(
     several attempts the first one's error is raised, with the list of what was tried (`error.attempts`).
     """
     check_numbers(tolerance, max_probes)
-    _check_choices(attempts, prefer, check)
+    _check_choices(attempts, prefer, bounds, check)
     budget = Budget.starting_now(max_probes, max_seconds)
     torch_options, patch_options = split_options(options, inspect.signature(export).parameters)
     exporters = asked_exporters(model, exporter, dynamo, script)
@@ -119,6 +128,7 @@ def export(
         },
     )  # fmt: skip
     if check:
+        chosen(runtime)  # refuses a runtime that is not there, before the work of an export
         check_runnable(model)
         _refuse_training(request)
     _log.info("exporting %s (%s, opset %d)", type(model).__name__, request.exporter, request.opset)
@@ -139,7 +149,8 @@ def export(
                 _refuse_nothing(request, reference)
             several = check and attempts == "auto"
             shared = Shared(
-                request, out, budget, state, reference, tolerance, runtime, providers, flatten, shown(progress), several
+                request, out, budget, state, reference, tolerance, runtime, providers, flatten, shown(progress),
+                several, keep_wrong=bounds is not None,
             )  # fmt: skip
             way = Way(shared, Attempt.asked(request))
             delivered, report = _delivered(way, exporters if several else (), prefer)
@@ -149,11 +160,15 @@ def export(
         return replace(report, notes=[*report.notes, *lost_state(state), *out.notes])
 
 
-def _check_choices(attempts: str, prefer: str | None, check: bool) -> None:
+def _check_choices(attempts: str, prefer: str | None, bounds: str | None, check: bool) -> None:
     if attempts not in ("auto", "asked"):
         raise InputError(f"attempts={attempts!r}: use 'auto' or 'asked'")
     if prefer not in (None, "latency", "size"):
         raise InputError(f"prefer={prefer!r}: use 'latency' or 'size', or leave it out")
+    if bounds not in (None, "narrow"):
+        raise InputError(f"bounds={bounds!r}: use 'narrow', or leave it out")
+    if bounds is not None and not check:
+        raise InputError("bounds='narrow' finds sizes at which the file is right by comparing: leave out check=False")
     if prefer is not None and (attempts == "asked" or not check):
         raise InputError(f"prefer={prefer!r} chooses among several attempts that are proven right: leave out "
                          f"{'check=False' if not check else 'attempts=' + repr(attempts)}")  # fmt: skip
@@ -162,11 +177,13 @@ def _check_choices(attempts: str, prefer: str | None, check: bool) -> None:
 def _delivered(way: Way, exporters: Sequence[Exporter], prefer: Prefer | None) -> tuple[Proven, Report]:
     """The attempt whose file is kept, and its report. exporters: those that may be tried; none for one attempt."""
     found, note = first_right(way, exporters), ""
+    if found is None and way.shared.keep_wrong:
+        found = narrowed(way)
     if found is None:
         raise refusal(way)
-    if found.attempt.plain:
+    if found.attempt.plain and not found.report.bounds:
         found, note = better_than_plain(way, found)
-    if prefer is not None:
+    if prefer is not None and not found.report.bounds:
         found = best_of(way, found, exporters, prefer)
     report = replace(found.report, attempts=way.results(found))
     return found, replace(report, notes=[note, *report.notes]) if note else report

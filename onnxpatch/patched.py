@@ -53,10 +53,10 @@ class Patched:
 
                 control_flow.install(self.model, self.plan.settings, self._log, self.example)
             self._open_scope()
+            return self  # in here, so that an interrupt at this line is undone, too
         except BaseException:
             self._log.undo()
             raise
-        return self
 
     def __repr__(self) -> str:
         return f"<Patched {self.plan.headline()}>"

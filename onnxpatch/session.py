@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from onnxpatch.errors import InputError, OnnxpatchError
+from onnxpatch.errors import InputError
 from onnxpatch.messages.visible import one_line
-from onnxpatch.onnxfile import bfloat16, denormals, output_structure
+from onnxpatch.onnxfile import denormals, output_structure, size_bounds
 from onnxpatch.onnxfile.arrays import Array, Output, as_array
 from onnxpatch.onnxfile.bound import BoundCall
 from onnxpatch.onnxfile.declared_inputs import check, described, refuse_count
 from onnxpatch.onnxfile.rebuild import Classes, rebuilt
-from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS, LimitedRuns, checked_limit
-from onnxpatch.onnxfile.runtime import run_error
+from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS, checked_limit
+from onnxpatch.onnxfile.runtimes.interface import Provider, importable
+from onnxpatch.onnxfile.runtimes.onnxruntime import InOnnxRuntime, open_session, quiet_options
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, NodeArg, SessionOptions
@@ -37,27 +38,28 @@ class Session:
     classes: dataclasses, named tuples and ModelOutputs to return in place of `Record`. They are found by name and must
     have the fields that the file states. The file chooses no class and runs no code.
     max_seconds: how long one run may take, 120 by default; None for no limit.
-    inputs, outputs: the names in the graph. `print(session)` shows them with dtypes and the sizes that may change.
-    bind(*inputs): the same call made again and again, without copies.
     flush_denormals: numbers below 1.2e-38 count as zero while the graph runs. Attention with a mask makes many of them,
     and runs up to three times slower otherwise. Who runs the file in onnxruntime itself sets
     `options.add_session_config_entry("session.set_denormal_as_zero", "1")` on the first session of the process.
+    inputs, outputs: the names in the graph. `print(session)` shows them with dtypes and the sizes that may change.
+    bind(*inputs): the same call made again and again, without copies.
 
-    Raises InputError for a file that cannot be loaded and for inputs of other shapes, dtypes or names, RunError where
-    onnxruntime raises or reaches the limit, ImportError without onnxruntime. A damaged file can crash onnxruntime, and
-    with it the process: open files that you do not trust in a process of their own.
+    Raises InputError for a file that cannot be loaded, for inputs of other shapes, dtypes or names, and for sizes
+    outside of those for which the file is right (`export(..., bounds="narrow")`); RunError where onnxruntime raises or
+    reaches the limit, ImportError without onnxruntime. A damaged file can crash onnxruntime, and with it the process:
+    open files that you do not trust in a process of their own.
     """
 
     def __init__(
         self,
         model: str | os.PathLike[str] | bytes,
-        providers: Sequence[str] = ("CPUExecutionProvider",),
+        providers: Sequence[Provider] | None = None,
         classes: Iterable[type] = (),
         options: SessionOptions | None = None,
         max_seconds: float | None = DEFAULT_SECONDS,
         flush_denormals: bool = True,
     ) -> None:
-        limit = checked_limit(max_seconds)
+        self._limit = checked_limit(max_seconds)
         self._classes = Classes(classes)
         self._source = model if isinstance(model, bytes) else os.fspath(model)
         if isinstance(self._source, str) and not os.path.isfile(self._source):
@@ -77,7 +79,8 @@ class Session:
         self.structure = output_structure.read(metadata, self.outputs)
         if self.structure is not None:
             self._classes.check(self.structure)
-        self._runs = LimitedRuns(bfloat16.bridged(self.session), limit)
+        self._bounds = size_bounds.read(metadata)
+        self._runs = InOnnxRuntime(self.session)
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(described, self._declared.values()))
@@ -87,13 +90,8 @@ class Session:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         feed = self._feed(args, kwargs)
         arrays = self._arrays(feed)
-        try:
-            with self._flushed():
-                values = self._runs.run(None, arrays)
-        except OnnxpatchError:
-            raise
-        except Exception as error:
-            raise run_error(error) from error
+        with self._flushed():
+            values = self._runs.run(None, arrays, self._limit)
         as_tensors = any(isinstance(value, torch.Tensor) for value in feed.values())
         return self._structured([_as_tensor(value) if as_tensors else _as_numpy(value) for value in values])
 
@@ -115,6 +113,7 @@ class Session:
     def _arrays(self, feed: Mapping[str, object]) -> dict[str, Array]:
         """Each input as an array, checked against what the graph declares."""
         arrays = {name: _fed(self._declared[name], value) for name, value in feed.items()}
+        size_bounds.check(self._bounds, {name: array.shape for name, array in arrays.items()})
         for name, array in arrays.items():
             check(self._declared[name], array)
         return arrays
@@ -138,21 +137,18 @@ class Session:
 
 
 def _open(
-    source: str | bytes, providers: Sequence[str], options: SessionOptions | None, flush_denormals: bool
+    source: str | bytes, providers: Sequence[Provider] | None, options: SessionOptions | None, flush_denormals: bool
 ) -> InferenceSession:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise ImportError("Session runs files in onnxruntime: pip install 'onnxpatch[verify]'") from None
+    if not importable("onnxruntime"):
+        raise ImportError("Session runs files in onnxruntime: pip install 'onnxpatch[verify]'")
     if options is None:
-        options = onnxruntime.SessionOptions()
+        options = quiet_options()
         if flush_denormals:
             options.add_session_config_entry(denormals.POOL_OPTION, "1")
-        options.log_severity_level = 4  # it would print what it raises, with the file's names not made safe to print
-    # With the CPU's provider alone there is nothing to fall back to, and trying to prints the error.
-    fallback = int(list(providers) != ["CPUExecutionProvider"])
     try:
-        return onnxruntime.InferenceSession(source, options, providers=list(providers), enable_fallback=fallback)
+        return open_session(source, providers, options)
+    except InputError:
+        raise
     except Exception as error:
         words = " ".join(str(error)[:2000].split())[:500]
         raise InputError(f"{_source_name(source)}: onnxruntime cannot load it: {words}") from error

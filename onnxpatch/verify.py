@@ -18,12 +18,14 @@ from onnxpatch.inputs.usable import check_runnable
 from onnxpatch.inputs.validate import check_numbers
 from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile import stamp
-from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.onnxfile.runtime import Graph, load_graphs
+from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
 from onnxpatch.verification.eager import Flatten, lost_state
 from onnxpatch.verification.input_matching import Feed, declared_by, match_inputs, refuse_unfitting
+from onnxpatch.verification.limits import declared_limits
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.random_state import random_state_kept
 from onnxpatch.verification.reference import Reference
@@ -50,8 +52,8 @@ def verify(
     data: Sequence[Any] = (),
     guards: bool = True,
     sizes: Mapping[str, Sequence[int]] | None = None,
-    runtime: str | None = None,
-    providers: Sequence[str] | None = None,
+    runtime: str | Sequence[str] | None = None,
+    providers: Sequence[Provider] | None = None,
     flatten: Flatten | None = None,
     progress: Callable[[str, int, int], None] | bool | None = None,
 ) -> Report:
@@ -63,11 +65,13 @@ def verify(
     largest magnitude (float32; float16 1e-2, bfloat16 6e-2, whole numbers and bools exact). data: more inputs to try,
     each args or (args, kwargs), special values included. sizes: sizes to compare at in any case, such as
     {"H": [32, 518]}. guards: also run torch.export on the model and probe the sizes at which its conditions break.
-    runtime: 'onnxruntime' or 'reference'. providers: onnxruntime's execution providers. flatten: output -> its tensors
-    in the order of the graph's outputs. max_seconds: a limit for the whole; a comparison that takes longer ends early,
-    and the report says so. Without it one run of the graph may take 120 seconds, since a file can hold a loop that
-    never ends; math.inf lifts that limit too. A graph that is stopped is wrong. progress: called with (stage, done,
-    of); True writes them on stderr.
+    runtime: "onnxruntime", "openvino", "reference", "tensorrt" or one that a distribution adds, or several: the file
+    must be right in each. providers: onnxruntime's execution providers, such as "CUDAExecutionProvider".
+    flatten: output -> its tensors in the order of the graph's outputs. max_seconds: a limit for the whole; a
+    comparison that takes longer ends early, and the report says so. Without it one run of the graph may take 120
+    seconds, since a file can hold a loop that never ends; math.inf lifts that limit too. A graph that is stopped is
+    wrong. A file that says for which sizes it is right (`export(..., bounds="narrow")`) is compared at these.
+    progress: called with (stage, done, of); True writes them on stderr.
 
     Returns a Report; `report.ok` is the verdict. The model is as it was afterwards.
     Raises InputError for what cannot be compared: no file, a corrupt one, inputs that do not fit, an example that the
@@ -78,9 +82,10 @@ def verify(
     budget = Budget.starting_now(max_probes, max_seconds)
     inputs = Inputs(model, args, kwargs)
     try:
-        graph = Graph(file, runtime, budget.run_seconds, providers)
+        graphs = load_graphs(file, runtime, budget.run_seconds, providers)
     except RunError as error:
         raise InputError(f"{file}: {error}") from None
+    graph = graphs[0]
     feed = match_inputs(graph, inputs, input_names)
     names = list(feed.leaves) if input_names else None
     specs = shapes.read(inputs, dynamic_shapes, dynamic_axes, names, "trace", graph.outputs)
@@ -89,6 +94,8 @@ def verify(
     refuse_unfitting(graph, inputs, feed, specs)
     dims, state = dynamic_dims(inputs, specs), Snapshot(model, *inputs.objects())
     reference = Reference(model, inputs, dims, budget, flatten=flatten, data=data, sizes=sizes, state=state)
+    limits = declared_limits(graph, feed, dims)
+    reference.also_at(limits.edges(dims))
     conditions: Any = None
     notes: list[str] = []
     if guards and dims:
@@ -101,8 +108,9 @@ def verify(
     report = Report(
         str(file), type(model).__name__, opset=_opset(graph), tolerance=tolerance, versions=versions(),
         notes=[*notes, *_notes(graph, feed, model, inputs), *lost_state(state)],
+        bounds=limits.words,
     )  # fmt: skip
-    return run(graph, feed, reference, report, conditions=conditions, progress=shown(progress))
+    return run(graphs, feed, reference, report, conditions=conditions, progress=shown(progress), limits=limits)
 
 
 def _opset(graph: Graph) -> int | None:

@@ -10,7 +10,17 @@ ONNXPATCH = "0.1.0"
 def versions() -> dict[str, str]:
     """Name and installed version of each library that takes part in an export. Those not installed are left out."""
     installed: dict[str, str] = {}
-    for name in ("torch", "onnx", "onnxscript", "onnxruntime", "einops", "transformers", "timm"):
+    for name in (
+        "torch",
+        "onnx",
+        "onnxscript",
+        "onnxruntime",
+        "openvino",
+        "tensorrt",
+        "einops",
+        "transformers",
+        "timm",
+    ):
         try:
             installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -17,6 +17,13 @@ PROMISES = {
     "optin_decorators.py": ["exported graph: 0.00 to 1.00"],
     "position_table.py": ["plain.onnx: WRONG at", "right.onnx: right (Backbone"],
     "depth_anything_v2.py": ["exported once at 140 x 182", "518 x 518  relative error"],
+    "three_attempts.py": [
+        "attempt 1, as asked: refused",
+        "the stand-in of 'gate-limit'",
+        "attempt 2, without 'gate-limit': refused",
+        "attempt 3, without 'gate-limit', branches=True: right, delivered",
+        "onnxpatch.export(model, ..., exclude='gate-limit', branches=True): 1 attempt",
+    ],
     "own_patch.py": ["the exported graph: right", "bessel-i0"],
     "optional_output.py": [
         f"{exporter} outputs output, has_output: zeros -> None" for exporter in ("dynamo ", "trace  ")

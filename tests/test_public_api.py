@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import re
 import typing
@@ -103,13 +104,16 @@ def public_attributes(cls: type) -> set[str]:
 
 
 def is_method(value: Any) -> bool:
-    return isinstance(value, property | staticmethod | classmethod) or inspect.isfunction(value)
+    return isinstance(value, property | functools.cached_property | staticmethod | classmethod) or inspect.isfunction(
+        value
+    )
 
 
 def member(name: str, value: Any) -> str:
-    if isinstance(value, property):
-        assert value.fget is not None
-        return f"property {name}{signature(value.fget)}"
+    if isinstance(value, property | functools.cached_property):
+        read = value.func if isinstance(value, functools.cached_property) else value.fget
+        assert read is not None
+        return f"property {name}{signature(read)}"
     if isinstance(value, staticmethod | classmethod):
         return f"{type(value).__name__} {name}{signature(value.__func__)}"
     return f"def {name}{signature(value)}"

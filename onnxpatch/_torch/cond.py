@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -129,11 +130,13 @@ class FakeWorld:
     move, sizes are unknown under the trace exporter, and what needs them is refused.
     """
 
-    def __init__(self) -> None:
+    @functools.cached_property
+    def mode(self) -> Any:
+        """The FakeTensorMode itself."""
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-        self.mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+        return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
 
     def fake(self, tensor: torch.Tensor, dynamic: frozenset[int] | None, number: int | None) -> torch.Tensor:
         """A fake tensor of the same shape; `dynamic`: which dimensions are symbols (None: all)."""
@@ -146,10 +149,20 @@ class FakeWorld:
         context: Any = StatelessSymbolicContext(
             dynamic_sizes=[DimDynamic.DYNAMIC if dim else DimDynamic.STATIC for dim in symbolic]
         )
-        with torch.fx.experimental._config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
+        with _oblivious():
             return self.mode.from_tensor(
                 tensor.detach(), source=ConstantSource(f"in{number}"), symbolic_context=context
             )
+
+
+def _oblivious() -> contextlib.AbstractContextManager[Any]:
+    """Sizes of 0 and 1 are like any other. Before torch 2.7, which has no such option, they are taken apart."""
+    from torch.fx.experimental import _config
+
+    if not hasattr(_config, "backed_size_oblivious"):
+        return contextlib.nullcontext()
+    oblivious: contextlib.AbstractContextManager[Any] = _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+    return oblivious
 
 
 def traced_dynamic_dims(inputs: int) -> list[frozenset[int]] | None:

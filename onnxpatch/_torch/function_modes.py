@@ -26,7 +26,8 @@ def _overridable() -> frozenset[Any]:
     return frozenset(function for group in functions.values() for function in group)
 
 
-def torch_function_key(function: Any) -> Any | None:
+@functools.lru_cache(maxsize=4096)
+def torch_function_key(function: object) -> Any | None:
     """What a TorchFunctionMode is handed when `function` is called, or None if such a mode never sees it."""
     if isinstance(function, types.GetSetDescriptorType | property):
         return function.__get__
@@ -36,7 +37,7 @@ def torch_function_key(function: Any) -> Any | None:
     return function if function in _overridable() else None
 
 
-def function_name(function: Any) -> str:
+def function_name(function: object) -> str:
     """The name that a torch function has in torch; of a property (Tensor.mT) that of the property."""
     name = getattr(function, "__name__", "")
     # A property comes to a TorchFunctionMode as the bound __get__ of its descriptor.

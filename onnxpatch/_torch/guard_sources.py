@@ -66,7 +66,7 @@ def _by_operator(condition: Any) -> bool:
     return next((file for file in files if file not in uninteresting_files()), "").startswith(_OPERATORS)
 
 
-def _agreement(expression: Any) -> bool:
+def _agreement(expression: object) -> bool:
     """Whether it says that two lengths computed from one size agree."""
     import sympy
 

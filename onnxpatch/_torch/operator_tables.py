@@ -45,7 +45,7 @@ def onnx_decompositions() -> set[str]:
     return {_qualified(overload) for overload in table}
 
 
-def _qualified(target: Any) -> str:
+def _qualified(target: object) -> str:
     """`aten::add.Tensor`, `aten::gelu`; a Python function by its own name."""
     schema = getattr(target, "_schema", None)
     if schema is None:

@@ -7,7 +7,6 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
@@ -29,7 +28,7 @@ def traced() -> Iterator[None]:
 def _at_the_models_line(show: Callable[..., None]) -> Callable[..., None]:
     shown = set()
 
-    def show_once(message: Any, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+    def show_once(message: object, category: type[Warning], filename: str, lineno: int, *rest: object) -> None:
         if issubclass(category, TracerWarning):
             frame = asking_frame(sys._getframe(1))
             if frame is None or package_of(frame) == "torch":  # torch's own checks of shapes: it is silent about them

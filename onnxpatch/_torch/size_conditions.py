@@ -41,7 +41,7 @@ class _Printer(LambdaPrinter):
         return f"{type(expr).__name__}({', '.join(self._print(argument) for argument in expr.args)})"
 
 
-def compiled_condition(condition: Any, symbols: Sequence[Any]) -> Callable[..., Any]:
+def compiled_condition(condition: object, symbols: Sequence[object]) -> Callable[..., Any]:
     """A plain Python function of the symbols' values, in their order, that says whether a sympy condition holds.
 
     Thousands of sizes are tried, and sympy's own substitution takes a millisecond for each. The function raises
@@ -52,7 +52,7 @@ def compiled_condition(condition: Any, symbols: Sequence[Any]) -> Callable[..., 
     return compiled
 
 
-def size_conditions(exported: Any) -> tuple[dict[tuple[int, int], Any], list[tuple[Any, str]]]:
+def size_conditions(exported: object) -> tuple[dict[tuple[int, int], Any], list[tuple[Any, str]]]:
     """What an ExportedProgram assumes of its sizes.
 
     Returns ({(user input, axis): symbol}, [(sympy condition, source line)]).
@@ -78,7 +78,7 @@ def _user_inputs(exported: Any) -> list[Any]:
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
-def _range_conditions(exported: Any) -> list[tuple[Any, str]]:
+def _range_conditions(exported: object) -> list[tuple[Any, str]]:
     found: list[tuple[Any, str]] = []
     for symbol, bounds in getattr(exported, "range_constraints", {}).items():
         low, high = (b if getattr(b, "is_Integer", False) and b < 2**31 else None for b in (bounds.lower, bounds.upper))
@@ -89,7 +89,7 @@ def _range_conditions(exported: Any) -> list[tuple[Any, str]]:
     return found
 
 
-def _assert_source(one: Any) -> str:
+def _assert_source(one: object) -> str:
     """The innermost Python line outside torch where the condition arose; '' where torch did not keep it."""
     stack: Any = getattr(one, "stack", None)
     try:

@@ -15,7 +15,7 @@ class Attempt:
     """One way to export.
 
     branches: both sides of Python branches. plain: torch.onnx.export alone, no patch. exclude: names of patches left
-    out, beside those that the caller left out.
+    out, beside those that the caller left out. fixed: names of dimensions that keep the example's size.
     """
 
     exporter: Exporter
@@ -23,6 +23,7 @@ class Attempt:
     branches: bool = False
     plain: bool = False
     exclude: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
 
     @classmethod
     def asked(cls, request: ExportRequest) -> Attempt:
@@ -46,7 +47,11 @@ class Attempt:
             patching |= {"only": (), "exclude": None}
         elif self.exclude:
             patching["exclude"] = (*_listed(asked.patching.get("exclude")), *self.exclude)
-        return replace(asked, exporter=self.exporter, opset=self.opset, patching=patching)
+        specs = [dict(spec) for spec in asked.specs]
+        for leaf, axis, size in (place for dim in asked.dims if dim.name in self.fixed for place in dim.places):
+            if set(size.names) <= set(self.fixed):
+                specs[leaf].pop(axis, None)
+        return replace(asked, exporter=self.exporter, opset=self.opset, patching=patching, specs=specs)
 
     def name(self, first: Attempt) -> str:
         """In words, by what differs from the `first` attempt: "without 'my-patch', branches=True"."""
@@ -55,22 +60,30 @@ class Attempt:
         parts += [f"without {', '.join(map(repr, self.exclude))}"] if self.exclude else []
         if self.branches != first.branches and not self.plain:
             parts.append(f"branches={self.branches}")
+        parts += [f"{', '.join(self.fixed)} kept at the example's size"] if self.fixed else []
         return ", ".join(parts) or "as asked"
 
-    def call(self, asked: ExportRequest) -> str:
-        """The shortest call of `export` that makes this attempt at once; `...` stands for the caller's inputs."""
+    def call(self, asked: ExportRequest, narrow: bool = False) -> str:
+        """The shortest call of `export` that makes this attempt at once; `...` stands for the caller's inputs.
+
+        narrow: its file is right within bounds.
+        """
         made = self.request(asked)
         words: dict[str, Any] = {}
         if self.exporter != "dynamo":
             words["exporter"] = self.exporter
         if self.opset != OPSET:
             words["opset_version"] = self.opset
+        if asked.patching.get("operators", "portable") != "portable":
+            words["operators"] = asked.patching["operators"]
         for name in ("only", "exclude"):
             selected = made.patching.get(name)
             if selected is not None and (name == "only" or _listed(selected)):
                 words[name] = _shortest(selected)
         if self.branches:
             words["branches"] = True
+        if narrow:
+            words["bounds"] = "narrow"
         return f"onnxpatch.export({', '.join(['model', '...', *(f'{k}={v!r}' for k, v in words.items())])})"
 
 

@@ -11,6 +11,7 @@ from onnxpatch.attempts.course import next_attempt
 from onnxpatch.attempts.failure import Failure
 from onnxpatch.attempts.one_attempt import Failed, Proven, Shared, attempt_once
 from onnxpatch.errors import ExportError, VerificationError
+from onnxpatch.exporters.dynamo import OpsetNotWritten
 from onnxpatch.results.attempt_result import AttemptResult, attempt_lines
 from onnxpatch.results.report import Report
 from onnxpatch.settings import Exporter
@@ -20,13 +21,15 @@ from onnxpatch.settings import Exporter
 class Way:
     """The attempts of one export so far. first: the one that was asked for. made: each with its outcome, oldest first.
 
-    error: what the first one failed with. figures: what was measured of the files that were compared by `prefer`.
+    error: what the first one failed with. wrong: the files that were kept though they are wrong. figures: what was
+    measured of the files that were compared by `prefer`.
     """
 
     shared: Shared
     first: Attempt
     made: list[Proven | Failure] = field(default_factory=list)
     error: ExportError | VerificationError | None = None
+    wrong: list[Proven] = field(default_factory=list)
     figures: dict[Attempt, dict[str, Any]] = field(default_factory=dict)
 
     @property
@@ -42,17 +45,18 @@ class Way:
         shared = replace(self.shared, progress=self._progress(attempt)) if self.made else self.shared
         made = attempt_once(attempt, shared)
         outcome = made.failure if isinstance(made, Failed) else made
-        if isinstance(made, Failed) and self.error is None:
-            self.error = made.error  # of the first one alone: tracebacks keep graphs and tensors alive
+        if isinstance(made, Failed):
+            self.error = self.error or made.error  # the first one's alone: tracebacks keep graphs and tensors alive
+            self.wrong += [made.wrong] if made.wrong is not None else []
         self.made.append(outcome)
         return outcome
 
     def results(self, delivered: Proven | None = None) -> list[AttemptResult]:
         """The attempts as a report tells of them."""
-        return [
-            replace(_result(one, self.first, one is delivered), **self.figures.get(one.attempt, {}))
-            for one in self.made
-        ]
+        return [self._result(one, delivered) for one in self.made]
+
+    def _result(self, one: Proven | Failure, delivered: Proven | None) -> AttemptResult:
+        return replace(_result(one, self.first, one is delivered), **self.figures.get(one.attempt, {}))
 
     def _progress(self, attempt: Attempt) -> Callable[[str, int, int], None] | None:
         progress, title = self.shared.progress, f"attempt {len(self.made) + 1}, {attempt.name(self.first)}"
@@ -66,9 +70,16 @@ def first_right(way: Way, exporters: Sequence[Exporter]) -> Proven | None:
     """Make attempts, each decided from the failures before, until one is right; None where nothing more can help."""
     attempt: Attempt | None = way.first
     while attempt is not None:
-        outcome = way.attempt(attempt)
-        if isinstance(outcome, Proven):
-            return outcome
+        try:
+            outcome = way.attempt(attempt)
+        except OpsetNotWritten as error:
+            exporters = [one for one in exporters if one != attempt.exporter]
+            if not exporters:
+                raise
+            way.made.append(Failure(attempt, "refused", str(error)))
+        else:
+            if isinstance(outcome, Proven):
+                return outcome
         attempt = None if way.shared.budget.over() else next_attempt(way.first, exporters, way.failed)
     return None
 
@@ -92,7 +103,8 @@ def _result(one: Proven | Failure, first: Attempt, delivered: bool) -> AttemptRe
         made.name(first), made.exporter, made.opset, made.plain, made.exclude, made.branches, seconds=one.seconds
     )
     if isinstance(one, Proven):
-        return replace(result, verdict=one.report.verdict, delivered=delivered)
+        name = f"{result.name}, bounds='narrow'" if one.report.bounds else result.name
+        return replace(result, name=name, verdict=one.report.verdict, delivered=delivered)
     verdict = "wrong" if one.kind == "wrong" else "refused"
     stand_in = next(iter(one.at_fault), "")
     return replace(result, verdict=verdict, error=one.error, module=one.module, line=one.line, stand_in=stand_in)

@@ -25,7 +25,9 @@ from onnxpatch.exporters.exported import export as run_exporter
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
-from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.onnxfile.residual_sums import sum_residuals
+from onnxpatch.onnxfile.runtime import load_graphs
+from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patched import Patched, patch_model
@@ -35,6 +37,7 @@ from onnxpatch.patching.registry import Patch
 from onnxpatch.results.report import Checked, Report
 from onnxpatch.verification.eager import Flatten, flatten_output
 from onnxpatch.verification.input_matching import match_inputs
+from onnxpatch.verification.limits import kept
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import Progress, run
@@ -48,6 +51,7 @@ class Shared:
     """What all attempts of one export have in common. reference: None where nothing is compared.
 
     state: the model's, to be restored after every attempt. several: whether a failure is followed by other attempts.
+    keep_wrong: whether the files of wrong attempts are kept, since they may be right within bounds.
     """
 
     request: ExportRequest
@@ -56,11 +60,12 @@ class Shared:
     state: Snapshot
     reference: Reference | None = None
     tolerance: float = 1e-3
-    runtime: str | None = None
-    providers: Sequence[str] | None = None
+    runtime: str | Sequence[str] | None = None
+    providers: Sequence[Provider] | None = None
     flatten: Flatten | None = None
     progress: Progress | None = None
     several: bool = True
+    keep_wrong: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,10 +81,11 @@ class Proven:
 
 @dataclass(frozen=True)
 class Failed:
-    """An attempt that failed: its error, and the same as data."""
+    """An attempt that failed: its error, and the same as data. wrong: its file, where that was kept."""
 
     error: ExportError | VerificationError
     failure: Failure
+    wrong: Proven | None = None
 
 
 @dataclass
@@ -99,6 +105,7 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
     Raises InputError for what no attempt can use.
     """
     start, acting, path = time.perf_counter(), _Acting(), shared.out.another()
+    exported: Exported | None = None
     try:
         try:
             exported, seconds = _exported(attempt, shared, path, acting)
@@ -110,15 +117,20 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
             seconds={"export": seconds}, program=exported.program, call=attempt.call(shared.request),
         )  # fmt: skip
         if shared.reference is not None:
-            report = _compared(exported, shared.reference, report, shared)
+            report = _compared(attempt, exported, shared.reference, report, shared)
             report.raise_unless_right(HINT if not shared.several and not attempt.branches else "")
         names = tuple(dict.fromkeys(patch.name for patch in acting.acted))
         return Proven(attempt, exported, report, names, time.perf_counter() - start)
     except (ExportError, VerificationError) as error:
-        shutil.rmtree(path.parent, ignore_errors=True)  # of gigabytes, perhaps; the next attempt needs the room
         decisions, took = shared.reference.decisions if shared.reference else None, time.perf_counter() - start
-        model = shared.request.model
-        return Failed(error, failure_of(attempt, error, acting.acted, acting.planned, model, decisions, took))
+        model, wrong = shared.request.model, None
+        failure = failure_of(attempt, error, acting.acted, acting.planned, model, decisions, took)
+        found = error.report if isinstance(error, VerificationError) else None
+        if shared.keep_wrong and exported is not None and isinstance(found, Report) and found.checks[0].ok:
+            wrong = Proven(attempt, exported, found, failure.patches, took)
+        else:
+            shutil.rmtree(path.parent, ignore_errors=True)  # of gigabytes, perhaps; the next attempt needs the room
+        return Failed(error, failure, wrong)
 
 
 # ------------------------------------------------------------------ exporting
@@ -158,6 +170,8 @@ def _finished(exported: Exported, patched: Patched, call: str) -> Exported:
     request = exported.request
     if patched.plan.settings.branches:
         exported = _with_structure(exported, report_of(request.model))
+    if patched.plan.settings.operators == "onnxruntime":
+        sum_residuals(exported.path)
     plan = _plan_rows(patched)
     acted = {row["patch"] for row in plan}
     code = digest(patch for patch in patched.plan.patches() if patch.name in acted)
@@ -204,17 +218,18 @@ def _in_file_order(forked: BranchReport, output: Any) -> list[torch.Tensor | Non
 
 
 # ------------------------------------------------------------------ comparing
-def _compared(exported: Exported, reference: Reference, report: Report, shared: Shared) -> Report:
+def _compared(attempt: Attempt, exported: Exported, reference: Reference, report: Report, shared: Shared) -> Report:
     """Raises VerificationError where the file cannot be loaded."""
     if shared.flatten is None:  # the attempt before may have had its outputs in another form
         reference.flatten(exported.flatten or flatten_output)
     request = exported.request
     try:
-        graph = Graph(exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)
+        graphs = load_graphs(exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)
     except RunError as error:
         refused = Checked("loading", "the file", "example", {}, error=str(error), status="refused")
         found = replace(report, checks=[refused])
         raise VerificationError(f"the exported graph cannot be loaded: {error}", found) from None
-    feed = match_inputs(graph, request.inputs, request.names_among([one.name for one in graph.inputs]))
+    feed = match_inputs(graphs[0], request.inputs, request.names_among([one.name for one in graphs[0].inputs]))
     conditions = getattr(exported.program, "exported_program", None)
-    return run(graph, feed, reference, report, conditions=conditions, progress=shared.progress)
+    limits = kept(reference.dims, attempt.fixed)
+    return run(graphs, feed, reference, report, conditions=conditions, progress=shared.progress, limits=limits)

@@ -16,7 +16,7 @@ import torch
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.first_right import Way
 from onnxpatch.attempts.one_attempt import Proven
-from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.onnxfile.runtime import Graph, load_graphs
 from onnxpatch.settings import Exporter
 from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.probe import Probe
@@ -75,7 +75,8 @@ def _milliseconds(way: Way, proven: Sequence[Proven]) -> list[float]:
 
 
 def _loaded(one: Proven, way: Way) -> tuple[Graph, Any]:
-    graph = Graph(one.exported.path, way.shared.runtime, way.shared.budget.run_seconds)
+    # The first of several runtimes is the one that is measured.
+    graph = load_graphs(one.exported.path, way.shared.runtime, way.shared.budget.run_seconds, way.shared.providers)[0]
     request = one.exported.request
     return graph, match_inputs(graph, request.inputs, request.names_among([node.name for node in graph.inputs]))
 

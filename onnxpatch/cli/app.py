@@ -16,6 +16,7 @@ from onnxpatch.cli import (
     plan_model,
     prove_file,
     show,
+    show_drift,
     verify_file,
 )
 
@@ -91,6 +92,7 @@ app.command("verify", cls=Command)(verify_file.verify)
 app.command("doctor", cls=Command)(diagnose.doctor)
 app.command("prove", cls=Command)(prove_file.prove)
 app.command("ops", cls=Command)(operator_table.ops)
+app.command("drift", cls=Command)(show_drift.drift)
 
 
 def _print_version(asked: bool) -> None:

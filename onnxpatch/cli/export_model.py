@@ -13,6 +13,7 @@ from onnxpatch.cli.failure import RIGHT, WRONG, code_of, errors_in_one_line
 from onnxpatch.cli.options import (
     AttemptsOpt,
     AutoExporterOpt,
+    BoundsOpt,
     BranchesOpt,
     DataOpt,
     DebugOpt,
@@ -42,6 +43,7 @@ from onnxpatch.cli.options import (
     image_size,
     names,
     provider_names,
+    runtime_names,
     sizes,
 )
 from onnxpatch.cli.result import check_form, print_result
@@ -75,6 +77,7 @@ def export(
     branches: BranchesOpt = False,
     attempts: AttemptsOpt = "auto",
     prefer: PreferOpt = None,
+    bounds: BoundsOpt = None,
     check: Annotated[bool, typer.Option(help="Compare the file with the unpatched model.")] = True,
     data: DataOpt = [],  # noqa: B006
     more_sizes: SizesOpt = [],  # noqa: B006
@@ -115,10 +118,10 @@ def export(
         arguments |= {"output_names": names([output_names or ""]) or call.output_names, "sizes": sizes(more_sizes)}
         arguments |= {"data": [call_from_file(loaded.model, one) for one in data]}
         arguments |= {"providers": provider_names(providers)}
-        limits = {"check": check, "max_probes": max_probes, "runtime": runtime, "max_seconds": max_seconds}
-        limits |= {"attempts": attempts, "prefer": prefer}
+        arguments |= {"runtime": runtime_names(runtime), "attempts": attempts, "prefer": prefer, "bounds": bounds}
+        arguments |= {"check": check, "max_probes": max_probes, "max_seconds": max_seconds}
         with show.progress("export") as progress:
-            report, refusal = _export(loaded.model, file, {**arguments, **limits, "progress": progress})
+            report, refusal = _export(loaded.model, file, {**arguments, "progress": progress})
         if refusal is None or json or markdown:
             print_result(report, json, markdown, quiet)
         if html:

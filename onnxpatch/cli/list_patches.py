@@ -14,7 +14,7 @@ from onnxpatch.cli import show
 from onnxpatch.cli.completion import patch_names
 from onnxpatch.cli.failure import RIGHT, WRONG, errors_in_one_line
 from onnxpatch.cli.json_types import Patches, PatchRow, ProofRow
-from onnxpatch.cli.options import DebugOpt, JsonOpt, PatchesOpt
+from onnxpatch.cli.options import DebugOpt, JsonOpt, PatchesOpt, RuntimeOpt, runtime_names
 from onnxpatch.errors import InputError
 from onnxpatch.settings import Settings
 
@@ -29,6 +29,7 @@ def list_patches(
     ] = "*",
     prove: Annotated[bool, typer.Option("--prove", help="Run the proofs now (a second or two each).")] = False,
     patches: PatchesOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
+    runtime: RuntimeOpt = None,
     json: JsonOpt = False,
     debug: DebugOpt = False,
 ) -> None:
@@ -39,7 +40,7 @@ def list_patches(
         matching = [patch for patch in REGISTRY if _matches(patch, pattern)]
         if not matching and pattern != "*":
             raise InputError(_no_match(pattern, [patch.name for patch in REGISTRY]))
-        rows = _rows(matching, prove)
+        rows = _rows(matching, prove, runtime_names(runtime))
         if json:
             show.as_json(Patches(schema=1, patches=rows, failures=dict(REGISTRY.failures)))
         else:
@@ -57,13 +58,13 @@ def _matches(patch: Patch, pattern: str) -> bool:
     return any(fnmatchcase(name, pattern) for name in (patch.name, *patch.targets))
 
 
-def _rows(patches: list[Patch], prove: bool) -> list[PatchRow]:
+def _rows(patches: list[Patch], prove: bool, runtime: list[str] | None) -> list[PatchRow]:
     rows: list[PatchRow] = []
     with show.progress("proofs") if prove else contextlib.nullcontext() as progress:
         for done, patch in enumerate(patches):
             if progress:
                 progress(patch.name, done, len(patches))
-            rows.append(_row(patch, _proof_row(patch, prove)))
+            rows.append(_row(patch, _proof_row(patch, prove, runtime)))
     return rows
 
 
@@ -84,7 +85,7 @@ def _row(patch: Patch, proof: ProofRow) -> PatchRow:
     }
 
 
-def _proof_row(patch: Patch, prove: bool) -> ProofRow:
+def _proof_row(patch: Patch, prove: bool, runtime: list[str] | None) -> ProofRow:
     if patch.proof is None:
         return {"status": "none"}
     exporters: list[str] = list(patch.proof.served())
@@ -92,7 +93,7 @@ def _proof_row(patch: Patch, prove: bool) -> ProofRow:
         return {"status": "declared", "exporters": exporters}
     from onnxpatch.prove import prove as run
 
-    outcomes = {exporter: run(patch, exporter) for exporter in patch.proof.served()}
+    outcomes = {exporter: run(patch, exporter, runtime) for exporter in patch.proof.served()}
     failed = any(not outcome.holds for outcome in outcomes.values())
     sentences: dict[str, str] = {exporter: outcome.sentence for exporter, outcome in outcomes.items()}
     return {"status": "failed" if failed else "proven", "exporters": exporters, "failed": failed, "outcomes": sentences}

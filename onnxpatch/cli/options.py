@@ -107,8 +107,8 @@ ProbesOpt = Annotated[
 RuntimeOpt = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME",
-        help="onnxruntime, or reference (slow; comes with onnx).",
+        metavar="A,B",
+        help="onnxruntime, openvino, tensorrt, or reference (slow; comes with onnx).",
         show_default="onnxruntime where it is installed",
     ),
 ]
@@ -129,6 +129,10 @@ MaxSecondsOpt = Annotated[
         help="How long the whole may take. Without it, one run of the graph may take 120 s (inf: any time).",
         show_default="no limit",
     ),
+]
+BoundsOpt = Annotated[
+    str | None,
+    typer.Option(metavar="narrow", help="narrow: where no file is right at every size, one that is right at some."),
 ]
 JsonOpt = Annotated[bool, typer.Option("--json", help="Write the result to stdout as JSON.")]
 MarkdownOpt = Annotated[bool, typer.Option("--markdown", help="Write the result to stdout as Markdown, for an issue.")]
@@ -153,6 +157,11 @@ def image_size(text: str | None) -> tuple[int, int] | None:
     if match is None or not int(match[1]) or not int(match[2] or 1):
         raise InputError(f"--image-size {text!r}: write a size in pixels, such as 224 or 224x336")
     return int(match[1]), int(match[2] or match[1])
+
+
+def runtime_names(text: str | None) -> list[str] | None:
+    """The runtimes in a text such as `onnxruntime,openvino`; None: the default one."""
+    return names([text or ""])
 
 
 def provider_names(text: str | None) -> list[str] | None:

@@ -32,6 +32,7 @@ from onnxpatch.cli.options import (
     VerboseOpt,
     image_size,
     provider_names,
+    runtime_names,
     sizes,
 )
 from onnxpatch.cli.result import check_form, print_result
@@ -90,7 +91,7 @@ def verify(
                 sizes=sizes(more_sizes),
                 providers=provider_names(providers),
                 guards=guards,
-                runtime=runtime,
+                runtime=runtime_names(runtime),
                 max_seconds=max_seconds,
                 progress=progress,
             )

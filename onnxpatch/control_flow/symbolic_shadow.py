@@ -13,6 +13,7 @@ A call that cannot be repeated leaves its results without a shadow. Their sizes 
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable
 from typing import TypeAlias, cast
@@ -51,8 +52,9 @@ class SymbolicShadow:
         dims = traced_dynamic_dims(len(inputs))
         with tracing_paused():
             for number, tensor in enumerate(inputs):
-                self._known[id(tensor)] = self._world.fake(tensor, None if dims is None else dims[number], number)
                 self._derived.add(id(tensor))
+                with contextlib.suppress(ImportError, AttributeError, TypeError):  # torch's private names have moved
+                    self._known[id(tensor)] = self._world.fake(tensor, None if dims is None else dims[number], number)
 
     def get(self, tensor: torch.Tensor) -> Shadow | None:
         """The shadow of a tensor; None where it has none, as a parameter."""

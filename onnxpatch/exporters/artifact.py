@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.leftovers import PREFIX, Lock, sweep
@@ -24,7 +23,7 @@ class OutFile:
     next export to that place removes it, once the lock in it is free.
     """
 
-    def __init__(self, f: Any = None) -> None:
+    def __init__(self, f: object = None) -> None:
         self._target = None if f is None or hasattr(f, "write") else target_of(f)
         self._stream = f if hasattr(f, "write") else None
         self.name = str(self._target.asked) if self._target else ""
@@ -90,6 +89,6 @@ def write_text(file: str | os.PathLike[str], text: str) -> None:
         out.keep()
 
 
-def writable(f: Any) -> Target:
+def writable(f: object) -> Target:
     """The target of `f`, for a check before any work. Raises InputError that says why nothing can be written there."""
     return target_of(f)

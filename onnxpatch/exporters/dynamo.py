@@ -23,6 +23,10 @@ _CONVERTED = (
 )
 
 
+class OpsetNotWritten(InputError):
+    """The dynamo exporter cannot write the model in the opset that was asked for; another exporter may."""
+
+
 def torch_shapes(inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> dict[str, Any] | None:
     """`dynamic_shapes` for torch.export, which knows no names as strings; the graph is given them afterwards."""
     hinted = [{axis: Dim.DYNAMIC if isinstance(s, str) else s for axis, s in spec.items()} for spec in specs]
@@ -103,7 +107,7 @@ def _refuse_another_opset(request: ExportRequest, program: Any) -> None:
     log alone."""
     made = program.model.opset_imports.get("", request.opset)
     if made != request.opset:
-        raise InputError(
+        raise OpsetNotWritten(
             f"the dynamo exporter cannot write {type(request.model).__name__} in opset {request.opset}: what it writes "
             f"has opset {made}. Ask for opset {made}, or for the trace exporter (dynamo=False)"
         )

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+import textwrap
 
 import torch
 
-from onnxpatch.errors import OnnxpatchError, error_chain
+from onnxpatch.errors import BranchError, OnnxpatchError, error_chain
 from onnxpatch.messages.user_code import frames_of, is_user_file, is_user_frame
 
+_LONGEST = 400  # characters of the exporter's own words
+# torch's advice on its own switches, and the links after it
+_HINTS = re.compile(
+    r"\s*(?:For more information, run with|For extended logs|If you suspect the guard was triggered).*", re.S
+)
+_REMEDIES = {
+    "might be aliasing": "; return a copy from the body, x.clone(), or use onnxpatch.scan",
+    "is not supported for tensor subclasses": "; stay in torch: NumPy's numbers would be constants of the graph",
+}
 
-def explained(error: BaseException, model: Any, exporter: str) -> str:
+
+def explained(error: BaseException, model: object, exporter: str) -> str:
     """A sentence for ExportError; the whole story stays in the chained exception."""
     message = f"{exporter} export refused {type(model).__name__}: {reason(error)}"
+    if isinstance(root_of(error), BranchError):  # it has named module and line already
+        return message
     where = " ".join(part for part in place_of(error, model) if part) or translated(error)
     return f"{message}\n  {where}" if where else message
 
@@ -21,7 +33,9 @@ def explained(error: BaseException, model: Any, exporter: str) -> str:
 def reason(error: BaseException) -> str:
     """The error underneath, on one line: `TypeError: …`."""
     root = root_of(error)
-    return f"{type(root).__name__}: " + re.sub(r"\x1b\[[0-9;]*m", "", " ".join(str(root).split()))[:400]
+    text = re.sub(r"\x1b\[[0-9;]*m", "", _HINTS.sub("", str(root)))
+    remedy = next((said for sign, said in _REMEDIES.items() if sign in text), "")
+    return f"{type(root).__name__}: {textwrap.shorten(text, _LONGEST, placeholder=' …')}{remedy}"
 
 
 def root_of(error: BaseException) -> BaseException:
@@ -33,7 +47,7 @@ def root_of(error: BaseException) -> BaseException:
     return next((one for one in chain if isinstance(one, OnnxpatchError)), chain[-1])
 
 
-def place_of(error: BaseException, model: Any) -> tuple[str, str]:
+def place_of(error: BaseException, model: object) -> tuple[str, str]:
     """(`in module PATH (CLASS)`, `at FILE:LINE in FUNCTION`): the innermost module of the model that was running, and
     the innermost line that is not the exporter's; "" where there is none."""
     paths = {id(m): name for name, m in model.named_modules()} if isinstance(model, torch.nn.Module) else {}

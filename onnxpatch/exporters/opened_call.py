@@ -76,7 +76,7 @@ def _by_name(shown: inspect.Signature | None, inputs: Inputs) -> inspect.Signatu
 
 
 def _closed(
-    inputs: Inputs, shown: inspect.Signature | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    inputs: Inputs, shown: inspect.Signature | None, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The call as the model takes it. By name: the TorchScript exporter turns keywords into positions."""
     if not inputs.has_caches:
@@ -93,7 +93,7 @@ def _closed(
 
 def _mixin(inputs: Inputs, call: OpenedCall, shown: inspect.Signature | None) -> type:
     class Opened:
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
+        def forward(self, *args: object, **kwargs: object) -> Any:
             args, kwargs = _closed(inputs, shown, args, kwargs)
             output = super().forward(*args, **kwargs)  # type: ignore[misc]
             if not has_caches(output):

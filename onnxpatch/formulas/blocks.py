@@ -6,7 +6,6 @@ torch.export proves something about every size that is divided and cut; here nod
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -115,7 +114,7 @@ def _filled(x: Tensor, missing: int, filling: float) -> Tensor:
     return torch.cat((x, torch.full([*x.shape[:-1], missing], filling, dtype=x.dtype, device=x.device)), -1)
 
 
-def _write_filled(writer: Writer, x: Value, missing: Value, filling: float, length: Any) -> Value:
+def _write_filled(writer: Writer, x: Value, missing: Value, filling: float, length: object) -> Value:
     sizes = writer.shape(x)
     pads = writer.node("Concat", writer.ints([0] * (2 * len(sizes) - 1)), missing, axis=0, shape=(2 * len(sizes),))
     return writer.node("Pad", x, pads, _constant(writer, filling, writer.dtype(x)), shape=(*sizes[:-1], length))

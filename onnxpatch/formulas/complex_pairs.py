@@ -29,7 +29,7 @@ class _Answers:
 _answers = _Answers()
 
 
-def answer_with(call: Callable[..., Any], properties: Mapping[str, Callable[[Any], Any]]) -> None:
+def answer_with(call: Callable[..., object], properties: Mapping[str, Callable[[Any], Any]]) -> None:
     """Have `call(function, *args, **kwargs)` answer torch calls on pairs, and `properties` attributes by name."""
     _answers.call, _answers.properties = call, properties
 
@@ -42,7 +42,7 @@ class Pair:
         self.imag = imag
 
     @staticmethod
-    def of(value: Any) -> Pair:
+    def of(value: object) -> Pair:
         """`value` (a Pair, a tensor, a Python number) as a Pair. A stored complex tensor becomes two constants."""
         if isinstance(value, Pair):
             return value
@@ -80,31 +80,31 @@ class Pair:
     def __iter__(self) -> Any:
         return map(Pair, self.real, self.imag)
 
-    def __add__(self, other: Any) -> Pair:
+    def __add__(self, other: object) -> Pair:
         return _answers.call(torch.add, self, other)
 
-    def __sub__(self, other: Any) -> Pair:
+    def __sub__(self, other: object) -> Pair:
         return _answers.call(torch.sub, self, other)
 
-    def __rsub__(self, other: Any) -> Pair:
+    def __rsub__(self, other: object) -> Pair:
         return _answers.call(torch.sub, other, self)
 
-    def __mul__(self, other: Any) -> Pair:
+    def __mul__(self, other: object) -> Pair:
         return _answers.call(torch.mul, self, other)
 
-    def __truediv__(self, other: Any) -> Pair:
+    def __truediv__(self, other: object) -> Pair:
         return _answers.call(torch.div, self, other)
 
-    def __rtruediv__(self, other: Any) -> Pair:
+    def __rtruediv__(self, other: object) -> Pair:
         return _answers.call(torch.div, other, self)
 
-    def __matmul__(self, other: Any) -> Pair:
+    def __matmul__(self, other: object) -> Pair:
         return _answers.call(torch.matmul, self, other)
 
-    def __rmatmul__(self, other: Any) -> Pair:
+    def __rmatmul__(self, other: object) -> Pair:
         return _answers.call(torch.matmul, other, self)
 
-    def __pow__(self, exponent: Any) -> Pair:
+    def __pow__(self, exponent: object) -> Pair:
         return _answers.call(torch.pow, self, exponent)
 
     def __neg__(self) -> Pair:
@@ -131,6 +131,6 @@ def view_as_complex(a: torch.Tensor) -> Pair:
     return Pair(a[..., 0], a[..., 1])
 
 
-def view_as_real(a: Any) -> torch.Tensor:
+def view_as_real(a: object) -> torch.Tensor:
     a = Pair.of(a)
     return torch.stack(torch.broadcast_tensors(a.real, a.imag), dim=-1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -25,5 +23,5 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
     return torch.sqrt(torch.relu(torch.matmul(left, right.transpose(-1, -2)).to(x.dtype)))
 
 
-def _few(count: Any) -> bool:
+def _few(count: object) -> bool:
     return isinstance(count, int) and count <= _FEW

@@ -20,17 +20,22 @@ MODES = ("nearest", "nearest-exact")
 _LARGEST = 32
 
 
-def sampled(input: Tensor, sizes: Sequence[Any], mode: str) -> Tensor:
-    """`F.interpolate(input, sizes, mode=mode)`. input: [N, C, *spatial]; sizes: int, SymInt or 0-d tensor."""
+def sampled(input: Tensor, sizes: Sequence[object], mode: str, scales: Sequence[object] | None = None) -> Tensor:
+    """`F.interpolate(input, sizes, mode=mode)`. input: [N, C, *spatial]; sizes: int, SymInt or 0-d tensor.
+
+    scales: the factors that the sizes were made with, where torch samples by them.
+    """
     for axis in reversed(range(len(sizes))):  # the last first: rows are copied whole afterwards
-        indices = _sources(input.shape[axis + 2], sizes[axis], mode, input.device)
+        scale = None if scales is None else scales[axis]
+        indices = _sources(input.shape[axis + 2], sizes[axis], mode, input.device, scale)
         input = input.index_select(axis + 2, indices)
     return input
 
 
-def _sources(count_in: Any, count_out: Any, mode: str, device: torch.device) -> Tensor:
+def _sources(count_in: Any, count_out: Any, mode: str, device: torch.device, scale: Any) -> Tensor:
     """The input index of every output index: int64 [count_out]."""
-    step = as_tensor(count_in, torch.float32, device) / as_tensor(count_out, torch.float32, device)
+    ratio = (count_in, count_out) if scale is None else (1.0, scale)
+    step = as_tensor(ratio[0], torch.float32, device) / as_tensor(ratio[1], torch.float32, device)
     outputs = torch.arange(count_out, device=device).to(torch.float32)
     points = (outputs if mode == "nearest" else outputs + 0.5) * step
     return torch.minimum(points.floor().to(torch.int64), as_tensor(count_in, torch.int64, device) - 1)

@@ -30,7 +30,7 @@ class Writer(Protocol):
     opset: int
     wants_inferred: bool
 
-    def node(self, op: str, *inputs: Value, like: Value = None, shape: Sequence[Any], **attributes: Any) -> Value:
+    def node(self, op: str, *inputs: Value, like: Value = None, shape: Sequence[object], **attributes: object) -> Value:
         """One node with one output, of the dtype of `like` (default: the first input). Sizes may be None in trace."""
 
     def ints(self, values: Sequence[int]) -> Value:
@@ -48,13 +48,13 @@ class Writer(Protocol):
     def dtype(self, value: Value) -> torch.dtype:
         """The element type of a value."""
 
-    def cast(self, value: Value, dtype: torch.dtype, shape: Sequence[Any]) -> Value:
+    def cast(self, value: Value, dtype: torch.dtype, shape: Sequence[object]) -> Value:
         """The value in another element type."""
 
-    def number(self, length: Any) -> Any:
+    def number(self, length: object) -> Any:
         """A length handed in: a number, a symbolic size, or None where only the graph knows it."""
 
-    def length(self, length: Any) -> Value:
+    def length(self, length: object) -> Value:
         """A length handed in as an int64 tensor of shape (1,)."""
 
 
@@ -95,7 +95,7 @@ def target_operators() -> Operators:
     return in_force().operators
 
 
-def numbers(sizes: Sequence[Any]) -> list[Any]:
+def numbers(sizes: Sequence[object]) -> list[Any]:
     """Sizes of a trace as the numbers they are in the example; anything else as it comes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
@@ -130,10 +130,10 @@ class _Dynamo:
     def dtype(self, value: Value) -> torch.dtype:
         return value.dtype
 
-    def cast(self, value: Value, dtype: torch.dtype, shape: Sequence[Any]) -> Value:
+    def cast(self, value: Value, dtype: torch.dtype, shape: Sequence[object]) -> Value:
         return value.to(dtype)
 
-    def number(self, length: Any) -> Any:
+    def number(self, length: object) -> Any:
         return length
 
     def length(self, length: Any) -> Value:
@@ -176,14 +176,14 @@ class _Trace:
         sizes = [size if isinstance(size, int) else None for size in shape]
         return made.setType(value.type().with_dtype(dtype).with_sizes(sizes))
 
-    def number(self, length: Any) -> Any:
+    def number(self, length: object) -> Any:
         return length if isinstance(length, int) else None
 
     def length(self, length: Any) -> Value:
         return self._graph.op("Reshape", length, self.ints([1]))
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     first = value[0] if isinstance(value, list | tuple) else value
     return {int: "i", float: "f", str: "s"}[type(first)]
 
@@ -197,7 +197,7 @@ class _Recorded(torch.autograd.Function):
     """Traced as one node, which the exporter asks for its ONNX form."""
 
     @staticmethod
-    def forward(ctx: Any, recipe: Recipe, example: Sequence[Any], x: torch.Tensor, *more: Any) -> torch.Tensor:
+    def forward(ctx: object, recipe: Recipe, example: Sequence[object], x: torch.Tensor, *more: object) -> torch.Tensor:
         # Traced sizes, used in here, would be looked for among the values of the enclosing graph and not be found. So
         # would other tensors, unless they are the ones that are handed in.
         given = (size if isinstance(size, int) else own for size, own in zip(example, more, strict=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 
@@ -31,7 +30,7 @@ def form_of(settings: Settings, patch: str) -> str | None:
     return None if form is None else str(form)
 
 
-def check_example(settings: Settings, inputs: Any) -> None:
+def check_example(settings: Settings, inputs: object) -> None:
     """Raise InputError where a table is going to be stored for `image_size`, and no image of that size came in."""
     if settings.image_size is None or exporting() is None:
         return
@@ -47,7 +46,7 @@ def check_example(settings: Settings, inputs: Any) -> None:
         )
 
 
-def _images(leaves: list[Any]) -> Iterator[tuple[int, ...]]:
+def _images(leaves: list[object]) -> Iterator[tuple[int, ...]]:
     """The last three sizes of tensors that may be images; with a symbolic one the export fails by itself."""
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor) and leaf.dim() >= 4:

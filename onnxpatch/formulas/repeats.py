@@ -10,7 +10,7 @@ from torch import Tensor
 from onnxpatch._torch import exporting
 
 
-def repeated(source: Tensor, counts: Tensor, dim: int, total: Any = None) -> Tensor:
+def repeated(source: Tensor, counts: Tensor, dim: int, total: object = None) -> Tensor:
     """source.repeat_interleave(counts, dim, output_size=total). counts: (source.shape[dim],), integers."""
     return source.index_select(dim, sources(counts, total))
 

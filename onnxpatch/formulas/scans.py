@@ -50,6 +50,22 @@ def _log_sum(before: State, after: State) -> State:
     return largest, before[1] * torch.exp(before[0] - largest) + after[1] * torch.exp(after[0] - largest)
 
 
+def cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """torch.cummax: the largest entry so far and its place, the last one of equal entries."""
+    places = torch.arange(x.shape[dim], device=x.device)
+    shape = [1] * x.dim()
+    shape[dim] = -1
+    least = torch.finfo(x.dtype).min if x.is_floating_point() else torch.iinfo(x.dtype).min
+    state = x, places.reshape(shape).expand_as(x)
+    largest, found = scanned(Scan(_later_of_equal, (least, -1)), state, dim)
+    return largest, found
+
+
+def _later_of_equal(before: State, after: State) -> State:
+    later = after[0] >= before[0]
+    return tuple(torch.where(later, new, old) for old, new in zip(before, after, strict=True))
+
+
 _PRODUCT = Scan(lambda before, after: (before[0] * after[0],), (1.0,))
 _LOG_SUM = Scan(_log_sum, (torch.finfo(torch.float32).min, 0.0))
 

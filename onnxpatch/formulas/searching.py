@@ -40,7 +40,7 @@ def search(table: Tensor, values: Any, *, right: bool = False, length: int | Non
     return _places(rows, values.reshape([-1, values.shape[-1]]), right, length).reshape(values.shape)
 
 
-def contained(values: Any, members: Any, *, invert: bool = False) -> Tensor:
+def contained(values: object, members: object, *, invert: bool = False) -> Tensor:
     """torch.isin(values, members): bool, in the shape of `values`."""
     members = members if isinstance(members, Tensor) else torch.as_tensor(members)
     values = values if isinstance(values, Tensor) else torch.as_tensor(values, device=members.device)
@@ -74,7 +74,7 @@ class _Tree:
     top: Tensor
 
 
-def _places(table: Tensor, values: Tensor, right: bool, length: Any) -> Tensor:
+def _places(table: Tensor, values: Tensor, right: bool, length: object) -> Tensor:
     """For a table (n,) and values of any shape, or a table (rows, n) and values (rows, m)."""
     length = table.shape[-1] if length is None else length
     tree = _tree(table, length)
@@ -97,7 +97,7 @@ def _tree(table: Tensor, length: Any) -> _Tree:
     return _Tree(levels, one_more(table, filling))
 
 
-def _deeper(length: Any, levels: int) -> bool:
+def _deeper(length: object, levels: int) -> bool:
     return length > 2 * _WIDTH if isinstance(length, int) else levels < _LEVELS
 
 

@@ -113,19 +113,32 @@ def _in_block(statements: list[Any]) -> list[Shortcut]:
     found: list[Shortcut] = []
     for position, statement in enumerate(statements):
         if isinstance(statement, ast.If):
-            leaves = statement.body and isinstance(statement.body[-1], ast.Return)
-            otherwise = [*statement.orelse, *statements[position + 1 :]] if leaves else statement.orelse
-            found += _judge(statement.test, statement.body, otherwise)
+            leaving = _leaving(statement)
+            otherwise = [*statement.orelse, *statements[position + 1 :]] if leaving else statement.orelse
+            found += _judge(statement.test, statement.body, otherwise, leaving)
     return found
 
 
-def _judge(test: ast.expr, body: list[Any], otherwise: list[Any]) -> list[Shortcut]:
-    relations = _relations(test, negated=False)
+def _leaving(statement: ast.If) -> ast.expr | None:
+    """The test under which the function returns inside the `if`: its own, and where more are nested in it, theirs too;
+    None where it goes on."""
+    last = statement.body[-1]
+    if isinstance(last, ast.Return):
+        return statement.test
+    inner = [_leaving(one) if isinstance(one, ast.If) and not one.orelse else None for one in statement.body]
+    if any(one is None for one in inner):
+        return None
+    tests = [one for one in inner if one is not None]
+    return ast.BoolOp(ast.And(), [statement.test, ast.BoolOp(ast.Or(), tests) if len(tests) > 1 else tests[0]])
+
+
+def _judge(test: ast.expr, body: list[Any], otherwise: list[Any], leaving: ast.expr | None = None) -> list[Shortcut]:
+    relations = _relations(leaving or test, negated=False)
     in_body, in_other = _any_resizes(body), _any_resizes(otherwise)
     skips_when_equal = relations == {"equal"} and in_other and not in_body
     does_when_different = relations == {"different"} and in_body and not in_other
     if skips_when_equal or does_when_different:
-        return [Shortcut(test, skips_when_equal, test.lineno, test.end_lineno or test.lineno)]
+        return [Shortcut(leaving or test, skips_when_equal, test.lineno, test.end_lineno or test.lineno)]
     return []
 
 
@@ -158,8 +171,13 @@ def _relations(test: ast.expr, negated: bool) -> set[str]:
 
 def _evaluate(node: ast.expr, frame: FrameType, equal: Any) -> Any:
     if isinstance(node, ast.BoolOp):
-        values = [_evaluate(value, frame, equal) for value in node.values]
-        return functools.reduce(_both if isinstance(node.op, ast.And) else _either, values)
+        decided = not isinstance(node.op, ast.And)  # what ends the evaluation, as it does in Python
+        result: Any = not decided
+        for value in node.values:
+            result = (_either if decided else _both)(result, _evaluate(value, frame, equal))
+            if result is decided:
+                break
+        return result
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return _negated(_evaluate(node.operand, frame, equal))
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq):

@@ -32,11 +32,22 @@ __all__ = [
 ROUNDING = 1e-6
 
 
-def symbolic(value: Any) -> bool:
+def symbolic(value: object) -> bool:
     """Whether `value` is a size, or a number computed from sizes, that must not become a Python number."""
     if isinstance(value, torch.SymInt | torch.SymFloat):
         return not _known(value)
     return isinstance(value, Tensor) and value.dim() == 0 and traced_from_sizes(value)
+
+
+def fixed_size(x: Tensor, axis: int) -> int | None:
+    """The size of an axis as a number, for what is unrolled by it; None for a dynamic one under dynamo.
+
+    Under trace every size is a tensor, whether it may change or not: there it is the example's.
+    """
+    size = x.shape[axis]
+    if isinstance(size, Tensor):
+        return int(x.detach().numpy().shape[axis])
+    return size if isinstance(size, int) else None
 
 
 def _known(value: torch.SymInt | torch.SymFloat) -> bool:
@@ -55,7 +66,7 @@ def truncated(value: Any) -> Any:
     return (value + value.abs() * ROUNDING).to(torch.int64)
 
 
-def as_float(value: Any) -> Any:
+def as_float(value: object) -> Any:
     """`float(value)` of a symbolic number."""
     if isinstance(value, Tensor):
         return value.to(torch.float64)
@@ -77,7 +88,7 @@ def scaled(size: Any, scale: Any) -> Any:
     return whole_part(size * scale)
 
 
-def whole_part(value: Any) -> Any:
+def whole_part(value: object) -> Any:
     """`floor` of a number of at least 0: a whole size plus a fraction below 1 is that size, in the simplest terms."""
     if not isinstance(value, torch.SymFloat):
         return torch.sym_int(value)

@@ -16,7 +16,7 @@ from torch.nn import functional
 Pair = tuple[int, int]
 
 
-def is_static(*sizes: Any) -> bool:
+def is_static(*sizes: object) -> bool:
     """Whether all sizes are plain numbers, so that a Python branch on them is right for good."""
     return all(isinstance(size, int) for size in sizes)
 

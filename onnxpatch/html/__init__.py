@@ -92,11 +92,14 @@ def _rendered(template: str, context: Mapping[str, object]) -> str:
     return visible(environment.get_template(template).render(**context, code_style=_code_style()))
 
 
+_STYLES = ("xcode", "monokai")  # light and dark; their colours stand out enough from the page for weak eyes
+
+
 def _code_style() -> str:
     """The CSS for coloured code, light and dark; "" where pygments is not installed."""
     try:
         from pygments.formatters import HtmlFormatter
     except ImportError:
         return ""
-    light, dark = (str(HtmlFormatter(style=style).get_style_defs(".code")) for style in ("friendly", "monokai"))
+    light, dark = (str(HtmlFormatter(style=style).get_style_defs(".code")) for style in _STYLES)
     return f"{light}\n@media screen and (prefers-color-scheme: dark) {{\n{dark}\n}}"

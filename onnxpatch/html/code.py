@@ -87,7 +87,7 @@ def _is_string(node: ast.AST) -> bool:
 def coloured(text: str) -> str:
     """Python code as an HTML block, coloured where pygments is installed."""
     lines = "\n".join(coloured_lines(text))
-    return f'<div class="code"><pre>{lines}</pre></div>'
+    return f'<div class="code" tabindex="0"><pre>{lines}</pre></div>'
 
 
 def coloured_lines(text: str) -> list[str]:

@@ -13,6 +13,7 @@ import torch
 
 from onnxpatch.errors import ExportError, OnnxpatchError
 from onnxpatch.export import export
+from onnxpatch.html.file_facts import size
 from onnxpatch.onnxfile.graph import histogram
 from onnxpatch.onnxfile.runtime import load_graph
 from onnxpatch.patching.plan import Plan, make_plan
@@ -21,18 +22,28 @@ from onnxpatch.verify import verify
 
 Progress = Callable[[str, int, int], None]
 _CALL = ("args", "kwargs", "dynamic_shapes", "input_names")
-_KITS = ("only", "exclude", "branches", "image_size", "attempts", "prefer")  # options that plain torch has not
+_KITS = (
+    "only",
+    "exclude",
+    "branches",
+    "image_size",
+    "attempts",
+    "prefer",
+    "bounds",
+)  # plain torch has none of these
 _PLANNING = ("only", "exclude", "image_size", "branches")
 
 
 @dataclass
 class Side:
-    """One export. proto: its graph without weights, None where there is none; error: why there is none."""
+    """One export. proto: its graph without weights, None where there is none; error: why there is none; size: of the
+    file, for people."""
 
     title: str
     report: Report | None = None
     proto: Any = None
     error: str = ""
+    size: str = ""
 
     @property
     def ok(self) -> bool:
@@ -45,6 +56,27 @@ class Side:
             return "refused" if self.proto is None else "wrong"
         return self.report.verdict
 
+    @property
+    def score(self) -> str:
+        """The verdict with its count: `wrong at 10 of 18 runs`."""
+        if self.report is None or self.verdict not in ("right", "wrong"):
+            return self.verdict
+        wrong, runs = sum(not check.ok for check in self.report.checks), len(self.report.checks)
+        return f"{self.verdict} at {wrong or runs} of {runs} runs"
+
+    @property
+    def sentence(self) -> str:
+        """What the runs were: refused ones counted apart, since they have no error that could be small."""
+        if self.report is None or not self.report.checks:
+            return ""
+        checks = self.report.checks
+        refused, wrong = (sum(check.status == status for check in checks) for status in ("refused", "wrong"))
+        parts = [f"does not run at {refused}, where eager does"] if refused else []
+        parts += [f"other numbers or shapes at {wrong}"] if wrong else []
+        errors = [check.relative for check in checks if check.ok]
+        parts += [f"largest relative error where it is right {max(errors):.1e}"] if errors else []
+        return "; ".join(parts)
+
     def histogram(self) -> dict[str, int]:
         """How often each ONNX operator stands in it."""
         return dict(histogram(self.proto)) if self.proto is not None else {}
@@ -52,11 +84,13 @@ class Side:
 
 @dataclass
 class Comparison:
-    """What a page shows: the model, the plan, and one or two sides (plain first, patched last)."""
+    """What a page shows: the model, the plan, and one or two sides (plain first, patched last). call: the line of
+    Python that makes or checks the file again."""
 
     model: torch.nn.Module
     sides: list[Side] = field(default_factory=list)
     plan: Plan | None = None
+    call: str = ""
 
     @property
     def result(self) -> Side:
@@ -78,8 +112,8 @@ def compare(
     asked: dict[str, Any] = {"exporter": report.exporter, "opset": report.opset}
     asked |= {key: arguments[key] for key in _PLANNING if key in arguments}
     made = make_plan(model, **{**asked, **_delivered(report, asked)})
-    patched = Side("with onnxpatch", report, _graph(file))
-    return Comparison(model, [_plain(model, report, arguments, progress), patched], made)
+    patched = Side("with onnxpatch", report, _graph(file), size=size(file))
+    return Comparison(model, [_plain(model, report, arguments, progress), patched], made, report.call)
 
 
 def _delivered(report: Report, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +130,8 @@ def _delivered(report: Report, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def alone(model: torch.nn.Module, report: Report, file: str | os.PathLike[str]) -> Comparison:
     """A file that was only verified."""
-    return Comparison(model, [Side(Path(file).name, report, _graph(file))])
+    call = f"onnxpatch.verify({Path(file).name!r}, model, args)"
+    return Comparison(model, [Side(Path(file).name, report, _graph(file), size=size(file))], call=call)
 
 
 def _plain(model: torch.nn.Module, report: Report, arguments: Mapping[str, Any], progress: Progress | None) -> Side:
@@ -114,8 +149,8 @@ def _plain(model: torch.nn.Module, report: Report, arguments: Mapping[str, Any],
             tolerance = arguments.get("tolerance", 1e-3)
             report = verify(file, model, **call, tolerance=tolerance, guards=False, progress=progress)
         except OnnxpatchError as error:
-            return Side(title, None, _graph(file), str(error))
-        return Side(title, report, _graph(file))
+            return Side(title, None, _graph(file), str(error), size(file))
+        return Side(title, report, _graph(file), size=size(file))
 
 
 def _graph(file: str | os.PathLike[str] | None) -> Any:

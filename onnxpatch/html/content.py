@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from onnxpatch.html.comparison import Comparison, Side
 from onnxpatch.html.drawing import drawing
+from onnxpatch.html.file_facts import inputs, outputs
 from onnxpatch.html.patches import cards
 from onnxpatch.html.plot import plot
 from onnxpatch.html.tree import Row, plan_notes, rows
@@ -32,7 +33,7 @@ class Dimension(TypedDict):
 
     name: str
     size: int
-    sides: list[tuple[str, list[str]]]
+    sides: list[tuple[str, list[tuple[str, str]]]]
 
 
 def context(comparison: Comparison) -> dict[str, object]:
@@ -42,13 +43,16 @@ def context(comparison: Comparison) -> dict[str, object]:
     drawn, undrawn = drawings(comparison)
     return {
         "model": type(comparison.model).__name__,
-        "verdict": result.verdict,
+        "verdict": result.score,
         "state": "good" if result.ok else "bad",
         "sides": comparison.sides,
         "result": result,
         "report": report,
         "summary": str(report).splitlines()[0] if report is not None else result.error,
         "plot": plot(comparison),
+        "call": comparison.call,
+        "inputs": inputs(result.proto) if result.proto is not None else [],
+        "outputs": outputs(result.proto) if result.proto is not None else [],
         "rows": tree(comparison),
         "patches": cards(_acted(comparison), comparison.plan),
         "operators": operators(comparison),
@@ -149,10 +153,10 @@ def _freedom(side: Side, name: str) -> str:
     return "free" if any(check.ok for check in moved) else "wrong"
 
 
-def _specialized(side: Side, name: str) -> list[str]:
-    """Where a dimension is specialized to the example's size: a sentence for each finding of the report."""
+def _specialized(side: Side, name: str) -> list[tuple[str, str]]:
+    """Where a dimension is specialized to the example's size: for each finding a sentence and the line of Python."""
     if side.report is None:
         return []
     findings = [one for one in side.report.frozen if name in one.dimension.split(", ")]
-    sentences = [" ".join(part for part in (one.where, one.op, one.node, one.source) if part) for one in findings]
-    return list(dict.fromkeys(sentences))
+    told = [(" ".join(part for part in (one.where, one.op, one.node) if part), one.source) for one in findings]
+    return list(dict.fromkeys(told))

@@ -22,11 +22,25 @@ def context(model: torch.nn.Module, diagnosis: Diagnosis) -> dict[str, object]:
         "state": "good" if diagnosis.ok else "bad",
         "summary": diagnosis.headline(),
         "diagnosis": diagnosis,
-        "whole_model": list(dict.fromkeys(p.text for p in diagnosis.proposals if p.whole)),
+        "ways": _ways(diagnosis),
         "error": "" if any(culprit.error == diagnosis.error for culprit in culprits) else diagnosis.error,
         "culprits": [_card(culprit) for culprit in culprits],
         "rows": rows(model, _notes(culprits)),
     }
+
+
+def _ways(diagnosis: Diagnosis) -> list[tuple[str, str]]:
+    """(a line of Python, what it does) for each way that made the whole model right, patches first."""
+    order = {"patch": 0, "branches": 1, "exporter": 2}
+    ways: dict[str, str] = {}
+    for one in sorted((p for p in diagnosis.proposals if p.whole), key=lambda p: order.get(p.kind, 3)):
+        asked = {"exporter": one.name if one.kind == "exporter" else diagnosis.exporter}
+        shown = "".join(f", {key}={value!r}" for key, value in asked.items() if value != "dynamo")
+        shown += ", branches=True" if one.kind == "branches" else ""
+        shown += f", exclude={one.name!r}" if one.kind == "exclude" else ""
+        sizes = ", dynamic_shapes=..." if diagnosis.dimensions else ""
+        ways.setdefault(f'onnxpatch.export(model, args, "model.onnx"{sizes}{shown})', one.text)
+    return list(ways.items())
 
 
 def _card(culprit: Culprit) -> dict[str, object]:

@@ -1,82 +1,84 @@
-"""The plot of a page: the largest relative error at each probe, plain and patched, as inline SVG.
+"""The plot of a page: the largest relative error at each probe, plain and patched, a row for each probe.
 
-The axis is logarithmic. Probes at which the graph does not run are crosses above it.
+The axis is logarithmic and as wide as the page lets it be; the names beside it are text of the page's own size, so that
+a narrow screen can read it. A probe at which the graph does not run is a cross at the right end.
 """
 
 from __future__ import annotations
 
 import math
-from html import escape
+from dataclasses import dataclass
 
 from onnxpatch.html.comparison import Comparison
 from onnxpatch.results.report import Checked
 
-_STEP, _TOP, _TALL, _LEFT, _LABELS = 46, 34, 190, 64, 120  # pixels: a probe's width, and the margins around the plot
-_LOWEST, _HIGHEST = -8, 1  # powers of ten on the axis: rounding of float32 to ten times the output
+LOWEST, HIGHEST = -8, 1  # powers of ten on the axis: rounding of float32 to ten times the output
+_REFUSED = 97.0  # per cent of the axis where the crosses are; errors end at 92
+_LAST = 92.0
 
 
-def plot(comparison: Comparison) -> str:
-    """The SVG; "" where nothing was compared."""
-    series = [(i, side, side.report.checks) for i, side in enumerate(comparison.sides) if side.report is not None]
-    labels = list(dict.fromkeys(check.label for _, _, checks in series for check in checks))
-    if not labels:
-        return ""
-    width = _LEFT + _STEP * len(labels) + 20
-    parts = [*_axis(width), *_bound(comparison, width), *_names(labels)]
-    for index, side, checks in series:
-        offset = 7 if index == len(comparison.sides) - 1 and len(series) > 1 else -7 if len(series) > 1 else 0
-        kind = "patched" if side is comparison.result else "plain"
-        parts += [_mark(check, _x(labels.index(check.label)) + offset, kind) for check in checks]
-    height = _TOP + _TALL + _LABELS
-    return f'<svg class="plot" width="{width}" height="{height}" viewBox="0 0 {width} {height}">{"".join(parts)}</svg>'
+@dataclass(frozen=True)
+class Mark:
+    """One side at one probe. left: per cent of the axis. kind: plain or patched, for the colour."""
+
+    kind: str
+    state: str
+    left: float
+    text: str
 
 
-def _x(index: int) -> float:
-    return _LEFT + _STEP * (index + 0.5)
+@dataclass(frozen=True)
+class Row:
+    """One probe. text: what every side is there, for those who do not see the marks."""
+
+    label: str
+    marks: tuple[Mark, ...]
+    text: str
 
 
-def _y(error: float) -> float:
-    """The height of a relative error, in pixels from the top; beyond the axis it stays at its end."""
-    # 1e-300 stands for an error of 0, which has no logarithm.
-    power = min(max(math.log10(max(error, 1e-300)), _LOWEST), _HIGHEST)
-    return _TOP + _TALL * (_HIGHEST - power) / (_HIGHEST - _LOWEST)
+@dataclass(frozen=True)
+class Plot:
+    """rows: in the order of the probes. allowed: where the tolerance is, per cent. ticks: (per cent, text)."""
+
+    rows: list[Row]
+    allowed: float
+    tolerance: float
+    ticks: list[tuple[float, str]]
 
 
-def _axis(width: float) -> list[str]:
-    parts = []
-    for power in range(_LOWEST, _HIGHEST + 1, 2 if _HIGHEST - _LOWEST > 8 else 1):
-        y = _y(10.0**power)
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{width - 10}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:.1f}">1e{power}</text>')
-    return [*parts, f'<text class="tick" x="{_LEFT - 8}" y="{_TOP - 14}">refused</text>']
-
-
-def _bound(comparison: Comparison, width: float) -> list[str]:
+def plot(comparison: Comparison) -> Plot | None:
+    """What the template draws; None where nothing was compared."""
     report = comparison.result.report
-    if report is None:
-        return []
-    y = _y(report.tolerance)
-    text = f'<text class="bound" x="{width - 12}" y="{y - 4:.1f}">allowed {report.tolerance:g}</text>'
-    return [f'<line class="bound" x1="{_LEFT}" x2="{width - 10}" y1="{y:.1f}" y2="{y:.1f}"/>', text]
-
-
-def _names(labels: list[str]) -> list[str]:
-    y = _TOP + _TALL + 14
-    return [
-        f'<text class="name" transform="translate({_x(i) + 4:.1f},{y}) rotate(-45)">{escape(_short(label))}</text>'
-        for i, label in enumerate(labels)
+    series = [(side, side.report.checks) for side in comparison.sides if side.report is not None]
+    labels = list(dict.fromkeys(check.label for _, checks in series for check in checks))
+    if not labels:
+        return None
+    rows = [
+        _row(
+            label,
+            [(side is comparison.result, check) for side, checks in series for check in checks if check.label == label],
+        )
+        for label in labels
     ]
+    tolerance = report.tolerance if report is not None else 1e-3
+    ticks = [(_left(10.0**power), f"1e{power}") for power in range(LOWEST, HIGHEST, 3)]
+    return Plot(rows, _left(tolerance), tolerance, [*ticks, (_REFUSED, "refused")])
 
 
-def _short(label: str) -> str:
-    return label if len(label) <= 24 else label[:23] + "…"
+def _row(label: str, checks: list[tuple[bool, Checked]]) -> Row:
+    marks = tuple(_mark("patched" if result else "plain", check) for result, check in checks)
+    return Row(label, marks, "; ".join(mark.text for mark in marks))
 
 
-def _mark(check: Checked, x: float, kind: str) -> str:
-    tip = f"<title>{escape(f'{kind} at {check.label}: {check.status}')} {check.relative:.2e}</title>"
-    error = check.relative
-    if check.status == "refused" or math.isnan(error):
-        y = _TOP - 18
-        return f'<g class="{kind} cross">{tip}<path d="M{x - 5},{y - 5} l10,10 m0,-10 l-10,10"/></g>'
-    state = "" if check.ok else " bad"
-    return f'<g class="{kind}{state}">{tip}<circle cx="{x:.1f}" cy="{_y(error):.1f}" r="5.5"/></g>'
+def _mark(kind: str, check: Checked) -> Mark:
+    if check.status == "refused" or math.isnan(check.relative):
+        return Mark(kind, "cross", _REFUSED, f"{kind}: {check.status}")
+    text = f"{kind}: {check.status}, relative error {check.relative:.1e}"
+    return Mark(kind, "" if check.ok else "bad", _left(check.relative), text)
+
+
+def _left(error: float) -> float:
+    """The place of a relative error on the axis, in per cent; beyond the axis it stays at its end."""
+    # 1e-300 stands for an error of 0, which has no logarithm.
+    power = min(max(math.log10(max(error, 1e-300)), LOWEST), HIGHEST)
+    return round(1 + (_LAST - 1) * (power - LOWEST) / (HIGHEST - LOWEST), 1)

@@ -1,9 +1,8 @@
-"""`Array` and `Session`, the types of what ONNX runtimes take and give; and tensors as such arrays."""
+"""`Array` and `Output`, the types of what ONNX runtimes take and give; and tensors as such arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +11,6 @@ import torch
 Array: TypeAlias = npt.NDArray[np.generic]  # of any dtype
 # One output of a run. A tensor: bfloat16, which NumPy lacks. A list: ONNX's sequence. None: an optional that is empty.
 Output: TypeAlias = Array | torch.Tensor | list[Array] | None
-
-
-class Session(Protocol):
-    """What onnxruntime's InferenceSession and onnx.reference's ReferenceEvaluator have in common."""
-
-    def run(self, names: Sequence[str] | None, feed: Mapping[str, Array], /) -> list[Output]:
-        """The outputs of these names, or all of them (None), in order. feed: the inputs by name."""
 
 
 def as_array(value: object) -> Array:

@@ -19,7 +19,7 @@ from onnxpatch.onnxfile.arrays import Array, Output
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-    from onnxruntime import InferenceSession, NodeArg, OrtValue, RunOptions
+    from onnxruntime import InferenceSession, OrtValue, RunOptions
 
 BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
 _TYPE = "tensor(bfloat16)"  # onnxruntime's name for it
@@ -44,9 +44,6 @@ class BridgedSession:
     def __init__(self, session: InferenceSession) -> None:
         self._session = session
         self._bfloat16_inputs = {i.name for i in session.get_inputs() if i.type == _TYPE}
-
-    def get_inputs(self) -> list[NodeArg]:
-        return self._session.get_inputs()
 
     def run(
         self, names: Sequence[str] | None, feed: Mapping[str, Array], options: RunOptions | None = None

@@ -7,7 +7,7 @@ the arrays that it bound, and calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import torch
 
 from onnxpatch.errors import InputError
 from onnxpatch.onnxfile.arrays import Array, Output
-from onnxpatch.onnxfile.runtime import run_error
+from onnxpatch.onnxfile.runtimes.onnxruntime import run_error
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -32,10 +32,10 @@ class BoundCall:
         session: InferenceSession,
         feed: Mapping[str, torch.Tensor | Array],
         structured: Callable[[list[Output]], Any],
-        flushed: Callable[[], AbstractContextManager[None]],
+        during: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """flushed: what a run happens in, such as `denormals.flushed`."""
-        self._session, self._structured, self._flushed = session, structured, flushed
+        """during: a context manager that each run is made in."""
+        self._session, self._structured, self._during = session, structured, during
         self._binding = session.io_binding()
         self._held = dict(feed)  # onnxruntime keeps addresses, not arrays
         for name, value in feed.items():
@@ -57,7 +57,7 @@ class BoundCall:
 
     def __call__(self) -> Any:
         try:
-            with self._flushed():
+            with self._during():
                 self._session.run_with_iobinding(self._binding)
         except Exception as error:
             raise run_error(error) from error

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 _PREFIX = "onnxpatch."
+CALL = f"{_PREFIX}call"
 _MOST_CALL = 4000  # characters of the call
 _MOST_NAMES = 40  # patches that the sentence of a report names
 
@@ -44,7 +45,10 @@ class Provenance:
         patches = list(dict.fromkeys(str(row["patch"]) for row in self.plan))
         more = f" and {len(patches) - _MOST_NAMES} more" if len(patches) > _MOST_NAMES else ""
         names = ", ".join(patches[:_MOST_NAMES]) + more or "no patch"
-        return f"the file says: exported by onnxpatch {self.version} ({self.exporter}) with {names}; {self.digest}"
+        call = f"; made by {self.call}" if self.call else ""
+        return (
+            f"the file says: exported by onnxpatch {self.version} ({self.exporter}) with {names}; {self.digest}{call}"
+        )
 
 
 def stamp(
@@ -88,7 +92,7 @@ def read(proto: ModelProto) -> Provenance | None:
     version, exporter, digest = (
         short_string(_PREFIX + name, metadata.get(_PREFIX + name, "")) for name in ("version", "exporter", "digest")
     )
-    call = short_string(f"{_PREFIX}call", metadata.get(f"{_PREFIX}call", ""), _MOST_CALL)
+    call = short_string(CALL, metadata.get(CALL, ""), _MOST_CALL)
     return Provenance(version, exporter, _plan_rows(metadata), digest, _versions(metadata), call)
 
 

@@ -10,14 +10,18 @@ calls the original gets the kit's, and no stand-in is asked about its own call.
 
 from __future__ import annotations
 
+import itertools
+import operator
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from onnxpatch._torch import exporting
 from onnxpatch.formulas.binding import call_of
-from onnxpatch.patching.registry import Patch, rank
+from onnxpatch.patching.registry import Patch
+
+_RANK = operator.attrgetter("rank")
 
 
 class _Running(threading.local):
@@ -40,21 +44,19 @@ class Dispatcher:
     def add(self, patch: Patch, functions: Iterable[Any]) -> None:
         """Have `patch` asked about calls of the functions, or about every call that its `calls` picks."""
         if patch.calls:
-            self._by_call = sorted([*self._by_call, patch], key=rank)
+            self._by_call = sorted([*self._by_call, patch], key=_RANK)
         for function in functions:
-            self._named[function] = sorted([*self._named.get(function, ()), patch], key=rank)
+            self._named[function] = sorted([*self._named.get(function, ()), patch], key=_RANK)
 
-    def patches(self) -> Iterator[Patch]:
+    def patches(self) -> list[Patch]:
         """Every patch that is asked; one that names several functions comes more than once."""
-        for patches in self._named.values():
-            yield from patches
-        yield from self._by_call
+        return [*itertools.chain.from_iterable(self._named.values()), *self._by_call]
 
     def asked(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Patch]:
         """The patches that a torch call concerns, in their order; to be found while no mode sees what `calls` does."""
         named = self._named.get(function, [])
         by_call = [patch for patch in self._by_call if patch.calls and patch.calls(function, args, kwargs)]
-        return sorted([*named, *by_call], key=rank) if by_call else named
+        return sorted([*named, *by_call], key=_RANK) if by_call else named
 
     def named(self, function: Any) -> list[Patch]:
         """The patches that name a function, in their order."""

@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import sys
 import types
+from collections.abc import Iterable
 from typing import Any
 
 ANY_TORCH_FUNCTION = "torch.*"
@@ -32,6 +33,12 @@ def _is_module(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError, AttributeError):
         return False
+
+
+def loaded(paths: Iterable[str]) -> list[tuple[str, Any]]:
+    """(path, object) for every dotted path whose library is loaded; a static method is the function under it."""
+    found = ((path, resolve(path)) for path in paths)
+    return [(path, one.__func__ if isinstance(one, staticmethod) else one) for path, one in found if one is not None]
 
 
 def resolve(path: str) -> Any | None:

@@ -6,6 +6,7 @@ A copy in another module has the same fingerprint; changed code has another one,
 from __future__ import annotations
 
 import ast
+import difflib
 import functools
 import hashlib
 import inspect
@@ -50,6 +51,20 @@ def fingerprint(function: Any) -> str | None:
 def outline(function: Any) -> str:
     """Four hex digits for each line of what `function` does: enough to tell changed lines without keeping the code."""
     return "".join(map(_digest, (_code(function) or "").splitlines()))
+
+
+def marked_lines(function: Any, known_outline: str) -> list[str]:
+    """The lines of `function`, "+ " before those that the known code lacks, and how many of its lines are gone."""
+    lines = (_code(function) or "").splitlines()
+    digests = [_digest(line) for line in lines]
+    before = [known_outline[i : i + 4] for i in range(0, len(known_outline), 4)]
+    marked: list[str] = []
+    for kind, i, j, first, last in difflib.SequenceMatcher(None, before, digests, autojunk=False).get_opcodes():
+        if kind in ("replace", "delete"):
+            marked.append(f"- {j - i} line{'s' if j - i > 1 else ''} of the known code")
+        sign = "  " if kind == "equal" else "+ "
+        marked += [sign + line for line in lines[first:last]]
+    return marked
 
 
 def _digest(line: str) -> str:

@@ -9,11 +9,13 @@ import torch
 
 from onnxpatch.errors import DuplicatePatchError
 from onnxpatch.patching.decorators import own_patch
-from onnxpatch.patching.dotted_paths import resolve
+from onnxpatch.patching.dotted_paths import loaded, resolve
 from onnxpatch.patching.fingerprints import known, unknown_body
 from onnxpatch.patching.generated import class_before
-from onnxpatch.patching.registry import Patch, Registry, rank
+from onnxpatch.patching.registry import Patch, Registry
 from onnxpatch.settings import Settings
+
+FunctionPatch = tuple[Patch, list[tuple[str, Any]]]  # a patch, with the path and function of each target
 
 
 class Candidate(NamedTuple):
@@ -47,15 +49,15 @@ class Matcher:
             found = self._known[cls] = self._find(cls)
         return found
 
-    def functions(self) -> list[tuple[Patch, list[Any]]]:
+    def functions(self) -> list[FunctionPatch]:
         """Function patches whose library is loaded and whose conditions hold, with the functions they replace."""
         watched = []
         for patch in self._patches:
             if patch.kind == "function" and patch.conditions.refusal(self._settings) is None:
-                found = [function for target in patch.targets if (function := resolve(target)) is not None]
+                found = loaded(patch.targets)
                 if found:
                     watched.append((patch, found))
-        return sorted(watched, key=lambda entry: rank(entry[0]))
+        return sorted(watched, key=lambda entry: entry[0].rank)
 
     def _find(self, cls: type) -> list[Candidate]:
         lineage = [base for base in _as_written(cls).__mro__ if base not in (object, torch.nn.Module)]
@@ -69,7 +71,8 @@ class Matcher:
         return [*([Candidate(*own, _OWN)] if own else []), *sorted(found, key=lambda each: each.rank)]
 
     def _refusal(self, patch: Patch, cls: type) -> str | None:
-        return patch.conditions.refusal(self._settings) or unknown_body(cls, patch.bodies)
+        unmet, unknown = patch.conditions.refusal(self._settings), unknown_body(cls, patch.bodies)
+        return unmet or (f"{unknown}; {patch.instead}" if unknown else None)
 
 
 def _as_written(cls: type) -> type:
@@ -87,7 +90,7 @@ def _depth(patch: Patch, lineage: list[type]) -> int | None:
     for depth, base in enumerate(lineage if patch.subclasses else lineage[:1]):
         if any(_names(target, base) for target in patch.targets):
             return depth
-    return 0 if lineage and known(lineage[0], patch.bodies) else None
+    return 0 if lineage and patch.bodies and known(lineage[0], patch.bodies) else None
 
 
 def _names(target: str, cls: type) -> bool:
@@ -115,11 +118,11 @@ def raise_if_ambiguous(cls: type, candidates: list[Candidate]) -> None:
             )
 
 
-def ties(functions: list[tuple[Patch, list[Any]]]) -> list[str]:
+def ties(functions: list[FunctionPatch]) -> list[str]:
     """A sentence for every two patches of the same rank that name the same function for the same exporter."""
     by_function: dict[Any, list[Patch]] = {}
     for patch, targets in functions:
-        for function in targets if patch.calls is None else ():
+        for _, function in targets if patch.calls is None else ():
             by_function.setdefault(function, []).append(patch)
     found: dict[str, None] = {}
     for patches in by_function.values():

@@ -14,7 +14,7 @@ from onnxpatch.messages.visible import one_line
 from onnxpatch.patching import decorators
 from onnxpatch.patching.dotted_paths import misspelled
 from onnxpatch.patching.generated import class_before, mixins_of
-from onnxpatch.patching.match import Candidate, Matcher, raise_if_ambiguous, ties
+from onnxpatch.patching.match import Candidate, FunctionPatch, Matcher, raise_if_ambiguous, ties
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
 from onnxpatch.patching.select import Selection
 from onnxpatch.patching.walk import modules
@@ -54,7 +54,7 @@ class Plan:
     model: torch.nn.Module
     settings: Settings
     swaps: list[Swap] = field(default_factory=list)
-    functions: list[tuple[Patch, list[Any]]] = field(default_factory=list)
+    functions: list[FunctionPatch] = field(default_factory=list)
     near_misses: list[NearMiss] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     paths: dict[int, str] = field(default_factory=dict)

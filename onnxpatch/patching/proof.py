@@ -1,10 +1,10 @@
-"""The proof a patch carries: a small case that fails without it and is right with it."""
+"""The proof that a patch carries: a small case that fails without it and is right with it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 
@@ -15,28 +15,33 @@ Args = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Proof:
-    """A case small enough to export in a second, run by one generic test for every patch.
+    """A case small enough to export in a second or two. `onnxpatch.prove.prove` runs it, with this patch alone.
 
     build: makes the model, with random weights under which the patched code matters.
     inputs: positional arguments; the first is the export example, the others are sizes and data the trace never saw.
     dynamic_shapes: as torch.export takes them, a tuple by position or a dict by argument name.
-    fails: exporters in which plain export is refused or wrong at one of the inputs.
-    leaner: exporters in which plain export is right, but needs more nodes than the patched one.
+    fails: exporters in which the export without the patch is refused or wrong at one of the inputs.
+    reason: a regular expression found in what the export without the patch says, or in how its output differs. It
+        shows that the case fails for the cause that the patch cures, and not for another one.
+    leaner: exporters in which the export without the patch is right, but needs more nodes than the patched one.
     exporters: exporters in which the patched export must be right; those of `fails` and `leaner` unless named.
-    options: keyword options of `patched(...)` that the patch needs (e.g. image_size).
-    tolerance: largest error allowed, as a share of the output's largest magnitude.
+    unchanged: a case in which the patch must change nothing, beside an ordinary network. It makes another model for
+        the same example; or "fixed sizes": this model, with every size constant, under dynamo (under trace the exporter
+        sees every size as a tensor).
+    opset: of the exported file, where the patch needs a later one than 18.
+    beside: names of other patches that the case needs too; they are in force with and without this one.
     """
 
     build: Callable[[], torch.nn.Module]
     inputs: Sequence[Args] | Callable[[], Sequence[Args]]
-    dynamic_shapes: Any = None
+    dynamic_shapes: Mapping[str, Any] | Sequence[Any] | None = None
     fails: tuple[Exporter, ...] = ()
     leaner: tuple[Exporter, ...] = ()
     exporters: tuple[Exporter, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    beside: tuple[str, ...] = ()
     opset: int = 18
-    tolerance: float = 1e-4
+    unchanged: Callable[[], torch.nn.Module] | Literal["fixed sizes"] | None = None
 
     def examples(self) -> list[Args]:
         """The inputs, made anew: the export example first."""

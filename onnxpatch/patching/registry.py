@@ -47,7 +47,7 @@ class Patch:
     by_name: bool = False
     options: tuple[str, ...] = ()
 
-    @property
+    @functools.cached_property
     def kind(self) -> Kind:
         """class: a mixin in front of the instance's class; function: called instead; replacement: a new module."""
         if self.replaces:
@@ -63,7 +63,7 @@ class Patch:
         except (OSError, TypeError):  # typed into an interpreter
             return f"{stand_in.__module__}.{stand_in.__qualname__}"
 
-    @property
+    @functools.cached_property
     def ours(self) -> bool:
         """Whether it comes with the kit; a user's patch of the same class or function goes before it."""
         return str(self.stand_in.__module__).startswith("onnxpatch.")
@@ -76,6 +76,26 @@ class Patch:
             "onnxpatch_prepare"
         }
 
+    @functools.cached_property
+    def rank(self) -> tuple[bool, bool, str]:
+        """What the patches of one function are sorted by.
+
+        A user's goes before the kit's, one that names the function before one that chooses by the call. Of those that
+        choose by the call, names decide the order: it is the same everywhere.
+        """
+        return self.ours, self.calls is not None, self.name
+
+    @property
+    def instead(self) -> str:
+        """What happens to a class whose code this patch does not know, told by its proof: there the other patches are
+        on, and the case is right without this one, with a larger graph, or it is not."""
+        if self.proof is None:
+            return "nothing is known to serve in its place"
+        general, none = ("/".join(some) for some in (self.proof.leaner, self.proof.fails))
+        told = [f"under {general} the general patches serve, with more nodes"] if general else []
+        told += [f"under {none} no other patch serves: {self.why}"] if none else []
+        return "; ".join(told)
+
     def same_declaration(self, other: Patch) -> bool:
         """A notebook cell or a reloaded module that declares the same thing again is no duplicate."""
         return (self.stand_in.__module__, self.stand_in.__qualname__, self.declared_at) == (
@@ -83,12 +103,6 @@ class Patch:
             other.stand_in.__qualname__,
             other.declared_at,
         )
-
-
-def rank(patch: Patch) -> tuple[bool, bool, str]:
-    """What the patches of one function are sorted by: a user's before the kit's, one that names the function before one
-    that chooses by the call. Of those that choose by the call, names decide the order: it is the same everywhere."""
-    return patch.ours, patch.calls is not None, patch.name
 
 
 class Registry:

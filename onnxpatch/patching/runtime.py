@@ -21,8 +21,7 @@ from onnxpatch.messages.module_paths import paths_named_by
 from onnxpatch.patching import dispatch, rebinding
 from onnxpatch.patching.asked_types import ask_for_types, written_type
 from onnxpatch.patching.dispatch import Dispatcher
-from onnxpatch.patching.dotted_paths import ANY_TORCH_FUNCTION, resolve
-from onnxpatch.patching.registry import Patch
+from onnxpatch.patching.match import FunctionPatch
 from onnxpatch.settings import Settings, put_in_force
 
 
@@ -79,13 +78,15 @@ class Scope:
         """The module's path in the patched model ("" for the root), for messages."""
         return self._paths.get(id(module), f"<{type(module).__name__} outside the patched model>")
 
-    def watch(self, model: torch.nn.Module, patches: list[tuple[Patch, list[Any]]], classes: set[type]) -> None:
+    def watch(self, model: torch.nn.Module, patches: list[FunctionPatch], classes: set[type]) -> None:
         """Have the function `patches` act while the model runs. `classes` are those of the model's modules."""
         self._holds(model)
         elsewhere: list[tuple[str, Any]] = []
-        for patch, _ in patches:
+        for patch, targets in patches:
             keys = []
-            for path, function in patch_functions(patch):
+            for path, function in targets:
+                if patch.calls:
+                    continue
                 key = None if patch.by_name else torch_function_key(function)
                 if key is None:
                     elsewhere.append((path, function))
@@ -146,26 +147,17 @@ class Scope:
         """For the model in eager: inside the block its own code sees the classes that were written."""
         return rebinding.installed(self._types) if self._types else contextlib.nullcontext()
 
-    def _files(self) -> Iterator[str]:
+    def _files(self) -> set[str]:
         """The kit's files between a model's line and torch."""
-        yield from (__file__, rebinding.__file__, dispatch.__file__)
-        for patch in self.dispatcher.patches():
-            if inspect.isfunction(patch.stand_in):
-                yield patch.stand_in.__code__.co_filename
+        stand_ins = (patch.stand_in for patch in self.dispatcher.patches())
+        files = {stand_in.__code__.co_filename for stand_in in stand_ins if inspect.isfunction(stand_in)}
+        return files | {__file__, rebinding.__file__, dispatch.__file__}
 
     def answer(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What stands for a call of a function that is replaced by name; NotImplemented where this scope leaves it."""
         if function in self._cached and exporting() is not None:
             return function.__wrapped__(*args, **kwargs)
         return self.dispatcher.answer(self.dispatcher.named(function), function, args, kwargs)
-
-
-def patch_functions(patch: Patch) -> Iterator[tuple[str, Any]]:
-    """(dotted path, function) of every target of a function patch whose library is loaded."""
-    for path in patch.targets:
-        function = resolve(path)
-        if function is not None and function != ANY_TORCH_FUNCTION:
-            yield path, function.__func__ if isinstance(function, staticmethod) else function
 
 
 @contextlib.contextmanager

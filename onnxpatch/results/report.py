@@ -139,7 +139,8 @@ class Report:
     """The result of `export` and `verify`. `ok`, and its truth as a bool, is whether the verdict is right.
 
     attempts: what `export` tried, the delivered one last but for those that were compared with it; [] from `verify`.
-    call: the shortest call of `export` that makes this file at once.
+    call: the shortest call of `export` that makes this file at once. bounds: the sizes for which the file is right, in
+    words by dimension, where `bounds="narrow"` was asked for and needed.
     """
 
     file: str
@@ -160,6 +161,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     attempts: list[AttemptResult] = field(default_factory=list)
     call: str = ""
+    bounds: dict[str, str] = field(default_factory=dict)
     program: Any = field(default=None, repr=False, compare=False)
     unproven: list[Unproven] = field(default_factory=list)
     right_within: list[RightWithin] = field(default_factory=list)

@@ -69,7 +69,8 @@ def _verdict(report: Report) -> str:
     if report.verdict == "unchecked":
         return "unchecked, nothing was compared"
     wrong = sum(not check.ok for check in report.checks)
-    return "right" if report.ok else f"WRONG at {wrong} of {len(report.checks)} checks"
+    within = f" for {', '.join(report.bounds.values())} only" if report.bounds else ""
+    return f"right{within}" if report.ok else f"WRONG at {wrong} of {len(report.checks)} checks"
 
 
 def _findings(report: Report) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -62,6 +62,11 @@ class Reference:
         self.eager.flatten = how
         for probe in {id(probe): probe for probe in (*self.probes, *self.oracle.accepted())}.values():
             probe.expected = self.eager.flat(probe.raw)
+
+    def also_at(self, sizes: Iterable[Mapping[str, int]]) -> None:
+        """Compare at these sizes too, where eager accepts them; dimensions not named stay as in the example."""
+        found = [self.oracle.at(one, must=True, far=True) for one in sizes]
+        self.probes = list({id(p): p for p in (*self.probes, *(p for p in found if p is not None))}.values())
 
     def _asked(self, name: str, size: int) -> Probe:
         """A probe at a size that the caller asks for, the other dimensions being as in the example."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from onnxpatch.verification.comparison import compare_all
 from onnxpatch.verification.findings import dropped_guards, specialized
 from onnxpatch.verification.guards import Guard, breaking_probes, guards_of
 from onnxpatch.verification.input_matching import Feed
+from onnxpatch.verification.limits import Limits
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.right_in_range import right_within
@@ -25,22 +26,52 @@ _FIRST = 6  # probes that are run before those at which a guard breaks: they com
 
 
 def run(
-    graph: Graph,
+    graphs: Sequence[Graph],
     feed: Feed,
     reference: Reference,
     made: Report,
     *,
     conditions: Any = None,
     progress: Progress | None = None,
+    limits: Limits | None = None,
 ) -> Report:
     """Compare the graph with the reference; returns `made`, what is known of the file so far, with what was found.
 
-    conditions: the ExportedProgram, whose conditions on sizes no ONNX file holds. progress: called with (runtime, done,
-    of).
+    graphs: the file, in each of the runtimes that it is to be right in. conditions: the ExportedProgram, whose
+    conditions on sizes no ONNX file holds. progress: called with (runtime, done, of). limits: the sizes that the graph
+    is meant for, where these are not all that eager accepts.
     """
     start = time.perf_counter()
     broken = _broken(conditions, reference) if conditions is not None else []
     probes = _in_order(reference.probes, broken)
+    fixed = limits.fixed if limits is not None else frozenset()
+    if limits is not None:
+        probes = [probe for probe in probes if limits.admits(probe.sizes)]
+        broken = [(guard, probe) for guard, probe in broken if limits.admits(probe.sizes)]
+    reports = [_in_runtime(graph, feed, reference, made, probes, broken, fixed, progress) for graph in graphs]
+    return replace(
+        _joined(reports),
+        dimensions={dim.name: dim.size for dim in reference.dims},
+        refused=reference.oracle.refused,
+        first_refusal=reference.oracle.first_refusal,
+        seconds={**made.seconds, "verify": reference.seconds + time.perf_counter() - start},
+    )
+
+
+def _in_runtime(
+    graph: Graph,
+    feed: Feed,
+    reference: Reference,
+    made: Report,
+    probes: Sequence[Probe],
+    broken: Sequence[tuple[Guard, Probe]],
+    fixed: Collection[str],
+    progress: Progress | None,
+) -> Report:
+    """What one runtime makes of the probes, up to the limit that was asked for.
+
+    fixed: dimensions that may have one size.
+    """
     checks: list[Checked] = []
     for probe in probes:
         if checks and reference.budget.over():
@@ -55,18 +86,32 @@ def run(
     return replace(
         made,
         runtime=graph.runtime,
-        dimensions={dim.name: dim.size for dim in reference.dims},
         checks=checks,
         frozen=specialized(graph, feed, reference.dims, checks, probes),
         guards=dropped_guards(graph, checks, probes, broken),
-        refused=reference.oracle.refused,
-        first_refusal=reference.oracle.first_refusal,
         notes=notes,
         right_within=right_within(reference.oracle, checks, lambda probe: _check(graph, feed, probe, made.tolerance).ok)
         if not graph.stopped
         else [],
-        unproven=unproven_dimensions(reference, checks),
-        seconds={**made.seconds, "verify": reference.seconds + time.perf_counter() - start},
+        unproven=[one for one in unproven_dimensions(reference, checks) if one.dimension not in fixed],
+    )
+
+
+def _joined(reports: Sequence[Report]) -> Report:
+    """The reports of several runtimes as one. The file is one: what one of them shows of it is not told again."""
+    first = reports[0]
+    if len(reports) == 1:
+        return first
+    worst = next((report for report in reports if not report.ok), first)
+    return replace(
+        first,
+        runtime=", ".join(report.runtime for report in reports),
+        checks=[check for report in reports for check in report.checks],
+        frozen=list(dict.fromkeys(one for report in reports for one in report.frozen)),
+        guards=worst.guards,
+        right_within=worst.right_within,
+        unproven=worst.unproven,
+        notes=list(dict.fromkeys(note for report in reports for note in report.notes)),
     )
 
 

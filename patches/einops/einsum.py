@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
@@ -40,9 +40,15 @@ _AXES = {0: "batch", 1: "step", 2: "things"}
     link="https://onnx.ai/onnx/operators/onnx__Einsum.html",
     requires=("einops>=0.7",),
     exporters=("dynamo", "trace"),
-    proof=Proof(_Counted, _counts, (_AXES, _AXES), fails=("dynamo", "trace")),
+    proof=Proof(
+        _Counted,
+        _counts,
+        (_AXES, _AXES),
+        fails=("dynamo", "trace"),
+        reason="Could not find an implementation for Einsum",
+    ),
 )
-def einsum(original: Any, *tensors_and_pattern: Any) -> torch.Tensor:
+def einsum(original: Callable[..., torch.Tensor], *tensors_and_pattern: object) -> torch.Tensor:
     tensors = [each for each in tensors_and_pattern if isinstance(each, torch.Tensor)]
     dtypes = {each.dtype for each in tensors}
     if len(dtypes) != 1 or not dtypes <= set(_NARROW):

@@ -89,7 +89,15 @@ _DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
     link=_LINK,
     requires=("einops>=0.7",),
     exporters=("dynamo", "trace"),
-    proof=Proof(_Patches, _images, _DYNAMIC, leaner=("dynamo", "trace")),
+    proof=Proof(
+        _Patches,
+        _images,
+        _DYNAMIC,
+        fails=("trace",),
+        leaner=("dynamo",),
+        reason="cannot be reshaped",
+        unchanged="fixed sizes",
+    ),
 )
 def rearrange(original: Any, tensor: Any, pattern: str, **lengths: Any) -> torch.Tensor:
     try:
@@ -127,7 +135,13 @@ def reduce(original: Any, tensor: Any, pattern: str, reduction: Any, **lengths: 
     link=_LINK,
     requires=("einops>=0.7",),
     exporters=("dynamo", "trace"),
-    proof=Proof(_Upsampled, _images, _DYNAMIC, leaner=("dynamo", "trace")),
+    proof=Proof(
+        _Upsampled,
+        _images,
+        _DYNAMIC,
+        leaner=("dynamo", "trace"),
+        unchanged="fixed sizes",
+    ),
 )
 def repeat(original: Any, tensor: Any, pattern: str, **lengths: Any) -> torch.Tensor:
     try:

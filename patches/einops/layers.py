@@ -66,7 +66,15 @@ _DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
     requires=("einops>=0.7",),
     subclasses=True,
     accepts=own_forward("einops.layers.torch.Rearrange"),
-    proof=Proof(_patch_embedding, _images, _DYNAMIC, fails=("script",), leaner=("dynamo", "trace")),
+    proof=Proof(
+        _patch_embedding,
+        _images,
+        _DYNAMIC,
+        fails=("script",),
+        leaner=("dynamo", "trace"),
+        reason="symbolic for __getitem__",
+        unchanged="fixed sizes",
+    ),
 )
 class RearrangeStandIn(Stepwise):
     @staticmethod
@@ -88,7 +96,14 @@ class RearrangeStandIn(Stepwise):
     requires=("einops>=0.7",),
     subclasses=True,
     accepts=own_forward("einops.layers.torch.Reduce"),
-    proof=Proof(_pooling, _images, _DYNAMIC, fails=("script",), leaner=("dynamo", "trace")),
+    proof=Proof(
+        _pooling,
+        _images,
+        _DYNAMIC,
+        fails=("script",),
+        leaner=("dynamo", "trace"),
+        reason="symbolic for __getitem__",
+    ),
 )
 class ReduceStandIn(Stepwise):
     @staticmethod

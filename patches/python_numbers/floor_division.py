@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, patch
+from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.formulas.tracing import unseen
 
 
@@ -19,7 +20,6 @@ class _Quotients(torch.nn.Module):
             x // 0.3,
             whole // 3,
             whole // whole.abs().clamp(min=2),
-            whole >> 2,
             x[:, :halves],
             7 // (whole.abs() + 1),
         )
@@ -47,7 +47,14 @@ def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     why="x // 2 of negative numbers, and -(-n // 2), are rounded towards zero in the graph",
     link="https://github.com/pytorch/pytorch/issues/44692",
     exporters=("trace",),
-    proof=Proof(_Quotients, _rows, ({0: "b", 1: "n"},), fails=("trace",)),
+    proof=Proof(
+        _Quotients,
+        _rows,
+        ({0: "b", 1: "n"},),
+        fails=("trace",),
+        reason="relative error|flags differ",
+        unchanged=lambda: Computes(lambda x: x[:, : x.shape[1] // 2]),
+    ),
 )
 def floor_division(original: Any, input: Any, other: Any) -> Any:
     """Of floats the floor of the quotient; of whole numbers what leaves no rest."""
@@ -84,8 +91,16 @@ class _Shifts(torch.nn.Module):
     name="right-shift",
     why="A right shift of a negative number is a division rounded towards zero in the graph",
     link="https://github.com/pytorch/pytorch/issues/139455",
+    requires=("torch<2.14",),  # later ones divide rounded down
     exporters=("trace",),
-    proof=Proof(_Shifts, _rows, ({0: "b", 1: "n"},), fails=("trace",)),
+    proof=Proof(
+        _Shifts,
+        _rows,
+        ({0: "b", 1: "n"},),
+        fails=("trace",),
+        reason="flags differ",
+        unchanged=lambda: Computes(lambda x: x.long() >> x.long().abs()),
+    ),
 )
 def right_shift(original: Any, input: Any, other: Any) -> Any:
     """By a number: a division by its power of two, rounded down."""

@@ -34,6 +34,7 @@ class _Groups(torch.nn.Module):
         lambda: [(torch.rand(batch, length, 3),) for batch, length in ((2, 11), (3, 8), (1, 5), (2, 2))],
         ({0: "batch", 1: "length"},),
         leaner=("dynamo",),
+        unchanged="fixed sizes",
     ),
 )
 def padded_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> Any:

@@ -41,7 +41,15 @@ def _images() -> list[tuple[Tensor]]:
 
 
 def _proof(exporter: Literal["dynamo", "trace"]) -> Proof:
-    return Proof(_Trained, _images, ({0: "b", 2: "h", 3: "w"},), fails=(exporter,))
+    return Proof(
+        _Trained,
+        _images,
+        ({0: "b", 2: "h", 3: "w"},),
+        fails=(exporter,),
+        reason="broadcast an axis",
+        unchanged="fixed sizes",
+        beside=("interpolate",),
+    )
 
 
 @patch(
@@ -52,7 +60,7 @@ def _proof(exporter: Literal["dynamo", "trace"]) -> Proof:
     exporters=("dynamo",),
     proof=_proof("dynamo"),
 )
-def size_shortcut(original: Callable[[Any], bool], value: Any) -> bool:
+def size_shortcut(original: Callable[[Any], bool], value: object) -> bool:
     """An `if` on sizes that leaves a resize out is answered so that the resize is done, at every size."""
     answer = _answer(value)
     return NotImplemented if answer is None else answer
@@ -74,7 +82,7 @@ def size_shortcut_trace(original: Callable[[Any], bool], value: Tensor) -> bool:
     return NotImplemented if answer is None else answer
 
 
-def _answer(value: Any) -> bool | None:
+def _answer(value: object) -> bool | None:
     frame, relation = deciding_frame(2), relation_of(value)
     if frame is None or relation is None:
         return None
@@ -89,7 +97,7 @@ def _answer(value: Any) -> bool | None:
     return relation == "different"
 
 
-def _equal(a: Any, b: Any) -> Any:
+def _equal(a: object, b: object) -> Any:
     if symbolic(a) or symbolic(b):
         return as_tensor(a, torch.int64) == as_tensor(b, torch.int64)
     return bool(a == b)

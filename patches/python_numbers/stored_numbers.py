@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -38,9 +39,15 @@ class _Scheduled(torch.nn.Module):
     why="Could not guard on data-dependent expression Eq(u0, 1): an if on a buffer or parameter",
     link="https://github.com/pytorch/pytorch/issues/157355",
     exporters=("dynamo",),
-    proof=Proof(_Scheduled, lambda: [(torch.randn(n, 3),) for n in (4, 2, 7)], ({0: "n"},), fails=("dynamo",)),
+    proof=Proof(
+        _Scheduled,
+        lambda: [(torch.randn(n, 3),) for n in (4, 2, 7)],
+        ({0: "n"},),
+        fails=("dynamo",),
+        reason="data-dependent expression",
+    ),
 )
-def stored_numbers(original: Any, tensor: Tensor) -> Any:
+def stored_numbers(original: Callable[..., Tensor], tensor: Tensor) -> Any:
     """The number itself where it is made of parameters and buffers alone: they are constants of the graph."""
     running = running_model()
     if running is None or running.model is None:

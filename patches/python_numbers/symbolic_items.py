@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,9 +36,15 @@ def _pairs() -> list[tuple[Tensor, Tensor]]:
     why=FROZEN,
     link=LINK,
     exporters=("trace",),
-    proof=Proof(_Longest, _pairs, ({0: "m"}, {0: "n"}), fails=("trace",)),
+    proof=Proof(
+        _Longest,
+        _pairs,
+        ({0: "m"}, {0: "n"}),
+        fails=("trace",),
+        reason="shape",
+    ),
 )
-def symbolic_items(original: Any, tensor: Tensor) -> Any:
+def symbolic_items(original: Callable[..., Tensor], tensor: Tensor) -> Any:
     """What was computed from sizes alone stays so: 0-d tensors where eager has numbers."""
     if not traced_from_sizes(tensor):
         return NotImplemented
@@ -46,7 +53,7 @@ def symbolic_items(original: Any, tensor: Tensor) -> Any:
     return _nested(tensor, original(tensor))
 
 
-def _nested(tensor: Tensor, numbers: Any) -> Any:
+def _nested(tensor: Tensor, numbers: object) -> Any:
     if not isinstance(numbers, list):
         return tensor
     return [_nested(tensor[index], inner) for index, inner in enumerate(numbers)]

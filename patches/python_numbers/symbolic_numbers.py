@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, patch
+from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.formulas.symbolic import as_float, symbolic, truncated
 
 FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
@@ -38,9 +39,16 @@ def _squares() -> list[tuple[Tensor]]:
     why=FROZEN,
     link=LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(_SquareGrid, _squares, ({0: "b", 1: "n"},), fails=("dynamo", "trace")),
+    proof=Proof(
+        _SquareGrid,
+        _squares,
+        ({0: "b", 1: "n"},),
+        fails=("dynamo", "trace"),
+        reason="cannot be reshaped",
+        unchanged="fixed sizes",
+    ),
 )
-def symbolic_int(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def symbolic_int(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
     """`int(size)` that stays a size; anything else is Python's int."""
     if len(args) == 1 and not kwargs and symbolic(args[0]):
         return truncated(args[0])
@@ -61,9 +69,16 @@ class _Share(torch.nn.Module):
     why=FROZEN,
     link=LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(_Share, lambda: [(torch.ones(2, n),) for n in (6, 3, 11)], ({1: "n"},), fails=("dynamo", "trace")),
+    proof=Proof(
+        _Share,
+        lambda: [(torch.ones(2, n),) for n in (6, 3, 11)],
+        ({1: "n"},),
+        fails=("dynamo", "trace"),
+        reason="relative error",
+        unchanged="fixed sizes",
+    ),
 )
-def symbolic_float(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def symbolic_float(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
     """`float(size)` that stays a size."""
     if len(args) == 1 and not kwargs and symbolic(args[0]):
         return as_float(args[0])
@@ -85,9 +100,17 @@ def _batches() -> list[tuple[Tensor]]:
     why="Using len to get tensor shape might cause the trace to be incorrect: the batch of the example stays",
     link=LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(_Tiled, _batches, ({0: "b", 1: "n"},), fails=("trace",), exporters=("dynamo",)),
+    proof=Proof(
+        _Tiled,
+        _batches,
+        ({0: "b", 1: "n"},),
+        fails=("trace",),
+        exporters=("dynamo",),
+        reason="shape",
+        unchanged="fixed sizes",
+    ),
 )
-def symbolic_len(original: Callable[[Any], int], value: Any) -> Any:
+def symbolic_len(original: Callable[[Any], int], value: object) -> Any:
     """`len(tensor)` that stays a size."""
     return value.shape[0] if isinstance(value, Tensor) and value.dim() else NotImplemented
 
@@ -103,9 +126,16 @@ class _Root(torch.nn.Module):
     why=FROZEN,
     link=LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(_Root, lambda: [(torch.ones(2, n),) for n in (6, 3, 11)], ({1: "n"},), fails=("dynamo", "trace")),
+    proof=Proof(
+        _Root,
+        lambda: [(torch.ones(2, n),) for n in (6, 3, 11)],
+        ({1: "n"},),
+        fails=("dynamo", "trace"),
+        reason="_sym_sqrt|relative error",
+        unchanged="fixed sizes",
+    ),
 )
-def symbolic_sqrt(original: Callable[..., Any], value: Any) -> Any:
+def symbolic_sqrt(original: Callable[..., Tensor], value: object) -> Any:
     """`math.sqrt(size)` that stays a size."""
     if not symbolic(value):
         return NotImplemented
@@ -127,9 +157,16 @@ class _Flat(torch.nn.Module):
     why=FROZEN,
     link=LINK,
     exporters=("trace",),
-    proof=Proof(_Flat, lambda: [(torch.ones(2, *n, 3),) for n in ((4, 5), (7, 2))], _GRID, fails=("trace",)),
+    proof=Proof(
+        _Flat,
+        lambda: [(torch.ones(2, *n, 3),) for n in ((4, 5), (7, 2))],
+        _GRID,
+        fails=("trace",),
+        reason="cannot be reshaped",
+        unchanged=lambda: Computes(lambda x: x * math.prod((2, 3))),
+    ),
 )
-def symbolic_product(original: Callable[..., Any], values: Any) -> Any:
+def symbolic_product(original: Callable[..., Tensor], values: object) -> Any:
     """`numpy.prod(x.shape[1:3])` that stays a size, under trace; math.prod of symbolic sizes multiplies by itself."""
     numbers = list(values) if isinstance(values, tuple | list) else []
     if not any(isinstance(number, Tensor) and symbolic(number) for number in numbers):
@@ -148,9 +185,17 @@ class _Halvings(torch.nn.Module):
     why=FROZEN,
     link=LINK,
     exporters=("trace",),
-    proof=Proof(_Halvings, lambda: [(torch.ones(2, n),) for n in (8, 3, 64, 65)], ({1: "n"},), fails=("trace",)),
+    proof=Proof(
+        _Halvings,
+        lambda: [(torch.ones(2, n),) for n in (8, 3, 64, 65)],
+        ({1: "n"},),
+        fails=("trace",),
+        reason="relative error",
+        beside=("symbolic-int",),
+        unchanged=lambda: Computes(lambda x: x * math.log2(8)),
+    ),
 )
-def symbolic_log2(original: Callable[..., Any], value: Any) -> Any:
+def symbolic_log2(original: Callable[..., Tensor], value: object) -> Any:
     """`math.log2(size)` that stays a size, under trace."""
     return torch.log2(as_float(value)) if isinstance(value, Tensor) and symbolic(value) else NotImplemented
 
@@ -160,7 +205,7 @@ class _Entropy(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         n = x.shape[1]
-        return x * math.log(n, 512) + math.log(n + 1) / math.sqrt(n)
+        return x * math.log(n, 512) + math.log(n + 1) / n
 
 
 @patch(
@@ -169,9 +214,16 @@ class _Entropy(torch.nn.Module):
     why=FROZEN,
     link=LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(_Entropy, lambda: [(torch.ones(2, n),) for n in (6, 3, 11)], ({1: "n"},), fails=("dynamo", "trace")),
+    proof=Proof(
+        _Entropy,
+        lambda: [(torch.ones(2, n),) for n in (6, 3, 11)],
+        ({1: "n"},),
+        fails=("dynamo", "trace"),
+        reason="static shape|relative error",
+        unchanged="fixed sizes",
+    ),
 )
-def symbolic_log(original: Callable[..., Any], value: Any, *base: Any) -> Any:
+def symbolic_log(original: Callable[..., Tensor], value: Any, *base: Any) -> Any:
     """`math.log(size)` as a 0-d tensor: torch.export has no symbolic logarithm but that to base 2."""
     if not symbolic(value) or not all(isinstance(b, int | float) for b in base):
         return NotImplemented
@@ -193,9 +245,16 @@ class _Rounded(torch.nn.Module):
     why=FROZEN,
     link=LINK,
     exporters=("trace",),
-    proof=Proof(_Rounded, lambda: [(torch.ones(2, n),) for n in (6, 3, 11)], ({1: "n"},), fails=("trace",)),
+    proof=Proof(
+        _Rounded,
+        lambda: [(torch.ones(2, n),) for n in (6, 3, 11)],
+        ({1: "n"},),
+        fails=("trace",),
+        reason="shape",
+        unchanged=lambda: Computes(lambda x: x * math.ceil(2.5)),
+    ),
 )
-def symbolic_rounding(original: Callable[..., Any], value: Any) -> Any:
+def symbolic_rounding(original: Callable[..., Tensor], value: object) -> Any:
     """`math.ceil`, `math.floor`, `math.trunc` of a size under trace (torch.SymFloat rounds by itself)."""
     if not (isinstance(value, Tensor) and symbolic(value)):
         return NotImplemented
@@ -218,9 +277,16 @@ def _oblong() -> list[tuple[Tensor]]:
     why="max() or min() of two sizes is decided at the traced size, and the other one is never used again",
     link=LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(_Larger, _oblong, ({1: "h", 2: "w"},), fails=("dynamo", "trace")),
+    proof=Proof(
+        _Larger,
+        _oblong,
+        ({1: "h", 2: "w"},),
+        fails=("dynamo", "trace"),
+        reason="relative error|shape",
+        unchanged="fixed sizes",
+    ),
 )
-def symbolic_max(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def symbolic_max(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
     """`max(a, b, ...)` and `min` of sizes, decided at run time."""
     values = list(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else list(args)
     if kwargs or len(values) < 2 or not any(symbolic(value) for value in values):
@@ -236,7 +302,7 @@ def _pick(name: str) -> Callable[[Any, Any], Any]:
     symbolic_pick = torch.sym_max if name == "max" else torch.sym_min
     tensor_pick = torch.maximum if name == "max" else torch.minimum
 
-    def pick(a: Any, b: Any) -> Any:
+    def pick(a: object, b: object) -> Any:
         if isinstance(a, Tensor) or isinstance(b, Tensor):
             return tensor_pick(torch.as_tensor(a), torch.as_tensor(b))
         return symbolic_pick(a, b)

@@ -53,12 +53,14 @@ def _spatial() -> nn.Module:
     return SpatialBlock(8, num_heads=2, window_size=4)
 
 
-def _proof_in_davit() -> Proof:
+def _proof_in_davit(other: str) -> Proof:
     return Proof(
         _spatial,
         lambda: [(torch.randn(2, 8, *size),) for size in _SIZES],
         ({0: "batch", 2: "height", 3: "width"},),
         leaner=("dynamo",),
+        unchanged="fixed sizes",
+        beside=(other, "padded-sizes"),
     )
 
 
@@ -68,7 +70,7 @@ def _proof_in_davit() -> Proof:
     why=SLOW,
     link=LINK,
     exporters=("dynamo",),
-    proof=_proof_in_davit(),
+    proof=_proof_in_davit("timm-window-reverse"),
 )
 def window_partition(original: Any, x: Tensor, window_size: Pair) -> Tensor:
     """(B, H, W, C) to (B * windows, wh, ww, C), one axis moved."""
@@ -84,7 +86,7 @@ def window_partition(original: Any, x: Tensor, window_size: Pair) -> Tensor:
     why=SLOW,
     link=LINK,
     exporters=("dynamo",),
-    proof=_proof_in_davit(),
+    proof=_proof_in_davit("timm-window-partition"),
 )
 def window_reverse(
     original: Any, windows: Tensor, window_size: Pair, H: Any = None, W: Any = None, img_size: Any = None
@@ -107,7 +109,13 @@ def window_reverse(
         "_attn": {KnownBody("1729d45df45b", WRITTEN_FOR), KnownBody("a2366c403bfa", WRITTEN_FOR)},
         "get_attn_mask": {KnownBody("ded0a17b976e", WRITTEN_FOR), KnownBody("f94db34fc30a", WRITTEN_FOR)},
     },
-    proof=Proof(_blocks, _maps, _DYNAMIC, leaner=("dynamo", "trace")),
+    proof=Proof(
+        _blocks,
+        _maps,
+        _DYNAMIC,
+        leaner=("dynamo", "trace"),
+        unchanged="fixed sizes",
+    ),
 )
 class SwinBlock:
     """Attention inside the windows of a map that was shifted, then padded."""
@@ -129,7 +137,13 @@ class SwinBlock:
         "_shifted_window_attn": {KnownBody("afd4b7beb6ad", WRITTEN_FOR)},
         "get_attn_mask": {KnownBody("95172cd6832e", WRITTEN_FOR)},
     },
-    proof=Proof(_cr_block, _maps, _DYNAMIC, leaner=("dynamo", "trace")),
+    proof=Proof(
+        _cr_block,
+        _maps,
+        _DYNAMIC,
+        leaner=("dynamo", "trace"),
+        unchanged="fixed sizes",
+    ),
 )
 class SwinCrBlock:
     """The same in Swin V2's other implementation."""

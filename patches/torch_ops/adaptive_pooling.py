@@ -36,7 +36,14 @@ def _maps() -> list[tuple[Tensor]]:
 
 def _proof(pool: Callable[..., Tensor]) -> Proof:
     sizes = ({0: "b", 2: "h", 3: "w"},)
-    return Proof(lambda: _Pyramid(pool), inputs=_maps, dynamic_shapes=sizes, fails=("dynamo", "trace"))
+    return Proof(
+        lambda: _Pyramid(pool),
+        inputs=_maps,
+        dynamic_shapes=sizes,
+        fails=("dynamo", "trace"),
+        reason="GatherND|static shape|adaptive_(avg|max)_pool2d",
+        unchanged="fixed sizes",
+    )
 
 
 @patch(
@@ -49,7 +56,7 @@ def _proof(pool: Callable[..., Tensor]) -> Proof:
     exporters=("dynamo", "trace"),
     proof=_proof(torch.nn.functional.adaptive_avg_pool2d),
 )
-def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size: Any) -> Tensor:
+def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size: object) -> Tensor:
     """Averages by one matrix for each axis."""
     spatial = int(original.__name__[-2])
     sizes = _sizes(input, output_size, spatial)
@@ -70,7 +77,9 @@ def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size
     exporters=("dynamo", "trace"),
     proof=_proof(torch.nn.functional.adaptive_max_pool2d),
 )
-def adaptive_max(original: Callable[..., Any], input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max(
+    original: Callable[..., object], input: Tensor, output_size: object, return_indices: bool = False
+) -> Any:
     """The largest value under each window, one axis after the other."""
     spatial = int(original.__name__[-2]) if original.__name__[-1] == "d" else input.dim() - 2
     sizes = _sizes(input, output_size, spatial)
@@ -81,19 +90,19 @@ def adaptive_max(original: Callable[..., Any], input: Tensor, output_size: Any, 
     return input
 
 
-def _largest(x: Tensor, dim: int, size: Any) -> Tensor:
+def _largest(x: Tensor, dim: int, size: object) -> Tensor:
     if isinstance(size, int) and size == 1:
         return x.amax(dim, keepdim=True)
     return largest_under(x, dim, size)
 
 
-def _sizes(input: Tensor, output_size: Any, spatial: int) -> list[Any]:
+def _sizes(input: Tensor, output_size: object, spatial: int) -> list[Any]:
     asked = list(output_size) if isinstance(output_size, tuple | list) else [output_size] * spatial
     lengths = input.shape[-spatial:]
     return [length if size is None else size for size, length in zip(asked, lengths, strict=True)]
 
 
-def _ours(input: Tensor, sizes: list[Any]) -> bool:
+def _ours(input: Tensor, sizes: list[object]) -> bool:
     """Whether windows depend on a size. One global window is what the exporters know; under trace all is dynamic."""
     if all(isinstance(size, int) and size == 1 for size in sizes):
         return False

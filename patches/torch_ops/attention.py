@@ -7,8 +7,6 @@ again for NaN.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from onnxpatch import Proof, patch
@@ -42,16 +40,17 @@ class _Attention(torch.nn.Module):
         ],
         dynamic_shapes=({0: "batch", 1: "length"}, {0: "batch"}),
         fails=("dynamo", "trace"),
+        reason="is_causal",
     ),
 )
 def scaled_dot_product_attention(
-    original: Any,
+    original: object,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     attn_mask: torch.Tensor | None = None,
     dropout_p: float = 0.0,
-    is_causal: Any = False,
+    is_causal: object = False,
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
@@ -68,7 +67,7 @@ def scaled_dot_product_attention(
     return attend(query, key, value, attn_mask, scale, bool(is_causal), empty_rows=not depends)
 
 
-def _as_tensor(flag: Any, like: torch.Tensor) -> torch.Tensor:
+def _as_tensor(flag: object, like: torch.Tensor) -> torch.Tensor:
     if isinstance(flag, torch.Tensor):
         return flag.to(torch.bool)
     return torch.ones((), dtype=torch.bool, device=like.device) & (torch.scalar_tensor(torch.sym_ite(flag, 1, 0)) > 0)

@@ -29,6 +29,7 @@ class _Masks(torch.nn.Module):
         inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),), (torch.full((1, 4, 6), -1.0),)],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace", "dynamo"),
+        reason="Type Error: Type 'tensor",
     ),
 )
 def reduce_bool(original: Any, input: Any, **kwargs: Any) -> Any:

@@ -44,8 +44,9 @@ class _Rotary(torch.nn.Module):
         inputs=lambda: [(torch.randn(2, 6, 3, 8),), (torch.randn(1, 11, 3, 8),), (torch.randn(3, 4, 3, 8),)],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("dynamo", "trace"),
+        reason="complex",
     ),
 )
-def complex_as_pairs(original: Any, *args: Any, **kwargs: Any) -> Any:
+def complex_as_pairs(original: object, *args: object, **kwargs: object) -> Any:
     """Any torch call on complex tensors, done on pairs of real ones."""
     return complex_call(original, *args, **kwargs)

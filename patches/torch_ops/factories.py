@@ -31,6 +31,8 @@ class _Sizes(torch.nn.Module):
         inputs=lambda: [(torch.randn(2, *size),) for size in ((4, 6), (9, 3), (2, 11))],
         dynamic_shapes=({1: "height", 2: "width"},),
         fails=("dynamo", "trace"),
+        reason="static shape|relative error",
+        unchanged="fixed sizes",
     ),
 )
 def tensor_of_sizes(original: Any, data: Any, dtype: Any = None, device: Any = None) -> torch.Tensor:
@@ -77,6 +79,8 @@ class _Positions(torch.nn.Module):
         inputs=lambda: [(torch.randn(2, 5, 3),), (torch.randn(1, 9, 3),), (torch.randn(3, 1, 3),)],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("dynamo", "trace"),
+        reason="static shape|non-finite",
+        unchanged="fixed sizes",
     ),
 )
 def linspace(original: Any, start: Any, end: Any, steps: Any, **kwargs: Any) -> torch.Tensor:
@@ -121,6 +125,7 @@ class _Diagonal(torch.nn.Module):
         inputs=lambda: [(torch.randn(2, 5, 3),), (torch.randn(1, 9, 3),)],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace",),
+        reason="Could not find an implementation for EyeLike",
     ),
 )
 def eye(original: Any, n: Any, m: Any = None, **kwargs: Any) -> torch.Tensor:
@@ -149,6 +154,7 @@ class _Filled(torch.nn.Module):
         inputs=lambda: [(torch.randn(2, 5),), (torch.randn(1, 9),)],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace",),
+        reason=r"aten::full|tensor\(float\)",
     ),
 )
 def full(original: Any, size: Any, fill_value: Any, **kwargs: Any) -> torch.Tensor:

@@ -158,6 +158,7 @@ NAMES = ("fft", "ifft", "rfft", "irfft", "fft2", "ifft2", "rfft2", "irfft2", "ff
         dynamic_shapes=({1: "height", 2: "width"},),
         fails=("trace",),
         exporters=("dynamo",),
+        reason="aten::fft_rfft2",
     ),
 )
 def fft(original: Any, input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, n: Any = None) -> Any:

@@ -22,7 +22,7 @@ class MaskFunction:
 
     mask_mod: Mod
 
-    def to(self, device: Any) -> MaskFunction:
+    def to(self, device: object) -> MaskFunction:
         return self
 
 
@@ -62,10 +62,12 @@ def _inputs() -> list[tuple[torch.Tensor, torch.Tensor]]:
         inputs=_inputs,
         dynamic_shapes=({0: "batch", 2: "length"}, {0: "batch", 2: "length"}),
         fails=("dynamo", "trace"),
+        reason="flex_attention|aten.sort|Unsupported value kind|BLOCK_SIZE",
+        beside=("flex-attention-mask", "stable-sort"),
     ),
 )
 def flex_attention(
-    original: Any,
+    original: Callable[..., torch.Tensor],
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -119,8 +121,10 @@ class _MaskOnly(torch.nn.Module):
         dynamic_shapes=({0: "batch", 2: "length"},),
         fails=("trace",),
         exporters=("dynamo",),
+        reason="Unsupported value kind|BLOCK_SIZE",
+        beside=("flex-attention", "stable-sort"),
     ),
 )
-def create_block_mask(original: Any, mask_mod: Mod, *args: Any, **kwargs: Any) -> MaskFunction:
+def create_block_mask(original: object, mask_mod: Mod, *args: object, **kwargs: object) -> MaskFunction:
     """The mask function alone: the stand-in of flex_attention asks it about all pairs of tokens."""
     return MaskFunction(mask_mod)

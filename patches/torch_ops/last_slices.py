@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ def _images() -> list[tuple[Tensor]]:
     return [(torch.randn(2, 3, *size),) for size in ((192, 256), (33, 52), (160, 64))]
 
 
-def _takes_last(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _takes_last(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     return function is Tensor.__getitem__ and any(_is_last(item) for item in _items(args[1]))
 
 
@@ -41,9 +42,16 @@ def _takes_last(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     "were found: Eq(A, Max(0, A - Max(0, A - 1)))",
     link="https://github.com/huggingface/transformers/pull/34393",
     exporters=("dynamo",),
-    proof=Proof(_Sine, _images, ({0: "b", 2: "h", 3: "w"},), fails=("dynamo",)),
+    proof=Proof(
+        _Sine,
+        _images,
+        ({0: "b", 2: "h", 3: "w"},),
+        fails=("dynamo",),
+        reason="inconsistencies were found",
+        unchanged="fixed sizes",
+    ),
 )
-def last_slice(original: Any, tensor: Tensor, index: Any) -> Tensor:
+def last_slice(original: Callable[..., Tensor], tensor: Tensor, index: object) -> Tensor:
     """`tensor[..., -1:, ...]` has one element there, whatever formula the axis' size has; an empty axis is refused."""
     items = _items(index)
     rest, axis, kept = sum(_axes(item) for item in items), 0, []
@@ -56,15 +64,15 @@ def last_slice(original: Any, tensor: Tensor, index: Any) -> Tensor:
     return NotImplemented if tensor is given else original(tensor, tuple(kept))
 
 
-def _items(index: Any) -> tuple[Any, ...]:
+def _items(index: object) -> tuple[Any, ...]:
     return index if isinstance(index, tuple) else (index,)
 
 
-def _is_last(item: Any) -> bool:
+def _is_last(item: object) -> bool:
     return isinstance(item, slice) and isinstance(item.start, int) and item.start == -1 and item.stop is None
 
 
-def _axes(item: Any) -> int:
+def _axes(item: object) -> int:
     """How many axes of the tensor one item of an index takes up."""
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,13 +28,13 @@ def _masked() -> list[tuple[Tensor, Tensor]]:
     return made
 
 
-def _several(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _several(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     if function is not Tensor.__getitem__ or not isinstance(args[1], tuple):
         return False
     return sum(map(_whole, args[1])) > 1 and not any(item is None or _flags(item) for item in args[1])
 
 
-def _whole(item: Any) -> bool:
+def _whole(item: object) -> bool:
     return isinstance(item, Tensor) and item.dtype in (torch.int64, torch.int32)
 
 
@@ -44,9 +45,15 @@ def _whole(item: Any) -> bool:
     why="The TorchScript exporter makes one index of several by arithmetic, which a negative one spoils",
     link="https://github.com/pytorch/pytorch/pull/21716",
     exporters=("trace",),
-    proof=Proof(_LastToken, _masked, ({0: "b", 1: "n"}, {0: "b", 1: "n"}), fails=("trace",)),
+    proof=Proof(
+        _LastToken,
+        _masked,
+        ({0: "b", 1: "n"}, {0: "b", 1: "n"}),
+        fails=("trace",),
+        reason="relative error",
+    ),
 )
-def negative_indices(original: Any, tensor: Tensor, index: tuple[Any, ...]) -> Tensor:
+def negative_indices(original: Callable[..., Tensor], tensor: Tensor, index: tuple[Any, ...]) -> Tensor:
     """Each index as it counts from the front."""
     axis, kept = 0, []
     for item in index:
@@ -55,5 +62,5 @@ def negative_indices(original: Any, tensor: Tensor, index: tuple[Any, ...]) -> T
     return original(tensor, tuple(kept))
 
 
-def _flags(item: Any) -> bool:
+def _flags(item: object) -> bool:
     return isinstance(item, bool) or (isinstance(item, Tensor) and item.dtype in (torch.bool, torch.uint8))

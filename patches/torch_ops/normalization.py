@@ -3,8 +3,7 @@ instance norm over dynamic channels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -38,10 +37,12 @@ class _Layer(torch.nn.Module):
         inputs=lambda: [(torch.randn(2, 6), torch.randn(4, 6)), (torch.randn(5, 6), torch.randn(3, 6))],
         dynamic_shapes=({0: "first"}, {0: "second"}),
         fails=("trace",),
+        reason="because it is not constant",
+        beside=("pad-sequence",),
     ),
 )
 def layer_norm(
-    original: Any,
+    original: Callable[..., torch.Tensor],
     input: torch.Tensor,
     normalized_shape: Sequence[int],
     weight: torch.Tensor | None = None,
@@ -79,10 +80,11 @@ class _RMS(torch.nn.Module):
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace",),
         leaner=("dynamo",),
+        reason="aten::rms_norm",
     ),
 )
 def rms_norm(
-    original: Any,
+    original: object,
     input: torch.Tensor,
     normalized_shape: list[int],
     weight: torch.Tensor | None = None,
@@ -118,10 +120,11 @@ class _Instance(torch.nn.Module):
         inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),), (torch.randn(1, 4, 6),)],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace",),
+        reason="unknown channel size",
     ),
 )
 def instance_norm(
-    original: Any,
+    original: object,
     input: torch.Tensor,
     running_mean: torch.Tensor | None = None,
     running_var: torch.Tensor | None = None,

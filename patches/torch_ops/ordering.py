@@ -39,6 +39,7 @@ class _Sorted(torch.nn.Module):
         inputs=lambda: [(torch.randn(b, n, 3).round(),) for b, n in ((2, 5), (3, 9), (1, 4))],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace", "dynamo"),
+        reason="aten.sort|operator Sort",
     ),
 )
 def sort(
@@ -75,6 +76,7 @@ class _Search(torch.nn.Module):
         inputs=lambda: [(torch.randn(b, n, 3),) for b, n in ((2, 5), (3, 9), (1, 4))],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace", "dynamo"),
+        reason="aten.searchsorted|aten::searchsorted",
     ),
 )
 def searchsorted(
@@ -123,6 +125,7 @@ class _Middle(torch.nn.Module):
         inputs=lambda: [(torch.randn(b, n, 3),) for b, n in ((2, 5), (3, 8), (1, 4))],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace", "dynamo"),
+        reason="aten.median|aten::median",
     ),
 )
 def order_statistic(original: Any, input: torch.Tensor, **given: Any) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -31,7 +29,7 @@ class _Spread(torch.nn.Module):
     ),
 )
 def repeat_by_counts(
-    original: Any, input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: Any = None
+    original: object, input: Tensor, repeats: object = None, dim: int | None = None, *, output_size: object = None
 ) -> Tensor:
     """Marks where each element ends, summed up."""
     if repeats is None:  # the overload that makes indices of the counts

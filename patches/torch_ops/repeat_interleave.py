@@ -30,10 +30,11 @@ class _Angles(torch.nn.Module):
         lambda: [(torch.randn(batch, 6, 4),) for batch in (2, 5, 1)],
         ({0: "batch"},),
         fails=("trace",),
+        reason="shape",
     ),
 )
 def repeat_interleave(
-    original: Any, input: Tensor, repeats: Any = None, dim: int | None = None, output_size: Any = None
+    original: object, input: Tensor, repeats: object = None, dim: int | None = None, output_size: object = None
 ) -> Tensor:
     """One number of times as a view, (…, n, …) -> (…, n, 1, …) -> (…, n * repeats, …)."""
     if repeats is None or (isinstance(repeats, Tensor) and repeats.dim() > 0 and repeats.shape[0] != 1):

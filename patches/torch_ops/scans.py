@@ -1,8 +1,9 @@
-"""Running products and running sums of exponentials, by doubling: no tensor of length x length."""
+"""Running products, sums of exponentials and extremes, by doubling: no tensor of length x length."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 
@@ -29,9 +30,12 @@ class _Running(torch.nn.Module):
         inputs=lambda: [(torch.randn(b, n, 3),) for b, n in ((2, 6), (3, 11), (1, 1))],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("dynamo", "trace"),
+        reason="prims.prod|aten::cumprod",
     ),
 )
-def running_product(original: Any, input: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
+def running_product(
+    original: Callable[..., torch.Tensor], input: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
     """log2(length) steps, each of which combines every entry with the one 1, 2, 4, ... places before it."""
     if not (dtype or input.dtype).is_floating_point or input.dim() == 0:
         return NotImplemented
@@ -42,3 +46,41 @@ def running_product(original: Any, input: torch.Tensor, dim: int, *, dtype: torc
 def _logcumsumexp(x: torch.Tensor, dim: int) -> torch.Tensor:
     wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
     return scans.logcumsumexp(wide, dim).to(x.dtype)
+
+
+class Extremes(NamedTuple):
+    """What torch returns for the extreme entries so far, with their places."""
+
+    values: torch.Tensor
+    indices: torch.Tensor
+
+
+class _Extremes(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ranked = (x * 3).to(torch.int64)
+        return (*torch.cummax(x.round(), 1), *x.cummin(dim=-1), *ranked.cummax(-2), *ranked.cummin(1))
+
+
+@patch(
+    "torch.cummax",
+    "torch.Tensor.cummax",
+    "torch.cummin",
+    "torch.Tensor.cummin",
+    name="running-extremes",
+    why="Exporting the operator 'aten::cummax' to ONNX is not supported; No ONNX function found for aten.cummax",
+    link="https://github.com/pytorch/pytorch/issues/126972",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        build=_Extremes,
+        inputs=lambda: [(torch.randn(b, n, 3),) for b, n in ((2, 6), (3, 11), (1, 1))],
+        dynamic_shapes=({0: "batch", 1: "length"},),
+        fails=("dynamo", "trace"),
+    ),
+)
+def running_extreme(original: Any, input: torch.Tensor, dim: int) -> Extremes:
+    """By the same doubling steps. Infinite entries and NaN are torch's own only where none comes before a number."""
+    if input.dim() == 0:
+        return NotImplemented
+    sign = 1 if original.__name__ == "cummax" else -1
+    largest, places = scans.cummax(sign * input, dim % input.dim())
+    return Extremes(sign * largest, places)

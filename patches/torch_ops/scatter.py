@@ -36,6 +36,7 @@ class _Means(torch.nn.Module):
         inputs=lambda: [(torch.randn(b, n, 6), torch.randint(0, 4, (b, n))) for b, n in ((2, 5), (3, 9), (1, 4))],
         dynamic_shapes=({0: "batch", 1: "length"}, {0: "batch", 1: "length"}),
         fails=("trace", "dynamo"),
+        reason="relative error|mean reduction",
     ),
 )
 def scatter_reduce(
@@ -102,6 +103,7 @@ class _Accumulated(torch.nn.Module):
         inputs=lambda: [(torch.randn(n, 6), torch.randint(0, 4, (n,))) for n in (10, 24, 7)],
         dynamic_shapes=({0: "rows"}, {0: "rows"}),
         fails=("trace",),
+        reason="index_add",
     ),
 )
 def index_add(original: Any, input: torch.Tensor, **given: Any) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Inverse, determinant and solution for matrices of 1 to 3 rows, in closed form: ONNX has Det and no inverse."""
+"""Inverse and solution for small matrices: closed forms up to 3 rows, elimination up to 8. ONNX has Det alone."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import Any
 import torch
 
 from onnxpatch import Proof, RefusedError, patch
+from onnxpatch.formulas.factorizations import solve
+from onnxpatch.formulas.symbolic import fixed_size
+
+_MOST = 8  # rows: beyond 3, where closed forms end, each is eliminated in nodes of its own
 
 
 def rows_of(a: torch.Tensor, name: str) -> int:
-    """The number of rows, which must be known at export and at most 3."""
-    for n in (1, 2, 3):  # compared, not converted: a dynamic size stays dynamic and is refused
-        if isinstance(a.shape[-1], int) and a.shape[-1] == n:
-            return n
-    if isinstance(a.shape[-1], torch.Tensor):  # the TorchScript exporter hands out sizes as tensors
-        found = a.detach().numpy().shape[-1]
-        if found <= 3:
-            return found
-    raise RefusedError(f"{name} of matrices larger than 3 x 3 has no ONNX form; compute it outside of the graph")
+    """The number of rows, which must be known at export and at most 8."""
+    rows = fixed_size(a, -1)
+    if rows is None or rows > _MOST:
+        raise RefusedError(
+            f"{name} of matrices larger than {_MOST} x {_MOST} has no ONNX form; compute it outside of the graph"
+        )
+    return rows
 
 
 def adjugate(a: torch.Tensor, n: int) -> torch.Tensor:
@@ -40,8 +42,18 @@ def determinant(a: torch.Tensor, cofactors: torch.Tensor) -> torch.Tensor:
 
 def inverse(a: torch.Tensor, name: str) -> torch.Tensor:
     """The inverse of (..., n, n)."""
-    cofactors = adjugate(a, rows_of(a, name))
+    rows = rows_of(a, name)
+    if rows > 3:
+        return eliminated(a, torch.eye(rows, dtype=a.dtype, device=a.device).expand_as(a), rows)
+    cofactors = adjugate(a, rows)
     return cofactors / determinant(a, cofactors)[..., None, None]
+
+
+def eliminated(a: torch.Tensor, b: torch.Tensor, rows: int) -> torch.Tensor:
+    """x with a x = b, worked out in float64."""
+    wide = torch.broadcast_tensors(a[..., :1, :1].double(), b[..., :1, :1].double())[0].shape[:-2]
+    left, right = (one.double().expand([*wide, *one.shape[-2:]]) for one in (a, b))
+    return solve(left, right, rows).to(a.dtype)
 
 
 class _Geometry(torch.nn.Module):
@@ -49,7 +61,11 @@ class _Geometry(torch.nn.Module):
 
     def forward(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
         a = a + 3 * torch.eye(3)
-        return torch.inverse(a), torch.linalg.inv(a[..., :2, :2]), torch.linalg.solve(a, b), torch.linalg.solve(a, a)
+        larger = torch.cat((a, b), -1) @ torch.cat((a, b), -1).transpose(-2, -1)  # positive, but not in order of size
+        five = torch.nn.functional.pad(larger, (1, 1, 1, 1)) + torch.eye(5).flip(0)
+        wide = torch.linalg.inv(five), torch.linalg.solve(five, five[..., :2])
+        three = torch.inverse(a), torch.linalg.solve(a, b), torch.linalg.solve(a, a)
+        return *three, torch.linalg.inv(a[..., :2, :2]), *wide
 
 
 @patch(
@@ -66,6 +82,7 @@ class _Geometry(torch.nn.Module):
         inputs=lambda: [(torch.randn(b, n, 3, 3), torch.randn(b, n, 3, 2)) for b, n in ((2, 5), (3, 9), (1, 4))],
         dynamic_shapes=({0: "batch", 1: "length"}, {0: "batch", 1: "length"}),
         fails=("trace", "dynamo"),
+        reason="aten.linalg_inv|aten::linalg_inv",
     ),
 )
 def invert(original: Any, a: torch.Tensor, B: Any = None, *, left: bool = True, check_errors: bool = False) -> Any:

@@ -32,6 +32,8 @@ class _Stages(torch.nn.Module):
         lambda: [(torch.randn(batch, 3),) for batch in (2, 5, 1)],
         ({0: "batch"},),
         fails=("dynamo", "trace"),
+        reason="NoneType|Cannot split using values",
+        unchanged="fixed sizes",
     ),
 )
 def split(original: Any, tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:

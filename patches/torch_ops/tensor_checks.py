@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -28,7 +26,13 @@ def _parts() -> list[tuple[Tensor, Tensor]]:
     why="No ONNX function found for <OpOverload(op='aten._is_all_true', overload='default')>",
     link="https://github.com/huggingface/transformers/issues/44265",
     exporters=("dynamo", "trace"),
-    proof=Proof(_Checked, _parts, ({0: "n"}, None), fails=("dynamo",)),
+    proof=Proof(
+        _Checked,
+        _parts,
+        ({0: "n"}, None),
+        fails=("dynamo",),
+        reason="aten._is_all_true",
+    ),
 )
-def tensor_checks(original: Any, error_type: Any, cond: Tensor, message: Any = None) -> None:
+def tensor_checks(original: object, error_type: object, cond: Tensor, message: object = None) -> None:
     """Nothing: torch.onnx drops assertions that it has a form for, too."""

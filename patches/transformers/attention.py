@@ -40,6 +40,7 @@ class _Grouped(torch.nn.Module):
         inputs=lambda: [(torch.randn(b, n, 16), torch.rand(b, 1, n, n) > 0.3) for b, n in ((2, 5), (3, 8), (1, 2))],
         dynamic_shapes=({0: "batch", 1: "length"}, {0: "batch", 2: "length", 3: "length"}),
         leaner=("dynamo", "trace"),
+        beside=("attention",),
         opset=23,
     ),
 )

@@ -36,12 +36,14 @@ def _images(*sizes: tuple[int, int]) -> list[tuple[Tensor]]:
     return [(torch.randn(2, 3, *size),) for size in sizes]
 
 
-def _proof(build: Any, *sizes: tuple[int, int]) -> Proof:
+def _proof(build: Any, *sizes: tuple[int, int], beside: tuple[str, ...] = ()) -> Proof:
     dynamic = ({0: "batch", 2: "height", 3: "width"},)
-    return Proof(build, lambda: _images(*sizes), dynamic, fails=("dynamo", "trace"))
+    return Proof(
+        build, lambda: _images(*sizes), dynamic, fails=("dynamo", "trace"), reason="static shape|shape", beside=beside
+    )
 
 
-_WHOLE = _proof(_ThereAndBack, (8, 8), (4, 4), (6, 6), (12, 8), (16, 16))
+_WHOLE = _proof(_ThereAndBack, (8, 8), (4, 4), (6, 6), (12, 8), (16, 16), beside=("depth-pro-split",))
 
 
 @patch(f"{_MODULE}.split_to_patches", name="depth-pro-split", why=WHY, link=LINK, proof=_proof(_Split, (4, 4), (8, 6)))

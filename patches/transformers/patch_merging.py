@@ -63,7 +63,13 @@ _DYNAMIC = ({0: "batch", 1: "height", 2: "width"},)
     why=ODD,
     link=LINK,
     bodies={"forward": {KnownBody("1aa79e570eb5", WRITTEN_FOR)}, "maybe_pad": {KnownBody("0a6528ee7ff3", WRITTEN_FOR)}},
-    proof=Proof(_swin_merging, _maps, dynamic_shapes=_DYNAMIC, fails=("dynamo", "trace")),
+    proof=Proof(
+        _swin_merging,
+        _maps,
+        dynamic_shapes=_DYNAMIC,
+        fails=("dynamo", "trace"),
+        reason="Non concat axis dimensions must match",
+    ),
 )
 class PatchMerging:
     """Merging with the norm before the reduction."""
@@ -83,7 +89,13 @@ class PatchMerging:
     why=ODD,
     link=LINK,
     bodies={"forward": {KnownBody("dd487fd3b3f4", WRITTEN_FOR)}, "maybe_pad": {KnownBody("c3851eb4135e", WRITTEN_FOR)}},
-    proof=Proof(_swinv2_merging, _maps, dynamic_shapes=_DYNAMIC, fails=("dynamo", "trace")),
+    proof=Proof(
+        _swinv2_merging,
+        _maps,
+        dynamic_shapes=_DYNAMIC,
+        fails=("dynamo", "trace"),
+        reason="Non concat axis dimensions must match",
+    ),
 )
 class PatchMergingPostNorm:
     """Merging with the norm after the reduction."""

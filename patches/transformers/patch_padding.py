@@ -53,6 +53,7 @@ def _images(*sizes: tuple[int, int]) -> list[tuple[Tensor]]:
         lambda: _images((16, 20), (18, 21), (12, 9)),
         dynamic_shapes=({0: "batch", 2: "height", 3: "width"},),
         fails=("dynamo", "trace"),
+        reason="shape",
     ),
 )
 class PatchEmbeddings:

@@ -59,7 +59,7 @@ def _proof(build: Any, **gain: Any) -> Proof:
     name="relative-positions",
     why=WHY,
     link=LINK,
-    proof=_proof(_Positions, fails=("trace",)),
+    proof=_proof(_Positions, leaner=("trace",)),
 )
 def get_rel_pos(original: Any, q_size: int, k_size: int, rel_pos: Tensor) -> Tensor:
     """(q_size, k_size, C) out of a table of (L, C); only attention of a map to itself is taken over."""
@@ -73,7 +73,7 @@ def get_rel_pos(original: Any, q_size: int, k_size: int, rel_pos: Tensor) -> Ten
     why=WHY,
     link=LINK,
     bodies={"get_rel_pos": {KnownBody("aea22bcf78e2", WRITTEN_FOR)}},
-    proof=_proof(_sam_attention, leaner=("trace",)),
+    proof=_proof(_sam_attention, fails=("trace",), reason="relative error"),
 )
 class SamVisionAttention:
     """SAM's attention, the table as a method."""

@@ -98,7 +98,9 @@ class SamVisionLayer:
     name="padded-window-partition",
     why=WHY,
     link=LINK,
-    proof=Proof(_ThereAndBack, _maps, dynamic_shapes=_DYNAMIC, leaner=("trace",)),
+    proof=Proof(
+        _ThereAndBack, _maps, dynamic_shapes=_DYNAMIC, leaner=("trace",), beside=("padded-window-unpartition",)
+    ),
 )
 def window_partition(original: object, hidden_state: Tensor, window_size: int) -> tuple[Tensor, tuple[int, int]]:
     """(B, H, W, C) to (windows, window_size, window_size, C), and the padded height and width."""
@@ -110,7 +112,7 @@ def window_partition(original: object, hidden_state: Tensor, window_size: int) -
     name="padded-window-unpartition",
     why=WHY,
     link=LINK,
-    proof=Proof(_ThereAndBack, _maps, dynamic_shapes=_DYNAMIC, leaner=("trace",)),
+    proof=Proof(_ThereAndBack, _maps, dynamic_shapes=_DYNAMIC, leaner=("trace",), beside=("padded-window-partition",)),
 )
 def window_unpartition(
     original: object,

@@ -148,7 +148,15 @@ class _Clamping(_Padding):
         "get_attn_mask": {KnownBody("ab01d82feec2", WRITTEN_FOR)},
         "cyclic_shift": {KnownBody("605e6496a5e3", WRITTEN_FOR)},
     },
-    proof=_proof(_swin_layer, (8, 12), (9, 6), (4, 8), (11, 5), fails=("dynamo", "trace")),
+    proof=_proof(
+        _swin_layer,
+        (8, 12),
+        (9, 6),
+        (4, 8),
+        (11, 5),
+        fails=("dynamo", "trace"),
+        reason="cannot be reshaped",
+    ),
 )
 class SwinLayer(_Clamping):
     """Shifted-window attention of transformers' Swin."""
@@ -166,7 +174,15 @@ class SwinLayer(_Clamping):
         "get_attn_mask": {KnownBody("ab01d82feec2", WRITTEN_FOR)},
         "forward": {KnownBody("be6544e6d606", WRITTEN_FOR)},
     },
-    proof=_proof(_donut_layer, (8, 12), (9, 6), (4, 8), (11, 5), fails=("dynamo", "trace")),
+    proof=_proof(
+        _donut_layer,
+        (8, 12),
+        (9, 6),
+        (4, 8),
+        (11, 5),
+        fails=("dynamo", "trace"),
+        reason="cannot be reshaped",
+    ),
 )
 class DonutSwinLayer(_Clamping):
     """The same layer in its older spelling, the shift written out in `forward`."""
@@ -212,7 +228,15 @@ class DonutSwinLayer(_Clamping):
         "maybe_pad": {KnownBody("92c2f7144880", WRITTEN_FOR)},
         "get_attn_mask": {KnownBody("069b3902dd11", WRITTEN_FOR)},
     },
-    proof=_proof(_swinv2_layer, (8, 12), (9, 6), (4, 8), (11, 5), fails=("dynamo", "trace")),
+    proof=_proof(
+        _swinv2_layer,
+        (8, 12),
+        (9, 6),
+        (4, 8),
+        (11, 5),
+        fails=("dynamo", "trace"),
+        reason="cannot be reshaped",
+    ),
 )
 class Swinv2Layer(_Padding):
     """Shifted-window attention whose window and shift are settled when the layer is made."""
@@ -239,7 +263,15 @@ class Swinv2Layer(_Padding):
         "maybe_pad": {KnownBody("944d2b5e4f32", WRITTEN_FOR)},
         "get_attn_mask": {KnownBody("95aa288c6ae2", WRITTEN_FOR)},
     },
-    proof=_proof(_maskformer_layer, (8, 12), (9, 6), (4, 8), (11, 5), fails=("dynamo", "trace")),
+    proof=_proof(
+        _maskformer_layer,
+        (8, 12),
+        (9, 6),
+        (4, 8),
+        (11, 5),
+        fails=("dynamo", "trace"),
+        reason="cannot be reshaped",
+    ),
 )
 class MaskFormerSwinLayer(_Padding):
     """Shifted-window attention of MaskFormer's backbone."""

@@ -135,6 +135,15 @@ def test_auto_takes_the_other_exporter(tmp_path: Path) -> None:
     assert names(report)[-1] == "exporter='trace'"
 
 
+def test_auto_takes_the_other_exporter_for_an_opset_that_dynamo_does_not_write() -> None:
+    asked = {"opset_version": 9, "dynamic_shapes": ROWS}
+    with pytest.raises(onnxpatch.InputError, match="cannot write"):
+        onnxpatch.export(nn.Linear(3, 2).eval(), X, **asked)
+    report = onnxpatch.export(nn.Linear(3, 2).eval(), X, exporter="auto", **asked)
+    assert report.ok and (report.exporter, report.opset) == ("trace", 9)
+    assert report.call == "onnxpatch.export(model, ..., exporter='trace', opset_version=9)"
+
+
 def test_bad_input_is_one_error_and_no_attempt(tmp_path: Path) -> None:
     for options, says in (
         ({"attempts": "many"}, "use 'auto' or 'asked'"),

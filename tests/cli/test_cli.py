@@ -112,7 +112,7 @@ BAD = [
     (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--opset", "many"], "--opset"),
     (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--opset", "99"], "opset 99: the installed onnx"),
     (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--opset", "7"], "cannot write Scale in opset 7"),
-    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--runtime", "foo"], "onnxruntime, reference"),
+    (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--runtime", "foo"], "openvino, reference"),
     (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--tolerance", "-1"], "0 or more"),
     (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--tolerance", "nan"], "0 or more"),
     (["export", "models.py:Scale", "-i", "x=float32[2,4]", "--html", "no/such/folder/m.html"], "does not exist"),
@@ -343,10 +343,10 @@ def test_a_file_of_another_shape_than_the_example(place):
 
 @pytest.mark.parametrize("command", ["export", "verify"])
 def test_without_onnxruntime(place, monkeypatch, command):
-    from onnxpatch.onnxfile import runtime
+    from onnxpatch.onnxfile.runtimes.onnxruntime import OnnxRuntime
 
     run("export", "models.py:Scale", "-i", "x=float32[2,4]", "scale.onnx", "--exporter", "trace")
-    monkeypatch.setattr(runtime, "have_onnxruntime", lambda: False)
+    monkeypatch.setattr(OnnxRuntime, "available", lambda self: False)
     given = ["models.py:Scale", "-i", "x=float32[2,4]"]
     asked = ["verify", "scale.onnx", *given] if command == "verify" else ["export", *given, "m.onnx"]
     done = run(*asked, "--runtime", "onnxruntime")
@@ -358,12 +358,12 @@ def test_without_onnxruntime(place, monkeypatch, command):
 
 
 def test_a_graph_that_no_runtime_loads_is_wrong(place, monkeypatch):
-    from onnxpatch.onnxfile import runtime
+    from onnxpatch.onnxfile.runtimes.onnxruntime import OnnxRuntime
 
-    def refuse(path, providers):
-        raise runtime.RunError("onnxruntime cannot load the graph: no kernel")
+    def refuse(self, model, providers):
+        raise RuntimeError("no kernel")
 
-    monkeypatch.setattr(runtime, "_onnxruntime", refuse)
+    monkeypatch.setattr(OnnxRuntime, "load", refuse)
     done = run("export", "models.py:Scale", "-i", "x=float32[2,4]", "m.onnx", "--exporter", "trace")
     assert done.exit_code == 1, done.output
     assert "WRONG" in done.output and "no kernel" in done.output

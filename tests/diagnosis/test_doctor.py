@@ -215,3 +215,17 @@ def test_numbers_that_a_module_gets_travel_as_sizes() -> None:
     found = doctor(Vision(Plain).eval(), _image(), dynamic_shapes=({2: "h", 3: "w"},), exporter="trace")
     assert found.ok, str(found)
     assert isinstance(Vision(Plain).grid, Grid) and onnxruntime.__version__
+
+
+def test_a_diagnosis_starts_from_the_attempts_that_were_made() -> None:
+    model, args = Flat(Branch).eval(), _tokens()
+    report = onnxpatch.export(model, args, dynamic_shapes=LENGTH, exporter="trace")
+    assert [one.delivered for one in report.attempts] == [False, True] and report.attempts[1].branches
+    alone = doctor(model, args, dynamic_shapes=LENGTH, exporter="trace")
+    found = doctor(model, args, dynamic_shapes=LENGTH, exporter="trace", attempts=report.attempts)
+    assert (
+        found.proposals[0].kind == "export" and found.proposals[0].whole and "branches=True" in found.proposals[0].text
+    )
+    assert found.exports <= alone.exports
+    forked = next(one for one in found.proposals if one.kind == "branches")
+    assert forked.whole is True

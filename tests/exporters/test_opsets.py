@@ -53,3 +53,27 @@ def test_patches_read_the_opset_and_the_operators_of_the_running_export():
 def test_unknown_operators_are_refused():
     with pytest.raises(onnxpatch.InputError, match=r"operators='ort' is not known: use 'portable' or 'onnxruntime'"):
         onnxpatch.plan(Head(), operators="ort")
+
+
+class Residual(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.norm = torch.nn.Linear(8, 8), torch.nn.LayerNorm(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.inner(x) + x) + x
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "trace"])
+def test_for_onnxruntime_a_residual_before_a_norm_is_a_sum_that_it_does_not_fuse(exporter, tmp_path):
+    import onnxruntime
+
+    file, fused = tmp_path / "m.onnx", {}
+    for operators in ("portable", "onnxruntime"):
+        onnxpatch.export(Residual().eval(), torch.randn(2, 5, 8), file, exporter=exporter, operators=operators)
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+        onnxruntime.InferenceSession(file, options)
+        fused[operators] = {node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node}
+    assert "SkipLayerNormalization" in fused["portable"], "onnxruntime fuses no longer: residual_sums can go"
+    assert "LayerNormalization" in fused["onnxruntime"] and "SkipLayerNormalization" not in fused["onnxruntime"]

@@ -15,7 +15,7 @@ from onnxpatch.html.excerpt import around
 from onnxpatch.html.tree import plan_notes, rows
 from onnxpatch.patching.plan import NearMiss
 from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
-from tests.html.webpage import browse, needs_browser, seen, self_contained
+from tests.html.webpage import barriers, browse, needs_axe, needs_browser, seen, self_contained
 
 
 class Scaled(torch.nn.Module):
@@ -77,7 +77,9 @@ def test_the_doctors_page_says_which_ways_were_tried(diagnosed):
     assert any(p.whole for p in found.proposals) and any(not p.tried for p in found.proposals)
     assert '<span class="chip good">tried on the whole model: right</span>' in text
     assert '<span class="chip idle">not tried</span>' in text
-    assert "What makes the whole model export right" in text
+    first = text[: text.index('id="culprits"')]
+    assert "What makes the whole model export right" in first
+    assert "onnxpatch.export(model, args, &#34;model.onnx&#34;, dynamic_shapes=..., exporter=&#39;trace&#39;" in first
 
 
 def test_the_culprit_is_marked_in_the_tree(diagnosed):
@@ -130,11 +132,11 @@ def test_the_plans_page_shows_what_would_be_swapped(made):
     assert {"verdict", "tree", "patches", "functions", "versions"} <= self_contained(text).ids
     assert "8 modules swapped" in text and "for trace, opset 18" in text
     assert text.count('<tr class="swapped">') == 8
-    patches = text[text.index('id="patches"') : text.index('id="functions"')]
+    patches = text[text.index('id="patches"') : text.index('id="tree"')]
     assert "einops-rearrange" in patches and "parts.5 and 2 more" in patches
     assert "class RearrangeStandIn" in bare(patches) and "class Rearrange:" in bare(patches)
     watched = text[text.index('id="functions"') :]
-    assert watched.count("<details>") == len(made.functions) > 10
+    assert watched.count("<details>") == len(made.functions) > 10 and '<details class="idle">' in watched
 
 
 def test_the_plans_page_says_what_is_left_alone():
@@ -186,3 +188,11 @@ def test_chromium_shows_the_plans_page_as_it_is_meant(made, tmp_path, width, dar
     """Open details and all: nothing hangs over the edge."""
     opened = html.plan_page(made).replace("<details>", "<details open>")
     assert browse(opened, tmp_path, width, dark, "") == {"wide": False, "dark": 2 * dark}
+
+
+@needs_browser
+@needs_axe
+@pytest.mark.parametrize("dark", [False, True])
+def test_nobody_is_shut_out(diagnosed, made, tmp_path, dark):
+    assert barriers(diagnosed[1], tmp_path, dark) == []
+    assert barriers(html.plan_page(made), tmp_path, dark) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from onnxpatch.html.comparison import alone, compare
 from onnxpatch.html.content import tree, within
 from onnxpatch.html.layers import layered, placed
 from onnxpatch.onnxfile import graph
-from tests.html.webpage import Page, browse, needs_browser, seen, self_contained
+from tests.html.webpage import Page, barriers, browse, needs_axe, needs_browser, seen, self_contained
 
 
 class Net(torch.nn.Module):
@@ -68,10 +69,21 @@ def test_it_shows_the_plain_export_wrong_and_the_patched_one_right(exported):
     _, made, text = exported
     plain, patched = made.sides
     assert not plain.ok and patched.ok
-    assert 'class="chip bad">wrong' in text
+    assert '<p class="score bad">wrong at' in text and '<p class="score good">right at' in text
     assert '<span class="chip bad">specialized</span>' in text
-    assert text.count('class="plain cross"') >= 1  # sizes at which the plain graph does not even run
-    assert text.count('class="patched"') >= 4
+    assert text.count('<i class="plain cross"') >= 1  # sizes at which the plain graph does not even run
+    assert text.count('<i class="patched"') >= 4
+    runs = len(patched.report.checks)
+    assert f"right at {runs} of {runs} runs" in text and re.search(r"wrong at \d+ of \d+ runs", text)
+    assert "does not run at" in text and text.index("right at") < text.index("wrong at")
+
+
+def test_it_says_what_the_file_takes_and_how_to_make_it_again(exported):
+    text = exported[2]
+    rows = text[text.index('id="file"') : text.index('id="parity"')]
+    assert "<code>x</code>" in rows and "<code>float32</code>" in rows and '<b class="free">h</b>' in rows
+    assert '<pre class="copy">onnxpatch.export(model, ' in text
+    assert re.search(r"\d nodes, [\d.]+ [KM]?B", text)
 
 
 def test_it_names_what_was_swapped_and_why(exported):
@@ -213,7 +225,14 @@ def test_chromium_shows_the_page_as_it_is_meant(exported, tmp_path, width, dark)
         const box = g.querySelector('rect').getBBox();
         return [...g.querySelectorAll('text')].every(t => t.getBBox().width <= box.width + 1);
       });
-      told.plot = document.querySelectorAll('svg.plot circle').length > 4;
+      told.plot = document.querySelectorAll('table.plot i').length > 4;
     """
     told = browse(exported[2], tmp_path, width, dark, script)
     assert told == {"wide": False, "graphs": True, "texts": True, "dark": 2 * dark, "plot": True}
+
+
+@needs_browser
+@needs_axe
+@pytest.mark.parametrize("dark", [False, True])
+def test_nobody_is_shut_out(exported, tmp_path, dark):
+    assert barriers(exported[2], tmp_path, dark) == []

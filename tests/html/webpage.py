@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -15,7 +17,10 @@ CHROMIUM = next(
 )
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 needs_browser = pytest.mark.skipif(not CHROMIUM, reason="needs a browser: apt-get install chromium")
-seen = pytest.mark.parametrize(("width", "dark"), [(1280, False), (500, False), (1280, True)])
+_AXE = importlib.util.find_spec("axe_core_python")
+AXE = Path(_AXE.origin or "").with_name("axe.min.js") if _AXE else None
+needs_axe = pytest.mark.skipif(not AXE, reason="needs axe: pip install axe-core-python")
+seen = pytest.mark.parametrize(("width", "dark"), [(1280, False), (400, False), (1280, True)])
 
 # In the browser: whether anything hangs over the page's edge, and how many of the body and the first code are dark.
 _ALWAYS = """
@@ -62,6 +67,25 @@ def self_contained(text: str) -> Page:
     assert "@import" not in text and "url(" not in text
     assert page.counts.get("script", 0) == 0
     return page
+
+
+def barriers(text: str, folder: Path, dark: bool) -> list[str]:
+    """What axe finds that keyboards, screen readers or weak eyes stumble over, every part of the page being open."""
+    assert AXE is not None
+    opened = text.replace("<details>", "<details open>").replace('<details class="idle">', "<details open>")
+    script = f"<script>{AXE.read_text(encoding='utf-8')}</script>"
+    run = """<script>axe.run().then(found => {
+      document.title = JSON.stringify({barriers: found.violations.map(one => one.id + ': ' + one.nodes[0].html)});
+    });</script></body>"""
+    (folder / "axe.html").write_text(opened.replace("</body>", f"{script}{run}"), encoding="utf-8")
+    shown = subprocess.run(
+        [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'axe'}",
+         f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--virtual-time-budget=20000", "--dump-dom",
+         (folder / "axe.html").as_uri()],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    told = json.loads(html.unescape(shown.stdout.split("<title>")[1].split("</title>")[0]))
+    return list(told["barriers"])
 
 
 def browse(text: str, folder: Path, width: int, dark: bool, script: str) -> dict[str, object]:

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from onnxpatch.patched import Patched
+from onnxpatch.patching.match import FunctionPatch
 from onnxpatch.patching.plan import Plan, Swap
-from onnxpatch.patching.registry import Patch
 
 T = TypeVar("T")
-FunctionPatch = tuple[Patch, list[str]]
-"""A function patch of a plan, and the names of the functions found."""
 
 
 @dataclass(frozen=True)

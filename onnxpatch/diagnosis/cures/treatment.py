@@ -20,6 +20,7 @@ from onnxpatch.diagnosis.parts.whole_model import breaking_line
 from onnxpatch.diagnosis.trials.trial import Trial, as_patched
 from onnxpatch.patched import patch_model
 from onnxpatch.patching.plan import Plan, make_plan
+from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.diagnosis import Culprit, Proposal
 from onnxpatch.settings import make_settings
 
@@ -73,13 +74,42 @@ def _try_on_whole_model(search: Search, found: list[FailingPart]) -> None:
     verdicts: dict[str, bool] = {}
     for kind in ("patch", "branches", "exporter"):
         ways = [p for c in culprits for p in c.proposals if p.kind == kind and p.tried]
-        if not ways or search.left() <= 0:
+        if not ways:
             continue
-        if len(found) == 1 and found[0].subject is search.root:
+        known = _made_before(search, kind, ways[0].name)
+        if known is not None:
+            verdicts[kind] = known
+        elif search.left() <= 0:
+            continue
+        elif len(found) == 1 and found[0].subject is search.root:
             verdicts[kind] = True
         else:
             verdicts[kind] = _attempt_whole(search, kind, ways[0].name).status == "right"
     search.diagnosis.culprits = [_with_verdicts(culprit, verdicts) for culprit in culprits]
+    delivered = next((one for one in search.made if one.delivered), None)
+    if delivered is not None and search.diagnosis.culprits:
+        first, *others = search.diagnosis.culprits
+        search.diagnosis.culprits = [
+            dataclasses.replace(first, proposals=(_as_delivered(delivered), *first.proposals)),
+            *others,
+        ]
+
+
+def _made_before(search: Search, kind: str, name: str) -> bool | None:
+    """Whether an attempt of `export` that did the same to the whole model was right; None where there was none."""
+    for one in search.made:
+        same = {
+            "patch": one.exporter == search.exporter and not (one.plain or one.branches or one.exclude),
+            "branches": one.exporter == search.exporter and one.branches and not one.exclude,
+            "exporter": one.exporter == name and one.plain and not one.branches,
+        }[kind]
+        if same:
+            return one.verdict == "right"
+    return None
+
+
+def _as_delivered(made: AttemptResult) -> Proposal:
+    return Proposal("export", made.name, f"what onnxpatch.export delivered: {made.name}", tried=True, whole=True)
 
 
 def _attempt_whole(search: Search, kind: str, name: str) -> Trial:

@@ -17,7 +17,7 @@ shapes share one verdict.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from onnxpatch.diagnosis.parts.bottom_up import search_bottom_up
@@ -30,6 +30,7 @@ from onnxpatch.diagnosis.parts.whole_model import leaves_defaults, right_when_wr
 from onnxpatch.diagnosis.trials.attempt import attempt
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patching.registry import Registry
+from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.settings import Exporter
 
@@ -45,6 +46,7 @@ _MOST_CALLS = 24  # calls of one module that are looked at for new shapes
 class Search:
     """Exports `root` plainly and, where that fails, its parts. budget: seconds; diagnosis: filled in on the way.
 
+    made: the attempts that `export` made on the whole model before.
     whole: the verdict on `root`. slow: parts that took too long. known: verdicts by `Case.key`.
     budget_spent: parts were left out because time was up.
     """
@@ -55,6 +57,7 @@ class Search:
     budget: float
     registry: Registry
     progress: Progress | None = None
+    made: Sequence[AttemptResult] = ()
     whole: Trial = field(default_factory=Trial)
     tree: Tree | None = None
     budget_spent: bool = False

@@ -55,7 +55,7 @@ class AxisPlan:
         """Axes of the output that the input lacks."""
         return tuple(axis for axis in self.order if axis not in set(self.split))
 
-    def lengths(self, shape: Sequence[Any], given: Sequence[Any] = ()) -> list[Any]:
+    def lengths(self, shape: Sequence[object], given: Sequence[object] = ()) -> list[Any]:
         """Every axis's length for an input of this shape: numbers, symbolic sizes or 0-d tensors, as they come."""
         known = [given[place] if place >= 0 else length for place, length in zip(self.given, self.fixed, strict=True)]
         for dim, (group, axis) in enumerate(zip(self.inputs, self.inferred, strict=True)):
@@ -64,7 +64,7 @@ class AxisPlan:
                 known[axis] = shape[dim] if isinstance(rest, int) and rest == 1 else shape[dim] // rest
         return known
 
-    def refuses(self, shape: Sequence[Any], given: Sequence[Any]) -> bool:
+    def refuses(self, shape: Sequence[object], given: Sequence[object]) -> bool:
         """Whether an input of this shape does not fit, as far as that can be told from plain numbers."""
         lengths = self.lengths(shape, given)
         for size, group in zip(shape, self.inputs, strict=True):
@@ -126,7 +126,7 @@ def _groups(side: str) -> list[list[Any]]:
         raise UnplannedError(side) from error
 
 
-def _expand(left: list[list[Any]], right: list[list[Any]], ndim: int) -> list[list[list[Any]]]:
+def _expand(left: list[list[object]], right: list[list[object]], ndim: int) -> list[list[list[Any]]]:
     """Both sides with the ellipsis written out as axes of its own."""
     if any(_ELLIPSIS in group for group in left):
         raise UnplannedError("an ellipsis inside parentheses on the left")
@@ -138,13 +138,13 @@ def _expand(left: list[list[Any]], right: list[list[Any]], ndim: int) -> list[li
     return [[expanded for group in side for expanded in _expand_group(group, axes)] for side in (left, right)]
 
 
-def _expand_group(group: list[Any], axes: list[str]) -> list[list[Any]]:
+def _expand_group(group: list[object], axes: list[str]) -> list[list[Any]]:
     if group == [[_ELLIPSIS]]:
         return [[axis] for axis in axes]
     return [[axis for name in group for axis in (axes if name == _ELLIPSIS else [name])]]
 
 
-def _number(group: list[Any], numbers: dict[Any, int]) -> Group:
+def _number(group: list[object], numbers: dict[object, int]) -> Group:
     return tuple(numbers.setdefault(axis, len(numbers)) for axis in group)
 
 

@@ -43,7 +43,7 @@ def total(sizes: Sequence[Size]) -> Size:
 class Sizes:
     """The sizes of a source tensor and the lengths handed in, as nodes (`vector`) and as numbers (`number`)."""
 
-    def __init__(self, writer: Writer, source: Value, given: Sequence[Any] = ()) -> None:
+    def __init__(self, writer: Writer, source: Value, given: Sequence[object] = ()) -> None:
         self._writer = writer
         self._source = source
         self._given = list(given)

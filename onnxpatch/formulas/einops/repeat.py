@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -17,7 +16,7 @@ from onnxpatch.formulas.nodes import Recipe, Value, Writer, run
 _RESIZABLE = (torch.float16, torch.float32, torch.int32, torch.int8, torch.uint8)
 
 
-def repeat(x: torch.Tensor, plan: AxisPlan, given: Sequence[Any] = ()) -> torch.Tensor:
+def repeat(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = ()) -> torch.Tensor:
     """The tensor rearranged and repeated along the axes that the input lacks.
 
     given: the lengths that the plan's pattern leaves to the caller.

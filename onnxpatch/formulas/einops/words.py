@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import torch
 
@@ -34,9 +34,9 @@ def _caller() -> torch.nn.Module | None:
 
 
 def refuse(
-    shape: Sequence[Any],
+    shape: Sequence[object],
     pattern: str,
-    lengths: Mapping[str, Any],
+    lengths: Mapping[str, object],
     reduction: str,
     module: torch.nn.Module | None = None,
 ) -> NoReturn:

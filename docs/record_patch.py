@@ -1,0 +1,63 @@
+"""Records docs/how-to/patch-session.md: a model that nothing cures, a drafted patch, filled in, proven and used.
+
+python docs/record_patch.py
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from record_session import ROOT, run, shown
+
+MODEL = """import torch
+
+
+class Window(torch.nn.Module):
+    def forward(self, x):
+        return torch.special.modified_bessel_i0(x)
+
+
+def model():
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), Window())
+"""
+BODY = """        term = total = torch.ones_like(x)
+        for k in range(1, 24):  # the power series of this Bessel function
+            term = term * (x * x / 4) / (k * k)
+            total = total + term
+        return total
+"""
+GIVEN = "window.py:model --input input=float32[B,4]"
+DRAFT = f"onnxpatch doctor {GIVEN} --write-patch window_patch.py"
+PROVE = "onnxpatch prove window_patch.py"
+EXPORT = f"onnxpatch export {GIVEN} -o window.onnx --patches window_patch.py"
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder, parts = Path(name), ["# A patch, recorded", f"The model, `window.py`:\n\n```py\n{MODEL}```"]
+        (folder / "window.py").write_text(MODEL, encoding="utf-8")
+
+        def step(told: str, command: str) -> None:
+            quoted = command.replace("input=float32[B,4]", "'input=float32[B,4]'")
+            parts.append(f"{told}\n\n```console\n$ {command}\n{shown(run(quoted, folder)[0])}\n```")
+
+        step("Nothing cures it, so the doctor drafts a patch.", DRAFT)
+        patch = folder / "window_patch.py"
+        drafted = patch.read_text(encoding="utf-8")
+        start = drafted.index("        # as it is")
+        filled = drafted[:start] + BODY
+        patch.write_text(filled, encoding="utf-8")
+        lines = len(filled.splitlines())
+        parts.append(f"The draft ends in these lines:\n\n```py\n{drafted[start:]}```")
+        parts.append(f"Filled in, the file has {lines} lines:\n\n```py\n{filled}```")
+        step("The proof holds: refused without the patch, right with it.", PROVE)
+        step("And the model exports.", EXPORT)
+        page = ROOT / "docs" / "how-to" / "patch-session.md"
+        page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""The private torch APIs that the kit relies on, as a table: which, in which file of this folder, and what is lost
+where one is gone. `onnxpatch drift` compares it with the installed torch; a test holds it against the files' code."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any, NamedTuple
+
+
+class Api(NamedTuple):
+    """path: dotted; `Class()` stands for an instance, whose attributes are meant. used_in: a file of this folder.
+    without: what is lost where it is gone."""
+
+    path: str
+    used_in: str
+    without: str
+
+
+_SHAPES = "torch.fx.experimental.symbolic_shapes"
+_PROXY = "torch.fx.experimental.proxy_tensor"
+_EXPORTER = "torch.onnx._internal.exporter"
+_SYMPY = "torch.utils._sympy"
+
+_TRACE = "stored constants, layer norm over a size, and branches are refused under trace and script"
+_FORKED = "branches=True is refused"
+_LOOPS = "loops, and branches with other shapes, are refused under trace"
+_SIZES = "sizes are unknown under trace, and branches on them are refused"
+_PLAIN = "the dynamo exporter is called by its public name, a second slower"
+_CONSTANT = "constants under dynamo are computed in the graph"
+_CAUGHT = "a model that catches an error of torch is refused"
+_GUARDS = "conditions that torch.export cannot solve are refused as it refuses them"
+_UNWRITTEN = "sizes are left as the model writes them"
+_TABLES = "onnxpatch ops has no rows for that exporter"
+_NO_LINES = "conditions on sizes are told without their lines"
+_NO_CONDITIONS = "conditions on sizes that the file lost are not probed"
+_AS_WRITTEN = "stand-ins get a call of a C++ function as it was written"
+
+RELIED_ON = (
+    Api("torch._guards.TracingContext", "__init__", "the mode for fake tensors tells whether torch.export runs"),
+    Api("torch._C._get_dispatch_mode", "__init__", "stand-ins act under dynamo where a TracingContext is kept"),
+    Api("torch._C._TorchDispatchModeKey", "__init__", "stand-ins act under dynamo where a TracingContext is kept"),
+    Api("torch.utils._pytree", "__init__", "arguments cannot be read: every export is refused"),
+    Api("torch._C._get_tracing_state", "trace_state", _TRACE),
+    Api("torch._C._set_tracing_state", "trace_state", _TRACE),
+    Api("torch._C.DisableTorchFunction", "function_modes", "patches of functions are refused"),
+    Api(f"{_PROXY}.get_proxy_mode", "caught_errors", _CAUGHT),
+    Api(f"{_PROXY}.get_proxy_slot", "producers", _CONSTANT),
+    Api("torch.utils._python_dispatch._disable_current_modes", "constants", _CONSTANT),
+    Api("torch.utils._python_dispatch.TorchDispatchMode", "operations", "sizes to probe are refused: no verification"),
+    Api("torch._ops.OpOverload", "constants", _CONSTANT),
+    Api(f"{_SHAPES}.ShapeEnv", "cond", _SIZES),
+    Api(f"{_SHAPES}.ShapeEnv.create_symboolnode", "cond", _FORKED),
+    Api(f"{_SHAPES}.ShapeEnv.create_symfloatnode", "cond", _FORKED),
+    Api(f"{_SHAPES}.ShapeEnv.create_symintnode", "cond", _FORKED),
+    Api(f"{_SHAPES}.ShapeEnv.suppress_guards", "cond", _FORKED),
+    Api(f"{_SHAPES}.ShapeEnv.replace", "cond", _FORKED),
+    Api(f"{_SHAPES}.ShapeEnv().var_to_range", "cond", _FORKED),
+    Api(f"{_SYMPY}.value_ranges.ValueRanges", "cond", _FORKED),
+    Api(f"{_SYMPY}.value_ranges.bound_sympy", "cond", _FORKED),
+    Api("torch.jit.CompilationUnit.define", "cond", _LOOPS),
+    Api("torch._C._jit_pass_inline", "cond", _LOOPS),
+    Api("torch._C._create_function_from_graph", "cond", _LOOPS),
+    Api("torch._subclasses.fake_tensor.FakeTensorMode.from_tensor", "cond", _SIZES),
+    Api("torch._dynamo.source.ConstantSource", "cond", _SIZES),
+    Api(f"{_SHAPES}.DimDynamic", "cond", _SIZES),
+    Api(f"{_SHAPES}.StatelessSymbolicContext", "cond", _SIZES),
+    Api(
+        "torch.fx.experimental._config.backed_size_oblivious", "cond", "branches on sizes of 1 are refused under trace"
+    ),
+    Api(f"{_EXPORTER}._core.export", "exporters", _PLAIN),
+    Api(f"{_EXPORTER}._registration.ONNXRegistry.from_torchlib", "exporters", _PLAIN),
+    Api(f"{_EXPORTER}._capture_strategies.CAPTURE_STRATEGIES", "exporters", "a dynamo export is one step for doctor"),
+    Api("torch._C._jit_onnx_log", "quiet", "the TorchScript exporter prints graphs where it fails"),
+    Api(f"{_SHAPES}.ShapeEnv._log_guard", "exporters", _NO_LINES),
+    Api(f"{_SHAPES}.ShapeEnv().var_to_sources", "exporters", _NO_LINES),
+    Api(f"{_SHAPES}.uninteresting_files", "guard_sources", _GUARDS),
+    Api("torch._guards.detect_fake_mode", "guard_sources", _GUARDS),
+    Api(f"{_SHAPES}.ShapeEnv().guards", "guard_sources", _GUARDS),
+    Api(f"{_SHAPES}.ShapeEnv().deferred_runtime_asserts", "size_conditions", _NO_CONDITIONS),
+    Api(f"{_SYMPY}.functions", "size_conditions", _NO_CONDITIONS),
+    Api("torch.utils.flop_counter.flop_registry", "operations", "products count by the elements of their results"),
+    Api(f"{_EXPORTER}._decomp.get_onnx_implemented_overloads", "operator_tables", _TABLES),
+    Api(f"{_EXPORTER}._decomp.create_onnx_friendly_decomposition_table", "operator_tables", _TABLES),
+    Api("torch.onnx._internal.torchscript_exporter.registration", "operator_tables", "torch.onnx's own is asked"),
+    Api("torch._C._dispatch_get_all_op_names", "operator_tables", _TABLES),
+    Api("torch._C._dispatch_has_kernel_for_dispatch_key", "operator_tables", _TABLES),
+    Api("torch._C._jit_get_schemas_for_operator", "signatures", _AS_WRITTEN),
+    Api("torch._jit_internal.boolean_dispatched", "signatures", _AS_WRITTEN),
+    Api(
+        "torch._C.OptionalType.ofTensor", "script_graph", "Resize and Clip keep inputs under trace that may be left out"
+    ),
+    Api("torch._C._get_value_trace", "symbolic_sizes", "every tensor counts as data under trace"),
+    Api(f"{_SYMPY}.functions.FloatTrueDiv", "symbolic_sizes", _UNWRITTEN),
+    Api(f"{_SYMPY}.functions.IntTrueDiv", "symbolic_sizes", _UNWRITTEN),
+    Api(f"{_SYMPY}.functions.ToFloat", "symbolic_sizes", _UNWRITTEN),
+    Api(f"{_SYMPY}.functions.Mod", "symbolic_sizes", _UNWRITTEN),
+    Api(f"{_SYMPY}.functions.PythonMod", "symbolic_sizes", _UNWRITTEN),
+)
+
+
+class GoneError(LookupError):
+    """The installed torch has nothing under that name."""
+
+
+def find(path: str) -> Any:
+    """The object at a dotted path, its modules imported. Raises GoneError where there is none."""
+    found: Any = importlib.import_module("torch")
+    names = path.split(".")
+    for at, part in enumerate(names[1:], 2):
+        name, made, _ = part.partition("()")
+        try:
+            found = getattr(found, name) if hasattr(found, name) else importlib.import_module(".".join(names[:at]))
+        except ImportError as error:
+            raise GoneError(path) from error
+        found = _instance(found) if made else found
+    return found
+
+
+@functools.cache
+def _instance(cls: Any) -> Any:
+    return cls()

@@ -1,0 +1,173 @@
+"""`drift`: is the code that patches and the kit rely on still as it was known, in the installed libraries?
+
+What is known is kept beside this file, in `known_code.json`: for every method and private API the version of its
+library, a fingerprint, and a digest of each line. The code of other projects itself is not kept.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import importlib
+import inspect
+import json
+from collections.abc import Iterator
+from importlib import metadata, resources
+from typing import Any, TypedDict
+
+from onnxpatch._torch.relied_on import RELIED_ON, Api, GoneError, find
+from onnxpatch.patching.dotted_paths import ANY_TORCH_FUNCTION, resolve
+from onnxpatch.patching.fingerprints import KnownBody, fingerprint, marked_lines, outline
+from onnxpatch.patching.registry import REGISTRY, Patch, Registry
+from onnxpatch.results.drift import Drift, Reliance, Status
+from onnxpatch.versions import versions
+
+
+class Known(TypedDict):
+    """What is kept of one thing. version: of its library. fingerprint: None for what has no Python source."""
+
+    version: str
+    fingerprint: str | None
+    outline: str
+
+
+def drift(registry: Registry = REGISTRY) -> Drift:
+    """Compare what every patch and the kit itself rely on with what is installed. Imports the libraries that are.
+
+    Returns a `Drift`; `.ok` is False where code changed or is gone. No patch is applied to changed code in any case.
+    """
+    record = known_code()
+    rows = [_private(api, record) for api in RELIED_ON]
+    for patch in registry:
+        rows += _of_patch(patch, record)
+    return Drift(rows, versions())
+
+
+@functools.cache
+def known_code() -> dict[str, Known]:
+    """What is kept, by dotted path."""
+    text = resources.files("onnxpatch").joinpath("known_code.json").read_text(encoding="utf-8")
+    kept: dict[str, Known] = json.loads(text)
+    return kept
+
+
+def code_to_keep() -> dict[str, Known]:
+    """The same, of what is installed now: for the file, when a new version is supported."""
+    found = {api.path: _kept(api.path, find(api.path)) for api in RELIED_ON if _has(api)}
+    for patch in REGISTRY:
+        for target in _loaded_targets(patch) if patch.bodies else ():
+            for name in patch.bodies:
+                method = getattr(resolve(target), name, None)
+                if fingerprint(method) in patch.bodies[name]:
+                    found[f"{target}.{name}"] = _kept(target, method)
+    return dict(sorted(found.items()))
+
+
+def _kept(path: str, code: Any) -> Known:
+    return {"version": _version(path), "fingerprint": _fingerprint(code), "outline": outline(_function(code))}
+
+
+# ------------------------------------------------------------------ private torch APIs
+def _has(api: Api) -> bool:
+    try:
+        find(api.path)
+    except GoneError:
+        return False
+    return True
+
+
+def _private(api: Api, record: dict[str, Known]) -> Reliance:
+    kept, installed = record.get(api.path), _version(api.path)
+    recorded = kept["version"] if kept else ""
+    used_by = f"_torch/{api.used_in}.py"
+    if not _has(api):
+        return Reliance(api.path, "torch", used_by, "gone", recorded, installed, api.without)
+    code = find(api.path)
+    same = kept is not None and _fingerprint(code) == kept["fingerprint"]
+    status: Status = "changed" if not same else "known" if recorded == installed else "same"
+    diff = marked_lines(_function(code), kept["outline"]) if kept and not same else []
+    # The private function is called as before; what is told is what to look at.
+    instead = "" if same else "used as it is: its own test shows whether it still serves"
+    return Reliance(api.path, "torch", used_by, status, recorded, installed, instead, diff)
+
+
+def _function(code: Any) -> Any:
+    """The Python function whose source counts; a class counts by its constructor's parameters, see `_fingerprint`."""
+    return inspect.unwrap(code) if inspect.isfunction(code) or inspect.ismethod(code) else None
+
+
+def _fingerprint(code: Any) -> str | None:
+    """Of a function its source; of a class the names that its constructor takes; of anything else, nothing."""
+    if isinstance(code, enum.EnumMeta):
+        return ", ".join(code.__members__)
+    if inspect.isclass(code):
+        try:
+            return ", ".join(inspect.signature(code).parameters)
+        except (ValueError, TypeError):
+            return None
+    return fingerprint(_function(code)) if _function(code) is not None else None
+
+
+# ------------------------------------------------------------------ patches
+def _of_patch(patch: Patch, record: dict[str, Known]) -> Iterator[Reliance]:
+    # Any class of a name ("*.Name"), and any function of torch, show only in a model.
+    targets = [one for one in patch.targets if one != ANY_TORCH_FUNCTION and not one.startswith("*.")]
+    found = {target: _imported(target) for target in targets if _version(target)}
+    served = any(one is not None for one, _ in found.values())
+    for target in targets:
+        if target not in found:
+            yield Reliance(target, "target", patch.name, "absent")
+            continue
+        (one, error), installed = found[target], _version(target)
+        if one is None:
+            gone: Status = "unread" if error else "elsewhere" if served else "gone"
+            instead = error or ("" if served else "the patch has nothing to stand in for")
+            yield Reliance(target, "target", patch.name, gone, "", installed, instead)
+        for name in patch.bodies if one is not None else ():
+            yield _method(patch, f"{target}.{name}", getattr(one, name, None), patch.bodies[name], record)
+
+
+def _method(patch: Patch, path: str, method: Any, prints: Any, record: dict[str, Known]) -> Reliance:
+    kept, installed = record.get(path), _version(path)
+    recorded = kept["version"] if kept else ""
+    if method is None:
+        return Reliance(path, "method", patch.name, "gone", recorded, installed, patch.instead)
+    if fingerprint(method) in prints:
+        return Reliance(path, "method", patch.name, "known" if recorded == installed else "same", recorded, installed)
+    outlines = [one.outline for one in prints if isinstance(one, KnownBody)] + ([kept["outline"]] if kept else [])
+    diffs = [marked_lines(method, one) for one in outlines if one]
+    nearest = min(diffs, key=lambda diff: sum(line[0] != " " for line in diff), default=[])
+    return Reliance(path, "method", patch.name, "changed", recorded, installed, patch.instead, nearest)
+
+
+def _loaded_targets(patch: Patch) -> list[str]:
+    named = [target for target in patch.targets if not target.startswith("*.") and _version(target)]
+    return [target for target in named if _imported(target)[0] is not None]
+
+
+def _imported(target: str) -> tuple[Any | None, str]:
+    """(The object at a dotted path, or None; why a module on the way could not be imported, though it is there)."""
+    parts, error = target.split("."), ""
+    for cut in range(1, len(parts)):
+        module = ".".join(parts[:cut])
+        try:
+            importlib.import_module(module)
+        except Exception as failure:  # libraries raise errors of many classes where another one does not fit
+            missing = isinstance(failure, ModuleNotFoundError) and module == failure.name
+            error = "" if missing else f"{module} cannot be imported: {' '.join(str(failure).split())[:200]}"
+            break
+    return resolve(target), error
+
+
+@functools.cache
+def _version(path: str) -> str:
+    """The installed version of the distribution that a dotted path belongs to; "" where it is not installed."""
+    package = path.partition(".")[0]
+    if package in ("math", "builtins"):
+        return "Python"
+    for name in (package, package.replace("_", "-")):
+        try:
+            return metadata.version(name).partition("+")[0]
+        except metadata.PackageNotFoundError:
+            continue
+    return ""

@@ -1,0 +1,103 @@
+"""Factorizations of small matrices, unrolled: the number of rows is fixed in the graph, and its nodes grow with it.
+
+Matrices are (..., n, n), or (..., m, n) for `qr`. All of it is computed in float64, since the formulas that unroll well
+are not the ones that keep the most digits.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_SWEEPS = 5  # of Jacobi's rotations: each squares what is left beside the diagonal, once that is small
+
+
+def cholesky(a: Tensor, n: int) -> Tensor:
+    """The lower triangle L with L Lᵀ = a, a column at a time. nan where `a` is not positive."""
+    left = torch.zeros_like(a)
+    for j in range(n):
+        column = a[..., :, j] - (left * left[..., j : j + 1, :]).sum(-1)
+        below = torch.arange(n, device=a.device) >= j
+        column = torch.where(below, column / torch.sqrt(column[..., j : j + 1]), torch.zeros_like(column))
+        left = _with_column(left, column, j, n)
+    return left
+
+
+def solve_triangular(a: Tensor, b: Tensor, n: int, upper: bool, unit: bool) -> Tensor:
+    """x with a x = b, a row at a time. b: (..., n, k)."""
+    rows: dict[int, Tensor] = {}
+    for i in reversed(range(n)) if upper else range(n):
+        rest = b[..., i, :]
+        for j, known in rows.items():
+            rest = rest - a[..., i, j : j + 1] * known
+        rows[i] = rest if unit else rest / a[..., i, i : i + 1]
+    return torch.stack([rows[i] for i in range(n)], -2)
+
+
+def solve(a: Tensor, b: Tensor, n: int) -> Tensor:
+    """x with a x = b, by elimination; the largest entry left in a column becomes its pivot. b: (..., n, k)."""
+    both, places = torch.cat((a, b), -1), torch.arange(n, device=a.device)
+    for j in range(n):
+        size = torch.where(places >= j, both[..., :, j].abs(), -torch.ones_like(both[..., :, j]))
+        pivot = size.argmax(-1, keepdim=True)
+        # Row j and the pivot's row change places.
+        order = torch.where(places == j, pivot, torch.where(places == pivot, torch.full_like(pivot, j), places))
+        both = torch.gather(both, -2, order.unsqueeze(-1).expand_as(both))
+        row = both[..., j : j + 1, :] / both[..., j : j + 1, j : j + 1]
+        others = both - both[..., :, j : j + 1] * row
+        both = torch.where((places == j)[:, None], row, others)
+    return both[..., :, n:]
+
+
+def qr(a: Tensor, n: int, rows: int) -> tuple[Tensor, Tensor]:
+    """(Q, R) by Householder's reflections, with LAPACK's signs: Q (..., rows, k), R (..., k, n), k = min(rows, n)."""
+    k = min(rows, n)
+    places = torch.arange(rows, device=a.device)
+    upper, q = a, torch.eye(rows, dtype=a.dtype, device=a.device).expand([*a.shape[:-2], rows, rows])
+    for j in range(min(rows - 1, k)):
+        column = torch.where(places >= j, upper[..., :, j], torch.zeros_like(upper[..., :, j]))
+        head = column[..., j : j + 1]
+        length = torch.sqrt((column * column).sum(-1, keepdim=True))
+        mirror = column + torch.where(places == j, torch.where(head < 0, -length, length), torch.zeros_like(column))
+        square = (mirror * mirror).sum(-1, keepdim=True)
+        some = square != 0
+        scale = torch.where(some, 2 / torch.where(some, square, torch.ones_like(square)), torch.zeros_like(square))
+        v = mirror.unsqueeze(-1)
+        upper = upper - torch.matmul(v * scale.unsqueeze(-1), torch.matmul(v.transpose(-2, -1), upper))
+        q = q - torch.matmul(torch.matmul(q, v), v.transpose(-2, -1) * scale.unsqueeze(-1))
+    return q[..., :, :k], torch.triu(upper[..., :k, :])
+
+
+def eigvalsh(a: Tensor, n: int) -> Tensor:
+    """The eigenvalues of symmetric matrices in rising order, (..., n), by Jacobi's rotations."""
+    eye = _places(a, n, {(i, i): 1 for i in range(n)})
+    for _ in range(_SWEEPS if n > 2 else 1):
+        for p in range(n - 1):
+            for q in range(p + 1, n):
+                c, s = _rotation(a[..., p, p], a[..., q, q], a[..., p, q])
+                on, beside = _places(a, n, {(p, p): 1, (q, q): 1}), _places(a, n, {(p, q): 1, (q, p): -1})
+                turn = eye + (c - 1)[..., None, None] * on + s[..., None, None] * beside
+                a = torch.matmul(turn.transpose(-2, -1), torch.matmul(a, turn))
+    found = (a * eye).sum(-1)
+    return found.topk(n, dim=-1, largest=False, sorted=True)[0]
+
+
+def _places(like: Tensor, n: int, entries: dict[tuple[int, int], float]) -> Tensor:
+    """A constant (n, n) with these entries and zeros."""
+    rows = [[float(entries.get((i, j), 0)) for j in range(n)] for i in range(n)]
+    return torch.tensor(rows, dtype=like.dtype, device=like.device)
+
+
+def _rotation(first: Tensor, second: Tensor, beside: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of the turn under which `beside`, the entry of two axes, becomes 0."""
+    none = beside == 0
+    slope = (second - first) / (2 * torch.where(none, torch.ones_like(beside), beside))
+    sign = torch.where(slope < 0, -torch.ones_like(slope), torch.ones_like(slope))
+    tangent = sign / (slope.abs() + torch.sqrt(slope * slope + 1))
+    tangent = torch.where(none, torch.zeros_like(tangent), tangent)
+    cosine = 1 / torch.sqrt(tangent * tangent + 1)
+    return cosine, tangent * cosine
+
+
+def _with_column(a: Tensor, column: Tensor, j: int, n: int) -> Tensor:
+    return torch.where(torch.arange(n, device=a.device) == j, column.unsqueeze(-1), a)

@@ -1,0 +1,60 @@
+"""What a page says of a file: its inputs and outputs with dtypes and free sizes, and how large it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, ValueInfoProto
+
+
+@dataclass(frozen=True)
+class Value:
+    """One input or output. shape: sizes, and the names of those that are free."""
+
+    name: str
+    dtype: str
+    shape: list[tuple[str, bool]]
+
+
+def inputs(proto: ModelProto) -> list[Value]:
+    """The inputs, without the weights that old files list among them."""
+    weights = {initializer.name for initializer in proto.graph.initializer}
+    return _values(value for value in proto.graph.input if value.name not in weights)
+
+
+def outputs(proto: ModelProto) -> list[Value]:
+    """The outputs."""
+    return _values(proto.graph.output)
+
+
+def _values(declared: Iterable[ValueInfoProto]) -> list[Value]:
+    from onnx import TensorProto
+
+    found = []
+    for value in declared:
+        tensor = value.type.tensor_type
+        dims = [
+            (str(d.dim_value), False) if d.HasField("dim_value") else (d.dim_param or "?", True)
+            for d in tensor.shape.dim
+        ]
+        dtype = TensorProto.DataType.Name(tensor.elem_type).lower() if tensor.elem_type else "optional"
+        found.append(Value(value.name, {"float": "float32", "double": "float64"}.get(dtype, dtype), dims))
+    return found
+
+
+def size(file: str | os.PathLike[str] | None) -> str:
+    """The size of a file with the weights that lie beside it, for people; "" where there is none."""
+    if file is None or not Path(file).is_file():
+        return ""
+    path = Path(file)
+    total = 0.0 + sum(one.stat().st_size for one in (path, path.with_name(path.name + ".data")) if one.is_file())
+    for unit in ("B", "KB", "MB"):
+        if total < 1000:
+            return f"{total:.3g} {unit}"
+        total /= 1000
+    return f"{total:.3g} GB"

@@ -1,0 +1,4 @@
+"""The programs that ONNX files are run in, one file each.
+
+A distribution adds one by an entry point, see `known`. Start reading at `interface.Runtime`.
+"""

@@ -1,0 +1,141 @@
+"""The sizes for which a file is right, where that is not every size: written into its metadata and dimension names.
+
+The metadata key `onnxpatch.bounds` has a JSON list with one object for each bounded dimension:
+
+    [{"name": "h", "low": 14, "high": null, "multiple": 14, "places": [["image", 2]]}]
+
+`places` are the inputs and axes that have the size. The dimension's own name becomes `14*h`, `h_min2_max64`, or the
+number where it has one size only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from onnxpatch.errors import InputError
+from onnxpatch.onnxfile.editing import edited
+from onnxpatch.onnxfile.metadata import Json, damaged, parse_json, short_string
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+KEY = "onnxpatch.bounds"
+
+
+@dataclass(frozen=True)
+class SizeBound:
+    """The sizes of one dimension for which a file is right: low, low + multiple, … up to high (None: no end).
+
+    places: (input, axis) of every axis that has this size.
+    """
+
+    name: str
+    low: int
+    high: int | None = None
+    multiple: int = 1
+    places: tuple[tuple[str, int], ...] = ()
+
+    def admits(self, size: int) -> bool:
+        return size % self.multiple == 0 and size >= self.low and (self.high is None or size <= self.high)
+
+    def edges(self, size: int) -> list[int]:
+        """Its first and its last size; where it has no end, the multiple nearest below twice this size."""
+        return sorted({self.low, self.high or 2 * size // self.multiple * self.multiple})
+
+    @property
+    def words(self) -> str:
+        """`h in 2..64`, `h in multiples of 14 from 14 on`, `h = 8`."""
+        if self.low == self.high:
+            return f"{self.name} = {self.low}"
+        reach = f"{self.low}..{self.high}" if self.high is not None else f"{self.low} or more"
+        if self.multiple == 1:
+            return f"{self.name} in {reach}" if self.high is not None else f"{self.name} of {reach}"
+        return f"{self.name} in multiples of {self.multiple}, {reach}"
+
+    @property
+    def new_name(self) -> str | int:
+        """What the dimension is called in the file: a number where it has one size only."""
+        if self.low == self.high:
+            return self.low
+        if self.multiple > 1:
+            return f"{self.multiple}*{self.name}"
+        return self.name + (f"_min{self.low}" if self.low > 1 else "") + (f"_max{self.high}" if self.high else "")
+
+
+def write(file: str | os.PathLike[str], bounds: Sequence[SizeBound], metadata: Mapping[str, str]) -> None:
+    """Write the bounds into a file: its metadata, and the names of its inputs' and outputs' dimensions.
+
+    metadata: further entries, in place of those that the file has.
+    """
+    entries = {**metadata, KEY: json.dumps([asdict(bound) for bound in bounds])}
+    with edited(file) as proto:
+        kept = [entry for entry in proto.metadata_props if entry.key not in entries]
+        del proto.metadata_props[:]
+        proto.metadata_props.extend(kept)
+        for key, value in entries.items():
+            proto.metadata_props.add(key=key, value=value)
+        for bound in bounds:
+            _rename(proto, _own_names(proto, bound), bound.new_name)
+
+
+def _own_names(proto: ModelProto, bound: SizeBound) -> set[str]:
+    """What the file calls the dimension at its places: the exporter may have named it."""
+    places = set(bound.places)
+    return {
+        dim.dim_param
+        for value in proto.graph.input
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+        if (value.name, axis) in places and dim.dim_param
+    }
+
+
+def _rename(proto: ModelProto, names: set[str], to: str | int) -> None:
+    for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in names and isinstance(to, int):
+                dim.dim_value = to
+            elif dim.dim_param in names:
+                dim.dim_param = str(to)
+
+
+def read(metadata: Mapping[str, str]) -> list[SizeBound]:
+    """The bounds in a file's metadata; [] for none. Raises InputError for an entry that `write` cannot have written."""
+    entries = parse_json(KEY, metadata[KEY]) if KEY in metadata else []
+    if not isinstance(entries, list):
+        raise damaged(KEY, "it is not a list of objects")
+    return [_checked(entry) for entry in entries]
+
+
+def _checked(entry: Json) -> SizeBound:
+    if not isinstance(entry, dict):
+        raise damaged(KEY, "it is not a list of objects")
+    low, high, multiple = entry.get("low"), entry.get("high"), entry.get("multiple")
+    places = entry.get("places")
+    if type(low) is not int or type(multiple) is not int or multiple < 1 or not (high is None or type(high) is int):
+        raise damaged(KEY, "its sizes are no whole numbers")
+    if not isinstance(places, list) or not all(_is_place(place) for place in places):
+        raise damaged(KEY, "a place is not an input and an axis")
+    found: list[Any] = places
+    return SizeBound(
+        short_string(KEY, entry.get("name")), low, high, multiple, tuple((name, axis) for name, axis in found)
+    )
+
+
+def _is_place(place: Json) -> bool:
+    return isinstance(place, list) and len(place) == 2 and isinstance(place[0], str) and type(place[1]) is int
+
+
+def check(bounds: Sequence[SizeBound], shapes: Mapping[str, Sequence[int]]) -> None:
+    """Raises InputError for an input outside the bounds. shapes: by the name of the input."""
+    for bound in bounds:
+        for name, axis in bound.places:
+            shape = shapes.get(name, ())
+            if axis < len(shape) and not bound.admits(shape[axis]):
+                raise InputError(
+                    f"axis {axis} of {name} is {shape[axis]}: this file is right for {bound.words} only, and was "
+                    "exported with bounds='narrow'"
+                )

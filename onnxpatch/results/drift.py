@@ -1,0 +1,82 @@
+"""`Drift`: what the installed libraries have of the code that patches and the kit rely on, as text and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from onnxpatch.results.table import table
+
+SCHEMA = 1
+Status = Literal["known", "same", "changed", "gone", "unread", "elsewhere", "absent"]
+
+
+@dataclass(frozen=True)
+class Reliance:
+    """One thing that is relied on, beside what is installed.
+
+    name: its dotted path; kind: "method" (a patch knows its code), "target" (a patch stands in for it) or "torch" (a
+    private API); used_by: the patch, or the file of onnxpatch/_torch.
+    status: known (same code, same version as recorded); same (same code in another version); changed; gone (the library
+    is there and has nothing under that name); unread (its module cannot be imported here); absent (the library is not
+    installed); elsewhere (a target that this version lacks, of a patch that serves others: patches name the targets of
+    several versions).
+    recorded, installed: versions of its library. instead: what happens where it is changed or gone.
+    diff: lines of the installed code, "+ " before those that the known code lacks; the known code itself is not kept,
+    so what it had in their place is counted: "- 2 lines of the known code".
+    """
+
+    name: str
+    kind: Literal["method", "target", "torch"]
+    used_by: str
+    status: Status
+    recorded: str = ""
+    installed: str = ""
+    instead: str = ""
+    diff: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return self.status not in ("changed", "gone", "unread")
+
+
+@dataclass(frozen=True)
+class Drift:
+    """All that is relied on. `ok` is whether nothing of it changed or is gone."""
+
+    rows: list[Reliance]
+    versions: dict[str, str]
+
+    @property
+    def ok(self) -> bool:
+        return all(row.ok for row in self.rows)
+
+    def acted_upon(self) -> bool:
+        """Whether something is gone, or code that a patch knows changed. A private function of torch whose body
+        changed is called as before, and may well serve."""
+        return any(not row.ok and (row.kind != "torch" or row.status == "gone") for row in self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only; `schema` counts the layout's versions."""
+        rows = [{**asdict(row), "ok": row.ok} for row in self.rows]
+        return {"schema": SCHEMA, "ok": self.ok, "versions": dict(self.versions), "rows": rows}
+
+    def to_json(self, indent: int | None = 2) -> str:
+        return json.dumps(self.to_dict(), indent=indent)
+
+    def __str__(self) -> str:
+        counts = Counter(row.status for row in self.rows)
+        told = [f"{count} {status}" for status, count in counts.items()]
+        shown = [row for row in self.rows if not row.ok]
+        parts = [f"{len(self.rows)} relied on: {', '.join(told)}"]
+        if shown:
+            cells = [(row.name, row.used_by, row.status, _versions(row), row.instead) for row in shown]
+            parts.append(table(("relied on", "by", "status", "recorded, installed", "where it is not as known"), cells))
+        parts += [f"{row.name}:\n" + "\n".join(f"  {line}" for line in row.diff) for row in shown if row.diff]
+        return "\n\n".join(parts)
+
+
+def _versions(row: Reliance) -> str:
+    return f"{row.recorded or '?'}, {row.installed or '?'}"

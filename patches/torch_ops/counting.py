@@ -1,0 +1,74 @@
+"""Counting whole numbers and histograms: each element adds one to its place, in one pass over the elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, exporting, patch
+
+
+class _Counted(torch.nn.Module):
+    def forward(self, x: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        return torch.bincount(x, minlength=4), x.bincount(weights), torch.bincount(x)
+
+
+@patch(
+    "torch.bincount",
+    "torch.Tensor.bincount",
+    name="bincount",
+    why="Exporting the operator 'aten::bincount' to ONNX is not supported; No ONNX function found for aten.bincount",
+    link="https://github.com/pytorch/pytorch/issues/126972",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        build=_Counted,
+        inputs=lambda: [(torch.arange(n) * 3 % most, torch.randn(n)) for n, most in ((8, 7), (11, 19), (1, 2))],
+        dynamic_shapes=({0: "n"}, {0: "n"}),
+        fails=("dynamo", "trace"),
+    ),
+)
+def bincount(original: Any, input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """As long as the largest number asks for, which under dynamo is a size that depends on the data."""
+    places = input.to(torch.int64)
+    # With one zero more an empty input has a largest number, -1 + 1.
+    longest = torch.cat((places, places.new_full((1,), -1))).amax(0) + 1
+    count: Any = torch.clamp(longest, min=minlength)
+    if exporting() == "dynamo":
+        count = count.item()
+        torch._check(count >= 0)
+    ones = torch.ones_like(places) if weights is None else weights
+    return torch.zeros([count], dtype=ones.dtype, device=ones.device).scatter_add(0, places, ones)
+
+
+class _Histogram(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return torch.histc(x, bins=5, min=-1.0, max=1.5), x.histc(7)
+
+
+@patch(
+    "torch.histc",
+    "torch.Tensor.histc",
+    name="histc",
+    why="Exporting the operator 'aten::histc' to ONNX is not supported; No ONNX function found for aten.histc",
+    link="https://github.com/pytorch/pytorch/issues/126972",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        build=_Histogram,
+        inputs=lambda: [(torch.randn(n),) for n in (30, 90, 3)],
+        dynamic_shapes=({0: "n"},),
+        fails=("dynamo", "trace"),
+    ),
+)
+def histc(original: Any, input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """Places by torch's own formula. Without limits they are the smallest and the largest element."""
+    x = input.flatten()
+    free = min == 0 and max == 0
+    low, high = (x.amin(0), x.amax(0)) if free else (torch.full_like(x[:1], min), torch.full_like(x[:1], max))
+    equal = high == low
+    low, high = torch.where(equal, low - 1, low), torch.where(equal, high + 1, high)
+    inside = (x >= low) & (x <= high)
+    # One step outside stands for what is not counted; the upper limit belongs to the last bin.
+    places = ((x - low) * bins / (high - low)).to(torch.int64).clamp(0, bins - 1)
+    return torch.zeros_like(x[:1]).expand([bins]).clone().scatter_add(0, places, inside.to(x.dtype))

@@ -1,0 +1,147 @@
+"""Cholesky, triangular systems, QR, singular values and eigenvalues of small matrices, unrolled in the graph."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, RefusedError, patch
+from onnxpatch.formulas import factorizations as unrolled
+from onnxpatch.formulas.symbolic import fixed_size
+
+_ROWS = 8  # of what is eliminated row by row
+_ROTATED = 4  # of what is rotated pair by pair: five sweeps over 4 rows are 30 rotations
+_WHY = "Exporting the operator 'aten::{0}' to ONNX is not supported; No ONNX function found for aten.{0}"
+_LINK = "https://github.com/pytorch/pytorch/issues/107948"
+
+
+def _rows(x: Tensor, axis: int, most: int, name: str) -> int:
+    """A size that is known at export. Raises RefusedError for a dynamic one, and for one beyond the bound."""
+    size = fixed_size(x, axis)
+    if size is None or size > most:
+        raise RefusedError(
+            f"{name} of {'a dynamic number of' if size is None else size} rows has no ONNX form: up to {most} rows are "
+            "unrolled in the graph; compute it outside of the model"
+        )
+    return size
+
+
+def _spd(batch: int, n: int) -> Tensor:
+    x = torch.randn(batch, n, n)
+    return x @ x.transpose(1, 2) + torch.eye(n)
+
+
+class _Triangles(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        left = torch.linalg.cholesky(x)
+        solved = torch.linalg.solve_triangular(left, x[..., :2], upper=False)
+        flipped = torch.linalg.solve_triangular(left.transpose(-2, -1), solved, upper=True)
+        return left, torch.linalg.cholesky(x, upper=True), solved, flipped, torch.cholesky(x)
+
+
+@patch(
+    "torch.linalg.cholesky",
+    "torch.cholesky",
+    "torch.Tensor.cholesky",
+    name="cholesky",
+    why=_WHY.format("linalg_cholesky"),
+    link=_LINK,
+    exporters=("dynamo", "trace"),
+    proof=Proof(_Triangles, lambda: [(_spd(b, 5),) for b in (2, 3, 1)], ({0: "b"},), fails=("dynamo", "trace")),
+)
+def cholesky(original: Any, A: Tensor, upper: bool = False) -> Tensor:
+    """Column by column."""
+    found = unrolled.cholesky(A.double(), _rows(A, -1, _ROWS, "Cholesky's factor")).to(A.dtype)
+    return found.transpose(-2, -1) if upper else found
+
+
+class _Systems(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        lower, upper = torch.tril(x), torch.triu(x)
+        solve = torch.linalg.solve_triangular
+        return solve(lower, x[..., :3], upper=False), solve(upper, x, upper=True, unitriangular=True)
+
+
+@patch(
+    "torch.linalg.solve_triangular",
+    name="solve-triangular",
+    why=_WHY.format("linalg_solve_triangular"),
+    link=_LINK,
+    exporters=("dynamo", "trace"),
+    proof=Proof(_Systems, lambda: [(_spd(b, 4),) for b in (2, 3, 1)], ({0: "b"},), fails=("dynamo", "trace")),
+)
+def solve_triangular(
+    original: Any, A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+    """Row by row."""
+    if not left:
+        raise RefusedError("torch.linalg.solve_triangular with left=False has no ONNX form here: transpose both")
+    rows = _rows(A, -1, _ROWS, "a triangular system")
+    return unrolled.solve_triangular(A.double(), B.double(), rows, upper, unitriangular).to(A.dtype)
+
+
+class Factors(NamedTuple):
+    """What torch.linalg.qr returns."""
+
+    Q: Tensor
+    R: Tensor
+
+
+class _Orthogonal(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return (*torch.linalg.qr(x), *torch.linalg.qr(x[..., :3]), *torch.linalg.qr(x[..., :2, :]))
+
+
+@patch(
+    "torch.linalg.qr",
+    "torch.qr",
+    "torch.Tensor.qr",
+    name="qr",
+    why=_WHY.format("linalg_qr"),
+    link=_LINK,
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        _Orthogonal, lambda: [(torch.randn(b, 4, 4),) for b in (2, 3, 1)], ({0: "b"},), fails=("dynamo", "trace"),
+    ),
+)  # fmt: skip
+def qr(original: Any, A: Tensor, mode: str = "reduced") -> Factors:
+    """By reflections, with the signs that LAPACK gives."""
+    if mode != "reduced":
+        raise RefusedError(f"torch.linalg.qr with mode={mode!r} has no ONNX form here: use the reduced one")
+    rows, columns = (_rows(A, axis, _ROWS, "a QR factorization") for axis in (-2, -1))
+    return Factors(*(part.to(A.dtype) for part in unrolled.qr(A.double(), columns, rows)))
+
+
+class _Spectrum(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        both = x + x.transpose(1, 2)
+        return torch.linalg.eigvalsh(both), torch.linalg.svdvals(x), torch.linalg.eigvalsh(both[:, :2, :2])
+
+
+@patch(
+    "torch.linalg.eigvalsh",
+    "torch.linalg.svdvals",
+    name="spectra",
+    why=_WHY.format("linalg_eigvalsh"),
+    link=_LINK,
+    exporters=("trace",),
+    proof=Proof(
+        _Spectrum, lambda: [(torch.randn(b, 3, 3),) for b in (2, 3, 1)], ({0: "b"},), fails=("trace",),
+    ),
+)  # fmt: skip
+def spectrum(original: Any, A: Tensor, *ignored: Any, **named: Any) -> Tensor:
+    """Eigenvalues by rotations; singular values as roots of those of AᵀA, in float64 inside.
+
+    Not under dynamo, which takes minutes over that many nodes."""
+    values = "svd" in original.__name__
+    rows = [_rows(A, axis, _ROTATED, "a spectrum") for axis in (-2, -1)]
+    wide = A.double()
+    if not values:
+        lower = torch.tril(wide)  # torch reads one triangle
+        return unrolled.eigvalsh(lower + torch.tril(wide, -1).transpose(-2, -1), rows[0]).to(A.dtype)
+    turned = wide.transpose(-2, -1)
+    square = torch.matmul(turned, wide) if rows[1] <= rows[0] else torch.matmul(wide, turned)
+    found = unrolled.eigvalsh(square, min(rows)).clamp(min=0)
+    return torch.sqrt(found).flip(-1).to(A.dtype)

@@ -1,0 +1,124 @@
+"""Whole numbers beside floats, where an exporter mistakes the dtype of what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, patch
+
+
+class _Reversed(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return 1.0 - x, torch.rsub(x, 2.5), 1 - x, 0.5 - (x > 0).to(torch.int32)
+
+
+@patch(
+    "torch.rsub",
+    "torch.Tensor.__rsub__",
+    name="number-minus-integers",
+    why="Cannot find a compatible OpOverload for aten.sub with the provided arguments",
+    link="https://github.com/pytorch/pytorch/issues/144382",
+    exporters=("dynamo",),
+    proof=Proof(
+        build=_Reversed,
+        inputs=lambda: [(torch.arange(n) - 3,) for n in (5, 9, 1)],
+        dynamic_shapes=({0: "n"},),
+        fails=("dynamo",),
+    ),
+)
+def number_minus(original: Callable[..., Tensor], input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    """`other - input` of a float and whole numbers: the negative, and then the sum."""
+    if input.is_floating_point() or not isinstance(other, float) or alpha != 1:
+        return NotImplemented
+    return input.to(torch.get_default_dtype()).neg() + other
+
+
+class _Limited(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return x.clamp(-2.5, 3.5), torch.clamp(x, min=0.5), x.clamp(max=1), torch.clip(x, 0, 2.5)
+
+
+@patch(
+    "torch.clamp",
+    "torch.Tensor.clamp",
+    "torch.clip",
+    "torch.Tensor.clip",
+    name="integers-clamped-by-floats",
+    why="whole numbers limited by 3.5 come out as whole numbers, limited by 3",
+    link="https://github.com/pytorch/pytorch/issues/143222",
+    exporters=("trace",),
+    proof=Proof(
+        build=_Limited,
+        inputs=lambda: [(torch.arange(n) - 4,) for n in (9, 12, 1)],
+        dynamic_shapes=({0: "n"},),
+        fails=("trace",),
+    ),
+)
+def clamp(original: Callable[..., Tensor], input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """As floats, which is what torch makes of them."""
+    if input.is_floating_point() or not any(isinstance(limit, float) for limit in (min, max)):
+        return NotImplemented
+    return input.to(torch.get_default_dtype()).clamp(min, max)
+
+
+class _Largest(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return x.amax(), torch.amin(x), x.amax(keepdim=True), x.amax(()), x.amin(1)
+
+
+@patch(
+    "torch.amax",
+    "torch.Tensor.amax",
+    "torch.amin",
+    "torch.Tensor.amin",
+    name="largest-of-all",
+    why="Required parameter 'dim' is not provided. Signature: pkg.onnxscript.torch_lib::aten_amax",
+    link="https://github.com/microsoft/onnxscript/issues/1577",
+    exporters=("dynamo",),
+    proof=Proof(
+        build=_Largest,
+        inputs=lambda: [(torch.randn(n, 3),) for n in (5, 9, 1)],
+        dynamic_shapes=({0: "n"},),
+        fails=("dynamo",),
+    ),
+)
+def largest(original: Callable[..., Tensor], input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
+    """Over all axes by their numbers."""
+    if dim != () or input.dim() == 0:
+        return NotImplemented
+    return original(input, tuple(range(input.dim())), keepdim)
+
+
+class _Squeezed(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return x.squeeze(1) * 2, x.unsqueeze(0).squeeze(0), torch.squeeze(x.unsqueeze(1), (1, -1))
+
+
+@patch(
+    "torch.squeeze",
+    "torch.Tensor.squeeze",
+    name="squeeze-of-a-dynamic-axis",
+    why="Dimension of input 1 must be 1 instead of 3: the axis that torch leaves alone is squeezed in the graph",
+    link="https://github.com/pytorch/pytorch/issues/121211",
+    exporters=("dynamo",),
+    proof=Proof(
+        build=_Squeezed,
+        inputs=lambda: [(torch.randn(4, n, 6),) for n in (3, 5, 2)],
+        dynamic_shapes=({1: "n"},),
+        fails=("dynamo",),
+    ),
+)
+def squeeze(original: Callable[..., Tensor], input: Tensor, *axes: Any, **named: Any) -> Tensor:
+    """An axis that may have many sizes stays, as it does in eager but for the size 1."""
+    given = (*axes, *named.values())
+    if len(given) != 1 or isinstance(given[0], str):
+        return NotImplemented
+    wanted = list(given[0]) if isinstance(given[0], tuple | list) else [given[0]]
+    fixed = [axis for axis in wanted if not isinstance(input.shape[axis], torch.SymInt)]
+    if len(fixed) == len(wanted):
+        return NotImplemented
+    return input.squeeze(tuple(fixed)) if fixed else input
