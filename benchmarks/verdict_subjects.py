@@ -22,15 +22,14 @@ IMAGE = ({0: "b", 2: "h", 3: "w"},)
 @dataclass
 class Subject:
     """inputs: the example first, then the held-out ones. reference: (eager's output, args) -> what the graph gives
-    with branches=True. odd: whether NaN and infinity of eager's are held against the graph at held-out inputs, too.
-    exact: whether the inputs are chosen to the last digit, so that one rounding makes other data of them."""
+    with branches=True. exact: whether the inputs are chosen to the last digit, so that one rounding makes other data
+    of them."""
 
     name: str
     model: torch.nn.Module
     inputs: Sequence[Args]
     dynamic: Any
     reference: Callable[[Any, Args], Any] | None = None
-    odd: bool = False
     exact: bool = False
 
 
@@ -39,9 +38,7 @@ def devious() -> Iterator[Subject]:
     for name, one in everything():
         torch.manual_seed(0)
         reference = (lambda output, args: output) if one.branches else None
-        yield Subject(
-            name, one.build().eval(), one.inputs(), one.dynamic, reference, odd=True, exact="ill_cond" not in name
-        )
+        yield Subject(name, one.build().eval(), one.inputs(), one.dynamic, reference, exact="ill_cond" not in name)
 
 
 def small() -> Iterator[Subject]:
