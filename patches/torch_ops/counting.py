@@ -27,6 +27,7 @@ class _Counted(torch.nn.Module):
         inputs=lambda: [(torch.arange(n) * 3 % most, torch.randn(n)) for n, most in ((8, 7), (11, 19), (1, 2))],
         dynamic_shapes=({0: "n"}, {0: "n"}),
         fails=("dynamo", "trace"),
+        reason="aten::bincount",
     ),
 )
 def bincount(original: Any, input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
@@ -59,6 +60,7 @@ class _Histogram(torch.nn.Module):
         inputs=lambda: [(torch.randn(n),) for n in (30, 90, 3)],
         dynamic_shapes=({0: "n"},),
         fails=("dynamo", "trace"),
+        reason="aten(::|_)histc",
     ),
 )
 def histc(original: Any, input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:

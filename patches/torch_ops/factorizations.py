@@ -49,7 +49,14 @@ class _Triangles(torch.nn.Module):
     why=_WHY.format("linalg_cholesky"),
     link=_LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(_Triangles, lambda: [(_spd(b, 5),) for b in (2, 3, 1)], ({0: "b"},), fails=("dynamo", "trace")),
+    proof=Proof(
+        _Triangles,
+        lambda: [(_spd(b, 5),) for b in (2, 3, 1)],
+        ({0: "b"},),
+        fails=("dynamo", "trace"),
+        reason="linalg_cholesky",
+        beside=("solve-triangular",),
+    ),
 )
 def cholesky(original: Any, A: Tensor, upper: bool = False) -> Tensor:
     """Column by column."""
@@ -70,7 +77,13 @@ class _Systems(torch.nn.Module):
     why=_WHY.format("linalg_solve_triangular"),
     link=_LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(_Systems, lambda: [(_spd(b, 4),) for b in (2, 3, 1)], ({0: "b"},), fails=("dynamo", "trace")),
+    proof=Proof(
+        _Systems,
+        lambda: [(_spd(b, 4),) for b in (2, 3, 1)],
+        ({0: "b"},),
+        fails=("dynamo", "trace"),
+        reason="linalg_solve_triangular",
+    ),
 )
 def solve_triangular(
     original: Any, A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
@@ -103,7 +116,8 @@ class _Orthogonal(torch.nn.Module):
     link=_LINK,
     exporters=("dynamo", "trace"),
     proof=Proof(
-        _Orthogonal, lambda: [(torch.randn(b, 4, 4),) for b in (2, 3, 1)], ({0: "b"},), fails=("dynamo", "trace"),
+        _Orthogonal, lambda: [(torch.randn(b, 4, 4),) for b in (2, 3, 1)], ({0: "b"},),
+        fails=("dynamo", "trace"), reason="linalg_qr",
     ),
 )  # fmt: skip
 def qr(original: Any, A: Tensor, mode: str = "reduced") -> Factors:
@@ -128,7 +142,8 @@ class _Spectrum(torch.nn.Module):
     link=_LINK,
     exporters=("trace",),
     proof=Proof(
-        _Spectrum, lambda: [(torch.randn(b, 3, 3),) for b in (2, 3, 1)], ({0: "b"},), fails=("trace",),
+        _Spectrum, lambda: [(torch.randn(b, 3, 3),) for b in (2, 3, 1)], ({0: "b"},),
+        fails=("trace",), reason="linalg_eigvalsh",
     ),
 )  # fmt: skip
 def spectrum(original: Any, A: Tensor, *ignored: Any, **named: Any) -> Tensor:

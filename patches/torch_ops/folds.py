@@ -34,6 +34,8 @@ class _Overlap(torch.nn.Module):
         inputs=lambda: [(torch.randn(b, 3, *size),) for b, size in ((2, (8, 9)), (1, (13, 6)), (3, (5, 5)))],
         dynamic_shapes=({0: "b", 2: "h", 3: "w"},),
         fails=("trace",),
+        reason="col2im",
+        beside=("composites",),
     ),
 )
 def fold(

@@ -37,6 +37,7 @@ class _Turned(torch.nn.Module):
         inputs=lambda: [(torch.randn(b, n, 4),) for b, n in ((2, 3), (3, 5), (1, 1))],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace",),
+        reason="perm",
     ),
 )
 def permute(original: Callable[..., Tensor], x: Tensor, *axes: Any, **named: Any) -> Tensor:

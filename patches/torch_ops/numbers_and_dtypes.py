@@ -28,6 +28,7 @@ class _Reversed(torch.nn.Module):
         inputs=lambda: [(torch.arange(n) - 3,) for n in (5, 9, 1)],
         dynamic_shapes=({0: "n"},),
         fails=("dynamo",),
+        reason="aten.sub",
     ),
 )
 def number_minus(original: Callable[..., Tensor], input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
@@ -56,6 +57,7 @@ class _Limited(torch.nn.Module):
         inputs=lambda: [(torch.arange(n) - 4,) for n in (9, 12, 1)],
         dynamic_shapes=({0: "n"},),
         fails=("trace",),
+        reason="int64, eager has float32",
     ),
 )
 def clamp(original: Callable[..., Tensor], input: Tensor, min: Any = None, max: Any = None) -> Tensor:
@@ -84,6 +86,7 @@ class _Largest(torch.nn.Module):
         inputs=lambda: [(torch.randn(n, 3),) for n in (5, 9, 1)],
         dynamic_shapes=({0: "n"},),
         fails=("dynamo",),
+        reason="aten_amax",
     ),
 )
 def largest(original: Callable[..., Tensor], input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
@@ -110,6 +113,7 @@ class _Squeezed(torch.nn.Module):
         inputs=lambda: [(torch.randn(4, n, 6),) for n in (3, 5, 2)],
         dynamic_shapes=({1: "n"},),
         fails=("dynamo",),
+        reason="Squeeze",
     ),
 )
 def squeeze(original: Callable[..., Tensor], input: Tensor, *axes: Any, **named: Any) -> Tensor:

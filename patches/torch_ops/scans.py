@@ -75,6 +75,7 @@ class _Extremes(torch.nn.Module):
         inputs=lambda: [(torch.randn(b, n, 3),) for b, n in ((2, 6), (3, 11), (1, 1))],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("dynamo", "trace"),
+        reason=r"aten(::|\.)cummax",
     ),
 )
 def running_extreme(original: Any, input: torch.Tensor, dim: int) -> Extremes:

@@ -99,7 +99,7 @@ def test_the_patch_that_made_it_worse_is_named_and_left_out_alone(spoilt: onnxpa
 def test_eager_is_asked_once_for_all_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     ask = Eager.ask
-    monkeypatch.setattr(Eager, "ask", lambda self, values: asked.append(1) or ask(self, values))
+    monkeypatch.setattr(Eager, "ask", lambda self, values, **how: asked.append(1) or ask(self, values, **how))
     with pytest.raises(onnxpatch.VerificationError):
         onnxpatch.export(DataBranch().eval(), X, exporter="trace", dynamic_shapes=ROWS, attempts="asked")
     once = len(asked)

@@ -226,7 +226,7 @@ def test_doctor_writes_a_page_beside_what_it_says(place):
     assert done.exit_code == 1, done.output
     assert json.loads(done.stdout)["status"] == "silent"
     page = (place / "found.html").read_text()
-    assert "<code>inner</code>" in page and "<th>finding</th>" in page
+    assert "<h3><code>inner</code>" in page and "The part at fault" in page
 
 
 def test_plan_writes_a_page_beside_what_it_says(place):
