@@ -218,8 +218,9 @@ def test_an_export_that_takes_longer_than_max_seconds_is_refused(tmp_path: Any) 
             return x
 
     model = Ponders().eval()
-    with pytest.raises(onnxpatch.ExportError, match=r"did not end within max_seconds=0\.5"):
-        onnxpatch.export(model, (torch.ones(2),), tmp_path / "m.onnx", exporter="trace", max_seconds=0.5)
+    with pytest.raises(onnxpatch.ExportError, match="did not end within max_seconds=3"):
+        # Enough for a slow machine to reach the loop: torch's C++ code may not survive an error in the middle of it.
+        onnxpatch.export(model, (torch.ones(2),), tmp_path / "m.onnx", exporter="trace", max_seconds=3)
     assert type(model) is Ponders and not list(tmp_path.iterdir())
 
 
