@@ -63,7 +63,7 @@ def code_to_keep() -> dict[str, Known]:
     return dict(sorted(found.items()))
 
 
-def _kept(path: str, code: Any) -> Known:
+def _kept(path: str, code: object) -> Known:
     return {"version": _version(path), "fingerprint": _fingerprint(code), "outline": outline(_function(code))}
 
 
@@ -91,12 +91,12 @@ def _private(api: Api, record: dict[str, Known]) -> Reliance:
     return Reliance(api.path, "torch", used_by, status, recorded, installed, instead, diff)
 
 
-def _function(code: Any) -> Any:
+def _function(code: object) -> Any:
     """The Python function whose source counts; a class counts by its constructor's parameters, see `_fingerprint`."""
     return inspect.unwrap(code) if inspect.isfunction(code) or inspect.ismethod(code) else None
 
 
-def _fingerprint(code: Any) -> str | None:
+def _fingerprint(code: object) -> str | None:
     """Of a function its source; of a class the names that its constructor takes; of anything else, nothing."""
     if isinstance(code, enum.EnumMeta):
         return ", ".join(code.__members__)

@@ -235,7 +235,7 @@ class Report:
         return notebook(self)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """JSON knows no NaN: null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)} | _derived(value)
@@ -248,5 +248,5 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _derived(value: Any) -> dict[str, Any]:
+def _derived(value: object) -> dict[str, Any]:
     return {"ok": value.ok} if hasattr(value, "ok") else {}
