@@ -86,8 +86,8 @@ def _private(api: Api, record: dict[str, Known]) -> Reliance:
     same = kept is not None and _fingerprint(code) == kept["fingerprint"]
     status: Status = "changed" if not same else "known" if recorded == installed else "same"
     diff = marked_lines(_function(code), kept["outline"]) if kept and not same else []
-    # The private function is called as before; what is told is what to look at.
-    instead = "" if same else "used as it is: its own test shows whether it still serves"
+    # The private function is called as before; the row says what to look at.
+    instead = "" if same else "used unchanged: its own test shows whether it still works"
     return Reliance(api.path, "torch", used_by, status, recorded, installed, instead, diff)
 
 

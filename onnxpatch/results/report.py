@@ -203,14 +203,14 @@ class Report:
     def raise_unless_right(self, hint: str = "") -> None:
         """Raises VerificationError with the first wrong output; what is unproven or unchecked passes.
 
-        hint: what may cure a branch that data decides.
+        hint: what may cure a branch on tensor values.
         """
         if not self.wrong:
             return
         first = self.first_wrong()
-        found = first.sentence() if first else "eager gives other outputs each time it is asked: nothing can be proven"
+        found = first.sentence() if first else "PyTorch returns other outputs for the same input: nothing can be proven"
         found += hint if first and first.kind == "branch" else ""
-        what = "the exported graph does not compute what the model computes"
+        what = "the ONNX output differs from PyTorch"
         raise VerificationError(f"{what}: {found}\n{self}", self)
 
     def to_dict(self) -> dict[str, Any]:
