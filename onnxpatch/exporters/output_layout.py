@@ -70,9 +70,9 @@ def _as_tensor(value: Any) -> torch.Tensor:
     """A Python number, perhaps a symbolic one, as the tensor that stands for it in the graph: int64, bool or float."""
     if isinstance(value, torch.Tensor):
         return value
-    if isinstance(value, bool | torch.SymBool):
-        return torch.scalar_tensor(bool(value) if isinstance(value, bool) else value, dtype=torch.bool)
-    return torch.scalar_tensor(value, dtype=torch.int64 if isinstance(value, int | torch.SymInt) else None)
+    number: Any = value  # torch's annotations know no symbolic numbers
+    truth, whole = isinstance(value, bool | torch.SymBool), isinstance(value, int | torch.SymInt)
+    return torch.scalar_tensor(number, dtype=torch.bool if truth else torch.int64 if whole else None)
 
 
 def layout_of(
