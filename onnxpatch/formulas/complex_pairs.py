@@ -43,7 +43,7 @@ class Pair:
 
     @staticmethod
     def of(value: object) -> Pair:
-        """A Pair of a tensor or a Python number; a Pair is returned as it is. A stored complex tensor gives constants."""
+        """A Pair of a tensor or a number; a Pair is returned as it is. A stored complex tensor gives two constants."""
         if isinstance(value, Pair):
             return value
         if isinstance(value, complex):

@@ -33,7 +33,7 @@ class Writer(Protocol):
     wants_inferred: bool
 
     def node(self, op: str, *inputs: Value, like: Value = None, shape: Sequence[object], **attributes: object) -> Value:
-        """Add a node with one output, of the dtype of `like` (default: the first input). Sizes may be None in a trace."""
+        """Add a node with one output, of the dtype of `like` (default: the first input). A traced size may be None."""
 
     def ints(self, values: Sequence[int]) -> Value:
         """A constant int64 tensor with one dimension."""
