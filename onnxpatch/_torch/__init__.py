@@ -1,13 +1,13 @@
 """Private and version-dependent torch APIs: which, why, and what happens when they move.
 
-- `torch.compiler.is_exporting` (public since 2.7) tells torch.export from torch.compile; 2.6 falls back to
-  `is_compiling`. Both are flags of the process. `torch._guards.TracingContext` belongs to a thread, and torch.export
-  keeps one while it runs a model. So does the stack of dispatch modes, with torch.export's mode for fake tensors
-  (`torch._C._get_dispatch_mode`), which is asked where a version keeps no context.
-- `torch.utils._pytree`: flattening arguments and outputs exactly as both exporters do; it is what `torch.export`
-  documents for custom containers. It moves with torch.export; no fallback.
+- `torch.compiler.is_exporting` (public since 2.7) is True under torch.export and False under torch.compile; 2.6 falls
+  back to `is_compiling`. Both are flags of the process, and the exporter may run in another thread. So
+  `torch._guards.TracingContext` is read too, which torch.export sets for its thread; in versions without it, the
+  thread's stack of dispatch modes (`torch._C._get_dispatch_mode`), which has torch.export's FakeTensorMode.
+- `torch.utils._pytree`: flattens arguments and outputs as both exporters do. torch.export documents it for custom
+  containers. There is no fallback.
 
-The other files of this folder do the same for one subject each.
+Each of the other files does the same for one subject.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["exporting", "pytree"]
 
 
 def exporting() -> Literal["dynamo", "trace"] | None:
-    """Which exporter is running the calling code in this thread now, or None in plain eager.
+    """The exporter that runs the calling code in this thread; None in eager.
 
-    Scripted code is compiled, not run: there, ask `torch.jit.is_scripting()`. Code that dynamo compiles (bodies of
-    torch.cond and the like, torch.compile, strict torch.export) is left as it is: there the answer is None.
+    Scripted code is compiled, not run: use `torch.jit.is_scripting()` there. None too in code that Dynamo compiles:
+    bodies of torch.cond and torch.while_loop, torch.compile, strict torch.export.
     """
     if torch.compiler.is_dynamo_compiling():
         return None
@@ -36,7 +36,7 @@ def exporting() -> Literal["dynamo", "trace"] | None:
 
 
 def _tracing_here() -> bool:
-    """Whether it is this thread that torch.export runs a model in: another may run the same model in eager."""
+    """Whether torch.export runs a model in this thread. Another thread may run the same model in eager."""
     context = getattr(torch._guards, "TracingContext", None)
     if context is not None and context.try_get() is not None:
         return True

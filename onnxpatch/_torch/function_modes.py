@@ -1,8 +1,8 @@
-"""What a TorchFunctionMode sees: which torch APIs, why, and what happens when they move.
+"""Which functions a TorchFunctionMode sees, and under which key and name.
 
-- `torch.overrides.get_overridable_functions` (public) says which functions a TorchFunctionMode sees.
-- `torch._C.DisableTorchFunction` runs a block past every mode, as `torch.overrides` itself does. If it moves, this file
-  fails at import.
+- `torch.overrides.get_overridable_functions` (public): the functions that a TorchFunctionMode sees.
+- `torch._C.DisableTorchFunction`: a context without function modes, which torch.overrides itself uses. If it moves,
+  this file fails at import.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _overridable() -> frozenset[Any]:
 
 @functools.lru_cache(maxsize=4096)
 def torch_function_key(function: object) -> Any | None:
-    """What a TorchFunctionMode is handed when `function` is called, or None if such a mode never sees it."""
+    """The function that a TorchFunctionMode gets when `function` is called; None if no mode sees the call."""
     if isinstance(function, types.GetSetDescriptorType | property):
         return function.__get__
     if isinstance(function, _BUILTINS):
@@ -38,7 +38,7 @@ def torch_function_key(function: object) -> Any | None:
 
 
 def function_name(function: object) -> str:
-    """The name that a torch function has in torch; of a property (Tensor.mT) that of the property."""
+    """The name of a torch function in torch; for a property (Tensor.mT), the property's."""
     name = getattr(function, "__name__", "")
-    # A property comes to a TorchFunctionMode as the bound __get__ of its descriptor.
+    # A TorchFunctionMode gets a property as the bound __get__ of its descriptor.
     return getattr(getattr(function, "__self__", None), "__name__", name) if name == "__get__" else name

@@ -1,5 +1,7 @@
-"""The private torch APIs that the kit relies on, as a table: which, in which file of this folder, and what is lost
-where one is gone. `onnxpatch drift` compares it with the installed torch; a test holds it against the files' code."""
+"""`RELIED_ON`: the private torch APIs that onnxpatch uses, by which file, and what does not work without each.
+
+`onnxpatch drift` compares the table with the installed torch. A test compares it with the code of this folder.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from typing import Any, NamedTuple
 
 
 class Api(NamedTuple):
-    """path: dotted; `Class()` stands for an instance, whose attributes are meant. used_in: a file of this folder.
-    without: what is lost where it is gone."""
+    """A private API. path: dotted; after `Class()` come attributes of instances. used_in: a file of this folder.
+    without: what does not work if it is gone."""
 
     path: str
     used_in: str
@@ -100,11 +102,11 @@ RELIED_ON = (
 
 
 class GoneError(LookupError):
-    """The installed torch has nothing under that name."""
+    """The installed torch has no such name."""
 
 
 def find(path: str) -> Any:
-    """The object at a dotted path, its modules imported. Raises GoneError where there is none."""
+    """Import and return the object at a dotted path. Raises GoneError if there is none."""
     found: Any = importlib.import_module("torch")
     names = path.split(".")
     for at, part in enumerate(names[1:], 2):

@@ -1,4 +1,4 @@
-"""The random numbers of torch, NumPy and Python: what runs inside a block takes none of the caller's."""
+"""Keeps the random state of torch, NumPy and Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 @contextmanager
 def random_state_kept(seed: int | None = None) -> Iterator[None]:
-    """After the block the generators go on as if it had not run. seed: what all of them start from inside."""
+    """A context that restores all random generators afterwards. seed: for all of them, inside."""
     cuda = torch.cuda.is_initialized()
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     devices = torch.cuda.get_rng_state_all() if cuda else []

@@ -1,4 +1,4 @@
-"""Division rounded down, which the TorchScript exporter rounds towards zero: `-7 // 2`, `-(-n // 2)`, `-5 >> 1`."""
+"""Floor division, which the TorchScript exporter rounds towards zero: `-7 // 2`, `-(-n // 2)`, `-5 >> 1`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DIVISIONS = (torch.floor_divide, Tensor.floor_divide, Tensor.__floordiv__, Tens
 
 
 def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Not a size that is not negative in the trace: either way rounds it down."""
+    """Whether a quotient may be negative. For a size that is positive in the trace, both roundings agree."""
     if function not in _DIVISIONS or len(args) < 2:
         return False
     sized = isinstance(args[0], Tensor) and args[0].dim() == 0 and not _fractional(args[0])
@@ -58,7 +58,7 @@ def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     ),
 )
 def floor_division(original: Any, input: Any, other: Any) -> Any:
-    """Of floats the floor of the quotient; of whole numbers what leaves no rest."""
+    """Floats: floor(a / b). Ints: (a - a mod b) / b."""
     if original.__name__ == "__rfloordiv__":
         input, other = torch.as_tensor(other, dtype=_dtype(other, input), device=input.device), input
     if _fractional(input) or _fractional(other):
@@ -92,7 +92,7 @@ class _Shifts(torch.nn.Module):
     name="right-shift",
     why="A right shift of a negative number is a division rounded towards zero in the graph",
     link="https://github.com/pytorch/pytorch/issues/139455",
-    requires=("torch<2.14",),  # later ones divide rounded down
+    requires=("torch<2.14",),  # later versions round down
     exporters=("trace",),
     proof=Proof(
         _Shifts,
@@ -104,7 +104,7 @@ class _Shifts(torch.nn.Module):
     ),
 )
 def right_shift(original: Callable[..., Tensor], input: object, other: object) -> Any:
-    """By a number: a division by its power of two, rounded down."""
+    """A shift by n as a floor division by 2 ** n."""
     if not isinstance(other, int) or not isinstance(input, Tensor):
         return NotImplemented
     return floor_division(torch.floor_divide, input, 2**other)
