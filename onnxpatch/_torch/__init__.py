@@ -5,7 +5,7 @@
   keeps one while it runs a model. So does the stack of dispatch modes, with torch.export's mode for fake tensors
   (`torch._C._get_dispatch_mode`), which is asked where a version keeps no context.
 - `torch.utils._pytree`: flattening arguments and outputs exactly as both exporters do; it is what `torch.export`
-  documents for custom containers. It moves with torch.export; no fallback.
+  documents for custom containers. It moves with torch.export; where it is gone, every export is refused.
 
 The other files of this folder do the same for one subject each.
 """
@@ -16,7 +16,13 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch.utils import _pytree as pytree
+
+from onnxpatch._torch.gone import GoneModule
+
+try:
+    from torch.utils import _pytree as pytree
+except ImportError:
+    pytree = GoneModule("torch.utils._pytree")  # type: ignore[assignment]
 
 __all__ = ["exporting", "pytree"]
 
@@ -40,4 +46,6 @@ def _tracing_here() -> bool:
     context = getattr(torch._guards, "TracingContext", None)
     if context is not None and context.try_get() is not None:
         return True
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+    keys = getattr(torch._C, "_TorchDispatchModeKey", None)
+    mode_of = getattr(torch._C, "_get_dispatch_mode", None)
+    return keys is not None and mode_of is not None and mode_of(keys.FAKE) is not None

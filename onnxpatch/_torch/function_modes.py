@@ -1,8 +1,8 @@
 """What a TorchFunctionMode sees: which torch APIs, why, and what happens when they move.
 
 - `torch.overrides.get_overridable_functions` (public) says which functions a TorchFunctionMode sees.
-- `torch._C.DisableTorchFunction` runs a block past every mode, as `torch.overrides` itself does. If it moves, this file
-  fails at import.
+- `torch._C.DisableTorchFunction` runs a block past every mode, as `torch.overrides` itself does. If it moves, patches
+  of functions are refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from typing import Any
 
 import torch
 
-unseen = torch._C.DisableTorchFunction
+from onnxpatch._torch.gone import gone_class
+
+try:
+    unseen = torch._C.DisableTorchFunction
+except AttributeError:
+    unseen = gone_class("torch._C.DisableTorchFunction")
 """Context manager: torch calls inside are seen by no TorchFunctionMode."""
 
 
