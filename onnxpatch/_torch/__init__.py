@@ -1,11 +1,11 @@
 """Private and version-dependent torch APIs: which, why, and what happens when they move.
 
-- `torch.compiler.is_exporting` (public since 2.7) is True under torch.export and False under torch.compile; 2.6 falls
-  back to `is_compiling`. Both are flags of the process, and the exporter may run in another thread. So
-  `torch._guards.TracingContext` is read too, which torch.export sets for its thread; in versions without it, the
-  thread's stack of dispatch modes (`torch._C._get_dispatch_mode`), which has torch.export's FakeTensorMode.
-- `torch.utils._pytree`: flattens arguments and outputs as both exporters do. torch.export documents it for custom
-  containers. There is no fallback.
+- `torch.compiler.is_exporting` (public since 2.7) tells torch.export from torch.compile; 2.6 falls back to
+  `is_compiling`. Both are flags of the process. `torch._guards.TracingContext` belongs to a thread, and torch.export
+  keeps one while it runs a model. So does the stack of dispatch modes, with torch.export's mode for fake tensors
+  (`torch._C._get_dispatch_mode`), which is asked where a version keeps no context.
+- `torch.utils._pytree`: flattening arguments and outputs exactly as both exporters do; it is what `torch.export`
+  documents for custom containers. It moves with torch.export; where it is gone, every export is refused.
 
 Each of the other files does the same for one subject.
 """
@@ -16,7 +16,13 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch.utils import _pytree as pytree
+
+from onnxpatch._torch.gone import GoneModule
+
+try:
+    from torch.utils import _pytree as pytree
+except ImportError:
+    pytree = GoneModule("torch.utils._pytree")  # type: ignore[assignment]
 
 __all__ = ["exporting", "pytree"]
 
@@ -40,4 +46,6 @@ def _tracing_here() -> bool:
     context = getattr(torch._guards, "TracingContext", None)
     if context is not None and context.try_get() is not None:
         return True
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+    keys = getattr(torch._C, "_TorchDispatchModeKey", None)
+    mode_of = getattr(torch._C, "_get_dispatch_mode", None)
+    return keys is not None and mode_of is not None and mode_of(keys.FAKE) is not None

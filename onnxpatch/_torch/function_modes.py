@@ -1,8 +1,8 @@
 """Which functions a TorchFunctionMode sees, and under which key and name.
 
-- `torch.overrides.get_overridable_functions` (public): the functions that a TorchFunctionMode sees.
-- `torch._C.DisableTorchFunction`: a context without function modes, which torch.overrides itself uses. If it moves,
-  this file fails at import.
+- `torch.overrides.get_overridable_functions` (public) says which functions a TorchFunctionMode sees.
+- `torch._C.DisableTorchFunction` runs a block past every mode, as `torch.overrides` itself does. If it moves, patches
+  of functions are refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from typing import Any
 
 import torch
 
-unseen = torch._C.DisableTorchFunction
+from onnxpatch._torch.gone import gone_class
+
+try:
+    unseen = torch._C.DisableTorchFunction
+except AttributeError:
+    unseen = gone_class("torch._C.DisableTorchFunction")
 """Context manager: torch calls inside are seen by no TorchFunctionMode."""
 
 

@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from onnxpatch._torch.gone import gone_class
+
+try:
+    from torch.utils._python_dispatch import TorchDispatchMode
+except ImportError:
+    TorchDispatchMode = gone_class("torch.utils._python_dispatch.TorchDispatchMode")
 
 try:
     from torch.utils.flop_counter import flop_registry

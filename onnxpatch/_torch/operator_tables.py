@@ -70,8 +70,9 @@ def torchscript_symbolics() -> dict[str, int]:
 
 
 def aten_operators() -> list[str]:
-    """Every aten overload of torch, such as `aten::add.Tensor`, without those that write into an argument."""
-    names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
+    """Every aten overload that torch has, `aten::add.Tensor`: those that write into an argument left out."""
+    everything: Callable[[], list[str]] = getattr(torch._C, "_dispatch_get_all_op_names", list)
+    names = [name for name in everything() if name.startswith("aten::")]
     return sorted(name for name in names if not _writes(name))
 
 
@@ -82,5 +83,6 @@ def _writes(name: str) -> bool:
 
 
 def is_composite(name: str) -> bool:
-    """Whether torch decomposes the operator itself, so that an exporter never sees it."""
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"))
+    """Whether torch itself writes the operator in terms of others, so that an exporter never sees it."""
+    has_kernel: Callable[..., bool] | None = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)
+    return has_kernel is not None and bool(has_kernel(name, "CompositeImplicitAutograd"))

@@ -9,6 +9,8 @@ import functools
 import importlib
 from typing import Any, NamedTuple
 
+from onnxpatch.errors import RefusedError
+
 
 class Api(NamedTuple):
     """A private API. path: dotted; after `Class()` come attributes of instances. used_in: a file of this folder.
@@ -101,8 +103,14 @@ RELIED_ON = (
 )
 
 
-class GoneError(LookupError):
-    """The installed torch has no such name."""
+class GoneError(RefusedError, LookupError):
+    """The installed torch has nothing under that name."""
+
+
+def sentence(api: Api) -> str:
+    """What is said where a private API is gone."""
+    version = importlib.import_module("torch").__version__
+    return f"torch {version} has no {api.path}: {api.without}. `onnxpatch drift` shows what else has moved"
 
 
 def find(path: str) -> Any:

@@ -9,7 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from onnxpatch._torch.gone import gone_class
+
+try:
+    from torch.utils._python_dispatch import TorchDispatchMode
+except ImportError:
+    TorchDispatchMode = gone_class("torch.utils._python_dispatch.TorchDispatchMode")
 
 
 class Writes(TorchDispatchMode):

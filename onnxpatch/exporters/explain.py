@@ -7,6 +7,7 @@ import textwrap
 
 import torch
 
+from onnxpatch._torch import gone
 from onnxpatch.errors import BranchError, OnnxpatchError, error_chain
 from onnxpatch.messages.user_code import frames_of, is_user_file, is_user_frame
 
@@ -33,6 +34,9 @@ def explained(error: BaseException, model: object, exporter: str) -> str:
 def reason(error: BaseException) -> str:
     """The first cause, on one line: `TypeError: …`."""
     root = root_of(error)
+    lacking = gone.told(root)
+    if lacking is not None:
+        return lacking
     text = re.sub(r"\x1b\[[0-9;]*m", "", _HINTS.sub("", str(root)))
     remedy = next((said for sign, said in _REMEDIES.items() if sign in text), "")
     return f"{type(root).__name__}: {textwrap.shorten(text, _LONGEST, placeholder=' …')}{remedy}"
