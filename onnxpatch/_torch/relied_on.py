@@ -50,6 +50,7 @@ RELIED_ON = (
     Api("torch._C.DisableTorchFunction", "function_modes", "patches of functions are refused"),
     Api(f"{_PROXY}.get_proxy_mode", "caught_errors", _CAUGHT),
     Api(f"{_PROXY}.get_proxy_slot", "producers", _CONSTANT),
+    Api(f"{_PROXY}._AttrProxy", "attribute_proxies", "models with shared modules are exported unpatched"),
     Api("torch.utils._python_dispatch._disable_current_modes", "constants", _CONSTANT),
     Api("torch.utils._python_dispatch.TorchDispatchMode", "operations", "sizes to probe are refused: no verification"),
     Api("torch._ops.OpOverload", "constants", _CONSTANT),

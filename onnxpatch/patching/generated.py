@@ -15,6 +15,8 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from onnxpatch._torch.attribute_proxies import asked_for_a_proxy
+
 _GENERATED = "__onnxpatch_generated__"
 MISSING = object()
 """In an undo log: the key did not exist."""
@@ -79,7 +81,8 @@ class _WrittenClass:
     """
 
     def __get__(self, instance: object, owner: type) -> type:
-        return class_before(type(instance))
+        # torch.export derives the class from it through which it runs the module.
+        return type(instance) if asked_for_a_proxy() else class_before(type(instance))
 
     def __set__(self, instance: object, cls: type) -> None:
         set_class(instance, cls)
