@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from onnxpatch.undone import undone
+
 
 class TraceKept(TorchFunctionMode):
     """A torch call inside the block may raise and be caught by the model: the trace goes on afterwards, without what
@@ -63,7 +65,10 @@ class ExportKept(TorchFunctionMode):
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        super().__exit__(*raised)
+        with undone(self._untie):
+            super().__exit__(*raised)
+
+    def _untie(self) -> None:
         if self._outer is not None:  # another one's, around this
             self._tracer.call_module = self._outer
         elif self._tracer is not None:

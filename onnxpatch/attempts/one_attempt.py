@@ -30,7 +30,7 @@ from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
-from onnxpatch.patched import Patched, patch_model
+from onnxpatch.patched import Patched, patched
 from onnxpatch.patching.digest import digest
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.patching.registry import Patch
@@ -143,16 +143,16 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
         return exported, time.perf_counter() - start
     options = {**request.patching, **({"rewritten": True} if attempt.branches else {})}
     args, kwargs = request.inputs.rebuild(request.inputs.values())
-    with patch_model(
+    with patched(
         request.model, exporter=request.exporter, opset=request.opset, example=(args, kwargs), **options
-    ) as patched:
-        acting.planned += patched.plan.patches()
+    ) as made:
+        acting.planned += made.plan.patches()
         try:
             exported = _run_exporter(request, path, shared)
         finally:
-            swapped = {swap.patch.name for swap in patched.plan.swaps}
-            acting.acted += [p for p in acting.planned if p.name in swapped or patched.scope.hits[p.name]]
-        return _finished(exported, patched, attempt.call(shared.request)), time.perf_counter() - start
+            swapped = {swap.patch.name for swap in made.plan.swaps}
+            acting.acted += [p for p in acting.planned if p.name in swapped or made.scope.hits[p.name]]
+        return _finished(exported, made, attempt.call(shared.request)), time.perf_counter() - start
 
 
 def _run_exporter(request: ExportRequest, path: Path, shared: Shared) -> Exported:
@@ -165,24 +165,24 @@ def _run_exporter(request: ExportRequest, path: Path, shared: Shared) -> Exporte
         raise ExportError(f"{who} did not end within max_seconds={budget.max_seconds:g}: give it more") from late
 
 
-def _finished(exported: Exported, patched: Patched, call: str) -> Exported:
+def _finished(exported: Exported, made: Patched, call: str) -> Exported:
     """The file with all that belongs into it: names, structure, optional outputs, how it was made."""
     request = exported.request
-    if patched.plan.settings.branches:
+    if made.plan.settings.branches:
         exported = _with_structure(exported, report_of(request.model))
-    if patched.plan.settings.operators == "onnxruntime":
+    if made.plan.settings.operators == "onnxruntime":
         sum_residuals(exported.path)
-    plan = _plan_rows(patched)
+    plan = _plan_rows(made)
     acted = {row["patch"] for row in plan}
-    code = digest(patch for patch in patched.plan.patches() if patch.name in acted)
+    code = digest(patch for patch in made.plan.patches() if patch.name in acted)
     stamp(exported.path, request.exporter, plan, code, versions(), call)
     return replace(exported, plan=plan)
 
 
-def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
-    made, acted = patched.plan, patched.scope.hits
-    rows = [{"path": s.path, "class": type(s.module).__name__, "patch": s.patch.name} for s in made.swaps]
-    functions = [p for p, _ in made.functions if acted[p.name]]  # those that only watched changed nothing
+def _plan_rows(made: Patched) -> list[dict[str, Any]]:
+    plan, acted = made.plan, made.scope.hits
+    rows = [{"path": s.path, "class": type(s.module).__name__, "patch": s.patch.name} for s in plan.swaps]
+    functions = [p for p, _ in plan.functions if acted[p.name]]  # those that only watched changed nothing
     return rows + [{"path": ", ".join(p.targets), "class": "function", "patch": p.name} for p in functions]
 
 

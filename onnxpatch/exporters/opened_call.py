@@ -23,6 +23,7 @@ from onnxpatch.inputs.state_names import output_names
 from onnxpatch.onnxfile.editing import edited
 from onnxpatch.onnxfile.output_structure import rename_outputs
 from onnxpatch.patching.swap import UndoLog
+from onnxpatch.undone import undone
 
 
 @dataclass
@@ -53,11 +54,9 @@ def opened_call(model: Any, inputs: Inputs) -> Iterator[OpenedCall]:
         yield call
         return
     log = UndoLog()
-    log.specialise(model, _mixin(inputs, call, _by_name(signature(model), inputs)))
-    try:
+    with undone(log.undo):
+        log.specialise(model, _mixin(inputs, call, _by_name(signature(model), inputs)))
         yield call
-    finally:
-        log.undo()
 
 
 def _may_return_caches(model: torch.nn.Module) -> bool:

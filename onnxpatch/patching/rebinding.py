@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from onnxpatch.patching.dotted_paths import resolve
+from onnxpatch.undone import undone
 
 # What stands for a call of a function in this thread, given (function, args, kwargs); or NotImplemented.
 Lookup = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -85,24 +86,19 @@ class Substitution:
 def installed(substitutions: Sequence[Substitution]) -> Iterator[None]:
     """The substitutes are in their places inside the block.
 
-    A KeyboardInterrupt may come at any line, also at those that put the originals back. So they are put back twice, by
-    two contexts, one around the other: an interrupt that stops one leaves through the other.
+    A KeyboardInterrupt may come at any line, also at those that put the originals back: they are put back twice.
     """
     holder = next(_numbers)
-    with _removing(substitutions, holder), _removing(substitutions, holder):
-        for substitution in substitutions:
-            substitution.install(holder)
-        yield
 
-
-@contextlib.contextmanager
-def _removing(substitutions: Sequence[Substitution], holder: int) -> Iterator[None]:
-    try:
-        yield
-    finally:
+    def remove() -> None:
         for substitution in substitutions:
             substitution.remove(holder)
         _release_lock()
+
+    with undone(remove):
+        for substitution in substitutions:
+            substitution.install(holder)
+        yield
 
 
 def _release_lock() -> None:

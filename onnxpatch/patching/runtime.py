@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
 from onnxpatch._torch.caught_errors import ExportKept
-from onnxpatch._torch.function_modes import torch_function_key
+from onnxpatch._torch.function_modes import function_modes_kept, torch_function_key
 from onnxpatch._torch.guard_sources import ignore_frames
 from onnxpatch._torch.script_tracing import traced
 from onnxpatch.messages.module_paths import paths_named_by
@@ -23,6 +23,7 @@ from onnxpatch.patching.asked_types import ask_for_types, written_type
 from onnxpatch.patching.dispatch import Dispatcher
 from onnxpatch.patching.match import FunctionPatch
 from onnxpatch.settings import Settings, put_in_force
+from onnxpatch.undone import undone
 
 
 class _Active(threading.local):
@@ -123,7 +124,7 @@ class Scope:
         """In force inside the block, in this thread. running: the model that runs, where it is a copy of the patched
         one: some exporters copy the model first, and its tables are those of the copy."""
         outside = list(_active.scopes)
-        with contextlib.ExitStack() as stack:
+        with function_modes_kept(), contextlib.ExitStack() as stack:
             if running is not None and self.model is not None and running is not self.model:
                 stack.callback(self._holds, self.model)
                 self._holds(running)
@@ -137,11 +138,9 @@ class Scope:
             stack.enter_context(paths_named_by(self.path_of))
             if self.watched:
                 stack.enter_context(_Dispatch(self))
-            try:
-                _active.scopes = [*outside, self]
-                yield self
-            finally:
-                _active.scopes = outside
+            stack.enter_context(undone(lambda: setattr(_active, "scopes", outside)))
+            _active.scopes = [*outside, self]
+            yield self
 
     def types_as_written(self) -> contextlib.AbstractContextManager[object]:
         """For the model in eager: inside the block its own code sees the classes that were written."""
@@ -163,11 +162,10 @@ class Scope:
 @contextlib.contextmanager
 def suspended() -> Iterator[None]:
     """No scope is in force inside the block, in this thread: for modules that opted out."""
-    scopes, _active.scopes = _active.scopes, []
-    try:
+    scopes = _active.scopes
+    with undone(lambda: setattr(_active, "scopes", scopes)):
+        _active.scopes = []
         yield
-    finally:
-        _active.scopes = scopes
 
 
 def _lookup(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
