@@ -1,6 +1,6 @@
 """Runs a patch's proof: its case is exported with this patch alone, and without any.
 
-export without it   refused or wrong, for the reason that the proof names; or right with more nodes
+export without it   refused or wrong, for the reason that the proof names; or right with more nodes; or right and slower
 export with it      right at every input, within the bounds on time and memory
 the unchanged case  captured with and without the patch: the same graph
 """
@@ -13,7 +13,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -25,6 +25,7 @@ from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.onnxfile.graph import histogram
 from onnxpatch.onnxfile.intermediate_values import intermediate_values
 from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
+from onnxpatch.onnxfile.run_times import times_as_long
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
 from onnxpatch.patched import patched
 from onnxpatch.patching.proof import Args, Proof
@@ -68,13 +69,14 @@ class Trial:
     """One export of the proof's case. problem: why it is refused or wrong, or None.
 
     seconds: processor time of the export. memory: the largest intermediate value at the example, in bytes for each
-    byte of inputs, outputs and weights.
+    byte of inputs, outputs and weights. run: runs the file at the last input.
     """
 
     problem: str | None
     nodes: int = 0
     seconds: float = 0.0
     memory: float = 0.0
+    run: Callable[[], object] = field(default=lambda: None, repr=False)
 
     def __str__(self) -> str:
         return f"right, {self.nodes} nodes" if self.problem is None else self.problem
@@ -95,10 +97,17 @@ def prove(patch: Patch, exporter: Exporter, runtime: str | Sequence[str] | None 
     problem = after.problem or _past_bounds(after) or changed(proof, exporter, patch)
     if problem:
         return Outcome("failed", after=problem)
-    if exporter not in (*proof.fails, *proof.leaner):
+    if exporter not in (*proof.fails, *proof.leaner, *proof.slower):
         return Outcome("proven", after=str(after))
     before = tried(proof, exporter, runtime=runtime)
+    if exporter in proof.slower and before.problem is None:
+        return _timed(proof.slower[exporter], before, after)
     return Outcome(_verdict(proof, exporter, before, after), str(before), str(after))
+
+
+def _timed(least: float, before: Trial, after: Trial) -> Outcome:
+    found = times_as_long(before.run, after.run)
+    return Outcome("proven" if found >= least else "obsolete", f"{before}, {found:.2f} times as long", str(after))
 
 
 def _verdict(proof: Proof, exporter: Exporter, before: Trial, after: Trial) -> str:
@@ -178,7 +187,7 @@ def _compared(
     largest = max((a.nbytes for a in intermediate_values(graph, feed.of(request.inputs.values())).values()), default=0)
     given = [leaf for leaf in request.inputs.values() if isinstance(leaf, torch.Tensor)]
     needed = sum(t.nbytes for t in (*given, *wanted[0], *request.model.parameters(), *request.model.buffers()))
-    return Trial(None, histogram(graph.proto).total(), seconds, largest / max(needed, 1))
+    return Trial(None, histogram(graph.proto).total(), seconds, largest / max(needed, 1), lambda: graph.run(values))
 
 
 def changed(proof: Proof, exporter: Exporter, patch: Patch) -> str | None:

@@ -93,6 +93,7 @@ class Patch:
             return "nothing is known to serve in its place"
         general, none = ("/".join(some) for some in (self.proof.leaner, self.proof.fails))
         told = [f"under {general} the general patches serve, with more nodes"] if general else []
+        told += [f"under {'/'.join(self.proof.slower)} it is right, and slower"] if self.proof.slower else []
         told += [f"under {none} no other patch serves: {self.why}"] if none else []
         return "; ".join(told)
 
