@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from onnxpatch.undone import undone
+
 
 class TraceKept(TorchFunctionMode):
     """A mode in which torch.jit.trace goes on after a torch call raised and the model caught the error.
@@ -63,8 +65,11 @@ class ExportKept(TorchFunctionMode):
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        super().__exit__(*raised)
-        if self._outer is not None:  # of an enclosing ExportKept
+        with undone(self._untie):
+            super().__exit__(*raised)
+
+    def _untie(self) -> None:
+        if self._outer is not None:  # another one's, around this
             self._tracer.call_module = self._outer
         elif self._tracer is not None:
             vars(self._tracer).pop("call_module", None)

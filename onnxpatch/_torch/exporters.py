@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.caught_errors import TraceKept
+from onnxpatch.undone import undone
 
 __all__ = [
     "dynamo_capture",
@@ -108,11 +109,9 @@ def watched_sizes(seen: Callable[[Any, FrameType | None, Any], None]) -> Iterato
             seen(g, sys._getframe(1), self)
         return original(self, prefix, g, *rest, **named)
 
-    ShapeEnv._log_guard = watching  # type: ignore[method-assign]
-    try:
+    with undone(lambda: setattr(ShapeEnv, "_log_guard", original)):
+        ShapeEnv._log_guard = watching  # type: ignore[method-assign]
         yield
-    finally:
-        ShapeEnv._log_guard = original  # type: ignore[method-assign]
 
 
 def input_symbols(env: object) -> list[str]:

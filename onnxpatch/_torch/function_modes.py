@@ -3,17 +3,22 @@
 - `torch.overrides.get_overridable_functions` (public) says which functions a TorchFunctionMode sees.
 - `torch._C.DisableTorchFunction` runs a block past every mode, as `torch.overrides` itself does. If it moves, patches
   of functions are refused.
+- `torch._C._len_torch_function_stack` and `torch.overrides._pop_mode`: the modes of this thread. An interrupt
+  between a `with mode:` and the mode's own end leaves it active; where these have moved, it stays.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from onnxpatch._torch.gone import gone_class
+from onnxpatch.undone import undone
 
 try:
     unseen = torch._C.DisableTorchFunction
@@ -23,6 +28,24 @@ except AttributeError:
 
 
 _BUILTINS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
+@contextlib.contextmanager
+def function_modes_kept() -> Iterator[None]:
+    """After the block, deactivate the modes that it left active in this thread."""
+    depth = _modes()
+
+    def leave() -> None:
+        while _modes() > depth:
+            torch.overrides._pop_mode()
+
+    with undone(leave):
+        yield
+
+
+def _modes() -> int:
+    count = getattr(torch._C, "_len_torch_function_stack", None)
+    return int(count()) if count is not None and hasattr(torch.overrides, "_pop_mode") else 0
 
 
 @functools.cache

@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from onnxpatch.undone import undone
+
 # torch computes the shapes of operators' results in these files.
 _OPERATORS = tuple(os.path.join(os.path.dirname(torch.__file__), part) for part in ("_subclasses", "_meta", "_refs"))
 
@@ -29,14 +31,12 @@ def ignore_frames(files: Iterable[str]) -> Iterator[None]:
 
         known = uninteresting_files()
         added = set(files) - known
-        known.update(added)
     except (ImportError, AttributeError):
         yield
         return
-    try:
+    with undone(lambda: known.difference_update(added)):
+        known.update(added)
         yield
-    finally:
-        known.difference_update(added)
 
 
 def drop_unsolvable_guards() -> None:

@@ -18,6 +18,8 @@ from typing import Any, TextIO
 
 import torch
 
+from onnxpatch.undone import undone
+
 __all__ = ["no_graphs_printed", "quiet_exporters", "quiet_torch"]
 
 _LIBRARIES = ("torch", "onnxscript", "onnx_ir")
@@ -67,14 +69,15 @@ def quiet_exporters() -> Iterator[None]:
     def silent(record: logging.LogRecord) -> bool:
         return record.thread != thread or not record.name.startswith(_LIBRARIES)
 
-    for handler in handlers:
-        handler.addFilter(silent)
-    try:
-        with no_graphs_printed():
-            yield
-    finally:
+    def audible() -> None:
         for handler in handlers:
             handler.removeFilter(silent)
+
+    with undone(audible):
+        for handler in handlers:
+            handler.addFilter(silent)
+        with no_graphs_printed():
+            yield
 
 
 @contextlib.contextmanager
@@ -84,8 +87,6 @@ def no_graphs_printed() -> Iterator[None]:
     if write is None:
         yield
         return
-    torch._C._jit_onnx_log = lambda *_: None
-    try:
+    with undone(lambda: setattr(torch._C, "_jit_onnx_log", write)):
+        torch._C._jit_onnx_log = lambda *_: None
         yield
-    finally:
-        torch._C._jit_onnx_log = write

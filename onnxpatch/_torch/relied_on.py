@@ -38,6 +38,7 @@ _UNWRITTEN = "sizes are left as the model writes them"
 _TABLES = "onnxpatch ops has no rows for that exporter"
 _NO_LINES = "conditions on sizes are reported without their lines"
 _NO_CONDITIONS = "conditions on sizes that the file lost are not probed"
+_MODES = "an interrupt at the end of a mode of the kit's leaves the mode active"
 _AS_WRITTEN = "stand-ins get a call of a C++ function as it was written"
 
 RELIED_ON = (
@@ -48,6 +49,8 @@ RELIED_ON = (
     Api("torch._C._get_tracing_state", "trace_state", _TRACE),
     Api("torch._C._set_tracing_state", "trace_state", _TRACE),
     Api("torch._C.DisableTorchFunction", "function_modes", "patches of functions are refused"),
+    Api("torch._C._len_torch_function_stack", "function_modes", _MODES),
+    Api("torch.overrides._pop_mode", "function_modes", _MODES),
     Api(f"{_PROXY}.get_proxy_mode", "caught_errors", _CAUGHT),
     Api(f"{_PROXY}.get_proxy_slot", "producers", _CONSTANT),
     Api(f"{_PROXY}._AttrProxy", "attribute_proxies", "models with shared modules are exported unpatched"),

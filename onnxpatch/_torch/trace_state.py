@@ -12,16 +12,16 @@ from collections.abc import Iterator
 
 import torch
 
+from onnxpatch.undone import undone
+
 
 @contextlib.contextmanager
 def untraced() -> Iterator[None]:
     """A context in which torch.jit.trace records nothing. Another trace may run inside it."""
     state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
-    try:
+    with undone(lambda: torch._C._set_tracing_state(state)):  # type: ignore[attr-defined]
+        torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
         yield
-    finally:
-        torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from onnxpatch._torch.gone import gone_class
 try:
     from torch.utils._python_dispatch import TorchDispatchMode
 except ImportError:
-    TorchDispatchMode = gone_class("torch.utils._python_dispatch.TorchDispatchMode")
+    TorchDispatchMode = gone_class("torch.utils._python_dispatch.TorchDispatchMode")  # type: ignore[misc]
 
 
 class Writes(TorchDispatchMode):

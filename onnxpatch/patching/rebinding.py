@@ -29,6 +29,7 @@ from typing import Any
 import torch
 
 from onnxpatch.patching.dotted_paths import resolve
+from onnxpatch.undone import undone
 
 # Answers a call in this thread, given (function, args, kwargs); NotImplemented lets the original run.
 Lookup = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -93,24 +94,19 @@ class Substitution:
 def installed(substitutions: Sequence[Substitution]) -> Iterator[None]:
     """Inside the block, the substitutes are in their places.
 
-    A KeyboardInterrupt may come at any line, also while the originals are set back. So two nested contexts set them
-    back: an interrupt that stops the inner one leaves through the outer one.
+    A KeyboardInterrupt may come at any line, also at those that put the originals back: they are put back twice.
     """
     holder = next(_numbers)
-    with _removing(substitutions, holder), _removing(substitutions, holder):
-        for substitution in substitutions:
-            substitution.install(holder)
-        yield
 
-
-@contextlib.contextmanager
-def _removing(substitutions: Sequence[Substitution], holder: int) -> Iterator[None]:
-    try:
-        yield
-    finally:
+    def remove() -> None:
         for substitution in substitutions:
             substitution.remove(holder)
         _release_lock()
+
+    with undone(remove):
+        for substitution in substitutions:
+            substitution.install(holder)
+        yield
 
 
 def _release_lock() -> None:

@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
 from onnxpatch._torch.caught_errors import ExportKept
-from onnxpatch._torch.function_modes import torch_function_key
+from onnxpatch._torch.function_modes import function_modes_kept, torch_function_key
 from onnxpatch._torch.guard_sources import ignore_frames
 from onnxpatch._torch.script_tracing import traced
 from onnxpatch.messages.module_paths import paths_named_by
@@ -32,6 +32,7 @@ from onnxpatch.patching.asked_types import ask_for_types, written_type
 from onnxpatch.patching.dispatch import Dispatcher
 from onnxpatch.patching.match import FunctionPatch
 from onnxpatch.settings import Settings, put_in_force
+from onnxpatch.undone import undone
 
 
 class _Active(threading.local):
@@ -135,7 +136,7 @@ class Scope:
         copy the model first.
         """
         outside = list(_active.scopes)
-        with contextlib.ExitStack() as stack:
+        with function_modes_kept(), contextlib.ExitStack() as stack:
             if running is not None and self.model is not None and running is not self.model:
                 stack.callback(self._holds, self.model)
                 self._holds(running)
@@ -149,11 +150,9 @@ class Scope:
             stack.enter_context(paths_named_by(self.path_of))
             if self.watched:
                 stack.enter_context(_Dispatch(self))
-            try:
-                _active.scopes = [*outside, self]
-                yield self
-            finally:
-                _active.scopes = outside
+            stack.enter_context(undone(lambda: setattr(_active, "scopes", outside)))
+            _active.scopes = [*outside, self]
+            yield self
 
     def types_as_written(self) -> contextlib.AbstractContextManager[object]:
         """A context for the model in eager: `type(layer)` in its code is the class that the user wrote."""
@@ -175,11 +174,10 @@ class Scope:
 @contextlib.contextmanager
 def suspended() -> Iterator[None]:
     """A context without any scope in this thread, for modules that opted out."""
-    scopes, _active.scopes = _active.scopes, []
-    try:
+    scopes = _active.scopes
+    with undone(lambda: setattr(_active, "scopes", scopes)):
+        _active.scopes = []
         yield
-    finally:
-        _active.scopes = scopes
 
 
 def _lookup(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:

@@ -19,6 +19,7 @@ import torch
 
 from onnxpatch.inputs.leaves import signature
 from onnxpatch.patching.swap import UndoLog
+from onnxpatch.undone import undone
 
 
 @contextlib.contextmanager
@@ -31,11 +32,9 @@ def positional(
         return
     given = _ordered(model, kwargs)
     log = UndoLog()
-    log.specialise(model, _mixin(len(args), tuple(given)))
-    try:
+    with undone(log.undo):
+        log.specialise(model, _mixin(len(args), tuple(given)))
         yield model, (*args, *given.values()), {}
-    finally:
-        log.undo()
 
 
 def _omitted(model: object, args: tuple[object, ...], kwargs: dict[str, object]) -> list[str]:

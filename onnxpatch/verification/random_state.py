@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from onnxpatch.undone import undone
+
 
 @contextmanager
 def random_state_kept(seed: int | None = None) -> Iterator[None]:
@@ -16,15 +18,17 @@ def random_state_kept(seed: int | None = None) -> Iterator[None]:
     cuda = torch.cuda.is_initialized()
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     devices = torch.cuda.get_rng_state_all() if cuda else []
-    try:
-        if seed is not None:
-            random.seed(seed)
-            np.random.seed(seed)
-            torch.manual_seed(seed)
-        yield
-    finally:
+
+    def put_back() -> None:
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])
         if cuda:
             torch.cuda.set_rng_state_all(devices)
+
+    with undone(put_back):
+        if seed is not None:
+            random.seed(seed)
+            np.random.seed(seed)
+            torch.manual_seed(seed)
+        yield
