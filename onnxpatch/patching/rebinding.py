@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 
+from onnxpatch._torch.symbolic_sizes import traced_from_sizes
 from onnxpatch.patching.dotted_paths import resolve
 from onnxpatch.undone import undone
 
@@ -185,6 +186,13 @@ def _wrap(original: Callable[..., Any], lookup: Lookup) -> Callable[..., Any]:
     return substitute
 
 
+def _is_size(value: object) -> bool:
+    """Whether a value is an int in eager, and a 0-d tensor only because torch.jit.trace runs."""
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.int64 or value.dim():
+        return False
+    return traced_from_sizes(value)
+
+
 def _substitute_type(original: type, lookup: Lookup) -> type:
     """A substitute for a type, such as `int`: isinstance, issubclass and == still work with it."""
 
@@ -198,7 +206,7 @@ def _substitute_type(original: type, lookup: Lookup) -> type:
             return type.__getattribute__(cls if name.startswith("__") else original, name)
 
         def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, original)
+            return isinstance(instance, original) or (original is int and _is_size(instance))
 
         def __subclasscheck__(cls, subclass: type) -> bool:
             return issubclass(subclass, original)
