@@ -59,7 +59,7 @@ def deciding_frame(depth: int) -> FrameType | None:
     return None if frame is None or package_of(frame) == "torch" else frame
 
 
-def tree_of(code: CodeType) -> ast.AST | None:
+def source_tree(code: CodeType) -> ast.AST | None:
     try:
         lines, first = inspect.getsourcelines(code)
         tree = ast.parse(textwrap.dedent("".join(lines)))
@@ -70,7 +70,7 @@ def tree_of(code: CodeType) -> ast.AST | None:
 
 @functools.lru_cache(maxsize=4096)
 def _crops(code: CodeType) -> tuple[tuple[int, int], ...]:
-    tree = tree_of(code)
+    tree = source_tree(code)
     tests = [node.test for node in ast.walk(tree) if isinstance(node, ast.If) and _is_crop(node)] if tree else []
     return tuple((test.lineno, test.end_lineno or test.lineno) for test in tests)
 
@@ -95,7 +95,7 @@ def _is_crop(node: ast.If) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _shortcuts(code: CodeType) -> tuple[Shortcut, ...]:
-    tree = tree_of(code)
+    tree = source_tree(code)
     if tree is None or not any(_resizes(node) for node in ast.walk(tree)):
         return ()
     found: list[Shortcut] = []
@@ -181,14 +181,15 @@ def _evaluate(node: ast.expr, frame: FrameType, equal: Any) -> Any:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return _negated(_evaluate(node.operand, frame, equal))
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq):
-        operands = [_value(operand, frame) for operand in (node.left, *node.comparators)]
+        operands = [value_in(operand, frame) for operand in (node.left, *node.comparators)]
         pairs = [_pairwise(a, b, equal) for a, b in itertools.pairwise(operands)]
         result = functools.reduce(_both, pairs)
         return result if isinstance(node.ops[0], ast.Eq) else _negated(result)
-    return bool(_value(node, frame))
+    return bool(value_in(node, frame))
 
 
-def _value(node: ast.expr, frame: FrameType) -> Any:
+def value_in(node: ast.expr, frame: FrameType) -> Any:
+    """What an expression is in a running function."""
     code = compile(ast.fix_missing_locations(ast.Expression(node)), "<condition>", "eval")
     return eval(code, frame.f_globals, frame.f_locals)
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, patch
+from onnxpatch.formulas.chosen_elements import choose_elements
+from onnxpatch.formulas.padded_returns import returns_padded
 from onnxpatch.formulas.resize_flags import sizes_handed_on
 from onnxpatch.formulas.shortcuts import crops_at, deciding_frame, shortcut_at
 from onnxpatch.formulas.skipped_resizes import remember
@@ -55,6 +57,7 @@ def _proof(exporter: Literal["dynamo", "trace"]) -> Proof:
 
 @patch(
     "torch.SymBool.__bool__",
+    "torch.SymInt.__bool__",
     name="size-shortcut",
     why=WHY,
     link="https://github.com/facebookresearch/dinov2/issues/288",
@@ -85,8 +88,12 @@ def size_shortcut_trace(original: Callable[[Any], bool], value: Tensor) -> bool:
 
 def _answer(value: object) -> bool | None:
     frame, relation = deciding_frame(2), relation_of(value)
+    if frame is not None and returns_padded(frame):
+        return True
     if frame is None or relation is None:
         return None
+    if choose_elements(frame):
+        return False
     if relation == "ordered":
         return True if crops_at(frame) else None
     if relation == "different" and sizes_handed_on(frame):
