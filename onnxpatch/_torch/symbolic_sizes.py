@@ -190,5 +190,5 @@ def relation_of(value: Any) -> Relation | None:
     """Which comparison of sizes a SymBool, or a bool tensor under trace, is the answer of; None if it is none."""
     if isinstance(value, torch.SymBool):
         return _RELATIONS.get(type(value.node.expr).__name__)
-    node = _traced_node(value)
+    node = _traced_node(value) if isinstance(value, torch.Tensor) else None
     return None if node is None else _RELATIONS.get(node.kind())

@@ -156,14 +156,15 @@ def _evaluate(node: ast.expr, frame: FrameType, equal: Any) -> Any:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return _negated(_evaluate(node.operand, frame, equal))
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq):
-        operands = [_value(operand, frame) for operand in (node.left, *node.comparators)]
+        operands = [value_in(operand, frame) for operand in (node.left, *node.comparators)]
         pairs = [_pairwise(a, b, equal) for a, b in itertools.pairwise(operands)]
         result = functools.reduce(_both, pairs)
         return result if isinstance(node.ops[0], ast.Eq) else _negated(result)
-    return bool(_value(node, frame))
+    return bool(value_in(node, frame))
 
 
-def _value(node: ast.expr, frame: FrameType) -> Any:
+def value_in(node: ast.expr, frame: FrameType) -> Any:
+    """What an expression is in a running function."""
     code = compile(ast.fix_missing_locations(ast.Expression(node)), "<condition>", "eval")
     return eval(code, frame.f_globals, frame.f_locals)
 

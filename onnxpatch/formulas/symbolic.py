@@ -6,6 +6,7 @@ here keeps it symbolic.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ __all__ = [
     "ROUNDING",
     "as_float",
     "as_tensor",
+    "chosen",
     "example_of",
     "missing_to",
     "never_negative",
@@ -104,3 +106,31 @@ def whole_part(value: object) -> Any:
         return torch.sym_int(value)
     split = split_fraction(value)
     return split[0] if split else torch.sym_int(value)
+
+
+def chosen(comparison: tuple[Any, str, Any], new: Any, old: Any) -> Any:
+    """`new` where a comparison of sizes holds, `old` elsewhere, as a size; None where that cannot be written.
+
+    comparison: such as (size, "<=", 7).
+    """
+    left, sign, right = comparison
+    if isinstance(left, Tensor) or isinstance(right, Tensor):
+        holds = getattr(operator, _OPERATORS[sign])(as_tensor(left, torch.int64), as_tensor(right, torch.int64))
+        return torch.where(holds, as_tensor(new, torch.int64), as_tensor(old, torch.int64))
+    if not all(isinstance(number, int | torch.SymInt) for number in (left, right, new, old)):
+        return None
+    if sign in ("<", "<=", ">", ">=") and _same(new, left) and _same(old, right):
+        # torch's solver knows more of these than of products
+        return (torch.sym_min if sign in ("<", "<=") else torch.sym_max)(new, old)
+    if sign in ("==", "!="):
+        differ = torch.sym_min(1, torch.sym_max(left - right, right - left))
+        return old + differ * (new - old) if sign == "!=" else new + differ * (old - new)
+    above = (right - left if sign in ("<", "<=") else left - right) + (1 if "=" in sign else 0)
+    return old + torch.sym_min(1, torch.sym_max(0, above)) * (new - old)
+
+
+_OPERATORS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, patch
+from onnxpatch.formulas.chosen_elements import choose_elements
 from onnxpatch.formulas.idle_branches import may_always_run
+from onnxpatch.formulas.padded_returns import returns_padded
 from onnxpatch.formulas.resize_flags import sizes_handed_on
 from onnxpatch.formulas.shortcuts import deciding_frame, shortcut_at
 from onnxpatch.formulas.skipped_resizes import remember
@@ -56,6 +58,7 @@ def _proof(exporter: Literal["dynamo", "trace"]) -> Proof:
 
 @patch(
     "torch.SymBool.__bool__",
+    "torch.SymInt.__bool__",
     name="size-shortcut",
     why=WHY,
     link="https://github.com/facebookresearch/dinov2/issues/288",
@@ -88,7 +91,11 @@ def _answer(value: object) -> bool | None:
     frame, relation = deciding_frame(2), relation_of(value)
     if frame is None:
         return None
-    if may_always_run(frame) or (relation == "different" and sizes_handed_on(frame)):
+    if may_always_run(frame) or returns_padded(frame):
+        return True
+    if relation is not None and choose_elements(frame):
+        return False
+    if relation == "different" and sizes_handed_on(frame):
         return True
     shortcut = shortcut_at(frame)
     if shortcut is None or relation not in ("equal", "different"):
