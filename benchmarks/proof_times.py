@@ -1,9 +1,9 @@
-"""What one export costs, in processor seconds: plain torch.onnx.export, the kit without a comparison, and with its proof.
+"""What one export costs in processor seconds: plain torch.onnx.export, the kit without a comparison, and with proof.
 
 usage: python -m benchmarks.proof_times
 
-Small text models of transformers, where nothing hides behind the arithmetic. Each figure is the least of several runs in
-a process that has exported before. What the first export of a process costs more is in the second table.
+Small text models of transformers, where nothing hides behind the arithmetic. Each figure is the least of several runs
+in a process that has exported before. What the first export of a process costs more is in the second table.
 """
 
 from __future__ import annotations
