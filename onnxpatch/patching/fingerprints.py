@@ -73,6 +73,7 @@ def _digest(line: str) -> str:
     return hashlib.sha256(line.encode()).hexdigest()[:4]
 
 
+@functools.lru_cache(maxsize=4096)
 def _code(function: Any) -> str | None:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
@@ -129,7 +130,9 @@ def _text(target: ast.expr) -> ast.expr:
 
 def known(cls: type, bodies: Bodies) -> bool:
     """Whether every method of `cls` that `bodies` names has one of the fingerprints listed for it."""
-    return bool(bodies) and all(hasattr(cls, name) for name in bodies) and unknown_body(cls, bodies) is None
+    return bool(bodies) and all(
+        hasattr(cls, name) and fingerprint(getattr(cls, name)) in prints for name, prints in bodies.items()
+    )
 
 
 def unknown_body(cls: type, bodies: Bodies) -> str | None:

@@ -22,6 +22,7 @@ import inspect
 import itertools
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +42,8 @@ _standing: dict[Place, _Replaced] = {}
 _lock = threading.RLock()
 _numbers = itertools.count()
 _MISSING = object()
+# Libraries that hold no function but their own and each other's: two thirds of the modules of a process.
+_CLOSED = frozenset({*sys.stdlib_module_names, "torch", "numpy", "sympy", "onnx", "onnxruntime"}) - {"__main__"}
 _MAY_BE_BASE = 1 << 10  # Py_TPFLAGS_BASETYPE
 
 
@@ -130,7 +133,7 @@ def substitutions(
     """The substitution of each (dotted path, function), with the places that refer to the function now."""
     wanted: dict[int, list[Place]] = {id(original): [] for _, original in originals}
     if any(vars(builtins).get(getattr(original, "__name__", "")) is not original for _, original in originals):
-        _find_in_modules(wanted)
+        _find_in_modules(wanted, {_library(getattr(original, "__module__", None)) for _, original in originals})
     for path, original in originals:
         home, _, name = path.rpartition(".")
         if home == "builtins":
@@ -157,13 +160,29 @@ def _owner(path: str) -> Any:
     return resolve(path) if "." in path else None
 
 
-def _find_in_modules(wanted: dict[int, list[Place]]) -> None:
-    for module in list(sys.modules.values()):
-        if not inspect.ismodule(module) or module is builtins:
+def _find_in_modules(wanted: dict[int, list[Place]], libraries: set[str]) -> None:
+    """libraries: those that define the functions."""
+    closed = _CLOSED - libraries
+    for path, module in list(sys.modules.items()):
+        if not isinstance(module, types.ModuleType) or module is builtins or _library(path) in closed:
+            continue
+        if _holds_none(vars(module), wanted):
             continue
         for name, value in list(vars(module).items()):
             if id(value) in wanted:
                 wanted[id(value)].append((module, name))
+
+
+def _library(path: str | None) -> str:
+    return (path or "").partition(".")[0]
+
+
+def _holds_none(held: dict[str, Any], wanted: dict[int, list[Place]]) -> bool:
+    """Whether no value is among those wanted, asked without a loop in Python: there are some thousand modules."""
+    try:
+        return wanted.keys().isdisjoint(map(id, held.values()))
+    except RuntimeError:  # another thread imports something there
+        return False
 
 
 def defining_modules(classes: Iterable[type]) -> Iterator[Any]:

@@ -54,7 +54,7 @@ class Patch:
             return "replacement"
         return "class" if isinstance(self.stand_in, type) else "function"
 
-    @property
+    @functools.cached_property
     def declared_at(self) -> str:
         """File and line of the declaration."""
         stand_in = inspect.unwrap(self.stand_in)

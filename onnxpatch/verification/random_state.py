@@ -30,5 +30,13 @@ def random_state_kept(seed: int | None = None) -> Iterator[None]:
         if seed is not None:
             random.seed(seed)
             np.random.seed(seed)
-            torch.manual_seed(seed)
+            _seed_torch(seed)
         yield
+
+
+def _seed_torch(seed: int) -> None:
+    """torch.manual_seed also notes the seed for a CUDA that nobody uses yet, with the whole stack as text."""
+    if torch.cuda.is_initialized() or torch.backends.mps.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
