@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import metadata
 
-ONNXPATCH = "0.1.0"
+ONNXPATCH = "0.2.0"
 
 
 def versions() -> dict[str, str]:

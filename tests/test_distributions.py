@@ -84,5 +84,9 @@ def test_the_wheel_and_the_source_distribution_are_whole(plug_in: Path, tmp_path
     with tarfile.open(next(built.glob("*.tar.gz"))) as files:
         names = {name.partition("/")[2] for name in files.getnames()}
     assert names >= {"CHANGELOG.md", "docs/index.md", "examples/demo.py", "tests/conftest.py", "README.md", "LICENSE"}
+    assert names >= {"noxfile.py", "benchmarks/proofs.py", "SECURITY.md", "patches/einops/layers.py", "mkdocs.yml"}
+    metadata = next(installed.glob("*.dist-info/METADATA")).read_text(encoding="utf-8")
+    for field in ("Author", "Project-URL", "License-Expression", "Requires-Python", "Description-Content-Type"):
+        assert f"\n{field}: " in metadata, metadata[:2000]
     here = f"import onnxpatch; assert onnxpatch.__file__.startswith({str(installed)!r}), onnxpatch.__file__\n"
     run(here + ASKED + "assert onnxpatch.drift().rows\n", plug_in, installed, where=tmp_path)

@@ -1,7 +1,12 @@
 """What setup.cfg installs is what the folders hold."""
 
 import configparser
+import re
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 import onnxpatch
 
@@ -36,10 +41,53 @@ def test_the_version_is_said_once_more_and_the_same():
     assert config["metadata"]["version"] == onnxpatch.__version__
 
 
-def test_importing_the_kit_imports_no_library_that_it_patches():
-    import subprocess
-    import sys
+def test_the_changelog_has_a_dated_section_of_this_version():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    sections = re.findall(r"(?m)^## \[(.+?)\](?: - (\d{4}-\d\d-\d\d))?$", text)
+    assert (onnxpatch.__version__, True) in [(version, bool(date)) for version, date in sections]
+    assert [version for version, date in sections if not date] in ([], ["Unreleased"])
 
+
+def printed(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.strip()
+
+
+def test_importing_the_kit_imports_no_library_that_it_patches():
     code = "import sys, onnxpatch; print({'einops', 'transformers', 'timm', 'onnxruntime'} & sys.modules.keys())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.strip() == "set()"
+    assert printed(code) == "set()"
+
+
+def test_importing_the_kit_costs_under_a_fifth_of_a_second_beyond_torch():
+    """Of the processor, so that what else the machine does is not counted."""
+    code = "import torch, time; start = time.process_time(); import onnxpatch; print(time.process_time() - start)"
+    assert float(printed(code)) < 0.2
+
+
+BARE = """
+import importlib.machinery, sys
+
+class Bare(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in {extras} else super().find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Bare
+import torch, onnxpatch
+assert not onnxpatch.REGISTRY.failures, onnxpatch.REGISTRY.failures
+model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()).eval()
+report = onnxpatch.export(model, (torch.randn(2, 3),), dynamic_shapes=({{0: "batch"}},), dynamo=False)
+print(report.ok, report.runtime)
+"""
+
+
+@pytest.mark.slow
+def test_no_extra_is_needed():
+    """With none of them, an export is held against eager in onnx.reference."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    wanted = re.findall(r"(?m)^([a-z][\w-]*)", "\n".join(config["options.extras_require"].values()))
+    extras = {name.replace("-", "_") for name in wanted} - {"onnxpatch"} | {"pydantic_core", "torchvision"}
+    assert {"onnxruntime", "typer", "rich", "jinja2", "openvino", "transformers", "timm"} <= extras
+    assert printed(BARE.format(extras=sorted(extras))) == "True reference"

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from onnxpatch import Proof, patch
 from onnxpatch.formulas.idle_branches import may_always_run
+from onnxpatch.formulas.resize_flags import sizes_handed_on
 from onnxpatch.formulas.shortcuts import deciding_frame, shortcut_at
 from onnxpatch.formulas.skipped_resizes import remember
 from onnxpatch.formulas.symbolic import as_tensor, relation_of, symbolic, traced_from_sizes
@@ -87,7 +88,7 @@ def _answer(value: object) -> bool | None:
     frame, relation = deciding_frame(2), relation_of(value)
     if frame is None:
         return None
-    if may_always_run(frame):
+    if may_always_run(frame) or (relation == "different" and sizes_handed_on(frame)):
         return True
     shortcut = shortcut_at(frame)
     if shortcut is None or relation not in ("equal", "different"):
