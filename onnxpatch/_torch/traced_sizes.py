@@ -140,6 +140,12 @@ class _Sizes:
         return self._run(kind, node, given)
 
     def _run(self, kind: str, node: Any, given: list[Any]) -> list[Any]:
+        """The results of one operator, or of an autograd.Function of the kit's that says how it is repeated."""
+        if kind == "prim::PythonOp":
+            scalars, operands = iter(node.scalar_args()), iter(given)
+            args = [next(scalars) if how == "c" else next(operands) for how in node.cconv()]
+            with self._world.running():
+                return [node.pyobj().__self__.repeated(*args)]
         if kind in _SIZES:
             return [_SIZES[kind](*given)]
         numbers = [one for one in given if isinstance(one, _NUMBERS)]

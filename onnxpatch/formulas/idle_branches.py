@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 
 from onnxpatch._torch.symbolic_sizes import never_negative
-from onnxpatch.formulas.shortcuts import source_tree
+from onnxpatch.formulas.shortcuts import tree_of
 
 _PADS = ("pad", "functional.pad", "F.pad", "nn.functional.pad", "torch.nn.functional.pad")
 
@@ -31,7 +31,7 @@ def may_always_run(frame: FrameType) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _idle(code: CodeType) -> tuple[tuple[int, int, frozenset[str]], ...]:
     """(first line, last line, names) of such tests; the names are those that must never be negative."""
-    tree = source_tree(code)
+    tree = tree_of(code)
     found: list[tuple[int, int, frozenset[str]]] = []
     padding: set[str] = set()
     for node in _ifs(tree):

@@ -58,7 +58,7 @@ def deciding_frame(depth: int) -> FrameType | None:
     return None if frame is None or package_of(frame) == "torch" else frame
 
 
-def source_tree(code: CodeType) -> ast.AST | None:
+def tree_of(code: CodeType) -> ast.AST | None:
     """The syntax tree of a function, with the line numbers of its file; None where there is no source to read."""
     try:
         lines, first = inspect.getsourcelines(code)
@@ -70,7 +70,7 @@ def source_tree(code: CodeType) -> ast.AST | None:
 
 @functools.lru_cache(maxsize=4096)
 def _shortcuts(code: CodeType) -> tuple[Shortcut, ...]:
-    tree = source_tree(code)
+    tree = tree_of(code)
     if tree is None or not any(_resizes(node) for node in ast.walk(tree)):
         return ()
     found: list[Shortcut] = []

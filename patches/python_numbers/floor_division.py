@@ -10,6 +10,7 @@ from torch import Tensor
 
 from onnxpatch import Proof, patch
 from onnxpatch.formulas.proof_models import Computes
+from onnxpatch.formulas.quotients import floor_quotient
 from onnxpatch.formulas.shortcuts import deciding_frame
 from onnxpatch.formulas.symbolic import never_negative
 
@@ -59,11 +60,11 @@ def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     ),
 )
 def floor_division(original: Any, input: Any, other: Any) -> Any:
-    """Floats: floor(a / b). Ints: (a - a mod b) / b."""
+    """Ints: (a - a mod b) / b, an exact quotient. Floats: `floor_quotient`, which rounds as Python does."""
     if original.__name__ == "__rfloordiv__":
         input, other = torch.as_tensor(other, dtype=_dtype(other, input), device=input.device), input
     if _fractional(input) or _fractional(other):
-        return torch.floor(torch.true_divide(input, other))
+        return floor_quotient(torch.as_tensor(input), other)
     return torch.floor_divide(input - torch.remainder(input, other), other)
 
 
