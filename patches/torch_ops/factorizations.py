@@ -39,7 +39,8 @@ class _Triangles(torch.nn.Module):
         left = torch.linalg.cholesky(x)
         solved = torch.linalg.solve_triangular(left, x[..., :2], upper=False)
         flipped = torch.linalg.solve_triangular(left.transpose(-2, -1), solved, upper=True)
-        return left, torch.linalg.cholesky(x, upper=True), solved, flipped, torch.cholesky(x)
+        older = torch.cholesky(x) if torch.__version__ < "2.15" else left  # later versions refuse it in eager
+        return left, torch.linalg.cholesky(x, upper=True), solved, flipped, older
 
 
 @patch(
