@@ -39,7 +39,9 @@ def bincount(original: Any, input: Tensor, weights: Tensor | None = None, minlen
     if exporting() == "dynamo":
         count = count.item()
         torch._check(count >= 0)
-    ones = torch.ones_like(places) if weights is None else weights
+    # In eager, weights of any dtype but float32 are summed in float64, and so is what comes out.
+    wide = weights is None or weights.dtype == torch.float32
+    ones = torch.ones_like(places) if weights is None else weights if wide else weights.double()
     return torch.zeros([count], dtype=ones.dtype, device=ones.device).scatter_add(0, places, ones)
 
 
@@ -73,4 +75,8 @@ def histc(original: Any, input: Tensor, bins: int = 100, min: float = 0, max: fl
     inside = (x >= low) & (x <= high)
     # One step outside stands for what is not counted; the upper limit belongs to the last bin.
     places = ((x - low) * bins / (high - low)).to(torch.int64).clamp(0, bins - 1)
-    return torch.zeros_like(x[:1]).expand([bins]).clone().scatter_add(0, places, inside.to(x.dtype))
+    # Counted in float32: onnxruntime adds nothing up in halves.
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return (
+        torch.zeros_like(x[:1], dtype=wide).expand([bins]).clone().scatter_add(0, places, inside.to(wide)).to(x.dtype)
+    )

@@ -72,7 +72,7 @@ class Looping(nn.Module):
         return onnxpatch.while_loop(lambda y: y.sum() < 100, lambda y: (y * 2 + 1,), (x,))[0]
 
 
-SIZES = ({0: "batch", 2: "height", 3: "width"},)
+SIZES = ({0: "batch", 2: "height"},)
 
 
 def export(model: nn.Module, dynamo: bool, **options: object) -> bool:
