@@ -83,6 +83,7 @@ def _proof(patch: Patch) -> list[str]:
     sizes = len(proof.examples())
     lines = [f"- Refused or wrong without it: {', '.join(proof.fails)}; found: `{proof.reason}`"] if proof.fails else []
     lines += [f"- Right without it, with more nodes: {', '.join(proof.leaner)}"] if proof.leaner else []
+    lines += [f"- Right without it, {ratio:g} times as long: {name}" for name, ratio in proof.slower.items()]
     return [
         *lines,
         f"- Right with it in {', '.join(proof.served())}, at {sizes} inputs of which one is traced, "

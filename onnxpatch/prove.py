@@ -1,6 +1,6 @@
 """Runs a patch's proof: its case is exported with this patch alone, and without any.
 
-export without it   refused or wrong, for the reason that the proof names; or right with more nodes
+export without it   refused or wrong, for the reason that the proof names; or right with more nodes; or right and slower
 export with it      right at every input, within the bounds on time and memory
 the unchanged case  captured with and without the patch: the same graph
 """
@@ -15,6 +15,7 @@ import torch
 
 from onnxpatch.diagnosis.proof_trial import TOLERANCE, Trial, tried
 from onnxpatch.diagnosis.proof_unchanged import changed
+from onnxpatch.onnxfile.run_times import times_as_long
 from onnxpatch.patching.plan import make_plan
 from onnxpatch.patching.proof import Proof
 from onnxpatch.patching.registry import Patch, Registry
@@ -63,9 +64,11 @@ def prove(patch: Patch, exporter: Exporter, runtime: str | Sequence[str] | None 
     problem = after.problem or _past_bounds(after) or changed(proof, exporter, patch)
     if problem:
         return Outcome("failed", after=problem)
-    if exporter not in (*proof.fails, *proof.leaner):
+    if exporter not in (*proof.fails, *proof.leaner, *proof.slower):
         return Outcome("proven", after=str(after))
     before = tried(proof, exporter, runtime=runtime)
+    if exporter in proof.slower and before.problem is None:
+        return _timed(proof.slower[exporter], before, after)
     return Outcome(_verdict(proof, exporter, before, after), str(before), str(after))
 
 
@@ -111,6 +114,11 @@ def _refusal(patch: Patch, proof: Proof, exporter: Exporter) -> str | None:
     registry.register(patch)
     plan = make_plan(proof.build(), exporter=exporter, opset=proof.opset, registry=registry)
     return plan.near_misses[0].reason if plan.near_misses and not plan.swaps else None
+
+
+def _timed(least: float, before: Trial, after: Trial) -> Outcome:
+    found = times_as_long(before.run, after.run)
+    return Outcome("proven" if found >= least else "obsolete", f"{before}, {found:.2f} times as long", str(after))
 
 
 def _verdict(proof: Proof, exporter: Exporter, before: Trial, after: Trial) -> str:

@@ -42,7 +42,7 @@ def test_no_patch_failed_to_load():
 def test_every_patch_has_a_proof(patch):
     proof = patch.proof
     assert proof is not None, "declare proof=Proof(...): the smallest case that fails without the patch"
-    assert proof.fails or proof.leaner, "the proof names no exporter in which anything is gained"
+    assert proof.fails or proof.leaner or proof.slower, "the proof names no exporter in which anything is gained"
     assert bool(proof.fails) == bool(proof.reason), "reason= says with what the case fails, in the exporters of fails="
     assert len(proof.examples()) > 1, "the proof needs inputs that the trace never saw"
     assert {*proof.beside} <= {other.name for other in PATCHES} - {patch.name}
@@ -111,6 +111,7 @@ def test_a_proof_shows_the_failure_and_the_cure():
         (right, {"build": lambda: Computes(torch.neg)}, "obsolete", "right"),
         (right, {"unchanged": lambda: Computes(torch.frac)}, "failed", "in which it must change nothing"),
         (right, {"fails": (), "leaner": ("trace",)}, "obsolete", "aten::frac"),
+        (right, {"build": lambda: Computes(torch.neg), "slower": {"trace": 1e6}}, "obsolete", "times as long"),
     ],
 )
 def test_a_proof_that_does_not_hold_says_why(stand_in, changes, status, words):

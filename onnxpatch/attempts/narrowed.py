@@ -9,14 +9,16 @@ from dataclasses import replace
 
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.first_right import Way
-from onnxpatch.attempts.narrow import SizeSearch
 from onnxpatch.attempts.one_attempt import Proven
 from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.runtime import load_graphs
+from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.onnxfile.stamp import CALL
-from onnxpatch.verification.input_matching import match_inputs
+from onnxpatch.verification.input_matching import Feed, match_inputs
 from onnxpatch.verification.limits import declared_limits
-from onnxpatch.verification.runner import run
+from onnxpatch.verification.reference import Reference
+from onnxpatch.verification.right_sizes import RightSizes
+from onnxpatch.verification.runner import check_at, run
 
 _FIXED = 6  # attempts with dimensions that keep the example's size
 
@@ -56,8 +58,12 @@ def _within_bounds(way: Way, made: Proven) -> Proven | None:
     graph = load_graphs(made.exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)[0]
     request = made.exported.request
     feed = match_inputs(graph, request.inputs, request.names_among([one.name for one in graph.inputs]))
-    search = SizeSearch(graph, feed, reference, shared.tolerance, made.attempt.fixed)
-    bounds = search.bounds(made.report.checks)
+    search = RightSizes(
+        reference.oracle,
+        lambda probe: check_at(graph, feed, probe, reference.eager, shared.tolerance).ok,
+        made.attempt.fixed,
+    )
+    bounds = [_placed(bound, feed, reference) for bound in search.bounds(made.report.checks) or ()]
     if not bounds:
         return None
     call = made.attempt.call(shared.request, narrow=True)
@@ -77,3 +83,11 @@ def _within_bounds(way: Way, made: Proven) -> Proven | None:
     found = replace(made, report=report, seconds=time.perf_counter() - start)
     way.made.append(found)
     return found
+
+
+def _placed(bound: SizeBound, feed: Feed, reference: Reference) -> SizeBound:
+    """The bound with the inputs and axes of the file that have its size."""
+    inputs = {leaf: name for name, leaf in feed.leaves.items()}
+    (dim,) = (dim for dim in reference.dims if dim.name == bound.name)
+    places = tuple((inputs[leaf], axis) for leaf, axis, size in dim.places if leaf in inputs and size.is_plain)
+    return replace(bound, places=places)

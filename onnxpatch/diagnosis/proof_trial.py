@@ -6,7 +6,7 @@ import contextlib
 import copy
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -34,13 +34,14 @@ class Trial:
     """One export of the proof's case. problem: why it is refused or wrong, or None.
 
     seconds: processor time of the export. memory: the largest intermediate value at the example, in bytes for each
-    byte of inputs, outputs and weights.
+    byte of inputs, outputs and weights. run: runs the file at the last input.
     """
 
     problem: str | None
     nodes: int = 0
     seconds: float = 0.0
     memory: float = 0.0
+    run: Callable[[], object] = field(default=lambda: None, repr=False)
 
     def __str__(self) -> str:
         return f"right, {self.nodes} nodes" if self.problem is None else self.problem
@@ -112,7 +113,7 @@ def _compared(
     largest = max((a.nbytes for a in intermediate_values(graph, feed.of(request.inputs.values())).values()), default=0)
     given = [leaf for leaf in request.inputs.values() if isinstance(leaf, torch.Tensor)]
     needed = sum(t.nbytes for t in (*given, *wanted[0], *request.model.parameters(), *request.model.buffers()))
-    return Trial(None, histogram(graph.proto).total(), seconds, largest / max(needed, 1))
+    return Trial(None, histogram(graph.proto).total(), seconds, largest / max(needed, 1), lambda: graph.run(values))
 
 
 def case(build: Callable[[], torch.nn.Module], inputs: Callable[[], list[Args]]) -> tuple[torch.nn.Module, list[Args]]:

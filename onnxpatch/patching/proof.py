@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -25,7 +25,10 @@ class Proof:
     reason: a regular expression found in what the export without the patch says, or in how its output differs. It
         shows that the case fails for the cause that the patch cures, and not for another one.
     leaner: exporters in which the export without the patch is right, but needs more nodes than the patched one.
-    exporters: exporters in which the patched export must be right; those of `fails` and `leaner` unless named.
+    slower: by exporter, how many times as long as the patched export the one without the patch takes, at the least. It
+        is right, and both are timed at the last of the inputs.
+    exporters: exporters in which the patched export must be right; those of `fails`, `leaner` and `slower` unless
+        named.
     unchanged: a case in which the patch must change nothing, beside an ordinary network. It makes another model for
         the same example; or "fixed sizes": this model, with every size constant, under dynamo (under trace the exporter
         sees every size as a tensor).
@@ -38,6 +41,7 @@ class Proof:
     dynamic_shapes: Mapping[str, Any] | Sequence[Any] | None = None
     fails: tuple[Exporter, ...] = ()
     leaner: tuple[Exporter, ...] = ()
+    slower: Mapping[Exporter, float] = field(default_factory=dict)
     exporters: tuple[Exporter, ...] = ()
     reason: str = ""
     beside: tuple[str, ...] = ()
@@ -50,7 +54,7 @@ class Proof:
 
     def served(self) -> tuple[Exporter, ...]:
         """The exporters in which the patched export must be right."""
-        named = {*self.exporters, *self.fails, *self.leaner}
+        named = {*self.exporters, *self.fails, *self.leaner, *self.slower}
         return tuple(exporter for exporter in EXPORTERS if exporter in named)
 
     def under(self, opset: int | None = None, dtype: torch.dtype | None = None) -> Proof:

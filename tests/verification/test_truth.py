@@ -63,7 +63,7 @@ def test_found_wrong(name: str, label: str) -> None:
     ("name", "text"),
     [
         ("ranges: other_for_one", "wrong at 1: declare Dim('n', min=2)"),
-        ("ranges: other_from_71", "right at n=1..70, wrong at 71: declare Dim('n', max=70)"),
+        ("ranges: other_from_71", "right for n in 1..70, wrong at 71: declare Dim('n', max=70)"),
         ("ranges: other_for_odd", "declare 2*Dim('n')"),
         ("ranges: padded_to_even", "declare 2*Dim('h')"),
     ],
