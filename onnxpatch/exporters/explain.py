@@ -34,8 +34,8 @@ def explained(error: BaseException, model: object, exporter: str) -> str:
 def reason(error: BaseException) -> str:
     """The first cause, on one line: `TypeError: …`."""
     root = root_of(error)
-    lacking = gone.told(root)
-    if lacking is not None:
+    lacking = next((said for one in error_chain(error) if (said := gone.told(one))), None)
+    if lacking:
         return lacking
     text = re.sub(r"\x1b\[[0-9;]*m", "", _HINTS.sub("", str(root)))
     remedy = next((said for sign, said in _REMEDIES.items() if sign in text), "")
