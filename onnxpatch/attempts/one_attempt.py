@@ -24,6 +24,7 @@ from onnxpatch.exporters.exported import Exported
 from onnxpatch.exporters.exported import export as run_exporter
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.onnxfile import output_structure
+from onnxpatch.onnxfile.attention_nodes import name_attention
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
 from onnxpatch.onnxfile.residual_sums import sum_residuals
 from onnxpatch.onnxfile.runtime import load_graphs
@@ -170,7 +171,11 @@ def _finished(exported: Exported, patched: Patched, call: str) -> Exported:
     request = exported.request
     if patched.plan.settings.branches:
         exported = _with_structure(exported, report_of(request.model))
-    if patched.plan.settings.operators == "onnxruntime":
+    operators = patched.plan.settings.operators
+    if named := name_attention(exported.path, operators):
+        told = f"one node for each attention that the model writes out: {named}"
+        exported = replace(exported, notes=[*exported.notes, told])
+    if operators == "onnxruntime":
         sum_residuals(exported.path)
     plan = _plan_rows(patched)
     acted = {row["patch"] for row in plan}
