@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.failure import Failure, failure_of
-from onnxpatch.control_flow import BranchReport, report_of
-from onnxpatch.control_flow.optional_outputs.output_names import name_outputs
-from onnxpatch.control_flow.optional_outputs.reference import flatten_reference
-from onnxpatch.errors import ExportError, InputError, RunError, VerificationError
+from onnxpatch.attempts.finished import finished
+from onnxpatch.errors import ExportError, RunError, VerificationError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.exported import Exported
 from onnxpatch.exporters.exported import export as run_exporter
+from onnxpatch.exporters.output_layout import OutputLayout, layout_of
 from onnxpatch.exporters.request import ExportRequest
+<<<<<<< HEAD
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.attention_nodes import name_attention
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
 from onnxpatch.onnxfile.residual_sums import sum_residuals
+=======
+>>>>>>> main
 from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.runtimes.interface import Provider
-from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
-from onnxpatch.patched import Patched, patch_model
-from onnxpatch.patching.digest import digest
+from onnxpatch.patched import patch_model
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.patching.registry import Patch
 from onnxpatch.results.report import Checked, Report
-from onnxpatch.verification.eager import Flatten, flatten_output
+from onnxpatch.verification.eager import Eager, Flatten, flatten_output
 from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.limits import kept
 from onnxpatch.verification.probe import Budget
@@ -44,7 +41,7 @@ from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import Progress, run
 from onnxpatch.versions import versions
 
-HINT = "\n  (data decides a Python branch of the model: branches=True exports all of them)"
+HINT = "\n  (forward branches on tensor values: branches=True exports both sides)"
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,7 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
 # ------------------------------------------------------------------ exporting
 def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> tuple[Exported, float]:
     """(the file, complete, with the model patched while it was made; seconds that it took)."""
-    start, request = time.perf_counter(), attempt.request(shared.request)
+    start, request = time.perf_counter(), replace(attempt.request(shared.request), layout=_layout(attempt, shared))
     if isinstance(request.model, torch.jit.ScriptModule):
         note = "the model was scripted already: nothing in it could be swapped"
         exported = replace(_run_exporter(request, path, shared), notes=[note])
@@ -153,7 +150,23 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
         finally:
             swapped = {swap.patch.name for swap in patched.plan.swaps}
             acting.acted += [p for p in acting.planned if p.name in swapped or patched.scope.hits[p.name]]
-        return _finished(exported, patched, attempt.call(shared.request)), time.perf_counter() - start
+        return finished(exported, patched, attempt.call(shared.request)), time.perf_counter() - start
+
+
+def _layout(attempt: Attempt, shared: Shared) -> OutputLayout | None:
+    """The structure of the model's output. With branches it is known only when all of them have been run."""
+    if attempt.branches:
+        return None
+    flatten = shared.flatten or flatten_output
+    if shared.reference is not None:
+        layout = layout_of([probe.raw for probe in shared.reference.probes], flatten, shared.reference.names)
+    else:
+        eager = Eager(shared.request.model, shared.request.inputs, flatten, shared.state)
+        answer = eager.ask(shared.request.inputs.values())
+        layout = layout_of([answer.raw], flatten, eager.names) if answer.accepted else None
+    if layout is not None and layout.numbers and shared.flatten is not None:
+        return None  # the caller says what the outputs are
+    return layout
 
 
 def _run_exporter(request: ExportRequest, path: Path, shared: Shared) -> Exported:
@@ -166,6 +179,7 @@ def _run_exporter(request: ExportRequest, path: Path, shared: Shared) -> Exporte
         raise ExportError(f"{who} did not end within max_seconds={budget.max_seconds:g}: give it more") from late
 
 
+<<<<<<< HEAD
 def _finished(exported: Exported, patched: Patched, call: str) -> Exported:
     """The file with all that belongs into it: names, structure, optional outputs, how it was made."""
     request = exported.request
@@ -222,6 +236,8 @@ def _in_file_order(forked: BranchReport, output: Any) -> list[torch.Tensor | Non
     return flat
 
 
+=======
+>>>>>>> main
 # ------------------------------------------------------------------ comparing
 def _compared(attempt: Attempt, exported: Exported, reference: Reference, report: Report, shared: Shared) -> Report:
     """Raises VerificationError where the file cannot be loaded."""
