@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.failure import Failure, failure_of
-from onnxpatch.control_flow import BranchReport, report_of
-from onnxpatch.control_flow.optional_outputs.output_names import name_outputs
-from onnxpatch.control_flow.optional_outputs.reference import flatten_reference
-from onnxpatch.errors import ExportError, InputError, RunError, VerificationError
+from onnxpatch.attempts.finished import finished
+from onnxpatch.errors import ExportError, RunError, VerificationError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.exported import Exported
 from onnxpatch.exporters.exported import export as run_exporter
+from onnxpatch.exporters.output_layout import OutputLayout, layout_of
 from onnxpatch.exporters.request import ExportRequest
-from onnxpatch.onnxfile import output_structure
-from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
-from onnxpatch.onnxfile.residual_sums import sum_residuals
 from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.runtimes.interface import Provider
-from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
-from onnxpatch.patched import Patched, patched
-from onnxpatch.patching.digest import digest
+from onnxpatch.patched import patched
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.patching.registry import Patch
 from onnxpatch.results.report import Checked, Report
-from onnxpatch.verification.eager import Flatten, flatten_output
+from onnxpatch.verification.eager import Eager, Flatten, flatten_output
 from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.limits import kept
 from onnxpatch.verification.probe import Budget
@@ -43,7 +34,7 @@ from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import Progress, run
 from onnxpatch.versions import versions
 
-HINT = "\n  (data decides a Python branch of the model: branches=True exports all of them)"
+HINT = "\n  (forward branches on tensor values: branches=True exports both sides)"
 
 
 @dataclass(frozen=True)
@@ -136,7 +127,7 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
 # ------------------------------------------------------------------ exporting
 def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> tuple[Exported, float]:
     """(the file, complete, with the model patched while it was made; seconds that it took)."""
-    start, request = time.perf_counter(), attempt.request(shared.request)
+    start, request = time.perf_counter(), replace(attempt.request(shared.request), layout=_layout(attempt, shared))
     if isinstance(request.model, torch.jit.ScriptModule):
         note = "the model was scripted already: nothing in it could be swapped"
         exported = replace(_run_exporter(request, path, shared), notes=[note])
@@ -152,7 +143,23 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
         finally:
             swapped = {swap.patch.name for swap in made.plan.swaps}
             acting.acted += [p for p in acting.planned if p.name in swapped or made.scope.hits[p.name]]
-        return _finished(exported, made, attempt.call(shared.request)), time.perf_counter() - start
+        return finished(exported, made, attempt.call(shared.request)), time.perf_counter() - start
+
+
+def _layout(attempt: Attempt, shared: Shared) -> OutputLayout | None:
+    """The structure of the model's output. With branches it is known only when all of them have been run."""
+    if attempt.branches:
+        return None
+    flatten = shared.flatten or flatten_output
+    if shared.reference is not None:
+        layout = layout_of([probe.raw for probe in shared.reference.probes], flatten, shared.reference.names)
+    else:
+        eager = Eager(shared.request.model, shared.request.inputs, flatten, shared.state)
+        answer = eager.ask(shared.request.inputs.values())
+        layout = layout_of([answer.raw], flatten, eager.names) if answer.accepted else None
+    if layout is not None and layout.numbers and shared.flatten is not None:
+        return None  # the caller says what the outputs are
+    return layout
 
 
 def _run_exporter(request: ExportRequest, path: Path, shared: Shared) -> Exported:
@@ -163,58 +170,6 @@ def _run_exporter(request: ExportRequest, path: Path, shared: Shared) -> Exporte
     except TimeLimit as late:
         who = f"{request.exporter} export of {type(request.model).__name__}"
         raise ExportError(f"{who} did not end within max_seconds={budget.max_seconds:g}: give it more") from late
-
-
-def _finished(exported: Exported, made: Patched, call: str) -> Exported:
-    """The file with all that belongs into it: names, structure, optional outputs, how it was made."""
-    request = exported.request
-    if made.plan.settings.branches:
-        exported = _with_structure(exported, report_of(request.model))
-    if made.plan.settings.operators == "onnxruntime":
-        sum_residuals(exported.path)
-    plan = _plan_rows(made)
-    acted = {row["patch"] for row in plan}
-    code = digest(patch for patch in made.plan.patches() if patch.name in acted)
-    stamp(exported.path, request.exporter, plan, code, versions(), call)
-    return replace(exported, plan=plan)
-
-
-def _plan_rows(made: Patched) -> list[dict[str, Any]]:
-    plan, acted = made.plan, made.scope.hits
-    rows = [{"path": s.path, "class": type(s.module).__name__, "patch": s.patch.name} for s in plan.swaps]
-    functions = [p for p, _ in plan.functions if acted[p.name]]  # those that only watched changed nothing
-    return rows + [{"path": ", ".join(p.targets), "class": "function", "patch": p.name} for p in functions]
-
-
-def _with_structure(exported: Exported, forked: BranchReport | None) -> Exported:
-    """With branches, what the model may leave out is a value and a flag in the graph, or ONNX's own optional: named
-    after the model's own structure, which goes into the file; the reference follows."""
-    if forked is None:
-        return exported
-    path, names = exported.path, exported.request.output_names
-    try:
-        name_outputs(path, forked, names)
-    except ValueError as error:
-        raise InputError(f"output_names={list(names or ())}: {error}") from None
-    if forked.layout is not None and wants_optionals(forked.layout):
-        write_optionals(path)
-    notes = [str(note) for note in forked.notes]
-    notes += [f"dropped from the graph: {one.error} ({one.module}, {one.line})" for one in forked.dropped]
-    flatten = functools.partial(_in_file_order, forked) if forked.outputs else None
-    return replace(exported, notes=notes, flatten=flatten)
-
-
-def _in_file_order(forked: BranchReport, output: Any) -> list[torch.Tensor | None]:
-    """Eager's output as the file gives it. A missing one of ONNX's optional type is no output at all."""
-    marked = [leaf.get("form") == "onnx" for leaf in output_structure.leaves(forked.layout)] if forked.layout else []
-    flat: list[torch.Tensor | None] = []
-    for slot, joined in zip(forked.outputs, marked or itertools.repeat(False), strict=False):
-        value, *flag = flatten_reference(output, [slot])
-        if not (joined and flag):
-            flat += [value, *flag]
-        elif value is not None:
-            flat.append(value)
-    return flat
 
 
 # ------------------------------------------------------------------ comparing

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx_ir
 import torch
 from torch.export import Dim
 
@@ -17,16 +19,13 @@ from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.size_expressions import has_operator
+from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.mapped_weights import LARGE, take_in
 
 _CONVERTED = (
     25  # the highest opset that onnxscript's converter writes; it leaves a graph at 18 where a later one is asked
 )
-
-
-_MOST_IN_ONE_FILE = (1 << 31) - (
-    1 << 26
-)  # a protobuf message has less than 2 GB, and there is a graph beside the weights
+_MOST_IN_ONE_FILE = (1 << 31) - (1 << 26)  # a protobuf message has less than 2 GB, the graph included
 
 
 class OpsetNotWritten(InputError):
@@ -49,7 +48,7 @@ def export_dynamo(request: ExportRequest, path: Path) -> Any:
     asked = request.options
     saving = {k: asked[k] for k in ("keep_initializers_as_inputs",) if k in asked}
     options = {k: v for k, v in asked.items() if k not in ("export_params", "keep_initializers_as_inputs")}
-    with opened_call(request.model, request.inputs) as call:
+    with opened_call(request.model, request.inputs, request.layout) as call:
         program: Any = torch.onnx.export(
             request.model,
             call.args,
@@ -65,13 +64,13 @@ def export_dynamo(request: ExportRequest, path: Path) -> Any:
     _declare_later_opset(request, program)
     _refuse_another_opset(request, program)
     _name_sizes(request, program)
-    _name_outputs(program, call.names[len(request.output_names or ()) :], len(request.output_names or ()))
+    _name_outputs(program, request)
     params = asked.get("export_params", True)
     # torch makes two copies of the weights to put them into the file.
     apart = params and not saving and not request.external_data and LARGE <= _weight(program) < _MOST_IN_ONE_FILE
     program.save(str(path), include_initializers=params, external_data=request.external_data or apart, **saving)
     if apart:
-        take_in(path)
+        take_in(path, f"{path.name}.data")
     return program
 
 
@@ -146,22 +145,60 @@ def _name_sizes(request: ExportRequest, program: Any) -> None:
     program.rename_axes(names)  # two symbols of one name are two axes that the user says are equal
 
 
-def _name_outputs(program: Any, names: Sequence[str], first: int) -> None:
-    """Name the outputs from `first` on, as far as a name is free.
+def _name_outputs(program: Any, request: ExportRequest) -> None:
+    """Name the outputs after the model's own structure, and write that into the metadata.
 
     Where the model returns one of its inputs as it is, torch gives both values one name, and no runtime loads the file:
     such an output gets another.
     """
-    graph = program.model.graph
+    graph, layout = program.model.graph, request.layout
+    _keep_input_names(graph)
+    outer = {value.name for value in (*graph.inputs, *graph.initializers.values())}
+    if layout is not None and len(graph.outputs) == len(layout.places):
+        _tell_apart(graph)
+        tree, names = layout.named(request.output_names or (), sorted(outer))
+        _free_names(program, set(names))
+        for value, name in zip(graph.outputs, names, strict=True):
+            value.name = name
+        program.model.metadata_props[output_structure.KEY] = json.dumps(tree)
     outputs = graph.outputs
-    taken = {value.name for value in (*graph.inputs, *graph.initializers.values())}
-    taken |= {value.name for node in graph for value in node.outputs if not value.is_graph_output()}
-    if len(names) == len(outputs) - first:
-        for value, name in zip(outputs[first:], names, strict=True):
-            value.name = name if name not in taken else value.name
+    inner = (value for node in _nodes(program.model) for value in node.outputs if not value.is_graph_output())
+    taken = outer | {value.name for value in inner}
     for value in outputs:
         if value.name in taken and not value.is_graph_input():
             value.name = f"{value.name}_output"
+
+
+def _keep_input_names(graph: Any) -> None:
+    """Give an input that the model returns as it is its own name again: onnx_ir calls it `x_orig`, and the output x."""
+    for value in graph.inputs:
+        own = value.name.removesuffix("_orig")
+        twin = next((output for output in graph.outputs if output.name == own and output is not value), None)
+        if own != value.name and twin is not None:
+            twin.name = f"{own}_output"
+            value.name = own
+
+
+def _tell_apart(graph: Any) -> None:
+    """Give each output a value of its own: a model may return one tensor twice, or an input or parameter as it is."""
+    seen: set[int] = set()
+    for number, value in enumerate(graph.outputs):
+        if id(value) in seen or value.is_graph_input() or value.is_initializer():
+            copied = onnx_ir.node("Identity", [value])
+            copied.outputs[0].type, copied.outputs[0].shape = value.type, value.shape
+            graph.append(copied)
+            graph.outputs[number] = copied.outputs[0]
+        seen.add(id(value))
+
+
+def _free_names(program: Any, wanted: set[str]) -> None:
+    """Give another name to values inside the graph that have one of these."""
+    inner = [value for node in _nodes(program.model) for value in node.outputs if not value.is_graph_output()]
+    taken = wanted | {value.name for value in inner}
+    for value in inner:
+        if value.name in wanted:
+            value.name = output_structure.unused(f"{value.name}_inside", taken)
+            taken.add(value.name)
 
 
 def _name_sums(program: Any, texts: dict[str, str]) -> None:

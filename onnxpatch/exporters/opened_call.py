@@ -1,61 +1,49 @@
 """The call of a model in the form that exporters know: tensors, lists and dicts, each argument by a name of its own.
 
 For a model that takes or gives a cache of keys and values, the root's forward puts the cache together inside the block,
-and gives the tensors of its output alone, in the order in which eager's are compared. For `forward(**inputs)` it shows
-the names that the call gives: torch.export takes no dynamic shapes for such a parameter.
+and gives the tensors of its output alone, in the order in which eager's are compared; so it does for an output that
+exporters do not take, with strings or dataclasses in it. For `forward(**inputs)` it shows the names that the call
+gives: torch.export takes no dynamic shapes for such a parameter.
 """
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from onnxpatch._torch import pytree
+from onnxpatch.exporters.output_layout import OutputLayout
 from onnxpatch.inputs.caches import closed, has_caches, opened
 from onnxpatch.inputs.leaves import Inputs, signature
-from onnxpatch.inputs.state_names import output_names
-from onnxpatch.onnxfile.editing import edited
-from onnxpatch.onnxfile.output_structure import rename_outputs
 from onnxpatch.patching.swap import UndoLog
 from onnxpatch.undone import undone
 
 
 @dataclass
 class OpenedCall:
-    """The arguments to hand to an exporter. names: of the outputs, once the exporter has run a forward with a cache."""
+    """The arguments to hand to an exporter."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    names: list[str] = field(default_factory=list)
-
-    def name_outputs(self, path: Path, given: Sequence[str] | None) -> None:
-        """Name the outputs of the file; those that the user gave a name keep it."""
-        if not self.names:
-            return
-        with edited(path) as proto:
-            have = [output.name for output in proto.graph.output]
-            if len(have) == len(self.names):
-                named = [*(given or ()), *self.names[len(given or ()) :]]
-                rename_outputs(proto.graph, dict(zip(have, named, strict=False)))
 
 
 @contextlib.contextmanager
-def opened_call(model: Any, inputs: Inputs) -> Iterator[OpenedCall]:
-    """The call for an exporter; inside the block the model takes it."""
+def opened_call(model: Any, inputs: Inputs, layout: OutputLayout | None = None) -> Iterator[OpenedCall]:
+    """The call for an exporter; inside the block the model takes it. layout: of the output, where it is known."""
     call = OpenedCall(*inputs.rebuild_opened(inputs.values()))
-    plain = not (inputs.has_caches or inputs.keywords or _may_return_caches(model))
+    odd_output = _may_return_caches(model) or (layout is not None and not layout.nested)
+    plain = not (inputs.has_caches or inputs.keywords or odd_output)
     if isinstance(model, torch.jit.ScriptModule) or plain:
         yield call
         return
     log = UndoLog()
     with undone(log.undo):
-        log.specialise(model, _mixin(inputs, call, _by_name(signature(model), inputs)))
+        log.specialise(model, _mixin(inputs, _by_name(signature(model), inputs), layout))
         yield call
 
 
@@ -90,14 +78,15 @@ def _closed(
     return bound.args, bound.kwargs
 
 
-def _mixin(inputs: Inputs, call: OpenedCall, shown: inspect.Signature | None) -> type:
+def _mixin(inputs: Inputs, shown: inspect.Signature | None, layout: OutputLayout | None) -> type:
     class Opened:
         def forward(self, *args: object, **kwargs: object) -> Any:
             args, kwargs = _closed(inputs, shown, args, kwargs)
             output = super().forward(*args, **kwargs)  # type: ignore[misc]
+            if layout is not None and not layout.nested:
+                return layout.for_exporter(output)
             if not has_caches(output):
                 return output
-            call.names = output_names(output) or []
             return tuple(leaf for leaf in pytree.tree_leaves(opened(output)) if isinstance(leaf, torch.Tensor))
 
     if shown is not None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import InputError, ScriptedModelError, UnknownExporterError
+from onnxpatch.exporters.output_layout import OutputLayout
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import DynamicDim, dynamic_dims
 from onnxpatch.inputs.example import declared_example, has_example
@@ -28,7 +29,7 @@ class ExportRequest:
     """One export as asked for. It never changes: each step of the export reads it.
 
     specs: per leaf, axis -> what was declared; options: passed to torch.onnx.export as they are; patching: keywords of
-    `patch_model`.
+    `patch_model`; layout: of the model's output, where it is known and the file is to have it.
     """
 
     model: Any
@@ -41,6 +42,7 @@ class ExportRequest:
     external_data: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     patching: Mapping[str, Any] = field(default_factory=dict)
+    layout: OutputLayout | None = None
 
     @classmethod
     def parse(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,11 @@ import torch
 
 from onnxpatch._torch.script_tracing import traced
 from onnxpatch.exporters.opened_call import opened_call
+from onnxpatch.exporters.output_layout import OutputLayout
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.onnxfile import output_structure
+from onnxpatch.onnxfile.editing import edited
 from onnxpatch.patching.script_defaults import positional
 
 
@@ -18,14 +23,22 @@ def export_torchscript(request: ExportRequest, path: Path) -> None:
     """Write the file at `path`."""
     model = request.model
     with (
-        opened_call(model, request.inputs) as call,
+        opened_call(model, request.inputs, request.layout) as call,
         positional(model, call.args, call.kwargs) as (target, all_args, rest),
         traced(),
     ):
         if all_args and isinstance(all_args[-1], dict):
             all_args = (*all_args, {})  # a dict at the end would be taken for keywords
         call_torchscript(request, target, all_args, rest, path)
-    call.name_outputs(path, request.output_names)
+    if request.layout is not None:
+        _name_outputs(request.layout, path, request.output_names or ())
+
+
+def _name_outputs(layout: OutputLayout, path: Path, given: Sequence[str]) -> None:
+    """Name the outputs of the file after the model's own structure, and write that into the file."""
+    with edited(path) as proto:
+        if len(proto.graph.output) == len(layout.places):  # else the comparison says what is wrong
+            output_structure.write(proto, copy.deepcopy(layout.tree), given)
 
 
 def call_torchscript(

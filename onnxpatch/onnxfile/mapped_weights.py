@@ -1,8 +1,8 @@
 """Large ONNX files handled without their weights in memory.
 
-`without_weights` gives a small model that refers to the weights where they stand in the file. A runtime that is given it
-maps them instead of reading them, and the kit holds no copy of them either. `take_in` puts weights that stand in another
-file into the model's own, a piece at a time.
+`without_weights` gives a small model that refers to the weights where they stand in the file. A runtime that is given
+it maps them instead of reading them, and the kit holds no copy of them either. `take_in` puts weights that stand in
+another file into the model's own, a piece at a time.
 
 An ONNX file is a protobuf message: fields, each a tag, a length and its bytes, some of which are messages. Only these
 are passed through, so nothing of the weights is read:
@@ -67,15 +67,13 @@ def without_weights(path: str | os.PathLike[str]) -> bytes:
         raise InputError(f"{path} is not a readable ONNX model: export it again") from None
 
 
-def take_in(path: Path) -> None:
-    """Put the weights that the model at `path` has in files beside it into its own file, and remove those files."""
+def take_in(path: Path, source: str) -> None:
+    """Put the weights that the model at `path` has in the file `source` beside it into its own, and remove `source`."""
     content = path.read_bytes()
-    pieces = [
-        piece
-        for number, start, inside, end in _fields(content, 0, len(content))
-        for piece in (_framed(_GRAPH, _filled(content, inside, end)) if number == _GRAPH else [content[start:end]])
-    ]
-    sources = sorted({piece.file for piece in pieces if isinstance(piece, _Elsewhere)})
+    pieces: list[bytes | _Elsewhere] = []
+    for number, start, inside, end in _fields(content, 0, len(content)):
+        filled = _framed(_GRAPH, _filled(content, inside, end, source)) if number == _GRAPH else None
+        pieces += filled or [content[start:end]]
     whole = path.with_name(f"{path.name}.whole")
     with open(whole, "wb") as out:
         for piece in pieces:
@@ -84,8 +82,7 @@ def take_in(path: Path) -> None:
             else:
                 piece.copy_to(out, path.parent)
     os.replace(whole, path)
-    for name in sources:
-        (path.parent / name).unlink()
+    (path.parent / source).unlink()
 
 
 @dataclass(frozen=True)
@@ -115,12 +112,12 @@ def _framed(number: int, pieces: Sequence[bytes | _Elsewhere]) -> list[bytes | _
     return [_varint(number << 3 | 2) + _varint(sum(map(len, pieces))), *pieces]
 
 
-def _filled(content: bytes, start: int, end: int) -> list[bytes | _Elsewhere]:
-    """A GraphProto, with raw data in place of what is elsewhere."""
+def _filled(content: bytes, start: int, end: int, source: str) -> list[bytes | _Elsewhere]:
+    """A GraphProto, with raw data in place of what is in the file `source`."""
     pieces: list[bytes | _Elsewhere] = []
     for number, first, inside, last in _fields(content, start, end):
         external = dict(_external(content, inside, last)) if number == _INITIALIZER else {}
-        if not external:
+        if external.get("location") != source:
             pieces.append(content[first:last])
             continue
         rest = [content[f[1] : f[3]] for f in _fields(content, inside, last) if f[0] not in (_EXTERNAL, _LOCATION)]

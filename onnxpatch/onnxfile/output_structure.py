@@ -26,7 +26,7 @@ from onnxpatch.onnxfile.tree_check import checked_tree
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-__all__ = ["KEY", "Tree", "leaves", "name_leaves", "read", "rename_outputs", "write", "write_metadata"]
+__all__ = ["KEY", "Tree", "leaves", "name_leaves", "read", "rename_outputs", "unused", "write", "write_metadata"]
 
 KEY = "onnxpatch.outputs"
 
@@ -53,16 +53,17 @@ def name_leaves(tree: Tree, names: Sequence[str] = (), used: Collection[str] = (
     start = len(taken)
     for leaf in nodes:
         hint = leaf.pop("hint", "output")
-        leaf["name"] = next(user_names, None) or _unused(hint, taken)
+        leaf["name"] = next(user_names, None) or unused(hint, taken)
         taken.append(leaf["name"])
         if "present" in leaf:
             default = f"has_{leaf['name']}" if leaf["present"] else f"{leaf['name']}_is_ignored"
-            leaf["flag"] = next(user_names) if with_flags else _unused(default, taken)
+            leaf["flag"] = next(user_names) if with_flags else unused(default, taken)
             taken.append(leaf["flag"])
     return taken[start:]
 
 
-def _unused(name: str, taken: Sequence[str]) -> str:
+def unused(name: str, taken: Collection[str]) -> str:
+    """The name, or with a number after it, so that it is not among those taken."""
     number, candidate = 1, name
     while candidate in taken:
         number, candidate = number + 1, f"{name}_{number}"
@@ -74,6 +75,7 @@ def write(proto: ModelProto, tree: Tree, names: Sequence[str] = ()) -> None:
 
     names: the user's, as `name_leaves` takes them. Raises ValueError where structure or names do not fit the graph.
     """
+    _tell_apart(proto.graph)
     before = [output.name for output in proto.graph.output]
     after = name_leaves(tree, names, _value_names(proto.graph) - set(before))
     if len(after) != len(before):
@@ -84,6 +86,19 @@ def write(proto: ModelProto, tree: Tree, names: Sequence[str] = ()) -> None:
     rename_outputs(proto.graph, temporary)
     rename_outputs(proto.graph, {temporary[old]: new for old, new in changed.items()})
     write_metadata(proto, tree)
+
+
+def _tell_apart(graph: GraphProto) -> None:
+    """Give each output a value of its own: a model may return one tensor twice."""
+    import onnx
+
+    seen: set[str] = set()
+    for number, output in enumerate(graph.output):
+        if output.name in seen:
+            other = unused(f"{output.name}_again_{number}", seen | _value_names(graph))
+            graph.node.append(onnx.helper.make_node("Identity", [output.name], [other]))
+            output.name = other
+        seen.add(output.name)
 
 
 def write_metadata(proto: ModelProto, tree: Tree) -> None:

@@ -19,16 +19,19 @@ class Record(tuple):
     """An output with named fields whose class is not known: `out.name`, `out["name"]`, `out[0]`.
 
     It stands for a dataclass, a named tuple or a transformers ModelOutput. It is a tuple of the fields' values in
-    order; each field is an attribute too, whatever its name, and `vars(out)` is the dict of all.
+    order; each field is an attribute too, whatever its name, and `vars(out)` is the dict of all. As in a ModelOutput,
+    a field that is None has no place in the tuple; in a named tuple it has.
     """
 
-    def __new__(cls, fields: Mapping[str, object]) -> Record:
-        record = super().__new__(cls, fields.values())
+    def __new__(cls, fields: Mapping[str, object], skip_none: bool = False) -> Record:
+        """skip_none: places are counted without the fields that are None, as ModelOutput does."""
+        record = super().__new__(cls, (one for one in fields.values() if one is not None or not skip_none))
         record.__dict__.update(fields)
         return record
 
-    def __getnewargs__(self) -> tuple[dict[str, object]]:
-        return (dict(self.__dict__),)  # copy and pickle make it from the fields, not from a plain tuple
+    def __getnewargs__(self) -> tuple[dict[str, object], bool]:
+        fields = dict(self.__dict__)  # copy and pickle make it from the fields, not from a plain tuple
+        return fields, len(self) < len(fields)
 
     def __getitem__(self, key: SupportsIndex | slice | str) -> Any:
         return self.__dict__[key] if isinstance(key, str) else tuple.__getitem__(self, key)
@@ -94,7 +97,7 @@ def _items(tree: Tree) -> Iterable[Tree]:
 
 def _items_by_name(tree: Tree) -> dict[str, Tree]:
     items = tree["items"]
-    assert isinstance(items, dict), "tree_check has seen to it"
+    assert isinstance(items, dict), "checked by tree_check"
     return items
 
 
@@ -123,7 +126,7 @@ def rebuilt(tree: Tree, values: Mapping[str, object], classes: Classes) -> Any:
     if kind == "dict":
         return dict(zip(tree.get("keys") or fields, fields.values(), strict=True))
     cls = classes.find(tree)
-    return Record(fields) if cls is None else _instance(cls, fields)
+    return Record(fields, skip_none=kind == "dataclass") if cls is None else _instance(cls, fields)
 
 
 def _instance(cls: type, fields: dict[str, object]) -> object:

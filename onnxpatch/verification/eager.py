@@ -14,6 +14,7 @@ from onnxpatch._torch.operations import OperationCount
 from onnxpatch.inputs.caches import opened
 from onnxpatch.inputs.held_objects import copied
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.inputs.state_names import output_names
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.random_state import random_state_kept
@@ -86,6 +87,7 @@ class Eager:
         self.model, self.inputs = model, inputs
         self.flatten = flatten or flatten_output
         self.draws = False  # whether a forward has drawn random numbers
+        self.names: list[str] | None = None  # of the tensors in the last output, where a cache is among them
         self.elements = 0  # of all inputs that it was asked with: what the answers cost is reckoned from them
         self._state = state or Snapshot(model, *inputs.objects())
 
@@ -156,7 +158,9 @@ class Eager:
             with torch.set_grad_enabled(gradients), random_state_kept(seed=seed):
                 before = _random_state()
                 try:
-                    return _kept(self.model(*args, **kwargs)), None
+                    output = self.model(*args, **kwargs)
+                    self.names = output_names(output)
+                    return _kept(output), None
                 finally:
                     self.draws |= _random_state() != before
         except Exception as error:

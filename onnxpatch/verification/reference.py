@@ -23,7 +23,8 @@ class Reference:
 
     probes: the example first, inputs of the caller's last. The model is asked when the reference is made, and again at
     sizes that a dropped guard names; it has to be unpatched at both times.
-    decisions: the Python branches that it takes at the example; None where they could not be watched.
+    decisions: the Python branches that it takes at the example; None where they could not be watched. names: of the
+    tensors of its output, where a cache is among them.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Reference:
         example = self.eager.ask(inputs.values())
         if example.outputs is None:
             raise InputError(f"the model itself refuses the example: {example.error}")
+        self.names = self.eager.names
         given = [self._given(one, f"data[{i}]") for i, one in enumerate(data)]
         self.oracle = Oracle(self.eager, inputs, dims, budget, operations)
         found = find_probes(self.oracle, self.oracle.start(example), self.decisions)

@@ -117,7 +117,9 @@ def test_without_classes_structures_are_records(tmp_path: Path) -> None:
             out, wanted = session(x), model(x)
             for index, name in enumerate(names):
                 assert same(getattr(out, name), getattr(wanted, name))
-                assert same(out[name], getattr(wanted, name)) and same(out[index], getattr(wanted, name))
+                assert same(out[name], getattr(wanted, name))
+                has_place = isinstance(wanted, tuple) or out[name] is not None  # a ModelOutput counts without None
+                assert same(out[index], getattr(wanted, name)) if has_place else len(out) == index
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 import torch
 
 from onnxpatch._torch.cond import free_symbols
-from onnxpatch.control_flow.optional_outputs.reference import Path
+from onnxpatch.onnxfile.containers import Path, parts
 
 _NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -134,17 +134,17 @@ class Template:
         present = [value for value in values if value is not None and value is not ABSENT]
         if len({type(v) for v in present}) != 1 or (not self._of_root and len({type(v) for v in values}) > 1):
             raise CannotMerge(f"the branches return {_type_names(values)} at {format_place(where)}")
-        parts = [_parts(value) if value is not None and value is not ABSENT else None for value in values]
-        keys = list(dict.fromkeys(key for part in parts if part is not None for key in part))
+        found = [parts(value) if value is not None and value is not ABSENT else None for value in values]
+        keys = list(dict.fromkeys(key for part in found if part is not None for key in part))
         if not keys:
             place = format_place(where)
             raise CannotMerge(f"the branches return different values at {place}: {_type_names(values)}")
-        if not self._same_keys(first, parts):
+        if not self._same_keys(first, found):
             raise CannotMerge(f"the branches return containers of different lengths or keys at {format_place(where)}")
         return Container(
             first,
             {
-                key: self._unify([ABSENT if p is None else p.get(key, ABSENT) for p in parts], (*where, key))
+                key: self._unify([ABSENT if p is None else p.get(key, ABSENT) for p in found], (*where, key))
                 for key in keys
             },
         )
@@ -171,19 +171,8 @@ def assembled(structure: Structure, values: Mapping[int, object]) -> object:
     return make(*parts.values()) if hasattr(like, "_fields") else make(parts.values())
 
 
-def _parts(value: object) -> Mapping[Hashable, object]:
-    """The parts of a container by key, index or field name; empty for other values."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return dict(value)
-    if isinstance(value, tuple | list):
-        return dict(enumerate(value))
-    return {}
-
-
 def _has_tensor(value: object) -> bool:
-    return isinstance(value, torch.Tensor) or any(_has_tensor(part) for part in _parts(value).values())
+    return isinstance(value, torch.Tensor) or any(_has_tensor(part) for part in parts(value).values())
 
 
 def _same(a: object, b: object) -> bool:
@@ -196,7 +185,7 @@ def _same(a: object, b: object) -> bool:
         return bool(free_symbols(a) == free_symbols(b) and a.node.expr == b.node.expr)
     if isinstance(a, bool | int | float | str | bytes | torch.dtype | torch.device):
         return bool(a == b)
-    inner, other = _parts(a), _parts(b)
+    inner, other = parts(a), parts(b)
     if not inner and not isinstance(a, dict | tuple | list):
         return False
     return inner.keys() == other.keys() and all(_same(part, other[key]) for key, part in inner.items())

@@ -8,9 +8,6 @@ Exporters return flat tensors. The layout is written into the file, from which t
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Hashable, Mapping
-
 import torch
 
 from onnxpatch.control_flow.branch_report import BranchReport
@@ -18,10 +15,10 @@ from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.merging.output_template import Container, Slot, Structure, Template
 from onnxpatch.control_flow.merging.select import MergedValue
 from onnxpatch.control_flow.nests import tensors
-from onnxpatch.control_flow.optional_outputs.reference import OutputSlot, Path
-from onnxpatch.onnxfile.output_structure import Tree
-
-_PLAIN = (bool, int, float, str, type(None))
+from onnxpatch.control_flow.optional_outputs.reference import OutputSlot
+from onnxpatch.onnxfile import containers
+from onnxpatch.onnxfile.containers import Path
+from onnxpatch.onnxfile.tree import Tree
 
 
 def flattened(
@@ -50,21 +47,25 @@ class _Flattening:
         self._merged = {id(slot): one for slot, one in zip(template.slots, merged, strict=True)}
         self.flat: list[torch.Tensor] = []
 
-    def tree(self, part: Structure, where: Path) -> Tree:
+    def tree(self, part: Structure, where: Path, labels: Path = ()) -> Tree:
         if isinstance(part, Slot):
-            return self._leaf(part, self._merged[id(part)], where)
+            return self._leaf(part, self._merged[id(part)], where, labels)
         if not isinstance(part, Container):
-            return {"kind": "constant", "value": part if isinstance(part, _PLAIN) else repr(part)}
-        return _container(part.like, {key: self.tree(inner, (*where, key)) for key, inner in part.parts.items()})
+            return containers.constant(part)
+        below = {
+            key: self.tree(inner, (*where, key), (*labels, containers.label(part.like, key)))
+            for key, inner in part.parts.items()
+        }
+        return containers.container(part.like, below)
 
-    def _leaf(self, slot: Slot, merged: MergedValue, where: Path) -> Tree:
+    def _leaf(self, slot: Slot, merged: MergedValue, where: Path, labels: Path) -> Tree:
         mark = self._capture.declared_for(slot.present)
         ignored = mark is not None and mark.flag == "ignored"
         self._report.outputs.append(OutputSlot(where, slot.optional, slot.dtype, not ignored))
         _note_dtypes(self._report, slot, where)
         assert isinstance(merged.value, torch.Tensor)  # at the root a sentinel has replaced what is absent
         self.flat.append(merged.value)
-        tree: Tree = {"kind": "tensor", "hint": _name_hint(where)}
+        tree: Tree = {"kind": "tensor", "hint": containers.name_hint(labels)}
         if not slot.optional:
             return tree
         flag = merged.flag if isinstance(merged.flag, torch.Tensor) else torch.full((), bool(merged.flag))
@@ -77,29 +78,3 @@ class _Flattening:
 def _note_dtypes(report: BranchReport, slot: Slot, where: Path) -> None:
     if slot.mixed:
         report.notes.append(f"output{where}: the branches return several dtypes, the graph {slot.dtype}")
-
-
-def _container(like: object, trees: Mapping[Hashable, Tree]) -> Tree:
-    name = f"{type(like).__module__}:{type(like).__qualname__}"
-    if dataclasses.is_dataclass(like):
-        return _named_items("dataclass", trees, name)
-    if isinstance(like, dict):
-        return _named_items("dict", trees, None)
-    fields: tuple[str, ...] | None = getattr(like, "_fields", None)
-    if fields is not None:
-        return _named_items("namedtuple", dict(zip(fields, trees.values(), strict=True)), name)
-    return {"kind": "tuple" if isinstance(like, tuple) else "list", "items": list(trees.values())}
-
-
-def _named_items(kind: str, trees: Mapping[Hashable, Tree], class_name: str | None) -> Tree:
-    tree: Tree = {"kind": kind, "items": {str(key): inner for key, inner in trees.items()}}
-    if kind == "dict" and not all(isinstance(key, str) for key in trees):
-        tree["keys"] = [key if isinstance(key, _PLAIN) else str(key) for key in trees]
-    return tree if class_name is None else {**tree, "class": class_name}
-
-
-def _name_hint(where: Path) -> str:
-    """A name for the graph's output, from its place: `aux_0` for `["aux"][0]`, `output_1` for `[1]`."""
-    named = [str(part) for part in where if not isinstance(part, int)]
-    numbers = [str(part) for part in where if isinstance(part, int)]
-    return "_".join([*(named or ["output"]), *numbers])

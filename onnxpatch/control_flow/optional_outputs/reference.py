@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import torch
 
-Path: TypeAlias = tuple[Hashable, ...]
-"""Where a value is in a structure: keys, indices and field names from the top."""
+from onnxpatch.onnxfile.containers import Path, at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,23 +31,9 @@ def flatten_reference(output: object, slots: Sequence[OutputSlot]) -> list[torch
     """
     flat: list[torch.Tensor | None] = []
     for slot in slots:
-        value = _at(output, slot.where)
+        value = at(output, slot.where)
         tensor = None if value is None else torch.as_tensor(value).to(slot.dtype)
         flat.append(tensor)
         if slot.optional:
             flat.append(torch.tensor((tensor is not None) is slot.present))
     return flat
-
-
-def _at(output: object, where: Path) -> object:
-    """The value at a place; None where the output has no such place."""
-    for part in where:
-        if dataclasses.is_dataclass(output) and not isinstance(output, type):
-            output = getattr(output, str(part), None)
-        elif isinstance(output, dict):
-            output = output.get(part)
-        elif isinstance(output, tuple | list) and isinstance(part, int) and part < len(output):
-            output = output[part]
-        else:
-            return None
-    return output

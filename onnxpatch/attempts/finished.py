@@ -1,0 +1,77 @@
+"""What goes into a file beside its graph: optional outputs, the patches that acted, how it was made."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from onnxpatch.control_flow import BranchReport, report_of
+from onnxpatch.control_flow.optional_outputs.output_names import name_outputs
+from onnxpatch.control_flow.optional_outputs.reference import flatten_reference
+from onnxpatch.errors import InputError
+from onnxpatch.exporters.exported import Exported
+from onnxpatch.onnxfile import output_structure
+from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
+from onnxpatch.onnxfile.residual_sums import sum_residuals
+from onnxpatch.onnxfile.stamp import stamp
+from onnxpatch.patched import Patched
+from onnxpatch.patching.digest import digest
+from onnxpatch.versions import versions
+
+
+def finished(exported: Exported, patched: Patched, call: str) -> Exported:
+    """The file with all that belongs into it: names, structure, optional outputs, how it was made."""
+    request = exported.request
+    if patched.plan.settings.branches:
+        exported = _with_structure(exported, report_of(request.model))
+    elif request.layout is not None and request.layout.numbers:
+        exported = replace(exported, flatten=request.layout.flat)
+    if patched.plan.settings.operators == "onnxruntime":
+        sum_residuals(exported.path)
+    plan = _plan_rows(patched)
+    acted = {row["patch"] for row in plan}
+    code = digest(patch for patch in patched.plan.patches() if patch.name in acted)
+    stamp(exported.path, request.exporter, plan, code, versions(), call)
+    return replace(exported, plan=plan)
+
+
+def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
+    made, acted = patched.plan, patched.scope.hits
+    rows = [{"path": s.path, "class": type(s.module).__name__, "patch": s.patch.name} for s in made.swaps]
+    functions = [p for p, _ in made.functions if acted[p.name]]  # those that only watched changed nothing
+    return rows + [{"path": ", ".join(p.targets), "class": "function", "patch": p.name} for p in functions]
+
+
+def _with_structure(exported: Exported, forked: BranchReport | None) -> Exported:
+    """With branches, what the model may leave out is a value and a flag in the graph, or ONNX's own optional: named
+    after the model's own structure, which goes into the file; the reference follows."""
+    if forked is None:
+        return exported
+    path, names = exported.path, exported.request.output_names
+    try:
+        name_outputs(path, forked, names)
+    except ValueError as error:
+        raise InputError(f"output_names={list(names or ())}: {error}") from None
+    if forked.layout is not None and wants_optionals(forked.layout):
+        write_optionals(path)
+    notes = [str(note) for note in forked.notes]
+    notes += [f"dropped from the graph: {one.error} ({one.module}, {one.line})" for one in forked.dropped]
+    flatten = functools.partial(_in_file_order, forked) if forked.outputs else None
+    return replace(exported, notes=notes, flatten=flatten)
+
+
+def _in_file_order(forked: BranchReport, output: Any) -> list[torch.Tensor | None]:
+    """Eager's output as the file gives it. A missing one of ONNX's optional type is no output at all."""
+    marked = [leaf.get("form") == "onnx" for leaf in output_structure.leaves(forked.layout)] if forked.layout else []
+    flat: list[torch.Tensor | None] = []
+    for slot, joined in zip(forked.outputs, marked or itertools.repeat(False), strict=False):
+        value, *flag = flatten_reference(output, [slot])
+        if not (joined and flag):
+            flat += [value, *flag]
+        elif value is not None:
+            flat.append(value)
+    return flat
