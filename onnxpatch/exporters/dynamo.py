@@ -20,10 +20,12 @@ from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.size_expressions import has_operator
 from onnxpatch.onnxfile import output_structure
+from onnxpatch.onnxfile.mapped_weights import LARGE, take_in
 
 _CONVERTED = (
     25  # the highest opset that onnxscript's converter writes; it leaves a graph at 18 where a later one is asked
 )
+_MOST_IN_ONE_FILE = (1 << 31) - (1 << 26)  # a protobuf message has less than 2 GB, the graph included
 
 
 class OpsetNotWritten(InputError):
@@ -64,8 +66,18 @@ def export_dynamo(request: ExportRequest, path: Path) -> Any:
     _name_sizes(request, program)
     _name_outputs(program, request)
     params = asked.get("export_params", True)
-    program.save(str(path), include_initializers=params, external_data=request.external_data, **saving)
+    # torch makes two copies of the weights to put them into the file.
+    apart = params and not saving and not request.external_data and LARGE <= _weight(program) < _MOST_IN_ONE_FILE
+    program.save(str(path), include_initializers=params, external_data=request.external_data or apart, **saving)
+    if apart:
+        take_in(path, f"{path.name}.data")
     return program
+
+
+def _weight(program: Any) -> int:
+    """Bytes of the initializers."""
+    tensors = (value.const_value for value in program.model.graph.initializers.values())
+    return sum(int(tensor.nbytes) for tensor in tensors if tensor is not None)
 
 
 def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any:
