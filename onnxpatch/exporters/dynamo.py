@@ -14,6 +14,7 @@ from torch.export import Dim
 
 from onnxpatch._torch.quiet import quiet_torch
 from onnxpatch.errors import InputError
+from onnxpatch.exporters.double_sizes import TRANSLATIONS
 from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
@@ -48,6 +49,7 @@ def export_dynamo(request: ExportRequest, path: Path) -> Any:
     asked = request.options
     saving = {k: asked[k] for k in ("keep_initializers_as_inputs",) if k in asked}
     options = {k: v for k, v in asked.items() if k not in ("export_params", "keep_initializers_as_inputs")}
+    translations = {**TRANSLATIONS, **(options.get("custom_translation_table") or {})}
     with opened_call(request.model, request.inputs, request.layout) as call:
         program: Any = torch.onnx.export(
             request.model,
@@ -59,7 +61,7 @@ def export_dynamo(request: ExportRequest, path: Path) -> Any:
             input_names=request.dynamo_names(),
             output_names=request.output_names,
             opset_version=min(request.opset, _CONVERTED),
-            **{"verbose": False, **options},
+            **{"verbose": False, **options, "custom_translation_table": translations},
         )
     _declare_later_opset(request, program)
     _refuse_another_opset(request, program)
