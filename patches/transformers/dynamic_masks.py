@@ -20,8 +20,8 @@ class _Mask(torch.nn.Module):
         from transformers import DogeConfig
         from transformers.models.doge.modeling_doge import DogeAttention
 
-        config = DogeConfig(hidden_size=8, num_attention_heads=2, head_dim=4, keep_window_size=6)
-        self.attention = randomised(DogeAttention(config, 0))
+        config = DogeConfig(hidden_size=8, num_attention_heads=2, keep_window_size=6)
+        self.attention: Any = randomised(DogeAttention(config, 0))
 
     def forward(self, x: Tensor, states: Tensor) -> Tensor:
         return self.attention.prepare_dynamic_mask(x, states, 6)
