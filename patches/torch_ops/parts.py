@@ -91,9 +91,10 @@ def parts_flattened(original: Callable[..., Tensor], input: Tensor, shape: Seque
 )
 def parts_together(original: Any, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """All parts in their order, along the axis along which they were split: the whole."""
-    marks = [getattr(tensor, _PART, None) for tensor in tensors] if isinstance(tensors, list | tuple) else []
-    if dim != 0 or not marks or not all(marks):
+    found = [getattr(tensor, _PART, None) for tensor in tensors] if isinstance(tensors, list | tuple) else []
+    marks = [mark for mark in found if mark is not None]
+    if dim != 0 or not marks:
         return NotImplemented
     source, whole, _, count = marks[0]
     numbers = [mark[2] for mark in marks if mark[0] is source]
-    return whole if numbers == list(range(count)) and len(marks) == count else NotImplemented
+    return whole if numbers == list(range(count)) and len(found) == count else NotImplemented
