@@ -1,8 +1,8 @@
-"""Reordering the axes of a layout with the kernels that are fast, not only with the fewest nodes.
+"""Reorders the axes of a layout with the kernels that are fast in onnxruntime.
 
-onnxruntime moves one axis past others by copying rows; a transpose of many axes goes element by element. So a
-permutation that is two such moves is made in two, where a reshape stands between them anyway: a whole dimension of the
-input is moved before its neighbours are split, or one of the output after they are merged.
+A Transpose that moves one axis past others copies rows; one that permutes many axes goes element by element. So a
+permutation that consists of two moves is written as two Transposes if a Reshape stands between them anyway: one moves a
+whole dimension of the input before it is split, the other one of the output after it is merged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Dims = tuple[Group, ...]
 
 
 def arrange(layout: Layout, outputs: Sequence[Group]) -> None:
-    """Bring the layout to `outputs`, which hold the same axes."""
+    """Reorder the layout to `outputs`, which have the same axes."""
     outputs = tuple(outputs)
     if _same_up_to_units(layout.dims, outputs):
         layout.transpose(outputs)
@@ -37,12 +37,12 @@ def _axes(dims: Sequence[Group]) -> Group:
 
 
 def _same_up_to_units(inputs: Dims, outputs: Dims) -> bool:
-    """Whether whole dimensions change places and nothing else happens."""
+    """Whether whole dimensions are permuted, and none is split or merged."""
     return sorted(inputs) == sorted(outputs)
 
 
 def _moves(inputs: Dims, outputs: Dims) -> tuple[Dims, Dims]:
-    """The inputs after the move made first, the outputs before the move made last; cheapest pair."""
+    """(the inputs after a first move, the outputs before a last move), the pair with the lowest cost."""
     firsts = [inputs, *_moved(inputs)] if any(len(group) > 1 for group in inputs) else [inputs]
     lasts = [outputs, *_moved(outputs)] if any(len(group) > 1 for group in outputs) else [outputs]
     pairs = [(first, last) for first in firsts for last in lasts]
@@ -60,7 +60,7 @@ def _moved(dims: Dims) -> list[Dims]:
 
 
 def _cost(first: Dims, last: Dims) -> int:
-    """Of the transpose in between, in single moves; anything but a single move goes element by element."""
+    """The cost of the Transpose in between, in single moves."""
     source, target = _axes(first), _axes(last)
     ranks = [target.index(run[0]) for run in _runs(source, target)]
     moves = len(ranks) - _longest_rise(ranks)
@@ -68,7 +68,7 @@ def _cost(first: Dims, last: Dims) -> int:
 
 
 def _runs(source: Group, target: Group) -> list[Group]:
-    """The source cut where the target does not go on with the same neighbour."""
+    """The source, cut where the target has another neighbour."""
     follows = dict(pairwise(target))
     runs: list[Group] = []
     for axis in source:
@@ -87,8 +87,7 @@ def _longest_rise(ranks: Sequence[int]) -> int:
 
 
 def _blocks(layout: Layout, before: Dims, after: Dims) -> Dims:
-    """The dimensions to transpose: as little split as possible; where they are split before and merged after anyway,
-    fixed neighbours that stay together are one."""
+    """The dimensions to transpose, split as little as possible. Static neighbours that stay together are one."""
     target = _axes(after)
     runs = [_pieces(run, before) for run in _runs(_axes(before), target)]
     apart = [piece for pieces in runs for piece in pieces]
@@ -112,6 +111,6 @@ def _merged(layout: Layout, pieces: list[Group]) -> list[Group]:
 
 
 def _pieces(run: Group, dims: Dims) -> list[Group]:
-    """The run cut into whole dimensions where it holds them, else into axes."""
+    """The run cut into whole dimensions where possible, else into axes."""
     whole = {axis: group for group in dims for axis in group if set(group) <= set(run)}
     return list(dict.fromkeys(whole.get(axis, (axis,)) for axis in run))
