@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -121,67 +119,3 @@ def compiled_function(
 
 def _traced(function: Callable[..., Any], example: tuple[torch.Tensor, ...]) -> Any:
     return torch.jit.trace(function, example, check_trace=False)
-
-
-class FakeWorld:
-    """A FakeTensorMode with symbolic sizes of its own.
-
-    `FakeTensorMode.from_tensor` and `StatelessSymbolicContext` are what torch.export makes its inputs with. If they
-    move, sizes are unknown under the trace exporter, and what needs them is refused.
-    """
-
-    @functools.cached_property
-    def mode(self) -> Any:
-        """The FakeTensorMode itself."""
-        from torch._subclasses.fake_tensor import FakeTensorMode
-        from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-        return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-
-    def fake(self, tensor: torch.Tensor, dynamic: frozenset[int] | None, number: int | None) -> torch.Tensor:
-        """A fake tensor of the same shape; `dynamic`: which dimensions are symbols (None: all)."""
-        from torch._dynamo.source import ConstantSource
-        from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
-
-        if number is None:
-            return self.mode.from_tensor(tensor.detach(), static_shapes=True)
-        symbolic = [dynamic is None or dim in dynamic for dim in range(tensor.dim())]
-        context: Any = StatelessSymbolicContext(
-            dynamic_sizes=[DimDynamic.DYNAMIC if dim else DimDynamic.STATIC for dim in symbolic]
-        )
-        with _oblivious():
-            return self.mode.from_tensor(
-                tensor.detach(), source=ConstantSource(f"in{number}"), symbolic_context=context
-            )
-
-
-def _oblivious() -> contextlib.AbstractContextManager[Any]:
-    """Sizes of 0 and 1 are like any other. Before torch 2.7, which has no such option, they are taken apart."""
-    from torch.fx.experimental import _config
-
-    if not hasattr(_config, "backed_size_oblivious"):
-        return contextlib.nullcontext()
-    oblivious: contextlib.AbstractContextManager[Any] = _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
-    return oblivious
-
-
-def traced_dynamic_dims(inputs: int) -> list[frozenset[int]] | None:
-    """The dynamic dimensions of the inputs of the torch.onnx.export(dynamo=False) that is running, None if not known.
-
-    Read off the arguments of the exporter's own frame: nothing public tells them to the code that is traced.
-    """
-    frame = sys._getframe(1)
-    while frame is not None:
-        names = frame.f_locals
-        if frame.f_code.co_name == "_export" and {"dynamic_axes", "input_names"} <= names.keys():
-            return _dims(names["dynamic_axes"], names["input_names"], inputs)
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
-
-
-def _dims(axes: Any, names: Any, inputs: int) -> list[frozenset[int]] | None:
-    if not axes:
-        return [frozenset()] * inputs
-    if not names or len(names) < inputs:
-        return None
-    return [frozenset(axes.get(name) or ()) for name in names[:inputs]]

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-from onnxpatch.formulas.shortcuts import source_tree, value_in
+from onnxpatch.formulas.shortcuts import tree_of, value_in
 from onnxpatch.formulas.symbolic import chosen
 
 _PLAIN = (ast.Name, ast.Constant, ast.Subscript, ast.Attribute, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop,
@@ -61,7 +61,7 @@ def _assigned(body: list[ast.stmt], frame: FrameType) -> Iterator[ast.Assign]:
 
 @functools.lru_cache(maxsize=4096)
 def _ifs(code: CodeType) -> tuple[ast.If, ...]:
-    tree = source_tree(code)
+    tree = tree_of(code)
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.If)] if tree else []
     return tuple(node for node in nodes if _compares(node.test) and _puts_numbers(node))
 

@@ -204,6 +204,11 @@ class _Recorded(torch.autograd.Function):
         return recipe.torch(x, *given)
 
     @staticmethod
+    def repeated(recipe: Recipe, example: Sequence[object], x: torch.Tensor, *more: object) -> torch.Tensor:
+        """The same on fake tensors and symbolic sizes, for who asks which sizes of the result are always the same."""
+        return recipe.torch(x, *more)
+
+    @staticmethod
     def symbolic(graph: Any, recipe: Recipe, example: Sequence[Any], x: Value, *more: Value) -> Value:
         made = recipe.write(_Trace(graph), x, *more)
         return graph.op("Identity", x) if made is x else made  # the exporter loses a node that gives back its input

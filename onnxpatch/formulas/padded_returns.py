@@ -14,7 +14,7 @@ import functools
 import itertools
 from types import CodeType, FrameType
 
-from onnxpatch.formulas.shortcuts import source_tree
+from onnxpatch.formulas.shortcuts import tree_of
 
 
 def returns_padded(frame: FrameType) -> bool:
@@ -24,7 +24,7 @@ def returns_padded(frame: FrameType) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _tests(code: CodeType) -> tuple[tuple[int, int], ...]:
-    tree = source_tree(code)
+    tree = tree_of(code)
     found: list[tuple[int, int]] = []
     for node in ast.walk(tree) if tree else ():
         for field in ("body", "orelse"):

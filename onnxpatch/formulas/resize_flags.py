@@ -13,7 +13,7 @@ import ast
 import functools
 from types import CodeType, FrameType
 
-from onnxpatch.formulas.shortcuts import RESIZING, source_tree
+from onnxpatch.formulas.shortcuts import RESIZING, tree_of
 
 
 def sizes_handed_on(frame: FrameType) -> bool:
@@ -23,7 +23,7 @@ def sizes_handed_on(frame: FrameType) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _flags(code: CodeType) -> tuple[tuple[int, int], ...]:
-    tree = source_tree(code)
+    tree = tree_of(code)
     tests = [node.test for node in ast.walk(tree) if isinstance(node, ast.If) and _sets_flag(node)] if tree else []
     return tuple((test.lineno, test.end_lineno or test.lineno) for test in tests)
 

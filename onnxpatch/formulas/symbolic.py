@@ -12,7 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch._torch.symbolic_sizes import example_of, missing_to, relation_of, split_fraction, traced_from_sizes
+from onnxpatch._torch.symbolic_sizes import (
+    example_of,
+    missing_to,
+    never_negative,
+    relation_of,
+    split_fraction,
+    traced_from_sizes,
+)
+from onnxpatch._torch.traced_sizes import static_number
 
 __all__ = [
     "ROUNDING",
@@ -21,9 +29,11 @@ __all__ = [
     "chosen",
     "example_of",
     "missing_to",
+    "never_negative",
     "relation_of",
     "scaled",
     "split_fraction",
+    "static_number",
     "symbolic",
     "traced_from_sizes",
     "truncated",
@@ -38,7 +48,7 @@ def symbolic(value: object) -> bool:
     """Whether `value` is a size, or a number computed from sizes, that must not become a Python number."""
     if isinstance(value, torch.SymInt | torch.SymFloat):
         return not _known(value)
-    return isinstance(value, Tensor) and value.dim() == 0 and traced_from_sizes(value)
+    return isinstance(value, Tensor) and value.dim() == 0 and traced_from_sizes(value) and static_number(value) is None
 
 
 def fixed_size(x: Tensor, axis: int) -> int | None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from onnxpatch._torch.symbolic_sizes import traced_from_sizes
 from onnxpatch.patching.dotted_paths import resolve
 
 # What stands for a call of a function in this thread, given (function, args, kwargs); or NotImplemented.
@@ -181,6 +182,13 @@ def _wrap(original: Callable[..., Any], lookup: Lookup) -> Callable[..., Any]:
     return substitute
 
 
+def _is_size(value: object) -> bool:
+    """Whether a value is an int in eager, and a 0-d tensor only because torch.jit.trace runs."""
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.int64 or value.dim():
+        return False
+    return traced_from_sizes(value)
+
+
 def _substitute_type(original: type, lookup: Lookup) -> type:
     """`int` and `float` are types too: the substitute must still answer isinstance, issubclass and ==."""
 
@@ -194,7 +202,7 @@ def _substitute_type(original: type, lookup: Lookup) -> type:
             return type.__getattribute__(cls if name.startswith("__") else original, name)
 
         def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, original)
+            return isinstance(instance, original) or (original is int and _is_size(instance))
 
         def __subclasscheck__(cls, subclass: type) -> bool:
             return issubclass(subclass, original)

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from onnxpatch import Proof, patch
 from onnxpatch.formulas.chosen_elements import choose_elements
+from onnxpatch.formulas.idle_branches import may_always_run
 from onnxpatch.formulas.padded_returns import returns_padded
 from onnxpatch.formulas.resize_flags import sizes_handed_on
-from onnxpatch.formulas.shortcuts import crops_at, deciding_frame, shortcut_at
+from onnxpatch.formulas.shortcuts import deciding_frame, shortcut_at
 from onnxpatch.formulas.skipped_resizes import remember
 from onnxpatch.formulas.symbolic import as_tensor, relation_of, symbolic, traced_from_sizes
 
@@ -57,7 +58,6 @@ def _proof(exporter: Literal["dynamo", "trace"]) -> Proof:
 
 @patch(
     "torch.SymBool.__bool__",
-    "torch.SymInt.__bool__",
     name="size-shortcut",
     why=WHY,
     link="https://github.com/facebookresearch/dinov2/issues/288",
@@ -88,18 +88,14 @@ def size_shortcut_trace(original: Callable[[Any], bool], value: Tensor) -> bool:
 
 def _answer(value: object) -> bool | None:
     frame, relation = deciding_frame(2), relation_of(value)
-    if frame is not None and returns_padded(frame):
-        return True
-    if frame is None or relation is None:
+    if frame is None:
         return None
     if choose_elements(frame):
         return False
-    if relation == "ordered":
-        return True if crops_at(frame) else None
-    if relation == "different" and sizes_handed_on(frame):
+    if may_always_run(frame) or returns_padded(frame) or (relation == "different" and sizes_handed_on(frame)):
         return True
     shortcut = shortcut_at(frame)
-    if shortcut is None:
+    if shortcut is None or relation not in ("equal", "different"):
         return None
     native = shortcut.native(frame, _equal)
     if isinstance(native, Tensor):

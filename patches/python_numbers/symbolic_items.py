@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, patch
-from onnxpatch.formulas.symbolic import traced_from_sizes
+from onnxpatch.formulas.symbolic import static_number, traced_from_sizes
 
 FROZEN = "Converting a tensor to a Python number might cause the trace to be incorrect: .item() of sizes freezes them"
 LINK = "https://github.com/pytorch/pytorch/issues/21576"
@@ -46,7 +46,7 @@ def _pairs() -> list[tuple[Tensor, Tensor]]:
 )
 def symbolic_items(original: Callable[..., Tensor], tensor: Tensor) -> Any:
     """What was computed from sizes alone stays so: 0-d tensors where eager has numbers."""
-    if not traced_from_sizes(tensor):
+    if not traced_from_sizes(tensor) or (not tensor.dim() and static_number(tensor) is not None):
         return NotImplemented
     if original.__name__ == "item":
         return tensor.reshape(())
