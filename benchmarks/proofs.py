@@ -2,6 +2,8 @@
 
 usage: python -m benchmarks.proofs --into FILE.jsonl [--environment NAME] [--only NAME|NAME] [--exporter trace,dynamo]
        python -m benchmarks.proofs --into FILE.jsonl --runtime openvino
+       python -m benchmarks.proofs --into FILE.jsonl --dtype float16
+       python -m benchmarks.proofs --into FILE.jsonl --opset 21
 
 The first line says what the environment is: its name, the date, and the version of each library. `--resume` runs only
 what the file lacks. Each proof runs in a child of its own, so that one that crashes, or that leaves torch in another
@@ -27,7 +29,7 @@ import torch
 
 import onnxpatch
 from benchmarks import forked, torchvision_ops
-from onnxpatch.prove import prove
+from onnxpatch.prove import prove, prove_under
 from onnxpatch.versions import versions
 
 
@@ -55,7 +57,12 @@ def judged(name: str, exporter: str, options: argparse.Namespace) -> dict[str, A
     """What one proof shows; runs in a child process."""
     torch.set_num_threads(1)
     start = time.process_time()
-    outcome = prove(onnxpatch.REGISTRY[name], exporter, options.runtime)
+    patch, runtime = onnxpatch.REGISTRY[name], options.runtime
+    if options.dtype or options.opset:
+        dtype = getattr(torch, options.dtype) if options.dtype else None
+        outcome = prove_under(patch, exporter, opset=options.opset, dtype=dtype, runtime=runtime)
+    else:
+        outcome = prove(patch, exporter, runtime)
     return {"status": outcome.status, "reason": outcome.sentence[:600], "seconds": round(time.process_time() - start)}
 
 
@@ -82,6 +89,8 @@ def read(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", help="parts of patch names, separated by |")
     parser.add_argument("--exporter", default="trace,script,dynamo")
     parser.add_argument("--runtime", help="what the files run in, instead of onnxruntime")
+    parser.add_argument("--opset", type=int, help="the opset of the files, instead of each proof's own")
+    parser.add_argument("--dtype", choices=("float16", "bfloat16", "float64"), help="of model and inputs")
     parser.add_argument("--limit", type=float, default=300, help="seconds for one proof")
     parser.add_argument("--resume", action="store_true", help="run only what the file lacks")
     return parser.parse_args(argv)

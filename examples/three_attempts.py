@@ -1,4 +1,4 @@
-"""A model that is right at the third attempt: one patch is out of date, and data decides a Python branch.
+"""A model that is right at the third attempt: one patch is out of date, and it has a Python branch on a tensor's value.
 
 The patch below was written for an older `Gate`, which had its limit in an attribute `limit`. Its stand-in fails now.
 Without it, torch.export stops at the model's own `if`. With both sides of the branch exported, the file is right:

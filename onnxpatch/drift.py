@@ -63,7 +63,7 @@ def code_to_keep() -> dict[str, Known]:
     return dict(sorted(found.items()))
 
 
-def _kept(path: str, code: Any) -> Known:
+def _kept(path: str, code: object) -> Known:
     return {"version": _version(path), "fingerprint": _fingerprint(code), "outline": outline(_function(code))}
 
 
@@ -86,17 +86,17 @@ def _private(api: Api, record: dict[str, Known]) -> Reliance:
     same = kept is not None and _fingerprint(code) == kept["fingerprint"]
     status: Status = "changed" if not same else "known" if recorded == installed else "same"
     diff = marked_lines(_function(code), kept["outline"]) if kept and not same else []
-    # The private function is called as before; what is told is what to look at.
-    instead = "" if same else "used as it is: its own test shows whether it still serves"
+    # The private function is called as before; the row says what to look at.
+    instead = "" if same else "used unchanged: its own test shows whether it still works"
     return Reliance(api.path, "torch", used_by, status, recorded, installed, instead, diff)
 
 
-def _function(code: Any) -> Any:
+def _function(code: object) -> Any:
     """The Python function whose source counts; a class counts by its constructor's parameters, see `_fingerprint`."""
     return inspect.unwrap(code) if inspect.isfunction(code) or inspect.ismethod(code) else None
 
 
-def _fingerprint(code: Any) -> str | None:
+def _fingerprint(code: object) -> str | None:
     """Of a function its source; of a class the names that its constructor takes; of anything else, nothing."""
     if isinstance(code, enum.EnumMeta):
         return ", ".join(code.__members__)

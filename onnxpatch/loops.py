@@ -26,7 +26,7 @@ from onnxpatch.control_flow.loops.graph_loops import while_loop as graph_while
 
 State: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
 # A decorated function is typed as its body is: parameters and results are of the same kinds, with rows stacked.
-ScanBody = TypeVar("ScanBody", bound=Callable[[Any, torch.Tensor], tuple[Any, torch.Tensor]])
+ScanBody = TypeVar("ScanBody", bound=Callable[[Any, Any], tuple[Any, torch.Tensor]])
 RowBody = TypeVar("RowBody", bound=Callable[[torch.Tensor], torch.Tensor])
 WhileBody = TypeVar("WhileBody", bound=Callable[..., State])
 
@@ -36,21 +36,24 @@ def scan(body: ScanBody) -> ScanBody:
 
     body(carry, row) -> (carry, out) becomes a function (init, rows) -> (last carry, outs).
     carry, init: a tensor, or a tuple of tensors, whose shapes and dtypes stay the same from round to round.
-    rows: [n, ...]. outs: the results stacked, [n, ...]. n may be dynamic; it must be at least 1.
+    rows: [n, ...]; or a tuple of tensors with as many rows, then `row` is a tuple of one row of each.
+    outs: the results stacked, [n, ...]. n may be dynamic; it must be at least 1.
     """
 
     @functools.wraps(body)
-    def run(init: State, rows: torch.Tensor) -> tuple[State, torch.Tensor]:
+    def run(init: State, rows: State) -> tuple[State, torch.Tensor]:
         if exporting() is None:
             return _plain_scan(body, init, rows)
-        single = isinstance(init, torch.Tensor)
+        single, count = isinstance(init, torch.Tensor), len(_as_tuple(init))
+        one = isinstance(rows, torch.Tensor)
 
         def step(*values: torch.Tensor) -> list[torch.Tensor]:
-            carry, out = body(values[0] if single else tuple(values[:-1]), values[-1])
+            row = values[count] if one else tuple(values[count:])
+            carry, out = body(values[0] if single else tuple(values[:count]), row)
             return [carry, out] if single else [*carry, out]
 
-        flat = [*_as_tuple(init), rows]
-        *carry, outs = as_one_call(lambda *values: scan_loop(step, list(values[:-1]), values[-1]), flat)
+        flat = [*_as_tuple(init), *_as_tuple(rows)]
+        *carry, outs = as_one_call(lambda *values: scan_loop(step, list(values[:count]), values[count:]), flat)
         return (carry[0] if single else tuple(carry)), outs
 
     return cast(ScanBody, run)
@@ -110,10 +113,10 @@ def _graph_while(
 
 
 def _plain_scan(
-    body: Callable[[Any, torch.Tensor], tuple[Any, torch.Tensor]], carry: State, rows: torch.Tensor
+    body: Callable[[Any, Any], tuple[Any, torch.Tensor]], carry: State, rows: State
 ) -> tuple[State, torch.Tensor]:
     outs = []
-    for row in rows:
+    for row in rows if isinstance(rows, torch.Tensor) else zip(*rows, strict=True):
         carry, out = body(carry, row)
         outs.append(out)
     return carry, torch.stack(outs)

@@ -70,13 +70,14 @@ def test_changed_code_is_told_with_its_lines_and_never_patched(changed: Registry
     assert not found.ok and "+     y = x * 3" in str(found)
     plan = onnxpatch.plan(nn.Sequential(Changed(), Known()), registry=changed)
     assert [swap.path for swap in plan.swaps] == ["1"]
-    assert "differs from the versions" in plan.near_misses[0].reason and "in its place" in plan.near_misses[0].reason
+    reason = plan.near_misses[0].reason
+    assert "differs from the versions" in reason and "no other patch is known to replace it" in reason
 
 
 def test_the_plan_says_what_serves_in_place_of_a_patch_whose_code_changed() -> None:
     told = {patch.name: patch.instead for patch in onnxpatch.REGISTRY if patch.bodies}
-    assert told["timm-swin-block"] == "under dynamo/trace the general patches serve, with more nodes"
-    assert told["siglip2-positions"].startswith("under dynamo/trace no other patch serves: ")
+    assert told["timm-swin-block"] == "under dynamo/trace the general patches apply, with more nodes"
+    assert told["siglip2-positions"].startswith("under dynamo/trace no other patch applies: ")
 
 
 def test_the_record_holds_all_that_is_relied_on(request: pytest.FixtureRequest) -> None:

@@ -78,7 +78,7 @@ def test_patching_twice_is_a_no_op(kit):
     patched = everything(model)
     second = onnxpatch.patch_model(model, registry=kit)
     assert not second.plan.swaps
-    assert {miss.reason for miss in second.plan.near_misses} == {"is in force already"}
+    assert {miss.reason for miss in second.plan.near_misses} == {"acts already: an outer patched() applied it"}
     assert everything(model) == patched
     second.restore()
     assert everything(model) == patched

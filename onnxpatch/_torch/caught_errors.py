@@ -25,13 +25,13 @@ class TraceKept(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lost: list[Exception] = []
+        self.lost: list[BaseException] = []
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         state = torch._C._get_tracing_state()
         try:
             return function(*args, **(kwargs or {}))
-        except Exception as error:
+        except BaseException as error:  # an interrupt passes through `finally` blocks, which may call torch too
             if state is not None and torch._C._get_tracing_state() is None:
                 torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
                 _drop_unfinished(state.graph())

@@ -54,7 +54,7 @@ def _no_modes() -> Any:
     return stack
 
 
-def _replayed(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tensor], tracer: Any) -> Tensor:
+def _replayed(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tensor], tracer: object) -> Tensor:
     nodes: dict[Any, Any] = {}
     for name, traced in (*model.named_parameters(), *model.named_buffers()):
         if name in tensors and (node := producer(traced, tracer)) is not None:
@@ -65,11 +65,11 @@ def _replayed(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tens
     return _run(found, nodes, tracer)
 
 
-def _writes(target: Any) -> bool:
+def _writes(target: object) -> bool:
     return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
 
 
-def _views(target: Any) -> bool:
+def _views(target: object) -> bool:
     return isinstance(target, torch._ops.OpOverload) and any(one.alias_info for one in target._schema.returns)
 
 

@@ -101,7 +101,7 @@ def watched_sizes(seen: Callable[[Any, FrameType | None, Any], None]) -> Iterato
         return
     thread = threading.get_ident()
 
-    def watching(self: Any, prefix: str, g: Any, *rest: Any, **named: Any) -> Any:
+    def watching(self: Any, prefix: str, g: object, *rest: Any, **named: Any) -> Any:
         if threading.get_ident() == thread:
             seen(g, sys._getframe(1), self)
         return original(self, prefix, g, *rest, **named)
@@ -113,7 +113,7 @@ def watched_sizes(seen: Callable[[Any, FrameType | None, Any], None]) -> Iterato
         ShapeEnv._log_guard = original  # type: ignore[method-assign]
 
 
-def input_symbols(env: Any) -> list[str]:
+def input_symbols(env: object) -> list[str]:
     """The symbols of the inputs' dynamic sizes, in the order of the inputs and of their axes."""
     found = []
     for symbol, sources in getattr(env, "var_to_sources", {}).items():

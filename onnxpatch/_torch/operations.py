@@ -48,7 +48,7 @@ class OperationCount(TorchDispatchMode):
         return result
 
 
-def _elements(result: Any) -> int:
+def _elements(result: object) -> int:
     if isinstance(result, torch.Tensor):
         return result.numel()
     return sum(one.numel() for one in result if isinstance(one, torch.Tensor)) if isinstance(result, tuple) else 0

@@ -32,12 +32,12 @@ _CAUGHT = "a model that catches an error of torch is refused"
 _GUARDS = "conditions that torch.export cannot solve are refused as it refuses them"
 _UNWRITTEN = "sizes are left as the model writes them"
 _TABLES = "onnxpatch ops has no rows for that exporter"
-_NO_LINES = "conditions on sizes are told without their lines"
+_NO_LINES = "conditions on sizes are reported without their lines"
 _NO_CONDITIONS = "conditions on sizes that the file lost are not probed"
 _AS_WRITTEN = "stand-ins get a call of a C++ function as it was written"
 
 RELIED_ON = (
-    Api("torch._guards.TracingContext", "__init__", "the mode for fake tensors tells whether torch.export runs"),
+    Api("torch._guards.TracingContext", "__init__", "the mode for fake tensors shows whether torch.export runs"),
     Api("torch._C._get_dispatch_mode", "__init__", "stand-ins act under dynamo where a TracingContext is kept"),
     Api("torch._C._TorchDispatchModeKey", "__init__", "stand-ins act under dynamo where a TracingContext is kept"),
     Api("torch.utils._pytree", "__init__", "arguments cannot be read: every export is refused"),

@@ -28,7 +28,7 @@ _ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x
 _PARSED_BY_HAND = {"tensor": ("data", ()), "as_tensor": ("data", ("dtype", "device"))}
 
 
-def bound(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments | None:
+def bound(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> inspect.BoundArguments | None:
     """The arguments of a call by the names that `function` has for them, by the first of its overloads that fits.
 
     None where the call fits none of them. Ask `signatures` whether any is known.
@@ -45,7 +45,7 @@ def bound(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspe
 
 
 @functools.cache
-def signatures(function: Any) -> tuple[inspect.Signature, ...]:
+def signatures(function: object) -> tuple[inspect.Signature, ...]:
     """The signatures of all overloads of a function; () where none can be read."""
     if isinstance(function, types.MethodWrapperType):  # a property of Tensor, as a TorchFunctionMode sees it
         return (inspect.Signature([_parameter("self", inspect.Parameter.POSITIONAL_ONLY)]),)
@@ -62,7 +62,7 @@ def _plain(signature: inspect.Signature) -> inspect.Signature:
     return signature.replace(parameters=[p.replace(annotation=p.empty) for p in signature.parameters.values()])
 
 
-def _dispatched(function: Any) -> Any:
+def _dispatched(function: object) -> Any:
     known = getattr(getattr(torch, "_jit_internal", None), "boolean_dispatched", {})
     try:
         return known[function]["if_true"]
@@ -70,7 +70,7 @@ def _dispatched(function: Any) -> Any:
         return function
 
 
-def _of_torch(function: Any) -> bool:
+def _of_torch(function: object) -> bool:
     owner = function if getattr(function, "__module__", None) else getattr(function, "__objclass__", None)
     return str(getattr(owner, "__module__", "")).split(".")[0] == "torch"
 
@@ -128,7 +128,7 @@ def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> 
 
 
 def _spellings(
-    signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+    signature: inspect.Signature, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
     """The call as written, with numpy's names replaced; and with several numbers as the one list that they stand for,
     as in `x.flip(0, 1)`."""
@@ -146,7 +146,7 @@ def _spellings(
     return found
 
 
-def _fits(annotation: Any, value: Any) -> bool:
+def _fits(annotation: object, value: object) -> bool:
     """Whether a value may be meant for an argument of a schema's type; it tells overloads apart, no more."""
     if annotation is inspect.Parameter.empty:
         return True
@@ -164,7 +164,7 @@ def _fits(annotation: Any, value: Any) -> bool:
     return isinstance(value, str) if kind == "str" else True
 
 
-def _is_number_tensor(value: Any) -> bool:
+def _is_number_tensor(value: object) -> bool:
     """A size, while torch.jit.trace runs, is a tensor without dimensions."""
     if not isinstance(value, torch.Tensor):
         return False

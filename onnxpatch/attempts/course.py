@@ -7,8 +7,8 @@
     5  exporter="auto":                                             the other exporter, in the same order
 
 What a failure makes hopeless is left out. Where torch refused a branch on data in the model's own code, plain would
-stop at the same line: branches=True comes first then, and plain only where a patch acted and may have brought the
-branch about.
+stop at the same line: branches=True comes first then, and plain only where a patch acted and may have caused the
+branch.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _LONGEST = 240  # characters of an error
 class Failure:
     """Why one attempt failed.
 
-    kind: refused (the exporter raised), wrong (the file does not compute what the model computes), late (the caller's
+    kind: refused (the exporter raised), wrong (the ONNX output differs from PyTorch's), late (the caller's
     time was up). error: one line. module, line: where, as far as it is known. patches: those that acted. at_fault:
     those of them that are known to have failed. branch: a Python branch or loop on data or a size may be the cause.
     on_data: torch refused a branch on data in the model's own code. operator: the exporter cannot translate it.

@@ -34,7 +34,7 @@ from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import Progress, run
 from onnxpatch.versions import versions
 
-HINT = "\n  (data decides a Python branch of the model: branches=True exports all of them)"
+HINT = "\n  (forward branches on tensor values: branches=True exports both sides)"
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class _ClickError(Protocol):
 class _PlainFlags:
     """Help without `<bool>` beside its flags: there is no value to give."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
+    def get_params(self, ctx: object) -> list[Any]:
         """The parameters, also `--help`."""
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:

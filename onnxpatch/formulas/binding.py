@@ -26,9 +26,9 @@ _BY_POSITION = (_Kind.POSITIONAL_ONLY, _Kind.POSITIONAL_OR_KEYWORD)
 
 def call_of(
     stand_in: Callable[..., Any],
-    function: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    function: object,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
     *,
     takes_original: bool = True,
 ) -> Call | None:
@@ -107,7 +107,7 @@ def _name_for(parameter: inspect.Parameter, index: int, mine: list[Any], theirs:
     return name if any(p.kind is _Kind.VAR_KEYWORD for p in mine) else None
 
 
-def _is_default(value: Any, parameter: inspect.Parameter) -> bool:
+def _is_default(value: object, parameter: inspect.Parameter) -> bool:
     if value is parameter.default:
         return True
     return isinstance(value, bool | int | float | str) and bool(value == parameter.default)

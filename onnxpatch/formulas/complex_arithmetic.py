@@ -10,7 +10,7 @@ from onnxpatch.errors import RefusedError
 from onnxpatch.formulas.complex_pairs import Pair
 
 
-def _real(value: Any) -> bool:
+def _real(value: object) -> bool:
     """Whether `value` has no imaginary part to carry along."""
     return not isinstance(value, Pair | complex) and not (isinstance(value, torch.Tensor) and value.is_complex())
 
@@ -23,7 +23,7 @@ def add(a: Any, b: Any, *, alpha: Any = 1) -> Pair:
     return Pair(a.real + b.real * alpha, a.imag + b.imag * alpha)
 
 
-def sub(a: Any, b: Any, *, alpha: Any = 1) -> Pair:
+def sub(a: object, b: object, *, alpha: object = 1) -> Pair:
     return add(a, -Pair.of(b), alpha=alpha)
 
 
@@ -73,21 +73,21 @@ def _bilinear(function: Any, a: Any, b: Any) -> Pair:
     return Pair(real, function(a.real, b.imag) + function(a.imag, b.real))
 
 
-def conj(a: Any) -> Any:
+def conj(a: object) -> Any:
     return a if _real(a) else Pair(Pair.of(a).real, -Pair.of(a).imag)
 
 
-def magnitude(a: Any) -> torch.Tensor:
+def magnitude(a: object) -> torch.Tensor:
     a = Pair.of(a)
     return torch.sqrt(a.real * a.real + a.imag * a.imag)
 
 
-def angle(a: Any) -> torch.Tensor:
+def angle(a: object) -> torch.Tensor:
     a = Pair.of(a)
     return torch.atan2(a.imag, a.real)
 
 
-def exp(a: Any) -> Pair:
+def exp(a: object) -> Pair:
     a = Pair.of(a)
     return polar(torch.exp(a.real), a.imag)
 
@@ -96,7 +96,7 @@ def polar(size: Any, phase: torch.Tensor) -> Pair:
     return Pair(size * torch.cos(phase), size * torch.sin(phase))
 
 
-def power(a: Any, exponent: Any) -> Pair:
+def power(a: object, exponent: object) -> Pair:
     if isinstance(exponent, int) and 1 <= exponent <= 4:
         result = Pair.of(a)
         for _ in range(exponent - 1):
@@ -107,7 +107,7 @@ def power(a: Any, exponent: Any) -> Pair:
     raise RefusedError("a power of a complex tensor with an exponent that is a tensor")
 
 
-def to(a: Any, *args: Any, **kwargs: Any) -> Any:
+def to(a: object, *args: Any, **kwargs: Any) -> Any:
     """A real tensor made complex, a pair moved, or, for a real dtype, its real part (as torch does, with a warning)."""
     dtype = next((v for v in (*args, *kwargs.values()) if isinstance(v, torch.dtype)), None)
     if dtype is None:
@@ -124,26 +124,26 @@ def type_as(a: Any, other: Any) -> Any:
     return Pair(Pair.of(a).real.type_as(Pair.of(other).real), Pair.of(a).imag.type_as(Pair.of(other).real))
 
 
-def where(condition: torch.Tensor, a: Any, b: Any) -> Pair:
+def where(condition: torch.Tensor, a: object, b: object) -> Pair:
     a, b = Pair.of(a), Pair.of(b)
     return Pair(torch.where(condition, a.real, b.real), torch.where(condition, a.imag, b.imag))
 
 
-def equal(a: Any, b: Any) -> torch.Tensor:
+def equal(a: object, b: object) -> torch.Tensor:
     a, b = Pair.of(a), Pair.of(b)
     return (a.real == b.real) & (a.imag == b.imag)
 
 
-def ones_like(a: Any, **kwargs: Any) -> Pair:
+def ones_like(a: object, **kwargs: Any) -> Pair:
     real = Pair.of(a).real
     return Pair(torch.ones_like(real), torch.zeros_like(real))
 
 
-def norm(a: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+def norm(a: object, *args: Any, **kwargs: Any) -> torch.Tensor:
     return torch.linalg.norm(magnitude(a), *args, **kwargs)
 
 
-def prod(a: Any, *args: Any, **kwargs: Any) -> Pair:
+def prod(a: object, *args: Any, **kwargs: Any) -> Pair:
     raise RefusedError("a product over an axis of a complex tensor has no ONNX form here")
 
 

@@ -34,7 +34,7 @@ from onnxpatch.formulas.complex_arithmetic import (
 from onnxpatch.formulas.complex_pairs import Pair, view_as_complex, view_as_real
 
 
-def _same(a: Any, *args: Any, **kwargs: Any) -> Any:
+def _same(a: object, *args: Any, **kwargs: Any) -> Any:
     return a
 
 
@@ -138,7 +138,7 @@ def _partwise(function: Any, args: Any, kwargs: Any) -> Any:
     return Pair(real, imag)
 
 
-def _parts(value: Any, part: str) -> Any:
+def _parts(value: object, part: str) -> Any:
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
         return type(value)(_parts(item, part) for item in value)
     if isinstance(value, Pair) or (isinstance(value, torch.Tensor) and value.is_complex()):
@@ -146,7 +146,7 @@ def _parts(value: Any, part: str) -> Any:
     return value
 
 
-def touches_complex(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def touches_complex(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     """Whether a call makes a complex tensor or takes one."""
     name = function_name(function)
     if name in MAKERS:
@@ -156,7 +156,7 @@ def touches_complex(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return any(map(_holds_complex, args)) or any(map(_holds_complex, kwargs.values()))
 
 
-def _holds_complex(value: Any) -> bool:
+def _holds_complex(value: object) -> bool:
     if isinstance(value, torch.Tensor | torch.dtype):
         return value.is_complex() if isinstance(value, torch.Tensor) else value.is_complex
     if isinstance(value, list | tuple):

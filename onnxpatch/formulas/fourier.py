@@ -107,7 +107,7 @@ def _power(size: Any) -> Any:
     return None if size is None else 4 * size
 
 
-def _write_waves(writer: Writer, n: Value, size: Any, dtype: torch.dtype) -> tuple[Value, Value]:
+def _write_waves(writer: Writer, n: Value, size: object, dtype: torch.dtype) -> tuple[Value, Value]:
     """c_k and its conjugate, (n, 2). k^2 modulo 2 n keeps the angles small; they are float64."""
     ones = writer.node("Expand", writer.ints([1]), n, shape=(size,))
     steps = writer.node("Reshape", writer.node("NonZero", ones, shape=(1, size)), writer.ints([-1]), shape=(size,))

@@ -59,7 +59,7 @@ def deciding_frame(depth: int) -> FrameType | None:
     return None if frame is None or package_of(frame) == "torch" else frame
 
 
-def _tree(code: CodeType) -> ast.AST | None:
+def tree_of(code: CodeType) -> ast.AST | None:
     try:
         lines, first = inspect.getsourcelines(code)
         tree = ast.parse(textwrap.dedent("".join(lines)))
@@ -70,7 +70,7 @@ def _tree(code: CodeType) -> ast.AST | None:
 
 @functools.lru_cache(maxsize=4096)
 def _crops(code: CodeType) -> tuple[tuple[int, int], ...]:
-    tree = _tree(code)
+    tree = tree_of(code)
     tests = [node.test for node in ast.walk(tree) if isinstance(node, ast.If) and _is_crop(node)] if tree else []
     return tuple((test.lineno, test.end_lineno or test.lineno) for test in tests)
 
@@ -95,7 +95,7 @@ def _is_crop(node: ast.If) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _shortcuts(code: CodeType) -> tuple[Shortcut, ...]:
-    tree = _tree(code)
+    tree = tree_of(code)
     if tree is None or not any(_resizes(node) for node in ast.walk(tree)):
         return ()
     found: list[Shortcut] = []

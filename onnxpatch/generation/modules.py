@@ -23,7 +23,9 @@ class Decoder(_Around):
         """input_ids: (batch, n); attention_mask: (batch, past + n), 0 at padding."""
         return self._answer(input_ids, attention_mask, past_key_values)
 
-    def _answer(self, input_ids: torch.Tensor, mask: torch.Tensor, past: Any, **more: torch.Tensor) -> dict[str, Any]:
+    def _answer(
+        self, input_ids: torch.Tensor, mask: torch.Tensor, past: object, **more: torch.Tensor
+    ) -> dict[str, Any]:
         answer = self.model(input_ids, attention_mask=mask, past_key_values=past, use_cache=True, **more)
         return {"logits": answer.logits, "past_key_values": answer.past_key_values}
 
@@ -80,7 +82,9 @@ class NextStep(_Around):
         return {"logits": answer.logits, "past_key_values": answer.past_key_values.self_attention_cache}
 
 
-def _decoded(model: nn.Module, ids: torch.Tensor, encoded: torch.Tensor, mask: torch.Tensor | None, past: Any) -> Any:
+def _decoded(
+    model: nn.Module, ids: torch.Tensor, encoded: torch.Tensor, mask: torch.Tensor | None, past: object
+) -> Any:
     from transformers.modeling_outputs import BaseModelOutput
 
     mask_of = {} if mask is None else {"attention_mask": mask}

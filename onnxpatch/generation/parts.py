@@ -39,7 +39,9 @@ class Part:
     output_names: list[str] = field(default_factory=list)
 
 
-def generation_parts(model: Any, inputs: Inputs | None = None, shapes: Mapping[str, Any] | None = None) -> list[Part]:
+def generation_parts(
+    model: object, inputs: Inputs | None = None, shapes: Mapping[str, Any] | None = None
+) -> list[Part]:
     """The graphs of a model. inputs: an example for its encoder, where that takes no text; shapes: dynamic, of these.
 
     Raises InputError for a model that keeps no keys and values, and for an encoder of which no input is known.
@@ -75,7 +77,7 @@ def _decoder(model: Any) -> Part:
     return Part("model.onnx", module, example, shapes, [prompt, one_more, padded])
 
 
-def _step(model: Any, batch: int, new: int, past: int, placed: bool, padding: int = 0) -> dict[str, Any]:
+def _step(model: object, batch: int, new: int, past: int, placed: bool, padding: int = 0) -> dict[str, Any]:
     """The arguments of one step after `past` tokens, of which the first `padding` of row 0 are none."""
     mask = torch.ones(batch, past + new, dtype=torch.int64)
     mask[0, :padding] = 0

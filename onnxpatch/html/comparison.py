@@ -102,7 +102,7 @@ def compare(
     model: torch.nn.Module,
     report: Report,
     file: str | os.PathLike[str] | None,
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, object],
     progress: Progress | None = None,
 ) -> Comparison:
     """Set an export that `report` tells of (its `file`, None if none was left) beside the plain one, made here.

@@ -30,12 +30,12 @@ def is_cache(value: object) -> bool:
     return module is not None and isinstance(value, module.Cache) and (hasattr(value, "layers") or _is_pair(value))
 
 
-def opened(value: Any) -> Any:
+def opened(value: object) -> Any:
     """`value`, a nest of containers, with the states of its caches in their place."""
     return pytree.tree_map(lambda leaf: _layers(leaf) if is_cache(leaf) else leaf, value, is_leaf=is_cache)
 
 
-def closed(like: Any, states: Any) -> Any:
+def closed(like: object, states: object) -> Any:
     """New caches with other tensors. like: the nest with caches that `states` was opened from."""
     leaves, spec = pytree.tree_flatten(like, is_leaf=is_cache)
     parts = spec.flatten_up_to(states)
@@ -44,12 +44,12 @@ def closed(like: Any, states: Any) -> Any:
     )
 
 
-def has_caches(value: Any) -> bool:
+def has_caches(value: object) -> bool:
     """Whether there is a cache somewhere in a nest of containers."""
     return any(map(is_cache, pytree.tree_leaves(value, is_leaf=is_cache)))
 
 
-def _is_pair(cache: Any) -> bool:
+def _is_pair(cache: object) -> bool:
     return hasattr(cache, "self_attention_cache") and hasattr(cache, "cross_attention_cache")
 
 
@@ -61,7 +61,7 @@ def _layers(cache: Any) -> list[States]:
     return [_states(layer) for layer in cache.layers]
 
 
-def _states(layer: Any) -> States:
+def _states(layer: object) -> States:
     """The tensors of one layer; those under private names are settings, no state."""
     found: States = {}
     for name, value in vars(layer).items():
@@ -99,7 +99,7 @@ def _closed_layer(layer: Any, states: States) -> Any:
 
 
 # ------------------------------------------------------------------ dynamic shapes
-def spread_shapes(where: str, value: Any, spec: Any) -> Any:
+def spread_shapes(where: str, value: object, spec: object) -> Any:
     """The dynamic shapes of an argument with caches, written out for every tensor of its states.
 
     For a cache may be given: one dict of axes for all tensors; a list with an entry for each layer; for a layer a
@@ -117,7 +117,7 @@ def spread_shapes(where: str, value: Any, spec: Any) -> Any:
     return spec
 
 
-def _spread(states: Any, spec: Any) -> Any:
+def _spread(states: object, spec: object) -> Any:
     if not isinstance(states, dict) or spec is None:
         return spec
     if isinstance(spec, Mapping) and all(isinstance(axis, int) for axis in spec):

@@ -26,7 +26,7 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, torch.dtype, 
 _NOT_FOLLOWED = {*sys.stdlib_module_names, "torch", "numpy", "onnxpatch"} - {"types", "argparse"}
 
 
-def copied(value: Any) -> Any:
+def copied(value: object) -> Any:
     """A copy of an argument, so that a model may write into it. What cannot be copied is given as it is."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
@@ -68,7 +68,7 @@ class HeldObjects:
             if depth < _DEEPEST:
                 waiting += [(one, depth + 1) for one in below]
 
-    def _note(self, value: Any) -> Iterable[Any]:
+    def _note(self, value: object) -> Iterable[Any]:
         """Keep what `value` holds; what is under it."""
         if isinstance(value, torch.Tensor):
             self.tensors.append(value)
@@ -93,7 +93,7 @@ class HeldObjects:
             return self._note_attributes(value)
         return ()
 
-    def _note_attributes(self, value: Any) -> list[Any]:
+    def _note_attributes(self, value: object) -> list[Any]:
         attributes = getattr(value, "__dict__", None)
         slots = self._note_slots(value)
         if not isinstance(attributes, dict):
@@ -101,7 +101,7 @@ class HeldObjects:
         self._attributes.append((attributes, dict(attributes)))
         return [*attributes.values(), *slots]
 
-    def _note_slots(self, value: Any) -> list[Any]:
+    def _note_slots(self, value: object) -> list[Any]:
         found = [(slot, slot.__get__(value)) for slot in _slots_of(type(value)) if _filled(slot, value)]
         empty = [(slot, MISSING) for slot in _slots_of(type(value)) if not _filled(slot, value)]
         self._slots += [(value, slot, held) for slot, held in (*found, *empty)]

@@ -18,7 +18,7 @@ _PRESENT = "present"
 _PAIR, _QUADRUPLE = ("key", "value"), ("decoder.key", "decoder.value", "encoder.key", "encoder.value")
 
 
-def layered_names(argument: str, value: Any, cache: bool) -> list[str] | None:
+def layered_names(argument: str, value: object, cache: bool) -> list[str] | None:
     """A name for each tensor of an argument that is a cache; None for another argument.
 
     cache: whether `value` was opened from one. The older form, a tuple of (key, value) for each layer, is known by the
@@ -36,7 +36,7 @@ def layered_names(argument: str, value: Any, cache: bool) -> list[str] | None:
     return [f"{argument}.{number}.{part}" for number, names in parts for part in names]
 
 
-def output_names(output: Any) -> list[str] | None:
+def output_names(output: object) -> list[str] | None:
     """A name for each tensor of an output with a cache in it, in the graph's order; None for one without."""
     named = list(_named(output, ""))
     if not any(from_cache for _, from_cache in named):
@@ -44,7 +44,7 @@ def output_names(output: Any) -> list[str] | None:
     return [name for name, _ in named]
 
 
-def _named(value: Any, where: str) -> Iterator[tuple[str, bool]]:
+def _named(value: object, where: str) -> Iterator[tuple[str, bool]]:
     """(name, whether it is of a cache) for every tensor."""
     if isinstance(value, torch.Tensor):
         yield where or "output", False
@@ -55,7 +55,7 @@ def _named(value: Any, where: str) -> Iterator[tuple[str, bool]]:
             yield from _named(inner, f"{where}.{key}" if where else f"output_{key}" if isinstance(key, int) else key)
 
 
-def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+def _items(value: object) -> Iterator[tuple[Any, Any]]:
     if isinstance(value, Mapping):
         yield from value.items()
     elif isinstance(value, tuple | list):
@@ -71,5 +71,5 @@ def _paths(where: str, states: Any) -> Iterator[str]:
         yield from _paths(f"{where}.{key}", inner)
 
 
-def _is_list(states: Any) -> bool:
+def _is_list(states: object) -> bool:
     return isinstance(states, list | tuple)

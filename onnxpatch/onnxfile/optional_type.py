@@ -29,7 +29,7 @@ def write_optionals(file: str | os.PathLike[str]) -> None:
     with edited(file) as proto:
         outputs = [output.name for output in proto.graph.output]
         tree = output_structure.read({entry.key: entry.value for entry in proto.metadata_props}, outputs)
-        assert tree is not None, "the structure is written before this is called"
+        assert tree is not None, "the output structure is written first"
         for leaf in output_structure.leaves(tree):
             if leaf.get("form") == "onnx" and "flag" in leaf:
                 _join(proto.graph, leaf)

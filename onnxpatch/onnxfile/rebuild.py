@@ -97,7 +97,7 @@ def _items(tree: Tree) -> Iterable[Tree]:
 
 def _items_by_name(tree: Tree) -> dict[str, Tree]:
     items = tree["items"]
-    assert isinstance(items, dict), "tree_check has seen to it"
+    assert isinstance(items, dict), "checked by tree_check"
     return items
 
 

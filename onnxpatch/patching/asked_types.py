@@ -16,7 +16,7 @@ from typing import Any
 from onnxpatch.patching.generated import class_before
 
 
-def written_type(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def written_type(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     """What stands for a call of `type`: `type(layer)` is the class as it was written."""
     return class_before(type(args[0])) if len(args) == 1 and not kwargs else NotImplemented
 

@@ -28,7 +28,7 @@ class Conditions:
     """Conditions of one patch; `refusal` turns them into the reason shown in the plan.
 
     requires: PEP 508 requirement strings, all of which must hold ("einops>=0.7", "torch>=2.8").
-    exporters: the exporters that the patch serves.
+    exporters: the exporters under which the patch applies.
     opset: lowest and highest ONNX opset, inclusive; None leaves that end open.
     """
 
@@ -53,7 +53,7 @@ class Conditions:
     def _exporter_refusal(self, settings: Settings) -> str | None:
         if settings.exporter is None or settings.exporter in self.exporters:
             return None
-        return f"serves {', '.join(self.exporters)}, not exporter={settings.exporter!r}"
+        return f"only for exporter={' or '.join(map(repr, self.exporters))}"
 
     def _opset_refusal(self, settings: Settings) -> str | None:
         lowest, highest = self.opset
@@ -62,5 +62,5 @@ class Conditions:
         if lowest is not None and settings.opset < lowest:
             return f"needs opset {lowest} or later, not {settings.opset}"
         if highest is not None and settings.opset > highest:
-            return f"holds up to opset {highest}, not {settings.opset}"
+            return f"works up to opset {highest}, not {settings.opset}"
         return None

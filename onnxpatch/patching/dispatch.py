@@ -41,7 +41,7 @@ class Dispatcher:
         self._named: dict[Any, list[Patch]] = {}
         self._by_call: list[Patch] = []
 
-    def add(self, patch: Patch, functions: Iterable[Any]) -> None:
+    def add(self, patch: Patch, functions: Iterable[object]) -> None:
         """Have `patch` asked about calls of the functions, or about every call that its `calls` picks."""
         if patch.calls:
             self._by_call = sorted([*self._by_call, patch], key=_RANK)
@@ -58,7 +58,7 @@ class Dispatcher:
         by_call = [patch for patch in self._by_call if patch.calls and patch.calls(function, args, kwargs)]
         return sorted([*named, *by_call], key=_RANK) if by_call else named
 
-    def named(self, function: Any) -> list[Patch]:
+    def named(self, function: object) -> list[Patch]:
         """The patches that name a function, in their order."""
         return self._named.get(function, [])
 
@@ -77,14 +77,14 @@ class Dispatcher:
         return NotImplemented
 
 
-def _after_running(patches: list[Patch], function: Any) -> list[Patch]:
+def _after_running(patches: list[Patch], function: object) -> list[Patch]:
     """The patches that may be asked in the middle of a stand-in of the same function: those that rank after it."""
     standing = [patch for called, patch in _running.calls if called is function or called == function]
     last = max((patches.index(patch) for patch in standing if patch in patches), default=-1)
     return patches[last + 1 :]
 
 
-def _called(patch: Patch, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _called(patch: Patch, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     _running.calls.append((function, patch))
     try:
         return patch.stand_in(function, *args, **kwargs)

@@ -54,13 +54,13 @@ def _members(stand_in: type) -> Iterator[tuple[str, Any]]:
                 yield name, value
 
 
-def _cell(value: Any) -> types.CellType:
+def _cell(value: object) -> types.CellType:
     function: Any = value.fget if isinstance(value, property) else value
     place = function.__code__.co_freevars.index("onnxpatch_guard")
     return cast(types.CellType, function.__closure__[place])
 
 
-def _guarded(patch: Patch, name: str, value: Any, acted: Acted) -> Any:
+def _guarded(patch: Patch, name: str, value: object, acted: Acted) -> Any:
     last = patch.stand_in.__mro__[-2]
     if isinstance(value, property):
         return _guarded_property(patch, name, last)
@@ -72,7 +72,7 @@ def _guarded_method(
     name: str,
     onnxpatch_last: type,
     onnxpatch_acted: Acted,
-    onnxpatch_guard: Any = None,
+    onnxpatch_guard: object = None,
     # All that the method uses is in its closure: its globals will be those of the stand-in.
     onnxpatch_exporting: Callable[[], str | None] = exporting,
 ) -> Callable[..., Any]:
@@ -127,7 +127,7 @@ def _guarded_property(patch: Patch, name: str, last: type) -> property:
             return getattr(super(onnxpatch_guard, self), name)
         return vars(self)[name] if name in vars(self) else getattr(super(last, self), name)
 
-    def write(self: Any, value: Any) -> None:
+    def write(self: Any, value: object) -> None:
         vars(self)[name] = value
 
     return property(read, write)

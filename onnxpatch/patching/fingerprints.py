@@ -10,6 +10,7 @@ import difflib
 import functools
 import hashlib
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
@@ -79,7 +80,7 @@ def _code(function: Any) -> str | None:
         return None
     if not tree.body or not isinstance(tree.body[0], ast.FunctionDef):
         return None
-    return ast.unparse(_bare(tree.body[0]))
+    return _written(_bare(tree.body[0]))
 
 
 def _bare(function: ast.FunctionDef) -> ast.FunctionDef:
@@ -90,6 +91,40 @@ def _bare(function: ast.FunctionDef) -> ast.FunctionDef:
         if isinstance(node, ast.arg):
             node.annotation = None
     return function
+
+
+def _written(function: ast.FunctionDef) -> str:
+    """The function as text, the same in every version of Python: what is kept was written by 3.11 and later, and 3.10
+    puts names that are assigned together in brackets."""
+    if sys.version_info >= (3, 11):
+        return ast.unparse(function)
+    return ast.unparse(_Unbracketed().visit(function)).replace("lambda :", "lambda:")
+
+
+class _Unbracketed(ast.NodeTransformer):
+    """`for (a, b) in c` becomes `for a, b in c`, by a name that holds the text of both."""
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        node.target = _text(node.target)
+        self.generic_visit(node)
+        return node
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
+        node.target = _text(node.target)
+        self.generic_visit(node)
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        node.targets = [_text(target) for target in node.targets]
+        self.generic_visit(node)
+        return node
+
+
+def _text(target: ast.expr) -> ast.expr:
+    if not isinstance(target, ast.Tuple) or not target.elts:
+        return target
+    names = ", ".join(map(ast.unparse, target.elts))
+    return ast.Name(names if len(target.elts) > 1 else f"{names},", ast.Store())
 
 
 def known(cls: type, bodies: Bodies) -> bool:

@@ -118,7 +118,7 @@ class _Reduced:
         return noted, *rest
 
 
-def _written(module: Any, reduced: Any) -> Any:
+def _written(module: object, reduced: Any) -> Any:
     """How the module would be reduced if it were not patched."""
     if not isinstance(reduced, tuple):
         return reduced
@@ -130,7 +130,7 @@ def _written(module: Any, reduced: Any) -> Any:
     return (before if make is cls else make), arguments, *rest
 
 
-def _without_patches(module: Any, state: Any) -> Any:
+def _without_patches(module: object, state: object) -> Any:
     if isinstance(state, tuple) and len(state) == 2:  # attributes, slots
         return _without_patches(module, state[0]), state[1]
     if not isinstance(state, dict):
@@ -145,7 +145,7 @@ def _without_patches(module: Any, state: Any) -> Any:
     return kept
 
 
-def _patched_too(module: Any, made: Any, copied: Callable[[Any], Any]) -> Any:
+def _patched_too(module: object, made: object, copied: Callable[[Any], Any]) -> Any:
     """The copy `made` of a module, patched as the module is, until that is restored."""
     if type(made) is class_before(type(module)):
         set_class(made, type(module))
@@ -160,7 +160,7 @@ class Log(Protocol):
 
     def items_before(self, mapping: MutableMapping[Any, Any]) -> dict[Any, Any]: ...
 
-    def adopt(self, module: Any, made: Any, copied: Callable[[Any], Any]) -> None: ...
+    def adopt(self, module: object, made: object, copied: Callable[[Any], Any]) -> None: ...
 
 
 def _logs(cls: type) -> list[Log]:

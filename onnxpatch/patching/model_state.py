@@ -30,7 +30,7 @@ Key = tuple[int, str]
 class Bindings:
     """What the attributes and buffers of a module and of everything under it are bound to at one moment."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: object) -> None:
         found = list(model.modules()) if isinstance(model, torch.nn.Module) else []
         self.modules = [module for module in found if not isinstance(module, torch.jit.ScriptModule)]
         self.attributes = [dict(vars(module)) for module in self.modules]
@@ -51,7 +51,7 @@ class Bindings:
             bind_again(vars(module), attributes)
             bind_again(module._buffers, buffers)
 
-    def bind(self, key: Key, value: Any) -> None:
+    def bind(self, key: Key, value: object) -> None:
         """Bind one attribute to a value."""
         vars(self.module(key))[key[1]] = value
 
@@ -76,7 +76,7 @@ class Snapshot:
     parameters and large buffers before a forward writes into them, where that runs inside `watched()`.
     """
 
-    def __init__(self, model: Any, *others: object) -> None:
+    def __init__(self, model: object, *others: object) -> None:
         self._bindings = Bindings(model)
         modules = self._bindings.modules
         values = (value for attributes in self._bindings.attributes for value in attributes.values())

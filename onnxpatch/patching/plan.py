@@ -63,22 +63,24 @@ class Plan:
     modes: list[tuple[torch.nn.Module, bool]] = field(default_factory=list)
 
     def patches(self) -> list[Patch]:
-        """The patches in force, each once."""
+        """The patches that are swapped in or can act during export, each once."""
         applied = [swap.patch for swap in self.swaps] + [patch for patch, _ in self.functions]
         return list({patch.name: patch for patch in applied}.values())
 
     def watching(self) -> str:
-        """One line for the function patches: nearly all of them watch any model, and few of them ever act."""
+        """One line for the function patches. Nearly all of them can act on any model; few of them do."""
         names = ", ".join(patch.name for patch, _ in self.functions)
-        return one_line(f"watched for while it runs ({len(self.functions)}; `onnxpatch list` says what for): {names}")
+        return one_line(f"{self._can_act} (`onnxpatch list` describes them): {names}")
+
+    @property
+    def _can_act(self) -> str:
+        count = len(self.functions)
+        return f"{count} function patch{'' if count == 1 else 'es'} can act during export"
 
     def headline(self) -> str:
-        """One line: how many modules are swapped, and how many function patches watch."""
+        """One line: how many modules are swapped, and how many function patches can act."""
         swapped = len({swap.path for swap in self.swaps})
-        return (
-            f"{type(self.model).__name__}: {swapped} module{'' if swapped == 1 else 's'} swapped, "
-            f"{len(self.functions)} function patches watch while it runs"
-        )
+        return f"{type(self.model).__name__}: {swapped} module{'' if swapped == 1 else 's'} swapped, {self._can_act}"
 
     def __repr__(self) -> str:
         return f"<Plan {one_line(self.headline())}>"
@@ -208,7 +210,7 @@ class _Planner:
 
     def _refusal(self, module: torch.nn.Module, patch: Patch, taken: dict[str, Patch]) -> str | None:
         if any(issubclass(mixin, patch.stand_in) for mixin in mixins_of(type(module)) if patch.kind == "class"):
-            return "is in force already"
+            return "acts already: an outer patched() applied it"
         hidden = patch.methods & vars(module).keys()
         if hidden:
             return f"an instance attribute hides {', '.join(sorted(hidden))}: delete it to have the method swapped"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 
+from onnxpatch._torch import pytree
 from onnxpatch.settings import EXPORTERS, Exporter
 
 Args = tuple[Any, ...]
@@ -55,3 +56,19 @@ class Proof:
         """The exporters in which the patched export must be right."""
         named = {*self.exporters, *self.fails, *self.leaner, *self.slower}
         return tuple(exporter for exporter in EXPORTERS if exporter in named)
+
+    def under(self, opset: int | None = None, dtype: torch.dtype | None = None) -> Proof:
+        """The same case at another opset, and with model and inputs in another floating-point dtype."""
+        changed = replace(self, opset=self.opset if opset is None else opset)
+        if dtype is None:
+            return changed
+        wanted = dtype
+        return replace(
+            changed,
+            build=lambda: self.build().to(wanted),
+            inputs=lambda: [pytree.tree_map(lambda leaf: _in_dtype(leaf, wanted), args) for args in self.examples()],
+        )
+
+
+def _in_dtype(leaf: Any, dtype: torch.dtype) -> Any:
+    return leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf

@@ -87,15 +87,14 @@ class Patch:
 
     @property
     def instead(self) -> str:
-        """What happens to a class whose code this patch does not know, told by its proof: there the other patches are
-        on, and the case is right without this one, with a larger graph, or it is not."""
+        """What the other patches do for a class whose source this patch does not support, as its proof shows it."""
         if self.proof is None:
-            return "nothing is known to serve in its place"
+            return "no other patch is known to replace it"
         general, none = ("/".join(some) for some in (self.proof.leaner, self.proof.fails))
-        told = [f"under {general} the general patches serve, with more nodes"] if general else []
-        told += [f"under {'/'.join(self.proof.slower)} it is right, and slower"] if self.proof.slower else []
-        told += [f"under {none} no other patch serves: {self.why}"] if none else []
-        return "; ".join(told)
+        parts = [f"under {general} the general patches apply, with more nodes"] if general else []
+        parts += [f"under {'/'.join(self.proof.slower)} it is right, and slower"] if self.proof.slower else []
+        parts += [f"under {none} no other patch applies: {self.why}"] if none else []
+        return "; ".join(parts)
 
     def same_declaration(self, other: Patch) -> bool:
         """A notebook cell or a reloaded module that declares the same thing again is no duplicate."""

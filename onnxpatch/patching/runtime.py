@@ -170,7 +170,7 @@ def suspended() -> Iterator[None]:
         _active.scopes = scopes
 
 
-def _lookup(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _lookup(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     for scope in reversed(_active.scopes):
         found = scope.answer(function, args, kwargs)
         if found is not NotImplemented:

@@ -36,7 +36,7 @@ def positional(
         log.undo()
 
 
-def _omitted(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+def _omitted(model: object, args: tuple[object, ...], kwargs: dict[str, object]) -> list[str]:
     """Parameters left at a default that would become a graph input."""
     sig = signature(model)
     if sig is None or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in sig.parameters.values()):
@@ -45,14 +45,14 @@ def _omitted(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[
     return [p.name for p in rest if p.name not in kwargs and isinstance(p.default, bool | int | float | torch.Tensor)]
 
 
-def _keyword_only(model: Any, kwargs: dict[str, Any]) -> list[str]:
+def _keyword_only(model: object, kwargs: dict[str, object]) -> list[str]:
     """Arguments that cannot be given by position, which is the exporter's only way."""
     sig = signature(model)
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
     return [p.name for p in sig.parameters.values() if p.kind in kinds and kwargs] if sig else []
 
 
-def _ordered(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+def _ordered(model: object, kwargs: dict[str, object]) -> dict[str, Any]:
     sig = signature(model)
     order = list(sig.parameters) if sig else []
     return dict(sorted(kwargs.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
@@ -66,7 +66,7 @@ def _mixin(count: int, names: tuple[str, ...]) -> type:
     return Positional
 
 
-def defaults_kept(model: Any) -> type | None:
+def defaults_kept(model: object) -> type | None:
     """A mixin for the root under which torch.onnx.export(dynamo=False) itself leaves omitted numbers alone, or None.
 
     In the signature that the exporter reads, such a default is None, which it passes on without making an input of

@@ -41,7 +41,7 @@ class UndoLog:
         """Set an instance attribute past any `__setattr__` of the owner's."""
         self.set_item(vars(owner), name, value)
 
-    def set_item(self, mapping: MutableMapping[Any, Any], key: Any, value: object) -> None:
+    def set_item(self, mapping: MutableMapping[Any, Any], key: object, value: object) -> None:
         """Set a key of a mapping; its place in the order is kept when it was there."""
         self._undo.append((_put_item, (mapping, key, mapping.get(key, MISSING))))
         mapping[key] = value
@@ -107,7 +107,7 @@ class UndoLog:
         cls.__bases__ = tuple(without(base, self) for base in cls.__bases__)
 
 
-def _put_item(mapping: MutableMapping[Any, Any], key: Any, before: object) -> None:
+def _put_item(mapping: MutableMapping[Any, Any], key: object, before: object) -> None:
     if before is MISSING:
         mapping.pop(key, None)
     else:

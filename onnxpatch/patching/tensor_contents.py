@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -29,7 +28,7 @@ class _Tensor:
 class TensorContents:
     """What the tensors of a model hold: its buffers and parameters, and those that plain objects of it hold."""
 
-    def __init__(self, model: Any, others: Iterable[torch.Tensor]) -> None:
+    def __init__(self, model: object, others: Iterable[torch.Tensor]) -> None:
         self._tensors: list[_Tensor] = []
         seen: set[int] = set()
         room = _BUFFER_BYTES
@@ -70,7 +69,7 @@ class TensorContents:
         return [one.name for one in self._tensors if one.content is None and one.tensor._version != one.version]
 
 
-def _registered(model: Any) -> list[tuple[str, torch.Tensor]]:
+def _registered(model: object) -> list[tuple[str, torch.Tensor]]:
     return [*model.named_buffers(), *model.named_parameters()] if isinstance(model, torch.nn.Module) else []
 
 

@@ -20,8 +20,8 @@ class Reliance:
     name: its dotted path; kind: "method" (a patch knows its code), "target" (a patch stands in for it) or "torch" (a
     private API); used_by: the patch, or the file of onnxpatch/_torch.
     status: known (same code, same version as recorded); same (same code in another version); changed; gone (the library
-    is there and has nothing under that name); unread (its module cannot be imported here); absent (the library is not
-    installed); elsewhere (a target that this version lacks, of a patch that serves others: patches name the targets of
+    is installed and has nothing under that name); unread (its module cannot be imported here); absent (the library is
+    not installed); elsewhere (this version lacks the target, and the patch has others: patches name the targets of
     several versions).
     recorded, installed: versions of its library. instead: what happens where it is changed or gone.
     diff: lines of the installed code, "+ " before those that the known code lacks; the known code itself is not kept,
@@ -73,7 +73,7 @@ class Drift:
         parts = [f"{len(self.rows)} relied on: {', '.join(told)}"]
         if shown:
             cells = [(row.name, row.used_by, row.status, _versions(row), row.instead) for row in shown]
-            parts.append(table(("relied on", "by", "status", "recorded, installed", "where it is not as known"), cells))
+            parts.append(table(("relied on", "by", "status", "recorded, installed", "what changed"), cells))
         parts += [f"{row.name}:\n" + "\n".join(f"  {line}" for line in row.diff) for row in shown if row.diff]
         return "\n\n".join(parts)
 

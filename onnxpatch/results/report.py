@@ -203,14 +203,14 @@ class Report:
     def raise_unless_right(self, hint: str = "") -> None:
         """Raises VerificationError with the first wrong output; what is unproven or unchecked passes.
 
-        hint: what may cure a branch that data decides.
+        hint: what may cure a branch on tensor values.
         """
         if not self.wrong:
             return
         first = self.first_wrong()
-        found = first.sentence() if first else "eager gives other outputs each time it is asked: nothing can be proven"
+        found = first.sentence() if first else "PyTorch returns other outputs for the same input: nothing can be proven"
         found += hint if first and first.kind == "branch" else ""
-        what = "the exported graph does not compute what the model computes"
+        what = "the ONNX output differs from PyTorch"
         raise VerificationError(f"{what}: {found}\n{self}", self)
 
     def to_dict(self) -> dict[str, Any]:
@@ -235,7 +235,7 @@ class Report:
         return notebook(self)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """JSON knows no NaN: null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)} | _derived(value)
@@ -248,5 +248,5 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _derived(value: Any) -> dict[str, Any]:
+def _derived(value: object) -> dict[str, Any]:
     return {"ok": value.ok} if hasattr(value, "ok") else {}

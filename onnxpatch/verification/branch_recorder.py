@@ -124,11 +124,11 @@ class Decisions(TorchFunctionMode):
             raise EndlessError(f"more than {_ENDLESS} decisions: a loop that this data does not end")
 
 
-def _is_number(side: Any) -> bool:
+def _is_number(side: object) -> bool:
     return not isinstance(side, torch.Tensor) or side.numel() == 1
 
 
-def _coarse(answer: Any) -> object:
+def _coarse(answer: object) -> object:
     if isinstance(answer, bool | int):
         return answer
     if isinstance(answer, float):

@@ -34,7 +34,7 @@ def tolerance_for(dtype: torch.dtype, tolerance: float) -> float:
     return max(tolerance, TOLERANCES.get(dtype, 0.0))
 
 
-def compare(name: str, expected: torch.Tensor, found: Any, tolerance: float = TOLERANCE) -> OutputParity:
+def compare(name: str, expected: torch.Tensor, found: object, tolerance: float = TOLERANCE) -> OutputParity:
     """Hold `found` (array or tensor) against eager's output. Floats within tolerance, whole numbers and bools exact."""
     want, got = as_array(expected), as_array(found)
     head = OutputParity(name, tuple(want.shape), tuple(got.shape), _dtype_name(expected), _dtype_name(found))
@@ -50,7 +50,7 @@ def compare(name: str, expected: torch.Tensor, found: Any, tolerance: float = TO
 
 
 def compare_all(
-    names: Sequence[str], expected: Sequence[torch.Tensor | None], found: Sequence[Any], tolerance: float = TOLERANCE
+    names: Sequence[str], expected: Sequence[torch.Tensor | None], found: Sequence[object], tolerance: float = TOLERANCE
 ) -> list[OutputParity]:
     """Every output that eager has (None: absent, and flagged so); a differing number of them is the only finding."""
     if len(expected) != len(found):

@@ -32,7 +32,7 @@ class DataConstants:
         self.steps: dict[float, None] = {}
         self.sameness = False
 
-    def compared(self, left: Any, right: Any, equality: bool) -> None:
+    def compared(self, left: object, right: object, equality: bool) -> None:
         """Notes a comparison of tensors, or of a tensor with a number."""
         numbers = [_number(side) for side in (left, right)]
         if numbers[0] is None and numbers[1] is None:
@@ -43,13 +43,13 @@ class DataConstants:
                 found = (number,) if equality else (number + 1, number - 1)
                 self.values |= dict.fromkeys(value for value in found if value not in self.values)
 
-    def divided(self, left: Any, right: Any) -> None:
+    def divided(self, left: object, right: object) -> None:
         """Notes a division of a tensor of floats in whole steps, where its multiples are not exact."""
         step = _number(right)
         if step and isinstance(left, torch.Tensor) and left.is_floating_point() and math.frexp(step)[0] != 0.5:
             self.steps.setdefault(step)
 
-    def flips(self, values: Sequence[Any], more: Sequence[float] = ()) -> Iterator[Variant]:
+    def flips(self, values: Sequence[object], more: Sequence[float] = ()) -> Iterator[Variant]:
         """Inputs that may answer such a comparison otherwise, the likeliest first. more: constants of the code."""
         if self.sameness:
             yield from _same(values)
@@ -65,32 +65,32 @@ class DataConstants:
             yield f"elements that sum up to {total:g}", [_filled(v, total, share=True) for v in values]
             yield f"{total:g} ones", [_ones(v, total) for v in values]
 
-    def beyond(self, known: DataConstants, values: Sequence[Any]) -> Iterator[Variant]:
+    def beyond(self, known: DataConstants, values: Sequence[object]) -> Iterator[Variant]:
         """As `flips`, for constants that were not known before: they stand behind the first half of a condition."""
         for value in [one for one in self.values if one not in known.values][:2]:
             yield f"one element {value:g}", _planted(values, value, (-1,))
             yield f"the first element {value:g}", _planted(values, value, (0,))
 
-    def multiples(self, values: Sequence[Any]) -> Iterator[Variant]:
+    def multiples(self, values: Sequence[object]) -> Iterator[Variant]:
         """Inputs at exact multiples of the steps that they are divided into."""
         for step in list(self.steps)[:2]:
             yield f"multiples of {step:g}", [_multiples(v, step) for v in values]
 
 
-def _number(side: Any) -> float | None:
+def _number(side: object) -> float | None:
     if isinstance(side, torch.Tensor):
         return float(side.item()) if side.numel() == 1 and not side.is_complex() else None
     return float(side) if isinstance(side, int | float) else None
 
 
-def _same(values: Sequence[Any]) -> Iterator[Variant]:
+def _same(values: Sequence[object]) -> Iterator[Variant]:
     tensors = [(i, v) for i, v in enumerate(values) if isinstance(v, torch.Tensor)]
     for (i, a), (j, b) in itertools.combinations(tensors, 2):
         if a.shape == b.shape and a.dtype == b.dtype:
             yield f"input {j} equal to input {i}", [a.clone() if k == j else v for k, v in enumerate(values)]
 
 
-def _with(value: float, values: Sequence[Any], counts: Sequence[int]) -> Iterator[Variant]:
+def _with(value: float, values: Sequence[object], counts: Sequence[int]) -> Iterator[Variant]:
     yield f"one element {value:g}", _planted(values, value, (-2,))
     yield f"the first element {value:g}", _planted(values, value, (0,))
     for count in counts:
@@ -99,7 +99,7 @@ def _with(value: float, values: Sequence[Any], counts: Sequence[int]) -> Iterato
     yield f"all elements {value:g}", [_filled(v, value) for v in values]
 
 
-def _takes(tensor: Any, value: float) -> bool:
+def _takes(tensor: object, value: float) -> bool:
     if not isinstance(tensor, torch.Tensor) or not 0 < tensor.numel() <= _LONGEST:
         return False
     if tensor.is_floating_point():

@@ -1,6 +1,7 @@
-"""Why a graph is wrong where it is: a size that should have stayed free did not, a condition on sizes was dropped.
+"""Why a graph is wrong at a size: a dynamic dimension was specialized, or a condition on sizes was dropped.
 
-A size that came out fixed shows in the file's declared shapes, or at one of its nodes.
+A specialized dimension shows in the declared shapes of the file's inputs, or at a node: one that fails at another size,
+or one whose output keeps its shape when its input's shape changes.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ _LONGEST = 10_000  # characters of a stack trace that are read: the file may hol
 def specialized(
     graph: Graph, feed: Feed, dims: Sequence[DynamicDim], checks: Sequence[Checked], probes: Sequence[Probe]
 ) -> list[Frozen]:
-    """Sizes declared dynamic that the file keeps at the example's. checks: those of the first of the probes."""
+    """Dimensions declared dynamic that the file keeps at the example's size. checks: of the first probes, in order."""
     found = frozen_inputs(graph, feed, dims)
     example = probes[0]
     bad = [(c, p) for c, p in zip(checks, probes, strict=False) if not c.ok and p.sizes != example.sizes]
-    bad.sort(key=lambda pair: _moved(example, pair[1]).count(","))  # H alone tells more than H and W together
+    bad.sort(key=lambda pair: _moved(example, pair[1]).count(","))  # H alone says more than H and W together
     for check, probe in bad[: 2 * _MOST]:
-        at_node = frozen_at(graph, check.node, _moved(example, probe)) if check.node else None
-        if at_node and at_node not in found:
+        at_node = frozen_at(graph, check.node, example, probe) if check.node else None
+        if at_node and (at_node.node, at_node.dimension) not in [(one.node, one.dimension) for one in found]:
             found.append(at_node)
     silent = next((p for c, p in reversed(bad) if c.status == "wrong"), None)
     if silent is not None:
@@ -45,7 +46,7 @@ def specialized(
 def dropped_guards(
     graph: Graph, checks: Sequence[Checked], probes: Sequence[Probe], broken: Sequence[tuple[Guard, Probe]]
 ) -> list[DroppedGuard]:
-    """The guards that a probe breaks, each with what the graph makes of that probe. Those not run are left out."""
+    """The conditions that a probe breaks, each with what the graph does at that probe. Probes not run are left out."""
     status = {id(probe): check for check, probe in zip(checks, probes, strict=False)}
     ran = [(guard, probe) for guard, probe in broken if id(probe) in status]
     pins = [guard for guard, _ in ran if guard.expression.startswith("Eq(")]
@@ -57,7 +58,7 @@ def dropped_guards(
 
 
 def _fewest_moved(found: list[Frozen]) -> list[Frozen]:
-    """A node that fails when H alone moves is not named again for H and W together."""
+    """Without the nodes that already fail when fewer dimensions change: H alone, then not H and W again."""
     moved = [(set(one.dimension.split(", ")), one) for one in found]
     return [one for names, one in moved if not any(less < names and other.node == one.node for less, other in moved)]
 
@@ -67,7 +68,7 @@ def _moved(example: Probe, probe: Probe) -> str:
 
 
 def _dropped(guard: Guard, probe: Probe, check: Checked, graph: Graph, blamed: bool) -> DroppedGuard:
-    """blamed: no other condition that this probe breaks, an equality, explains it better."""
+    """blamed: this condition is the cause, not another one (an equality) that the probe breaks as well."""
     node = next((n for n in graph.proto.graph.node if check.node and n.name == check.node), None)
     source = guard.source or (source_of(node) if node is not None else "")
     return DroppedGuard(guard.expression, probe.sizes, blamed and not check.ok, source, check.node)
@@ -84,21 +85,24 @@ def frozen_inputs(graph: Graph, feed: Feed, dims: Sequence[DynamicDim]) -> list[
                 continue
             shape = graph.input_shape(name_of[leaf])
             if axis < len(shape) and isinstance(shape[axis], int):
-                told = dim.name if size.is_plain else size.text or f"{dim.name}'s derived Dim"
-                found.append(Frozen(told, f"is {shape[axis]} in the file: input {name_of[leaf]!r}, axis {axis}"))
+                name = dim.name if size.is_plain else size.text or f"{dim.name}'s derived Dim"
+                found.append(Frozen(name, f"is {shape[axis]} in the file: input {name_of[leaf]!r}, axis {axis}"))
     return list(dict.fromkeys(found))  # a sum is a place of each of its dimensions
 
 
-def frozen_at(graph: Graph, node_name: str, dimension: str) -> Frozen | None:
-    """The node that a runtime named when it refused another size."""
+def frozen_at(graph: Graph, node_name: str, example: Probe, other: Probe) -> Frozen | None:
+    """The node that the runtime named when it failed at another size."""
+    moved = [name for name, size in other.sizes.items() if example.sizes.get(name) != size]
+    kept, failing = (", ".join(str(probe.sizes[name]) for name in moved) for probe in (example, other))
     for node in all_nodes(graph.proto.graph):
         if node.name == node_name:
-            return Frozen(dimension, "stops the graph at another size", node.name, node.op_type, source_of(node))
+            where = f"was specialized to {kept}; this node fails at {failing}"
+            return Frozen(", ".join(moved), where, node.name, node.op_type, source_of(node))
     return None
 
 
 def frozen_nodes(graph: Graph, feed: Feed, example: Probe, other: Probe) -> Iterator[Frozen]:
-    """Nodes that make a size of their own, whose input changes between two probes where their output does not."""
+    """Nodes such as Reshape whose output keeps a size between two probes at which their input changes it."""
     before, after = (intermediate_shapes(graph, feed.of(probe.values)) for probe in (example, other))
     moved = ", ".join(n for n, size in other.sizes.items() if example.sizes.get(n) != size)
     for node in graph.proto.graph.node:

@@ -56,7 +56,7 @@ def holds(condition: Callable[..., Any], sizes: Sequence[int]) -> bool | None:
         return None
 
 
-def guards_of(exported: Any, inputs: Inputs, dims: Sequence[DynamicDim]) -> list[Guard]:
+def guards_of(exported: object, inputs: Inputs, dims: Sequence[DynamicDim]) -> list[Guard]:
     """The conditions on the declared dimensions, those that hold at every size left out."""
     places, conditions = size_conditions(exported)
     tensors = inputs.graph_leaves("dynamo")

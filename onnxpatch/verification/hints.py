@@ -30,7 +30,7 @@ class SizeHints:
     values: tuple[float, ...] = ()
 
 
-def size_hints(model: Any, most: int = 8) -> SizeHints:
+def size_hints(model: object, most: int = 8) -> SizeHints:
     """Read off attributes, configs, position tables and the constants in the forwards of the model's own classes."""
     if not isinstance(model, torch.nn.Module):
         return SizeHints((), (), ())
@@ -70,7 +70,7 @@ def _attributes(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _whole(value: Any) -> Iterator[int]:
+def _whole(value: object) -> Iterator[int]:
     if isinstance(value, int) and not isinstance(value, bool):
         yield value
     elif isinstance(value, tuple | list) and len(value) <= 4:

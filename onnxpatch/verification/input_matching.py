@@ -25,7 +25,7 @@ class Feed:
 
     leaves: Mapping[str, int]
 
-    def of(self, values: Sequence[Any]) -> dict[str, Any]:
+    def of(self, values: Sequence[object]) -> dict[str, Any]:
         """The file's inputs by name. values: one for each leaf of the call."""
         return {name: values[leaf] for name, leaf in self.leaves.items()}
 
@@ -122,7 +122,7 @@ def _name(value: torch.Tensor) -> str:
     return str(value.dtype).removeprefix("torch.")
 
 
-def _takes(shape: Sequence[Any], sizes: Sequence[int], free: set[int]) -> bool:
+def _takes(shape: Sequence[object], sizes: Sequence[int], free: set[int]) -> bool:
     """shape: as the file states it, [] where it may state none."""
     if len(shape) != len(sizes):
         return not shape
@@ -130,5 +130,5 @@ def _takes(shape: Sequence[Any], sizes: Sequence[int], free: set[int]) -> bool:
     return all(sizes[axis] == size for axis, size in fixed.items())
 
 
-def _shown(shape: Sequence[Any]) -> str:
+def _shown(shape: Sequence[object]) -> str:
     return "[" + ",".join("?" if size is None else str(size) for size in shape) + "]"

@@ -104,7 +104,7 @@ class Oracle:
         if outside:
             return f"dynamic_shapes allows {outside[0].name} from {outside[0].minimum} to {outside[0].maximum or 'any'}"
         if tuple(full.values()) not in self._known:
-            return "it takes more work or memory than a comparison may"
+            return "it needs more work or memory than the verification budget allows"
         shapes = {index: shape_at(self.inputs.leaves[index], self.dims, full) for index in self._tensors}
         moves = self._moves(full)
         answer = self.eager.ask(self._filled(shapes, fills(list(self._tensors.values()), moves)[0], moves))

@@ -76,7 +76,7 @@ def fills(values: Sequence[torch.Tensor], moves: Moves) -> Sequence[Fill]:
 
 # ------------------------------------------------------------------ data that may flip a branch
 def variants(
-    values: Sequence[Any], finite: bool = True, compared: Sequence[tuple[float, float]] = ()
+    values: Sequence[object], finite: bool = True, compared: Sequence[tuple[float, float]] = ()
 ) -> Iterator[tuple[str, list[Any]]]:
     """(label, leaves) at the given sizes: signs, magnitudes, zeros, other counts and flags; NaN and infinity unless
     `finite`. compared: numbers made of the data, and what the forward compares them with."""
@@ -97,7 +97,7 @@ def variants(
 MASKED = "a row masked whole"
 
 
-def is_mask(value: Any) -> bool:
+def is_mask(value: object) -> bool:
     """Flags, or numbers of which each is zero or one."""
     if not isinstance(value, torch.Tensor) or not value.numel() or value.is_complex():
         return False
@@ -163,13 +163,13 @@ def _first(x: torch.Tensor, factor: float) -> torch.Tensor:
     return out
 
 
-def _on_floats(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _on_floats(value: object, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor) and value.is_floating_point():
         return change(value.detach().contiguous())
     return value
 
 
-def _one_at_a_time(values: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
+def _one_at_a_time(values: Sequence[object]) -> Iterator[tuple[str, list[Any]]]:
     floats = [i for i, v in enumerate(values) if isinstance(v, torch.Tensor) and v.is_floating_point()]
     for i in floats[:4] if len(floats) > 1 else ():
         for label in ("negated", "zeros"):

@@ -127,7 +127,7 @@ def _growing(first: Iterator[Candidate], more: list[Candidate]) -> Iterator[Cand
 
 
 def _candidates(
-    oracle: Oracle, values: Sequence[Any], example: Decisions | None, anything: bool
+    oracle: Oracle, values: Sequence[object], example: Decisions | None, anything: bool
 ) -> Iterator[Candidate]:
     """(label, leaves, whether the values are exact; None: exact, and to be compared whatever the forward decides)."""
     if example is not None:
@@ -144,7 +144,7 @@ def _candidates(
         yield from filter(None, pair)
 
 
-def _by_chance(oracle: Oracle, values: Sequence[Any], answer: Answer) -> bool:
+def _by_chance(oracle: Oracle, values: Sequence[object], answer: Answer) -> bool:
     """Whether another seed gives other outputs: random numbers make no difference at the example, and do here."""
     other = oracle.eager.ask(values, seed=1)
     if answer.outputs is None or other.outputs is None:
@@ -153,7 +153,7 @@ def _by_chance(oracle: Oracle, values: Sequence[Any], answer: Answer) -> bool:
     return any(a is not None and b is not None and not torch.equal(a, b) for a, b in pairs)
 
 
-def _whole(values: Sequence[Any]) -> bool:
+def _whole(values: Sequence[object]) -> bool:
     return any(isinstance(v, torch.Tensor) and not v.is_floating_point() and not v.is_complex() for v in values)
 
 

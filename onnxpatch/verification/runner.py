@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from onnxpatch.errors import RunError
 from onnxpatch.onnxfile.runtime import Graph
@@ -32,7 +31,7 @@ def run(
     reference: Reference,
     made: Report,
     *,
-    conditions: Any = None,
+    conditions: object = None,
     progress: Progress | None = None,
     limits: Limits | None = None,
 ) -> Report:
@@ -118,7 +117,7 @@ def _joined(reports: Sequence[Report]) -> Report:
     )
 
 
-def _broken(conditions: Any, reference: Reference) -> list[tuple[Guard, Probe]]:
+def _broken(conditions: object, reference: Reference) -> list[tuple[Guard, Probe]]:
     guards = guards_of(conditions, reference.inputs, reference.dims)
     return breaking_probes(guards, reference.oracle) if guards else []
 

@@ -54,7 +54,7 @@ class SizeWatch:
             return WatchedSize(sizes, self)
         return torch.Size([WatchedSize(size, self) for size in sizes])
 
-    def note(self, size: WatchedSize, other: Any, answer: bool, equality: bool) -> bool:
+    def note(self, size: WatchedSize, other: object, answer: bool, equality: bool) -> bool:
         frame = sys._getframe(2)
         if package_of(frame) != "torch" and len(self.comparisons) < _MOST and isinstance(other, int | float):
             place = (frame.f_code.co_filename, frame.f_lineno, frame.f_lasti)
@@ -90,7 +90,7 @@ class WatchedSize(int):
         rest = int.__mod__(self, other)
         return WatchedSize(rest, self.watch, int(self), abs(int(other))) if isinstance(other, int) else rest
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: object) -> Any:
         return self._multiplied(other, False) if isinstance(other, float) else _times(self, other)
 
     __rmul__ = __mul__
@@ -115,7 +115,7 @@ def _computed(plain: Callable[..., Any]) -> Any:
 
 
 def _compared(name: str, equality: bool) -> Any:
-    def method(self: WatchedSize, other: Any) -> Any:
+    def method(self: WatchedSize, other: object) -> Any:
         if not isinstance(other, int | float):
             return NotImplemented
         answer = getattr(float(self) if isinstance(other, float) else int(self), name)(other)

@@ -43,7 +43,7 @@ def _sort(
 
 
 def _argsort(
-    ties: TiesBroken, result: Any, x: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = False
+    ties: TiesBroken, result: object, x: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> Any:
     return result if stable else ties.order(x, dim, descending)[1]
 

@@ -1,7 +1,11 @@
-"""Wrong answers that eager itself does not hold to: rounding, float64 or another order of ties moves it as far.
+"""Finds differences from eager that say nothing about the graph, since eager itself is not determined there.
 
-Where a matrix is nearly singular, eager in float32 differs from eager in float64 more than the graph differs from it.
-There is no answer to meet at such an input, so it gives no verdict.
+Eager is run again at the same probe: with inputs moved by one rounding, in float64, with gradients recorded, and with
+equal values sorted the other way round. Where one of these changes eager's output as much as the graph differs from it,
+the check is "unsteady" and not "wrong":
+
+    inverse of a nearly singular matrix    float32 and float64 differ by 2 %; so may the graph
+    x == 7, with 7 in the probe            the value was chosen exactly: its inputs are not moved
 """
 
 from __future__ import annotations
@@ -20,24 +24,21 @@ from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.tied_order import TiesBroken
 
 _ROUNDING = 1e-6
-_ROUNDED = "eager's own answer moves as far when its inputs move by one rounding"
-_DOUBLE = "eager in float64 is as far from eager: float32 does not determine this answer"
-_FAST = "eager answers otherwise while gradients are recorded: torch's fast path for inference has its own NaN"
-_TIED = "torch.sort(stable=False), argsort or topk meets equal values here: torch does not determine their order"
+_ROUNDED = "PyTorch's own output changes as much when its inputs change by one rounding"
+_DOUBLE = "PyTorch in float64 differs from float32 as much: float32 does not determine this answer"
+_FAST = "PyTorch's output differs while gradients are recorded: its fast path for inference has its own NaN"
+_TIED = "torch.sort(stable=False), argsort or topk got equal values: PyTorch does not determine their order"
 
 
 def excuse_unsteady(
     checks: Sequence[Checked], probes: Sequence[Probe], eager: Eager, tolerance: float
 ) -> list[Checked]:
-    """Mark the wrong answers that eager itself does not hold to. Shapes, dtypes and refusals are never excused."""
+    """The checks, with those that eager does not determine marked unsteady. Shapes, dtypes and refusals stay wrong."""
     return [excused(c, p, eager, tolerance) if c.status == "wrong" else c for c, p in zip(checks, probes, strict=True)]
 
 
 def excused(check: Checked, probe: Probe, eager: Eager, tolerance: float) -> Checked:
-    """The check as unsteady, with the reason, where every wrong output is one that eager does not determine.
-
-    Values that were chosen to the last digit are not moved: 7 and 7.000001 are different data to `x == 7`.
-    """
+    """The check, marked unsteady with the reason where eager determines none of its wrong outputs."""
     wrong = [i for i, output in enumerate(check.outputs) if not output.ok]
     if any(check.outputs[i].first_index is None for i in wrong):
         return check  # shapes and dtypes
@@ -69,13 +70,13 @@ def _other_answers(probe: Probe, eager: Eager) -> Iterator[tuple[str, Answer]]:
 
 
 def _as_far(again: OutputParity, found: OutputParity) -> bool:
-    """Whether eager moved as far; where the graph differs in what is finite, eager must have done so, too."""
+    """Whether eager changed as much as the graph differs. A difference in NaN or infinity needs one in eager, too."""
     if found.reason == NON_FINITE:
         return again.reason == NON_FINITE
     return again.first_index is not None and again.relative >= found.relative / 2
 
 
-def _nudged(value: Any, by: float, seed: int) -> Any:
+def _nudged(value: object, by: float, seed: int) -> Any:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
     noise = torch.rand(value.shape, generator=torch.Generator().manual_seed(seed)).to(value)

@@ -30,7 +30,7 @@ class WatchedNumber(float):
 def _compared(name: str, equality: bool) -> Any:
     plain = getattr(float, f"__{name}__")
 
-    def method(self: WatchedNumber, other: Any) -> Any:
+    def method(self: WatchedNumber, other: object) -> Any:
         answer = plain(self, other)
         if isinstance(other, int | float):
             self.note(float(self), float(other), equality, answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -65,11 +66,11 @@ def floor_division(original: Any, input: Any, other: Any) -> Any:
     return torch.floor_divide(input - torch.remainder(input, other), other)
 
 
-def _dtype(number: Any, beside: Tensor) -> torch.dtype | None:
+def _dtype(number: object, beside: Tensor) -> torch.dtype | None:
     return None if isinstance(number, float) else beside.dtype
 
 
-def _fractional(value: Any) -> bool:
+def _fractional(value: object) -> bool:
     return value.is_floating_point() if isinstance(value, Tensor) else isinstance(value, float)
 
 
@@ -102,7 +103,7 @@ class _Shifts(torch.nn.Module):
         unchanged=lambda: Computes(lambda x: x.long() >> x.long().abs()),
     ),
 )
-def right_shift(original: Any, input: Any, other: Any) -> Any:
+def right_shift(original: Callable[..., Tensor], input: object, other: object) -> Any:
     """By a number: a division by its power of two, rounded down."""
     if not isinstance(other, int) or not isinstance(input, Tensor):
         return NotImplemented

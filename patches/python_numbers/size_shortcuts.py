@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, patch
+from onnxpatch.formulas.resize_flags import sizes_handed_on
 from onnxpatch.formulas.shortcuts import crops_at, deciding_frame, shortcut_at
 from onnxpatch.formulas.skipped_resizes import remember
 from onnxpatch.formulas.symbolic import as_tensor, relation_of, symbolic, traced_from_sizes
@@ -88,6 +89,8 @@ def _answer(value: object) -> bool | None:
         return None
     if relation == "ordered":
         return True if crops_at(frame) else None
+    if relation == "different" and sizes_handed_on(frame):
+        return True
     shortcut = shortcut_at(frame)
     if shortcut is None:
         return None

@@ -6,6 +6,7 @@ asks sympy about each of them: with dynamic height and width that is most of the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -72,7 +73,7 @@ def _proof_in_davit(other: str) -> Proof:
     exporters=("dynamo",),
     proof=_proof_in_davit("timm-window-reverse"),
 )
-def window_partition(original: Any, x: Tensor, window_size: Pair) -> Tensor:
+def window_partition(original: Callable[..., Tensor], x: Tensor, window_size: Pair) -> Tensor:
     """(B, H, W, C) to (B * windows, wh, ww, C), one axis moved."""
     if is_static(*x.shape[1:3]):
         return NotImplemented

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ class _Standardised(torch.nn.Module):
     ),
 )
 def batch_norm(
-    original: Any,
+    original: Callable[..., Tensor],
     input: Tensor,
     running_mean: Tensor | None,
     running_var: Tensor | None,

@@ -50,6 +50,11 @@ def nanmean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     return total / known.to(x.dtype).sum(axes, keepdim=keepdim)
 
 
+def nansum(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    known = torch.where(torch.isnan(x), torch.zeros_like(x), x) if x.is_floating_point() else x
+    return known.sum(*args, **kwargs)
+
+
 def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     return x.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)
 
@@ -115,6 +120,7 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "diag_embed": diag_embed,
     "block_diag": block_diag,
     "nanmean": nanmean,
+    "nansum": nansum,
     "channel_shuffle": channel_shuffle,
     "bilinear": bilinear,
     "cartesian_prod": cartesian_prod,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,7 +31,9 @@ class _Counted(torch.nn.Module):
         reason="aten::bincount",
     ),
 )
-def bincount(original: Any, input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+def bincount(
+    original: Callable[..., Tensor], input: Tensor, weights: Tensor | None = None, minlength: int = 0
+) -> Tensor:
     """As long as the largest number asks for, which under dynamo is a size that depends on the data."""
     places = input.to(torch.int64)
     # With one zero more an empty input has a largest number, -1 + 1.
@@ -63,7 +66,7 @@ class _Histogram(torch.nn.Module):
         reason="aten(::|_)histc",
     ),
 )
-def histc(original: Any, input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+def histc(original: Callable[..., Tensor], input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """Places by torch's own formula. Without limits they are the smallest and the largest element."""
     x = input.flatten()
     free = min == 0 and max == 0

@@ -40,13 +40,13 @@ def tensor_of_sizes(original: Any, data: Any, dtype: Any = None, device: Any = N
     return _stacked(data, dtype or _dtype_of(data), device) if _holds_size(data) else NotImplemented
 
 
-def _holds_size(data: Any) -> bool:
+def _holds_size(data: object) -> bool:
     if isinstance(data, list | tuple):
         return any(_holds_size(inner) for inner in data)
     return symbolic(data)
 
 
-def _dtype_of(data: Any) -> torch.dtype:
+def _dtype_of(data: object) -> torch.dtype:
     if isinstance(data, list | tuple):
         return functools.reduce(torch.promote_types, map(_dtype_of, data))
     if isinstance(data, torch.Tensor):
@@ -98,7 +98,7 @@ def linspace(original: Any, start: Any, end: Any, steps: Any, **kwargs: Any) -> 
     return torch.where(ticks * 2 < last + 1, rising, falling)
 
 
-def _number(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
+def _number(value: object, dtype: torch.dtype, device: torch.device) -> Any:
     """A number as it is; a size, or what was computed from one, as a 0-d tensor."""
     if isinstance(value, torch.Tensor):
         return value.to(dtype)

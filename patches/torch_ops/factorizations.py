@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -38,7 +39,8 @@ class _Triangles(torch.nn.Module):
         left = torch.linalg.cholesky(x)
         solved = torch.linalg.solve_triangular(left, x[..., :2], upper=False)
         flipped = torch.linalg.solve_triangular(left.transpose(-2, -1), solved, upper=True)
-        return left, torch.linalg.cholesky(x, upper=True), solved, flipped, torch.cholesky(x)
+        older = torch.cholesky(x) if torch.__version__ < "2.15" else left  # later versions refuse it in eager
+        return left, torch.linalg.cholesky(x, upper=True), solved, flipped, older
 
 
 @patch(
@@ -58,7 +60,7 @@ class _Triangles(torch.nn.Module):
         beside=("solve-triangular",),
     ),
 )
-def cholesky(original: Any, A: Tensor, upper: bool = False) -> Tensor:
+def cholesky(original: Callable[..., Tensor], A: Tensor, upper: bool = False) -> Tensor:
     """Column by column."""
     found = unrolled.cholesky(A.double(), _rows(A, -1, _ROWS, "Cholesky's factor")).to(A.dtype)
     return found.transpose(-2, -1) if upper else found
@@ -86,7 +88,13 @@ class _Systems(torch.nn.Module):
     ),
 )
 def solve_triangular(
-    original: Any, A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+    original: Callable[..., Tensor],
+    A: Tensor,
+    B: Tensor,
+    *,
+    upper: bool,
+    left: bool = True,
+    unitriangular: bool = False,
 ) -> Tensor:
     """Row by row."""
     if not left:
@@ -120,7 +128,7 @@ class _Orthogonal(torch.nn.Module):
         fails=("dynamo", "trace"), reason="linalg_qr",
     ),
 )  # fmt: skip
-def qr(original: Any, A: Tensor, mode: str = "reduced") -> Factors:
+def qr(original: Callable[..., Tensor], A: Tensor, mode: str = "reduced") -> Factors:
     """By reflections, with the signs that LAPACK gives."""
     if mode != "reduced":
         raise RefusedError(f"torch.linalg.qr with mode={mode!r} has no ONNX form here: use the reduced one")
@@ -146,7 +154,7 @@ class _Spectrum(torch.nn.Module):
         fails=("trace",), reason="linalg_eigvalsh",
     ),
 )  # fmt: skip
-def spectrum(original: Any, A: Tensor, *ignored: Any, **named: Any) -> Tensor:
+def spectrum(original: Callable[..., Tensor], A: Tensor, *ignored: Any, **named: Any) -> Tensor:
     """Eigenvalues by rotations; singular values as roots of those of AᵀA, in float64 inside.
 
     Not under dynamo, which takes minutes over that many nodes."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def _fit(x: torch.Tensor, size: Any, dim: int) -> torch.Tensor:
     return x
 
 
-def _static(size: Any) -> bool:
+def _static(size: object) -> bool:
     return isinstance(size, int)
 
 
@@ -161,7 +162,15 @@ NAMES = ("fft", "ifft", "rfft", "irfft", "fft2", "ifft2", "rfft2", "irfft2", "ff
         reason="aten::fft_rfft2",
     ),
 )
-def fft(original: Any, input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, n: Any = None) -> Any:
+def fft(
+    original: Callable[..., torch.Tensor],
+    input: object,
+    s: object = None,
+    dim: object = None,
+    norm: str | None = None,
+    *,
+    n: object = None,
+) -> Any:
     """torch.fft's transforms over one, two or all dimensions, of real or complex input."""
     name = original.__name__.removeprefix("fft_")
     s = s if n is None else n

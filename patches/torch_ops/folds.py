@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,13 +40,13 @@ class _Overlap(torch.nn.Module):
     ),
 )
 def fold(
-    original: Any,
+    original: Callable[..., Tensor],
     input: Tensor,
-    output_size: Any,
-    kernel_size: Any,
-    dilation: Any = 1,
-    padding: Any = 0,
-    stride: Any = 1,
+    output_size: object,
+    kernel_size: object,
+    dilation: object = 1,
+    padding: object = 0,
+    stride: object = 1,
 ) -> Tensor:
     """Each column of `input` is a patch; a transposed convolution by the identity lays it down and adds."""
     sizes, kernel, dilation, padding, stride = (_pair(v) for v in (output_size, kernel_size, dilation, padding, stride))
@@ -64,5 +65,5 @@ def fold(
     return laid.unflatten(0, (input.shape[0], -1)).squeeze(2)
 
 
-def _pair(value: Any) -> list[Any]:
+def _pair(value: object) -> list[Any]:
     return list(value) if isinstance(value, tuple | list | torch.Size) else [value, value]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ class _Encoder(torch.nn.Module):
     ),
 )
 def multi_head_attention_forward(
-    original: Any,
+    original: Callable[..., torch.Tensor],
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -64,7 +65,7 @@ def multi_head_attention_forward(
     static_k: Tensor | None = None,
     static_v: Tensor | None = None,
     average_attn_weights: bool = True,
-    is_causal: Any = False,
+    is_causal: object = False,
 ) -> tuple[Tensor, Tensor | None]:
     """(length, batch, features), or without the batch; sizes go through views with -1 only."""
     if training or static_k is not None or static_v is not None:

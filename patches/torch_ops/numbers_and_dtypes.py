@@ -31,7 +31,7 @@ class _Reversed(torch.nn.Module):
         reason="aten.sub",
     ),
 )
-def number_minus(original: Callable[..., Tensor], input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+def number_minus(original: Callable[..., Tensor], input: Tensor, other: object, *, alpha: object = 1) -> Tensor:
     """`other - input` of a float and whole numbers: the negative, and then the sum."""
     if input.is_floating_point() or not isinstance(other, float) or alpha != 1:
         return NotImplemented
@@ -89,7 +89,7 @@ class _Largest(torch.nn.Module):
         reason="aten_amax",
     ),
 )
-def largest(original: Callable[..., Tensor], input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
+def largest(original: Callable[..., Tensor], input: Tensor, dim: object = (), keepdim: bool = False) -> Tensor:
     """Over all axes by their numbers."""
     if dim != () or input.dim() == 0:
         return NotImplemented

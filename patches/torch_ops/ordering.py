@@ -43,7 +43,11 @@ class _Sorted(torch.nn.Module):
     ),
 )
 def sort(
-    original: Any, input: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool | None = None
+    original: Callable[..., torch.Tensor],
+    input: torch.Tensor,
+    dim: int = -1,
+    descending: bool = False,
+    stable: bool | None = None,
 ) -> Any:
     """With `stable=True`: TopK over all entries, which puts equal ones in their order, as ONNX defines it (torch's own
     topk does not)."""
@@ -128,7 +132,7 @@ class _Middle(torch.nn.Module):
         reason="aten.median|aten::median",
     ),
 )
-def order_statistic(original: Any, input: torch.Tensor, **given: Any) -> Any:
+def order_statistic(original: Callable[..., torch.Tensor], input: torch.Tensor, **given: Any) -> Any:
     """Entries of the sorted axis."""
     forms: dict[str, Callable[..., Any]] = {"median": median, "kthvalue": kthvalue, "quantile": quantile}
     return forms[original.__name__](input, **given)
@@ -156,7 +160,7 @@ def kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> F
 
 
 def quantile(
-    x: torch.Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+    x: torch.Tensor, q: object, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> torch.Tensor:
     """Between the two entries around q (n - 1), by `interpolation`; several q make a first axis."""
     if dim is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -78,7 +78,7 @@ class _Extremes(torch.nn.Module):
         reason=r"aten(::|\.)cummax",
     ),
 )
-def running_extreme(original: Any, input: torch.Tensor, dim: int) -> Extremes:
+def running_extreme(original: Callable[..., torch.Tensor], input: torch.Tensor, dim: int) -> Extremes:
     """By the same doubling steps. Infinite entries and NaN are torch's own only where none comes before a number."""
     if input.dim() == 0:
         return NotImplemented

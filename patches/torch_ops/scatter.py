@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ class _Means(torch.nn.Module):
     ),
 )
 def scatter_reduce(
-    original: Any,
+    original: Callable[..., torch.Tensor],
     input: torch.Tensor,
     dim: int,
     index: torch.Tensor,
@@ -106,7 +107,7 @@ class _Accumulated(torch.nn.Module):
         reason="index_add",
     ),
 )
-def index_add(original: Any, input: torch.Tensor, **given: Any) -> torch.Tensor:
+def index_add(original: Callable[..., torch.Tensor], input: torch.Tensor, **given: Any) -> torch.Tensor:
     """As scatter_add, whose ONNX form adds up."""
     result = _put(input, **given) if "index_put" in original.__name__ else _added(input, **given)
     written = original.__name__.endswith("_") and result is not NotImplemented

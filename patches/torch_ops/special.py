@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -56,6 +56,6 @@ class _Gamma(torch.nn.Module):
         reason="lgamma",
     ),
 )
-def log_gamma(original: Any, input: Tensor) -> Tensor:
+def log_gamma(original: Callable[..., Tensor], input: Tensor) -> Tensor:
     """By a series of nine terms, mirrored below 0.5."""
     return lgamma(input) if input.is_floating_point() else lgamma(input.to(torch.float32))

@@ -51,6 +51,6 @@ def _count(original: Any, tensor: Tensor, size: Any, dim: int) -> int:
     return int((tensor.shape[dim] + size - 1) // size)  # torch.export keeps what it relies on here as a guard
 
 
-def _part(tensor: Tensor, start: Any, end: Any, dim: int) -> Tensor:
+def _part(tensor: Tensor, start: object, end: object, dim: int) -> Tensor:
     place = (slice(None),) * (dim % tensor.dim())
     return tensor[(*place, slice(start, end))]

@@ -111,7 +111,7 @@ def forward(
 
 
 def inverse(
-    input: Any,
+    input: object,
     n_fft: int,
     hop_length: int | None = None,
     win_length: int | None = None,

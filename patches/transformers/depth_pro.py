@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -47,7 +48,9 @@ _WHOLE = _proof(_ThereAndBack, (8, 8), (4, 4), (6, 6), (12, 8), (16, 16), beside
 
 
 @patch(f"{_MODULE}.split_to_patches", name="depth-pro-split", why=WHY, link=LINK, proof=_proof(_Split, (4, 4), (8, 6)))
-def split_to_patches(original: Any, pixel_values: Tensor, patch_size: int, overlap_ratio: float) -> Tensor:
+def split_to_patches(
+    original: Callable[..., Tensor], pixel_values: Tensor, patch_size: int, overlap_ratio: float
+) -> Tensor:
     """(B, C, H, W) to (rows * columns * B, C, patch_size, patch_size); an image of one patch is that patch."""
     stride = int(patch_size * (1 - overlap_ratio))
     batch, channels, height, width = pixel_values.shape
@@ -61,7 +64,7 @@ def split_to_patches(original: Any, pixel_values: Tensor, patch_size: int, overl
 
 
 @patch(f"{_MODULE}.merge_patches", name="depth-pro-merge", why=WHY, link=LINK, proof=_WHOLE)
-def merge_patches(original: Any, patches: Tensor, batch_size: int, padding: int) -> Tensor:
+def merge_patches(original: Callable[..., Tensor], patches: Tensor, batch_size: int, padding: int) -> Tensor:
     """(patches * B, C, S, S) to one square map (B, C, side, side); `padding` cells are cut off where patches meet."""
     _, channels, size, _ = patches.shape
     x = patches.reshape(-1, batch_size, channels, size, size)
@@ -91,7 +94,7 @@ def _whole_root(count: Any) -> Any:
     return truncated(root) if symbolic(count) else int(root)
 
 
-def _at_most(value: Any, bound: int) -> Any:
+def _at_most(value: object, bound: int) -> Any:
     if isinstance(value, Tensor):
         return value.clamp(max=bound)
     return torch.sym_min(value, bound)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import torch
 from torch import Tensor, nn
 
@@ -38,7 +40,9 @@ class _Merging(nn.Module):
 def _swin_merging() -> nn.Module:
     from transformers.models.swin.modeling_swin import SwinPatchMerging
 
-    return _Merging(SwinPatchMerging(8))
+    asked = inspect.signature(SwinPatchMerging).parameters
+    size = {"input_resolution": (8, 8)} if "input_resolution" in asked else {}  # before transformers 5
+    return _Merging(SwinPatchMerging(**size, dim=8))
 
 
 def _swinv2_merging() -> nn.Module:

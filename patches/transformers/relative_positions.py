@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -61,7 +62,7 @@ def _proof(build: Any, **gain: Any) -> Proof:
     link=LINK,
     proof=_proof(_Positions, leaner=("trace",)),
 )
-def get_rel_pos(original: Any, q_size: int, k_size: int, rel_pos: Tensor) -> Tensor:
+def get_rel_pos(original: Callable[..., Tensor], q_size: int, k_size: int, rel_pos: Tensor) -> Tensor:
     """(q_size, k_size, C) out of a table of (L, C); only attention of a map to itself is taken over."""
     return table_for(q_size, rel_pos) if q_size is k_size else NotImplemented
 

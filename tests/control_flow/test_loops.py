@@ -21,6 +21,15 @@ class Decay(nn.Module):
         return last, outs
 
 
+class Weighted(nn.Module):
+    """Rows of two tensors at once."""
+
+    def forward(self, x, weights):
+        step = onnxpatch.scan(lambda carry, row: (carry * row[1] + row[0], carry * 2))
+        last, outs = step(torch.zeros(4), (x, weights))
+        return last, outs
+
+
 class Cell(nn.Module):
     def __init__(self):
         super().__init__()
@@ -56,6 +65,7 @@ class Count(nn.Module):
 
 CASES = [
     (Decay, [(torch.rand(3, 4),), (torch.rand(7, 4),), (torch.rand(1, 4),)], ROWS),
+    (Weighted, [(torch.rand(n, 4), torch.rand(n)) for n in (3, 7, 1)], ({0: "rows"}, {0: "rows"})),
     (Cell, [(torch.rand(3, 2, 4),), (torch.rand(8, 2, 4),)], ROWS),
     (Rows, [(torch.rand(3, 4),), (torch.rand(5, 4),)], ROWS),
     (Halve, [(torch.rand(3, 4) * 4,), (torch.rand(3, 4) * 0.1,), (torch.rand(5, 4) * 100,)], ROWS),

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import onnxpatch
 from onnxpatch.cli.app import app
-from onnxpatch.messages.visible import fenced, markdown, one_line, visible
+from onnxpatch.messages.visible import markdown, one_line, visible
 from onnxpatch.results.diagnosis import Culprit, Diagnosis
 from tests.onnxfile.hostile import STAMP, with_metadata
 
@@ -135,8 +135,6 @@ def test_whatever_the_text(text: str) -> None:
     assert not acts(visible(text).replace("\t", "")) and visible(visible(text)) == visible(text)
     assert not acts(one_line(text)) and "\n" not in one_line(text) and "\n" not in markdown(text)
     assert not re.search(r"<|>|(?<!\\)[|`\[\]*]", markdown(text).replace(r"\\", ""))
-    head, *inner, last = fenced(text).split("\n")
-    assert head == last and head not in inner
 
 
 def test_plain_text_stays_as_it_is() -> None:

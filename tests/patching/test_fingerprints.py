@@ -77,3 +77,16 @@ def test_every_fingerprint_of_a_patch_says_which_version_it_is_of():
         if not (isinstance(known, KnownBody) and known.where)
     ]
     assert not bare, "declare them as onnxpatch.KnownBody(fingerprint, where): " + "; ".join(bare)
+
+
+class Assigning(nn.Module):
+    def forward(self, x):
+        height, width = x.shape
+        for i, (a, b) in enumerate(x):
+            x = x * max([c + d for c, d in [(i, a)]], key=lambda: b)
+        return (height, width)
+
+
+def test_a_fingerprint_is_the_same_in_every_version_of_python():
+    """3.10 writes brackets around names that are assigned together, which later versions do not."""
+    assert fingerprint(Assigning.forward) == "3a6734189d9f"

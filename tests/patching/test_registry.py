@@ -90,9 +90,9 @@ def test_entry_points_of_other_distributions_add_patches(monkeypatch):
     [
         (dict(requires=("torch<2",)), {}, "needs torch<2, found 2"),
         (dict(requires=("no-such-distribution>1",)), {}, "which is not installed"),
-        (dict(exporters=("trace",)), dict(exporter="dynamo"), "serves trace, not exporter='dynamo'"),
+        (dict(exporters=("trace",)), dict(exporter="dynamo"), "only for exporter='trace'"),
         (dict(opset=(20, None)), dict(opset=18), "needs opset 20 or later, not 18"),
-        (dict(opset=(None, 17)), dict(opset=18), "holds up to opset 17, not 18"),
+        (dict(opset=(None, 17)), dict(opset=18), "works up to opset 17, not 18"),
     ],
 )
 def test_conditions_that_do_not_hold_are_near_misses_with_their_reason(registry, conditions, options, reason):

@@ -5,8 +5,8 @@ The body runs once, on one row, and its torch calls are recorded. Then:
 
     dynamo   torch.ops.higher_order.scan / while_loop with a function that repeats the recorded calls
     trace    a TorchScript function with a real loop in it, compiled from source, which calls the traced body:
-                 for i in range(rows.size(0)):
-                     r = step(c0, rows[i], a0)
+                 for i in range(x0.size(0)):
+                     r = step(c0, x0[i], a0)
                      c0 = r[0]
                      outs.append(r[1])
 
@@ -96,37 +96,40 @@ class _RecordedBody:
         return [binding(result).clone() for result in self.results]
 
 
-def scan_loop(step: Body, carry: list[torch.Tensor], rows: torch.Tensor) -> Sequence[torch.Tensor]:
-    """Write `for row in rows: *carry, out = step(*carry, row)`; returns the last carry and the stacked outs.
+def scan_loop(step: Body, carry: list[torch.Tensor], rows: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Write `for each in zip(*rows): *carry, out = step(*carry, *each)`; returns the last carry and the stacked outs.
 
-    rows: [n, ...]; out of each round the same shape, stacked to [n, ...].
+    rows: tensors [n, ...]; out of each round the same shape, stacked to [n, ...].
     """
-    body = _RecordedBody(step, [*carry, rows.select(0, 0)])
+    body = _RecordedBody(step, [*carry, *(tensor.select(0, 0) for tensor in rows)])
     if exporting() == "trace":
         return _traced_scan(body, carry, rows)
-    count = len(carry)
+    count = len(carry) + len(rows)
 
     def combine(*operands: torch.Tensor) -> list[torch.Tensor]:
-        return body.repeat(operands[: count + 1], operands[count + 1 :])
+        return body.repeat(operands[:count], operands[count:])
 
-    return cast(Sequence[torch.Tensor], torch.ops.higher_order.scan(combine, carry, [rows], tuple(body.outside)))
+    return cast(Sequence[torch.Tensor], torch.ops.higher_order.scan(combine, carry, list(rows), tuple(body.outside)))
 
 
-def _traced_scan(body: _RecordedBody, carry: list[torch.Tensor], rows: torch.Tensor) -> Sequence[torch.Tensor]:
-    count, outside = len(carry), body.outside
-    state, extra = _names("c", count), _names("a", len(outside))
-    lines = ["outs = []", "for i in range(rows.size(0)):"]
-    lines += [f"    r = step({', '.join([*state, 'rows[i]', *extra])})"]
-    lines += [*_unpacked(state), f"    outs.append(r[{count}])"]
+def _traced_scan(
+    body: _RecordedBody, carry: list[torch.Tensor], rows: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor]:
+    outside, count = body.outside, len(carry) + len(rows)
+    state, each, extra = _names("c", len(carry)), _names("x", len(rows)), _names("a", len(outside))
+    taken = [f"{name}[i]" for name in each]
+    lines = ["outs = []", f"for i in range({each[0]}.size(0)):"]
+    lines += [f"    r = step({', '.join([*state, *taken, *extra])})"]
+    lines += [*_unpacked(state), f"    outs.append(r[{len(carry)}])"]
     lines += [f"return ({', '.join([*state, 'torch.stack(outs)'])})"]
-    sizes = [*map(_fixed_sizes, carry), (_fixed_sizes(rows) or [])[1:]]
+    sizes = [*map(_fixed_sizes, carry), *((_fixed_sizes(tensor) or [])[1:] for tensor in rows)]
 
     def repeat(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        shaped = [_with_sizes(t, s) for t, s in zip(operands[: count + 1], sizes, strict=True)]
-        return tuple(body.repeat(shaped, operands[count + 1 :]))
+        shaped = [_with_sizes(t, s) for t, s in zip(operands[:count], sizes, strict=True)]
+        return tuple(body.repeat(shaped, operands[count:]))
 
-    functions = {"step": (repeat, [*carry, rows.select(0, 0), *outside])}
-    return _compiled([*state, "rows", *extra], lines, functions)(*carry, rows, *outside)
+    functions = {"step": (repeat, [*carry, *(tensor.select(0, 0) for tensor in rows), *outside])}
+    return _compiled([*state, *each, *extra], lines, functions)(*carry, *rows, *outside)
 
 
 def _fixed_sizes(tensor: torch.Tensor) -> list[int] | None:

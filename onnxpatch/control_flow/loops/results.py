@@ -128,7 +128,7 @@ class LoopResults:
             results = self._round(list(operands[:-1]) if carry else [], operands[-1], outer, place)
             return [*(operands[0].clone() for _ in dummy), *results]
 
-        final = list(graph_loops.scan_loop(step, [*carry, *dummy], outer(loop.rows)))
+        final = list(graph_loops.scan_loop(step, [*carry, *dummy], [outer(loop.rows)]))
         return final[len(dummy) :] if dummy else final
 
     def _round(

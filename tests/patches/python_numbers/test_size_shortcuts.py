@@ -73,3 +73,33 @@ def test_timm_from_the_size_a_model_is_made_for(name):
     shapes = ({0: "b", 2: "h", 3: "w"},)
     report = onnxpatch.export(model, example, exporter="trace", dynamic_shapes=shapes, data=data, max_probes=6)
     assert report.ok
+
+
+class OddSizes(nn.Module):
+    """A UNet that hands the sizes of its skips on to its resizes, where they are not multiples of four."""
+
+    def forward(self, image):
+        upsample_size = False
+        for size in image.shape[-2:]:
+            if size % 4 != 0:
+                upsample_size = True
+                break
+        skips = [image]
+        for _ in range(2):
+            skips.append(F.avg_pool2d(skips[-1], 2, ceil_mode=True))
+        x = skips.pop().square()
+        while skips:
+            skip = skips.pop()
+            size = skip.shape[2:] if upsample_size else None
+            x = F.interpolate(x, size=size, scale_factor=None if upsample_size else 2.0, mode="nearest") + skip
+        return x
+
+
+@pytest.mark.parametrize("exporter", ["trace", "dynamo"])
+def test_a_flag_that_hands_sizes_on_to_resizes_is_set(exporter):
+    data = [(torch.randn(2, 3, *size),) for size in ((16, 16), (13, 18), (8, 32), (5, 7))]
+    shapes = ({2: "h", 3: "w"},)
+    report = onnxpatch.export(
+        OddSizes().eval(), data[0], exporter=exporter, dynamic_shapes=shapes, data=data, attempts="asked"
+    )
+    assert report.ok

@@ -1,0 +1,127 @@
+"""One export of a proof's case, with a patch or without, held against eager at every input of the proof."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from onnxpatch.errors import OnnxpatchError
+from onnxpatch.exporters.artifact import OutFile
+from onnxpatch.exporters.exported import export
+from onnxpatch.exporters.request import ExportRequest
+from onnxpatch.onnxfile.graph import histogram
+from onnxpatch.onnxfile.intermediate_values import intermediate_values
+from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
+from onnxpatch.onnxfile.runtime import Graph, load_graphs
+from onnxpatch.patched import patched
+from onnxpatch.patching.proof import Args, Proof
+from onnxpatch.patching.registry import REGISTRY, Patch, Registry
+from onnxpatch.settings import Exporter
+from onnxpatch.verification.comparison import compare_all
+from onnxpatch.verification.eager import flatten_output
+from onnxpatch.verification.input_matching import match_inputs
+
+TOLERANCE = 1e-4  # of a float32 output: largest error, as a share of its largest magnitude
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One export of the proof's case. problem: why it is refused or wrong, or None.
+
+    seconds: processor time of the export. memory: the largest intermediate value at the example, in bytes for each
+    byte of inputs, outputs and weights. run: runs the file at the last input.
+    """
+
+    problem: str | None
+    nodes: int = 0
+    seconds: float = 0.0
+    memory: float = 0.0
+    run: Callable[[], object] = field(default=lambda: None, repr=False)
+
+    def __str__(self) -> str:
+        return f"right, {self.nodes} nodes" if self.problem is None else self.problem
+
+
+def tried(
+    proof: Proof, exporter: Exporter, patch: Patch | None = None, runtime: str | Sequence[str] | None = None
+) -> Trial:
+    """Export the proof's case with `patch` alone, or without any, and compare the file with eager at every input.
+
+    "Alone" and "without" leave in place the patches that the proof names in `beside`.
+    """
+    model, examples = case(proof.build, proof.examples)
+    try:
+        wanted = _eager(model, examples)
+    except (RuntimeError, TypeError) as error:  # an operator that eager has not in this dtype
+        return Trial(f"refused: eager itself: {_one_line(error)}")
+    patches = [*(REGISTRY[name] for name in proof.beside), *([patch] if patch else [])]
+    with OutFile() as out, torch.no_grad():
+        start = time.process_time()
+        try:
+            request = ExportRequest.parse(
+                model, examples[0], None, exporter, dynamic_shapes=proof.dynamic_shapes, opset_version=proof.opset
+            )
+            with patched_by(patches, request):
+                export(request, out.path)
+        except OnnxpatchError as error:
+            return Trial(f"refused: {_one_line(error)}")
+        seconds = time.process_time() - start
+        try:
+            trial = Trial("no runtime")
+            for graph in load_graphs(out.path, runtime, DEFAULT_SECONDS, None):
+                trial = _compared(request, graph, examples, wanted, seconds)
+                if trial.problem is not None:
+                    break
+            return trial
+        except OnnxpatchError as error:
+            return Trial(f"not run: {_one_line(error)}")
+
+
+def patched_by(patches: Sequence[Patch], request: ExportRequest) -> contextlib.AbstractContextManager[object]:
+    """The model with these patches and no other; as it is where there are none."""
+    if not patches:
+        return contextlib.nullcontext()
+    registry = Registry()
+    for patch in patches:
+        registry.register(patch)
+    return patched(request.model, exporter=request.exporter, opset=request.opset, registry=registry)
+
+
+def _compared(
+    request: ExportRequest,
+    graph: Graph,
+    examples: Sequence[Args],
+    wanted: Sequence[list[torch.Tensor]],
+    seconds: float,
+) -> Trial:
+    feed = match_inputs(graph, request.inputs, request.names_among([one.name for one in graph.inputs]))
+    for args, want in zip(examples, wanted, strict=True):
+        values = feed.of(ExportRequest.parse(request.model, args, None, request.exporter).inputs.values())
+        for parity in compare_all(graph.outputs, want, graph.run(values), TOLERANCE):
+            if parity.reason:
+                return Trial(f"wrong: {parity.name}: {parity.reason}")
+    largest = max((a.nbytes for a in intermediate_values(graph, feed.of(request.inputs.values())).values()), default=0)
+    given = [leaf for leaf in request.inputs.values() if isinstance(leaf, torch.Tensor)]
+    needed = sum(t.nbytes for t in (*given, *wanted[0], *request.model.parameters(), *request.model.buffers()))
+    return Trial(None, histogram(graph.proto).total(), seconds, largest / max(needed, 1), lambda: graph.run(values))
+
+
+def case(build: Callable[[], torch.nn.Module], inputs: Callable[[], list[Args]]) -> tuple[torch.nn.Module, list[Args]]:
+    torch.manual_seed(0)
+    model = build().eval()
+    return model, inputs()
+
+
+def _eager(model: torch.nn.Module, examples: Sequence[Args]) -> list[list[torch.Tensor]]:
+    with torch.no_grad():
+        return [flatten_output(copy.deepcopy(model)(*copy.deepcopy(args))) for args in examples]
+
+
+def _one_line(error: Exception) -> str:
+    """What onnxpatch says of an export that failed, in one line, with the error underneath."""
+    return " ".join(f"{error} {error.__cause__ or ''}".split())[:2000]

@@ -1,0 +1,128 @@
+"""Masks: bools filled with a bool, elements assigned through a mask, and elements selected by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.proof_models import Computes
+
+
+class _Filled(torch.nn.Module):
+    """A mask of places, with those beyond a length and those of large values taken out or put in."""
+
+    def forward(self, mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        kept = mask.masked_fill(x > 1, False)
+        return kept, torch.masked_fill(mask, x[:, :1] < 0, True)
+
+
+def _masks() -> list[tuple[Tensor, Tensor]]:
+    return [(torch.rand(b, n) > 0.5, torch.randn(b, n)) for b, n in ((2, 5), (3, 9), (1, 1))]
+
+
+@patch(
+    "torch.masked_fill",
+    "torch.Tensor.masked_fill",
+    name="bools-filled",
+    why="We don't have an op for aten::masked_fill but it isn't a special case; "
+    "Could not find an implementation for Where(16) node",
+    link="https://github.com/pytorch/pytorch/issues/82762",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        _Filled,
+        _masks,
+        ({0: "b", 1: "n"}, {0: "b", 1: "n"}),
+        fails=("dynamo", "trace"),
+        reason="aten::masked_fill|Where",
+        unchanged=lambda: Computes(lambda mask, x: x.masked_fill(mask, 0.0)),
+    ),
+)
+def bools_filled(original: Callable[..., Tensor], input: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """A bool written over bools: `or` with the mask, or `and` with what is not in it."""
+    if input.dtype != torch.bool or isinstance(value, Tensor):
+        return NotImplemented
+    return input | mask if value else input & ~mask
+
+
+class _Assigned(torch.nn.Module):
+    """Rows of a map that a mask names get one row, or a number."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        rows, numbers = x.clone(), x.clone()
+        rows[mask] = x[0, 0]
+        numbers[mask] = 0.0
+        numbers[:, x[0, :, 0] > 0] = 1
+        return rows, numbers
+
+
+@patch(
+    "torch.Tensor.__setitem__",
+    name="masked-assignment",
+    why="Attempting to broadcast an axis by a dimension other than 1; updates tensor should have shape equal to "
+    "indices.shape[:-1] + data.shape[indices.shape[-1]:]",
+    link="https://github.com/pytorch/pytorch/issues/92540",
+    exporters=("trace",),
+    proof=Proof(
+        _Assigned,
+        lambda: [(torch.randn(b, n, 6), torch.rand(b, n) > 0.5) for b, n in ((2, 5), (3, 9), (1, 1))],
+        ({0: "b", 1: "n"}, {0: "b", 1: "n"}),
+        fails=("trace",),
+        reason="broadcast|updates tensor",
+        unchanged=lambda: Computes(lambda x, mask: torch.where(mask[..., None], x, 0.0)),
+    ),
+)
+def masked_assignment(original: Callable[..., None], tensor: Tensor, index: Any, value: Any) -> None:
+    """The whole tensor is written, and keeps its elements outside of the mask."""
+    before, mask = _mask_of(index)
+    if mask is None or mask.dim() + before == tensor.dim() == mask.dim():
+        return NotImplemented
+    after = tensor.dim() - before - mask.dim()
+    if isinstance(value, Tensor) and value.dim() > after:
+        return NotImplemented  # a value for each element that the mask names
+    where = mask.reshape(*mask.shape, *(1,) * after)
+    fill = value if isinstance(value, Tensor) else torch.full((), value, dtype=tensor.dtype, device=tensor.device)
+    original(tensor, slice(None), torch.where(where, fill.to(tensor.dtype), tensor))
+    return None
+
+
+def _mask_of(index: Any) -> tuple[int, Tensor | None]:
+    """(how many whole axes stand before it, the mask) of `x[mask]` and `x[:, mask]`; (0, None) of other indices."""
+    items = index if isinstance(index, tuple) else (index,)
+    *front, last = items
+    whole = all(isinstance(item, slice) and item == slice(None) for item in front)
+    if not whole or not isinstance(last, Tensor) or last.dtype != torch.bool or last.dim() == 0:
+        return 0, None
+    return len(front), last
+
+
+class _Selected(torch.nn.Module):
+    """The elements that a mask names, the mask and the tensor broadcast against each other, and what they sum to."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.masked_select(x, mask) * 2, x.masked_select(mask[:, :1]).sum()
+
+
+@patch(
+    "torch.masked_select",
+    "torch.Tensor.masked_select",
+    name="masked-select",
+    why="No ONNX function found for <OpOverload(op='aten.masked_select', overload='default')>",
+    link="https://github.com/microsoft/onnxscript/issues/1675",
+    exporters=("dynamo",),
+    proof=Proof(
+        _Selected,
+        lambda: [(torch.randn(b, n), torch.rand(b, n) > 0.5) for b, n in ((2, 5), (3, 9), (1, 2))],
+        ({0: "b", 1: "n"}, {0: "b", 1: "n"}),
+        fails=("dynamo",),
+        reason="aten.masked_select",
+        unchanged=lambda: Computes(lambda x, mask: torch.where(mask, x, 0.0)),
+    ),
+)
+def masked_select(original: Callable[..., Tensor], input: Tensor, mask: Tensor) -> Tensor:
+    """An index by a mask, both first brought to their common shape."""
+    values, wanted = torch.broadcast_tensors(input, mask)
+    return values[wanted]
