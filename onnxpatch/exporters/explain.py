@@ -16,8 +16,10 @@ _LONGEST = 400  # characters of the exporter's message
 _HINTS = re.compile(
     r"\s*(?:For more information, run with|For extended logs|If you suspect the guard was triggered).*", re.S
 )
+_COPY = "; return a copy from the body, x.clone(), or use onnxpatch.scan"
 _REMEDIES = {
-    "might be aliasing": "; return a copy from the body, x.clone(), or use onnxpatch.scan",
+    "might be aliasing": _COPY,
+    "do not support aliasing": _COPY,
     "is not supported for tensor subclasses": "; stay in torch: NumPy's numbers would be constants of the graph",
 }
 
@@ -38,8 +40,12 @@ def reason(error: BaseException) -> str:
     if lacking:
         return lacking
     text = re.sub(r"\x1b\[[0-9;]*m", "", _HINTS.sub("", str(root)))
-    remedy = next((said for sign, said in _REMEDIES.items() if sign in text), "")
-    return f"{type(root).__name__}: {textwrap.shorten(text, _LONGEST, placeholder=' …')}{remedy}"
+    return f"{type(root).__name__}: {textwrap.shorten(text, _LONGEST, placeholder=' …')}{remedy(text)}"
+
+
+def remedy(text: str) -> str:
+    """What to do about an error of torch's, to be put behind its words; "" where nothing is known."""
+    return next((said for sign, said in _REMEDIES.items() if sign in text), "")
 
 
 def root_of(error: BaseException) -> BaseException:
