@@ -124,6 +124,7 @@ def test_an_export_may_be_ended_at_any_moment():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("exporter", "times"), [("trace", 200), ("dynamo", 60)])
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_exports_may_be_ended_at_any_moment_many_times(exporter, times, seed):

@@ -175,5 +175,6 @@ def test_a_few_steps_in_any_order():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)
 def test_twenty_thousand_steps_in_any_order():
     steps(400, 50)
