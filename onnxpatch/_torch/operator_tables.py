@@ -1,8 +1,8 @@
-"""Which operators have an ONNX form: which private torch APIs, why, and what happens when they move.
+"""Private torch APIs that list the operators with an ONNX translation.
 
 `torch.onnx._internal.exporter` (its registry and decompositions), `torch.onnx._internal.torchscript_exporter` (its
-symbolics) and `torch._C._dispatch_get_all_op_names` hold the tables. Where they have moved, the table of operators is
-empty and says so; nothing else uses them.
+symbolics) and `torch._C._dispatch_get_all_op_names` have the tables. If they move, `onnxpatch ops` is empty and says
+so; nothing else uses them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def onnx_translations() -> dict[str, list[Callable[..., Any]]]:
 
 
 def onnx_decompositions() -> set[str]:
-    """Overloads that the dynamo exporter breaks up into others before translation; empty where torch moved them."""
+    """Overloads that the dynamo exporter decomposes before translation; empty if torch has moved them."""
     try:
         from torch.onnx._internal.exporter import _decomp, _registration
 
@@ -61,7 +61,7 @@ def torchscript_symbolics() -> dict[str, int]:
             package = importlib.import_module(written)
         except (ImportError, AttributeError):
             continue
-        for module in pkgutil.iter_modules(package.__path__):  # each fills the registry when it is imported
+        for module in pkgutil.iter_modules(package.__path__):  # importing a module registers its symbolics
             if module.name.startswith("symbolic_opset"):
                 importlib.import_module(f"{written}.{module.name}")
         groups = {name: registry.get_function_group(name) for name in registry.all_functions()}

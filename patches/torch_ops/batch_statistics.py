@@ -13,7 +13,7 @@ from onnxpatch.formulas.proof_models import randomised
 
 
 class _Standardised(torch.nn.Module):
-    """Weights standardised as some convolutions do, maps by their own statistics, and halves by those in float32."""
+    """Standardizes weights, as some convolutions do, maps by their own statistics, and halves by those in float32."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,8 +54,8 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Mean and spread over batch and places. With running statistics, which training updates, torch's own: in their
-    dtype, as torch's kernels compute, and rounded to the input's."""
+    """Mean and variance over batch and positions. A call with running statistics is left to torch: it computes in their
+    dtype, as eager does, and the result is cast to the dtype of the input."""
     if not training and running_var is not None and running_var.dtype != input.dtype:
         wide = original(input.to(running_var.dtype), running_mean, running_var, weight, bias, training, momentum, eps)
         return wide.to(input.dtype)
