@@ -85,7 +85,7 @@ def gather(name: str, options: argparse.Namespace, record: Path) -> Iterator[Ans
             if key[0] in alone:
                 continue
             if key not in have:
-                job = lambda made, key=key: measure(made, *key[1:]).as_dict()  # noqa: E731
+                job = lambda made, key=key: measure(made, *key[1:], openvino=options.openvino).as_dict()  # noqa: E731
                 result = forked.run(lambda key=key, job=job: answer(name, key[0], job), options.limit)
                 have[key] = {"case": key[0], "exporter": key[1], "kit": key[2], **result}
                 out.write(json.dumps(have[key]) + "\n")
@@ -126,6 +126,7 @@ def read(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--exporter", default=",".join(EXPORTERS))
     parser.add_argument("--kit", default="plain,patched,export,branches", help=f"of {', '.join(KITS)}")
     parser.add_argument("--example", default="own,native", help="what to export from: own, native")
+    parser.add_argument("--openvino", action="store_true", help="judge the files that are right in OpenVINO, too")
     parser.add_argument("--limit", type=float, default=180, help="seconds for one export")
     parser.add_argument("--into", default="coverage", help="what the names of the files written begin with")
     parser.add_argument("--answers", type=Path, help="where the JSONL files of single answers are kept")

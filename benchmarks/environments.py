@@ -15,10 +15,8 @@ _OLD_RUNTIME = ["onnx==1.16.*", "onnxruntime==1.18.*", "numpy<2"]
 ENVIRONMENTS: dict[str, tuple[str, list[str]]] = {
     "torch26-oldest": ("3.10", ["torch==2.6.*", "onnxscript==0.2.*", "einops==0.7.*", *_OLD_RUNTIME, *_OLD_MODELS]),
     "torch26-newer-onnx": ("3.11", ["torch==2.6.*", "transformers==4.51.*", "timm>=1.0.27"]),
-    "torch28-old-models": (
-        "3.12",
-        ["torch==2.8.*", "onnxscript==0.2.*", "einops==0.7.*", *_OLD_RUNTIME, *_OLD_MODELS],
-    ),
+    "torch26-python312": ("3.12", ["torch==2.6.*", "onnxscript==0.2.*", "transformers==4.51.*", "timm==1.0.9"]),
+    "torch28-old-models": ("3.12", ["torch==2.8.*", "einops==0.7.*", *_OLD_RUNTIME, *_OLD_MODELS]),
     "torch28-new-models": ("3.10", ["torch==2.8.*", *_NEW_MODELS]),
     "torch210": ("3.13", ["torch==2.10.*", *_NEW_MODELS]),
     "torch210-old-runtime": ("3.12", ["torch==2.10.*", *_OLD_RUNTIME, "transformers>=5", "timm==1.0.9"]),
@@ -37,6 +35,7 @@ NOT_TOGETHER = [
     ("onnx 1.16, onnxruntime 1.18", "Python 3.13 and later", "no wheels"),
     ("onnxruntime 1.24 and later", "Python 3.10", "no wheels; the newest there is 1.23"),
     ("transformers 5.21 and later", "Python 3.10", "asks for Python 3.11; the newest there is 5.20"),
+    ("onnxscript 0.2", "torch 2.8 and later", "installs, and torch.onnx does not find what it asks of onnxscript"),
     ("onnxscript 0.7", "onnx 1.16", "asks for onnx 1.17"),
     ("onnxruntime 1.18", "numpy 2", "installs, and does not load"),
 ]

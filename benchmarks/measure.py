@@ -8,7 +8,7 @@ import dataclasses
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from benchmarks import forked
 from benchmarks.case import Case
 from benchmarks.steady import movement
 
@@ -26,6 +27,7 @@ EXPORTERS = ("dynamo", "trace")
 KITS = ("plain", "patched", "static", "export", "branches", "auto")
 AUTO = "auto"  # a kit, and the exporter of its answers
 OPSET = 18
+Run = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
 
 
 @dataclasses.dataclass
@@ -35,6 +37,7 @@ class Outcome:
     unproven: the kit itself says that it compared no other size of a dynamic dimension; it counts as no success.
     unsteady: no verdict, eager's own answer differs as much when its input moves by one rounding.
     attempts: how many onnxpatch.export made; call: what makes the file at once, by its report.
+    openvino: the verdict of OpenVINO on a file that is right in onnxruntime, where it was asked; openvino_reason: why.
     """
 
     verdict: str
@@ -44,6 +47,8 @@ class Outcome:
     seconds: float | None = None
     attempts: int | None = None
     call: str = ""
+    openvino: str = ""
+    openvino_reason: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -121,27 +126,56 @@ def deviation(got: np.ndarray, want: torch.Tensor) -> float | str:
     return float(difference / max(1e-6, np.abs(reference[finite]).max(initial=0.0)))
 
 
-def judge(path: Path, case: Case, wanted: list[list[torch.Tensor]], names: list[str]) -> Outcome:
-    """Run the file at every input and compare; the first deviation beyond the tolerance decides."""
-    import onnx
+def in_onnxruntime(path: Path) -> tuple[set[str], Run]:
+    """(Names of the inputs, what runs the file): one thread, on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return {value.name for value in session.get_inputs()}, lambda feed: session.run(None, feed)
+
+
+def in_openvino(path: Path) -> tuple[set[str], Run]:
+    """The same in OpenVINO: one thread, on the CPU, in float32 on every processor."""
+    import openvino
+
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
+    compiled = openvino.Core().compile_model(str(path), "CPU", settings)
+    names = {name for value in compiled.inputs for name in value.names}
+
+    def run(feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+        found = compiled(feed)
+        return [found[output] for output in compiled.outputs]
+
+    return names, run
+
+
+def judge(
+    path: Path,
+    case: Case,
+    wanted: list[list[torch.Tensor]],
+    names: list[str],
+    opened: Callable[[Path], tuple[set[str], Run]] = in_onnxruntime,
+) -> Outcome:
+    """Run the file at every input and compare; the first deviation beyond the tolerance decides."""
+    import onnx
+
     worst = 0.0
     try:
         nodes = sum(node.op_type != "Constant" for node in onnx.load(path).graph.node)
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        known, run = opened(path)
     except Exception as error:
         return Outcome("wrong", f"the file does not load: {brief(error)}")
-    known = {value.name for value in session.get_inputs()}
     for args, want in zip(case.inputs, wanted, strict=True):
         sizes = ", ".join(str(tuple(t.shape)) for t in tensors(args))
         feed = {n: t.numpy() for n, t in zip(names, tensors(args), strict=True) if n in known}
         try:
-            outputs = session.run(None, feed)
+            outputs = run(feed)
         except Exception as error:
-            return Outcome("wrong", f"onnxruntime fails at {sizes}: {brief(error)}", nodes=nodes)
+            return Outcome(
+                "wrong", f"{opened.__name__.removeprefix('in_')} fails at {sizes}: {brief(error)}", nodes=nodes
+            )
         if len(outputs) != len(want):
             return Outcome("wrong", f"{len(outputs)} outputs, eager has {len(want)}", nodes=nodes)
         for got, reference in zip(outputs, want, strict=True):
@@ -175,8 +209,15 @@ def static(case: Case) -> Case:
     return dataclasses.replace(case, inputs=inputs, dynamic_shapes=first)
 
 
-def measure(case: Case, exporter: str, kit: str) -> Outcome:
-    """Export ``case`` and judge the file. ``kit``: one of KITS."""
+def second_opinion(path: Path, case: Case, wanted: list[list[torch.Tensor]], names: list[str]) -> tuple[str, str]:
+    """(right, wrong or refused, why) of OpenVINO, in a process of its own, which may crash."""
+    found = forked.run(lambda: judge(path, case, wanted, names, in_openvino).as_dict(), 120)
+    refused = found["verdict"] != "right" and (" fails at " in found["reason"] or "does not load" in found["reason"])
+    return "refused" if refused else found["verdict"], found["reason"]
+
+
+def measure(case: Case, exporter: str, kit: str, openvino: bool = False) -> Outcome:
+    """Export ``case`` and judge the file. ``kit``: one of KITS. openvino: judge what is right in OpenVINO, too."""
     if kit == "static":
         case = static(case)
     case.model.eval()
@@ -198,5 +239,7 @@ def measure(case: Case, exporter: str, kit: str) -> Outcome:
             outcome = dataclasses.replace(
                 outcome, verdict="unproven", reason="no other size of a dimension was compared"
             )
+        if openvino and outcome.verdict == "right":
+            outcome.openvino, outcome.openvino_reason = second_opinion(path, case, wanted, names)
     outcome.seconds, outcome.attempts, outcome.call = seconds, attempts, call
     return outcome

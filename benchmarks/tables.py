@@ -30,7 +30,7 @@ def document(name: str, found: list[Answer], only: str = "") -> str:
     """All of one family's page. only: parts of the names of its cases, where not all were measured."""
     part = [f"A part of the family: the cases named {', '.join(only.split('|'))}.", ""] if only else []
     parts = [f"# Coverage: {name}", "", f"Versions: {versions(name)}.", "", *part, *totals(found), "", *times(found)]
-    parts += ["", *attempts(found), *details(found)]
+    parts += ["", *attempts(found), *in_openvino(found), *details(found)]
     if left := reasons(found):
         parts += ["", "## Not right with the kit", "", *left]
     if left_out := getattr(family(name), "LEFT_OUT", {}):
@@ -90,6 +90,26 @@ def times(found: list[Answer]) -> list[str]:
         figures = f"{median(theirs):.2f} | {median(ours):.2f} | {ratio:.2f}"
         lines.append(f"| {exporter} | {label} | {len(both)} | {figures} |")
     return ["Export times, medians:", "", *lines] if len(lines) > 2 else []
+
+
+def in_openvino(found: list[Answer]) -> list[str]:
+    """Of the files that are right in onnxruntime, how many are right in OpenVINO, and why the others are not."""
+    asked = [a for a in found if a.get("openvino")]
+    if not asked:
+        return []
+    lines = [f"In OpenVINO {metadata.version('openvino')}, of the files that are right in onnxruntime:", ""]
+    lines += ["| exporter | | files | right | wrong | refused | share right |", "|---" * 7 + "|"]
+    for exporter, kit in columns(asked):
+        mine = [a["openvino"] for a in by_case(asked, (exporter, kit)).values()]
+        counts = " | ".join(str(mine.count(verdict)) for verdict in ("right", "wrong", "refused"))
+        share = mine.count("right") / len(mine)
+        lines.append(f"| {exporter} | {LABEL[kit]} | {len(mine)} | {counts} | {share:.0%} |")
+    left = [a for a in asked if a["openvino"] != "right"]
+    named = [
+        f"- {a['case']}, {a['exporter']}, {LABEL[a['kit']]}: {a['openvino']}: {a['openvino_reason'][:140]}"
+        for a in left
+    ]
+    return [*lines, "", *named, ""] if named else [*lines, ""]
 
 
 def attempts(found: list[Answer]) -> list[str]:

@@ -82,8 +82,10 @@ def prove_under(
 ) -> Outcome:
     """Whether the proof's case is right with the patch at another opset, or in another floating-point dtype.
 
-    refused: it is refused, or not run, with the patch and without it. failed: it is wrong with the patch, or refused
-    though it is right without. The tolerance is the dtype's. Raises ValueError where the patch has no proof.
+    refused: it is refused, not run, or wrong, with the patch and without it. failed: it is right without the patch, or
+    wrong with it where it is refused without. The tolerance is the dtype's.
+
+    Raises ValueError where the patch has no proof.
     """
     proof = _proof_of(patch).under(opset, dtype)
     refusal = _refusal(patch, proof, exporter)
@@ -95,8 +97,8 @@ def prove_under(
     if after.problem is None:
         return Outcome("proven", after=str(after))
     before = tried(proof, exporter, runtime=runtime, tolerance=tolerance)
-    neither = before.problem is not None and not after.problem.startswith("wrong")
-    return Outcome("refused" if neither else "failed", str(before), str(after))
+    worse = before.problem is None or (after.problem.startswith("wrong") and not before.problem.startswith("wrong"))
+    return Outcome("failed" if worse else "refused", str(before), str(after))
 
 
 def _proof_of(patch: Patch) -> Proof:

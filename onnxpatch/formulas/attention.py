@@ -79,7 +79,9 @@ def _rearranged(x: Tensor, pattern: str, **given: int) -> Tensor:
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:
     if mask.dtype != torch.bool:
         return scores + mask
-    lowest = torch.full((), torch.finfo(scores.dtype).min, dtype=scores.dtype, device=scores.device)
+    # At most float32's: on its way into a graph a number of Python passes through float32, and would be -inf.
+    least = max(torch.finfo(scores.dtype).min, torch.finfo(torch.float32).min)
+    lowest = torch.full((), least, dtype=scores.dtype, device=scores.device)
     if mask.dim() == scores.dim() and numbers(mask.shape[-3:-2]) != [1]:
         # The mask is as large as the scores: one Where, not a Where for the mask and an Add.
         return torch.where(mask, scores, lowest)

@@ -74,17 +74,22 @@ def matrix_power(x: Tensor, n: int) -> Tensor:
 
 
 def cov(x: Tensor, *, correction: int = 1) -> Tensor:
-    x = x if x.dim() == 2 else x.unsqueeze(0)
-    centred = x - x.mean(1, keepdim=True)
-    total = torch.ones_like(x[0]).sum() - correction
-    result = torch.matmul(centred, centred.transpose(0, 1)) / total
-    return result.squeeze()
+    centred, total = _centred(x, correction)
+    return (torch.matmul(centred, centred.transpose(0, 1)) / total).squeeze()
 
 
 def corrcoef(x: Tensor) -> Tensor:
-    spread = cov(x)
-    scale = torch.sqrt(torch.diagonal(spread))
-    return (spread / scale[:, None] / scale).clamp(-1, 1)
+    centred, total = _centred(x, 1)
+    spread = torch.matmul(centred, centred.transpose(0, 1)) / total
+    # Not torch.diagonal(spread): of a dynamic size the TorchScript exporter writes it in float32, whatever it is of.
+    scale = torch.sqrt((centred * centred).sum(1) / total)
+    return (spread / scale[:, None] / scale).clamp(-1, 1).squeeze()
+
+
+def _centred(x: Tensor, correction: int) -> tuple[Tensor, Tensor]:
+    """(The rows less their means, how many columns less the correction.)"""
+    x = x if x.dim() == 2 else x.unsqueeze(0)
+    return x - x.mean(1, keepdim=True), torch.ones_like(x[0]).sum() - correction
 
 
 def cartesian_prod(*axes: Tensor) -> Tensor:

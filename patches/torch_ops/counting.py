@@ -70,6 +70,8 @@ class _Histogram(torch.nn.Module):
 )
 def histc(original: Callable[..., Tensor], input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """Bins by torch's formula. Without limits: from the smallest to the largest element."""
+    if input.dtype not in (torch.float32, torch.float64):
+        return NotImplemented  # eager finds the bins in half precision, with roundings of its own
     x = input.flatten()
     free = min == 0 and max == 0
     low, high = (x.amin(0), x.amax(0)) if free else (torch.full_like(x[:1], min), torch.full_like(x[:1], max))
@@ -78,8 +80,4 @@ def histc(original: Callable[..., Tensor], input: Tensor, bins: int = 100, min: 
     inside = (x >= low) & (x <= high)
     # One more bin takes elements outside the limits. The upper limit belongs to the last bin.
     places = ((x - low) * bins / (high - low)).to(torch.int64).clamp(0, bins - 1)
-    # Counted in float32: onnxruntime adds nothing up in halves.
-    wide = torch.promote_types(x.dtype, torch.float32)
-    return (
-        torch.zeros_like(x[:1], dtype=wide).expand([bins]).clone().scatter_add(0, places, inside.to(wide)).to(x.dtype)
-    )
+    return torch.zeros_like(x[:1]).expand([bins]).clone().scatter_add(0, places, inside.to(x.dtype))

@@ -1,0 +1,100 @@
+"""Models in half and double precision, under torch.set_default_dtype and under autocast, through both exporters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from einops.layers.torch import Rearrange
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import onnxpatch
+
+SIZES = ({0: "batch", 1: "length"},)
+
+
+class Block(nn.Module):
+    """(batch, length, 8) to the same: attention over heads of einops, a norm, an activation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.packed, self.out = nn.LayerNorm(8), nn.Linear(8, 24), nn.Linear(8, 8)
+        self.split, self.merge = Rearrange("b n (t h d) -> t b h n d", t=3, h=2), Rearrange("b h n d -> b n (h d)")
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.split(self.packed(self.norm(x)))
+        x = x + self.merge(F.scaled_dot_product_attention(query, key, value))
+        return (self.out(F.silu(x)) / x.shape[1]).softmax(-1)
+
+
+class Convolved(nn.Module):
+    """(batch, 3, height, width): a convolution and a batch norm, whose statistics stay in float32 under autocast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 2), nn.BatchNorm2d(4), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+class Cast(nn.Module):
+    """A model under torch.autocast."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.float16):
+            return self.model(x)
+
+
+@pytest.fixture
+def double_by_default() -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+def right(model: nn.Module, x: Tensor, dynamo: bool) -> bool:
+    shapes = SIZES if x.dim() == 3 else ({0: "batch", 2: "height", 3: "width"},)
+    report = onnxpatch.export(model.eval(), (x,), dynamic_shapes=shapes, dynamo=dynamo, attempts="asked")
+    return report.ok and {check.status for check in report.checks} == {"right"}
+
+
+EXPORTERS = pytest.mark.parametrize(
+    "dynamo", [pytest.param(False, id="trace"), pytest.param(True, id="dynamo", marks=pytest.mark.slow)]
+)
+
+
+@EXPORTERS
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
+def test_a_model_in_another_dtype(dtype: torch.dtype, dynamo: bool) -> None:
+    assert right(Block().to(dtype), torch.randn(2, 5, 8).to(dtype), dynamo)
+
+
+@pytest.mark.slow
+def test_a_model_in_bfloat16() -> None:
+    """Through dynamo: a number made of a size comes out of the TorchScript exporter as complex, beside bfloat16."""
+    assert right(Block().to(torch.bfloat16), torch.randn(2, 5, 8).to(torch.bfloat16), dynamo=True)
+    with pytest.raises(onnxpatch.VerificationError, match="cannot be loaded"):
+        right(Block().to(torch.bfloat16), torch.randn(2, 5, 8).to(torch.bfloat16), dynamo=False)
+
+
+@EXPORTERS
+def test_a_model_made_while_double_is_the_default(double_by_default: None, dynamo: bool) -> None:
+    assert right(Block(), torch.randn(2, 5, 8), dynamo)
+
+
+@pytest.mark.parametrize("dynamo", [False, True], ids=["trace", "dynamo"])
+def test_convolutions_and_batch_norms_under_autocast(dynamo: bool) -> None:
+    assert right(Cast(Convolved()), torch.randn(2, 3, 6, 7), dynamo)
+
+
+@EXPORTERS
+def test_attention_under_autocast(dynamo: bool) -> None:
+    assert right(Cast(Block()), torch.randn(2, 5, 8), dynamo)

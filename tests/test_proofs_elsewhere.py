@@ -1,0 +1,83 @@
+"""Proofs at every opset from 19 on, and in half and double precision: right, or refused with the patch and without.
+
+Each proof runs at one of the opsets and in one of the dtypes, in turn: all of them at all would take hours.
+`python -m benchmarks.proofs --opset 21` and `--dtype float16` run them all at one.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import onnxpatch
+from onnxpatch.formulas.proof_models import Computes
+from onnxpatch.prove import prove_under
+
+PROVEN = [(patch, exporter) for patch in onnxpatch.REGISTRY if patch.proof for exporter in patch.proof.served()]
+BY_DYNAMO = [(patch, exporter) for patch, exporter in PROVEN if exporter == "dynamo"]
+NEWEST = 26  # that the dynamo exporter and onnxruntime of the test environment know
+OPSETS = range(19, NEWEST + 1)
+DTYPES = (torch.float16, torch.bfloat16, torch.float64)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("patch", "opset"),
+    [
+        pytest.param(patch, opset, id=f"{opset}-{patch.name}")
+        for number, (patch, _) in enumerate(BY_DYNAMO)
+        for opset in OPSETS
+        if number % len(OPSETS) == opset - OPSETS[0]
+    ],
+)
+def test_a_proof_at_a_later_opset(patch, opset):
+    outcome = prove_under(patch, "dynamo", opset=opset)
+    assert outcome.holds, outcome.sentence
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("patch", "exporter", "dtype"),
+    [
+        pytest.param(patch, exporter, DTYPES[number % 3], id=f"{DTYPES[number % 3]}-{patch.name}-{exporter}")
+        for number, (patch, exporter) in enumerate(PROVEN)
+    ],
+)
+def test_a_proof_in_another_dtype(patch, exporter, dtype):
+    outcome = prove_under(patch, exporter, dtype=dtype)
+    assert outcome.holds, outcome.sentence
+
+
+@pytest.mark.parametrize("name", ["bincount", "composites", "attention"])
+def test_proofs_that_once_failed_in_another_dtype(name):
+    dtype = torch.float64 if name == "attention" else torch.float16
+    assert prove_under(onnxpatch.REGISTRY[name], "trace", dtype=dtype).status == "proven"
+
+
+def right(original, input):
+    return input - torch.sign(input) * torch.floor(input.abs())
+
+
+def wrong(original, input):
+    return input * 0.9
+
+
+def declined(original, input):
+    return NotImplemented
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "function", "status"),
+    [(right, torch.frac, "proven"), (wrong, torch.frac, "failed"), (declined, torch.frac, "refused"),
+     (wrong, torch.neg, "failed")],
+)  # fmt: skip
+def test_what_counts_as_failed(stand_in, function, status):
+    """Wrong where plain is refused or right. The inputs are in float16, and so is the tolerance."""
+    proof = onnxpatch.Proof(
+        build=lambda: Computes(function), inputs=[(torch.randn(3),), (torch.randn(5),)],
+        dynamic_shapes=({0: "n"},), fails=("trace",), reason="aten::frac",
+    )  # fmt: skip
+    registry = onnxpatch.Registry()
+    onnxpatch.patch(f"torch.{function.__name__}", name="p", why="w", exporters=("trace",), proof=proof,
+                    registry=registry)(stand_in)  # fmt: skip
+    assert prove_under(registry["p"], "trace", dtype=torch.float16).status == status
