@@ -48,12 +48,12 @@ def opened_call(model: Any, inputs: Inputs, layout: OutputLayout | None = None) 
 
 
 def _may_return_caches(model: torch.nn.Module) -> bool:
-    """Whether a part of the model is one of transformers' that returns a cache unless it is told not to."""
+    """Whether a submodule is a transformers model that returns a cache by default."""
     return any(hasattr(getattr(module, "config", None), "use_cache") for module in model.modules())
 
 
 def _by_name(shown: inspect.Signature | None, inputs: Inputs) -> inspect.Signature | None:
-    """The signature with the keywords that are given in place of `**inputs`."""
+    """The signature with the given keywords in place of `**inputs`."""
     if shown is None or not inputs.keywords:
         return shown
     own = [p for p in shown.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -65,7 +65,7 @@ def _by_name(shown: inspect.Signature | None, inputs: Inputs) -> inspect.Signatu
 def _closed(
     inputs: Inputs, shown: inspect.Signature | None, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The call as the model takes it. By name: the TorchScript exporter turns keywords into positions."""
+    """The call with caches built again. Arguments go by name: the TorchScript exporter passes them by position."""
     if not inputs.has_caches:
         return args, kwargs
     if shown is None:
