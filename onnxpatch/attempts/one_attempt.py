@@ -1,4 +1,4 @@
-"""One attempt: patch, export, complete the file, take the patches out, and hold the file against the reference."""
+"""Makes one attempt: patches, exports, completes the file, restores the model, compares the file with eager."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ HINT = "\n  (forward branches on tensor values: branches=True exports both sides
 
 @dataclass(frozen=True)
 class Shared:
-    """What all attempts of one export have in common. reference: None where nothing is compared.
+    """What all attempts of one export share. reference: None if nothing is compared.
 
-    state: the model's, to be restored after every attempt. several: whether a failure is followed by other attempts.
+    state: the model's, restored after every attempt. several: whether other attempts may follow a failure.
     keep_wrong: whether the files of wrong attempts are kept, since they may be right within bounds.
     """
 
@@ -61,7 +61,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Proven:
-    """An attempt whose file is as good as was asked for. patches: those that acted. seconds: export and comparison."""
+    """An attempt whose file is right, or was not to be compared. patches: those that acted. seconds: of the attempt."""
 
     attempt: Attempt
     exported: Exported
@@ -72,7 +72,7 @@ class Proven:
 
 @dataclass(frozen=True)
 class Failed:
-    """An attempt that failed: its error, and the same as data. wrong: its file, where that was kept."""
+    """An attempt that failed. failure: the error as data. wrong: its file, if that was kept."""
 
     error: ExportError | VerificationError
     failure: Failure
@@ -81,9 +81,9 @@ class Failed:
 
 @dataclass
 class _Acting:
-    """The patches of one attempt, noted while it runs, so that they are known where it fails.
+    """The patches of one attempt, recorded while it runs, so that they are known if it fails.
 
-    planned: all that could act. acted: those that changed something.
+    planned: all that can act. acted: those that did.
     """
 
     planned: list[Patch] = field(default_factory=list)
@@ -91,10 +91,7 @@ class _Acting:
 
 
 def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
-    """One attempt. The model is as it was afterwards.
-
-    Raises InputError for what no attempt can use.
-    """
+    """Make one attempt. The model is restored. Raises InputError for arguments that no attempt can use."""
     start, acting, path = time.perf_counter(), _Acting(), shared.out.another()
     exported: Exported | None = None
     try:
@@ -120,13 +117,13 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
         if shared.keep_wrong and exported is not None and isinstance(found, Report) and found.checks[0].ok:
             wrong = Proven(attempt, exported, found, failure.patches, took)
         else:
-            shutil.rmtree(path.parent, ignore_errors=True)  # of gigabytes, perhaps; the next attempt needs the room
+            shutil.rmtree(path.parent, ignore_errors=True)  # it may have gigabytes, which the next attempt needs
         return Failed(error, failure, wrong)
 
 
 # ------------------------------------------------------------------ exporting
 def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> tuple[Exported, float]:
-    """(the file, complete, with the model patched while it was made; seconds that it took)."""
+    """(the finished file, exported from the patched model; seconds)."""
     start, request = time.perf_counter(), replace(attempt.request(shared.request), layout=_layout(attempt, shared))
     if isinstance(request.model, torch.jit.ScriptModule):
         note = "the model was scripted already: nothing in it could be swapped"
@@ -175,8 +172,8 @@ def _run_exporter(request: ExportRequest, path: Path, shared: Shared) -> Exporte
 
 # ------------------------------------------------------------------ comparing
 def _compared(attempt: Attempt, exported: Exported, reference: Reference, report: Report, shared: Shared) -> Report:
-    """Raises VerificationError where the file cannot be loaded."""
-    if shared.flatten is None:  # the attempt before may have had its outputs in another form
+    """The report with the comparison. Raises VerificationError if the file cannot be loaded."""
+    if shared.flatten is None:  # the attempt before may have flattened its outputs otherwise
         reference.flatten(exported.flatten or flatten_output)
     request = exported.request
     try:

@@ -1,4 +1,4 @@
-"""The dynamo exporter: torch.onnx.export(dynamo=True) from a request, and what torch.export is asked about sizes."""
+"""The dynamo exporter: torch.onnx.export(dynamo=True) from a request; and the capture of a model's guards."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class OpsetNotWritten(InputError):
 
 
 def torch_shapes(inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> dict[str, Any] | None:
-    """`dynamic_shapes` for torch.export, which knows no names as strings; the graph is given them afterwards."""
+    """`dynamic_shapes` for torch.export, which takes no strings. The names are written into the graph afterwards."""
     hinted = [{axis: Dim.DYNAMIC if isinstance(s, str) else s for axis, s in spec.items()} for spec in specs]
     written = shapes.to_shapes(inputs, hinted)
-    if written is not None and inputs.keywords:  # by the names that `opened_call` shows
+    if written is not None and inputs.keywords:  # by the argument names of `opened_call`
         below = written.pop(inputs.keywords)
         assert isinstance(below, dict)  # in the structure of the argument
         written |= below
@@ -83,9 +83,9 @@ def _weight(program: Any) -> int:
 
 
 def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any:
-    """An ExportedProgram as the ONNX exporter makes it, with its runtime asserts kept, for what it says of sizes.
+    """An ExportedProgram like the ONNX exporter's, with runtime asserts, for its guards.
 
-    Raises what torch.export raises. The caller restores the state that the forward may have changed.
+    Raises what torch.export raises. The caller must restore state that the forward changed.
     """
     with torch.no_grad(), quiet_torch(), opened_call(model, inputs) as call:
         return torch.export.export(
@@ -99,8 +99,7 @@ def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any
 
 
 def _declare_later_opset(request: ExportRequest, program: Any) -> None:
-    """Declare the opset that was asked for, where it changed no operator of the graph: an opset that only adds
-    operators reads every graph of the one before."""
+    """Declare the requested opset, if it changed no operator of the graph. Then the graph is valid in both."""
     made = program.model.opset_imports.get("", request.opset)
     if made != min(request.opset, _CONVERTED) or made == request.opset:
         return
@@ -120,8 +119,7 @@ def _same_since(op: str, before: int, after: int) -> bool:
 
 
 def _refuse_another_opset(request: ExportRequest, program: Any) -> None:
-    """The dynamo exporter leaves a graph that it cannot convert at the opset that it was made for, and says so in a
-    log alone."""
+    """Raises OpsetNotWritten if the exporter could not convert the graph: it only logs that, and keeps the opset."""
     made = program.model.opset_imports.get("", request.opset)
     if made != request.opset:
         raise OpsetNotWritten(
@@ -131,7 +129,7 @@ def _refuse_another_opset(request: ExportRequest, program: Any) -> None:
 
 
 def _name_sizes(request: ExportRequest, program: Any) -> None:
-    """Give the file's free sizes the user's names, where torch has a public way to (2.9 or so and later)."""
+    """Give the dynamic sizes the user's names, if torch has a public API for it (2.9 and later)."""
     leaves = request.inputs.graph_leaves("dynamo")
     inputs = program.model.graph.inputs
     if not hasattr(program, "rename_axes") or len(leaves) != len(inputs):
@@ -144,7 +142,7 @@ def _name_sizes(request: ExportRequest, program: Any) -> None:
             if isinstance(spec, str) and not isinstance(size, int) and size.value is not None:
                 (sums if has_operator(spec) else names).setdefault(str(size.value), spec)
     _name_sums(program, {symbol: text for symbol, text in sums.items() if symbol not in names})
-    program.rename_axes(names)  # two symbols of one name are two axes that the user says are equal
+    program.rename_axes(names)  # two symbols with one name: the user declares these axes equal
 
 
 def _name_outputs(program: Any, request: ExportRequest) -> None:
@@ -204,7 +202,7 @@ def _free_names(program: Any, wanted: set[str]) -> None:
 
 
 def _name_sums(program: Any, texts: dict[str, str]) -> None:
-    """Write `past+n` where a size is just that. As a part of larger expressions it would be misread: 2*past+n."""
+    """Name sizes that are exactly `past+n`. Inside larger expressions the text would be wrong: 2*past+n."""
     for value in (*program.model.graph.inputs, *program.model.graph.outputs):
         for axis, size in enumerate(value.shape or ()):
             if not isinstance(size, int) and str(size.value) in texts:

@@ -1,9 +1,9 @@
-"""The call of a model in the form that exporters know: tensors, lists and dicts, each argument by a name of its own.
+"""The call of a model in a form that exporters accept: tensors, lists and dicts, each argument with a name.
 
-For a model that takes or gives a cache of keys and values, the root's forward puts the cache together inside the block,
-and gives the tensors of its output alone, in the order in which eager's are compared; so it does for an output that
-exporters do not take, with strings or dataclasses in it. For `forward(**inputs)` it shows the names that the call
-gives: torch.export takes no dynamic shapes for such a parameter.
+A model may take or return a cache of keys and values, or return strings and dataclasses. Then the exporter sees a
+forward of tensors: inside it the cache is built, and the output is flattened to tensors, in the order in which eager's
+are compared. For `forward(**inputs)` the exporter sees the names of the call, since torch.export takes no dynamic
+shapes for such a parameter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onnxpatch.undone import undone
 
 @dataclass
 class OpenedCall:
-    """The arguments to hand to an exporter."""
+    """The arguments for an exporter."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -34,7 +34,7 @@ class OpenedCall:
 
 @contextlib.contextmanager
 def opened_call(model: Any, inputs: Inputs, layout: OutputLayout | None = None) -> Iterator[OpenedCall]:
-    """The call for an exporter; inside the block the model takes it. layout: of the output, where it is known."""
+    """The call for an exporter. Inside the block, the model accepts it. layout: of the output, if it is known."""
     call = OpenedCall(*inputs.rebuild_opened(inputs.values()))
     odd_output = _may_return_caches(model) or (layout is not None and not layout.nested)
     plain = not (inputs.has_caches or inputs.keywords or odd_output)
@@ -48,12 +48,12 @@ def opened_call(model: Any, inputs: Inputs, layout: OutputLayout | None = None) 
 
 
 def _may_return_caches(model: torch.nn.Module) -> bool:
-    """Whether a part of the model is one of transformers' that returns a cache unless it is told not to."""
+    """Whether a submodule is a transformers model that returns a cache by default."""
     return any(hasattr(getattr(module, "config", None), "use_cache") for module in model.modules())
 
 
 def _by_name(shown: inspect.Signature | None, inputs: Inputs) -> inspect.Signature | None:
-    """The signature with the keywords that are given in place of `**inputs`."""
+    """The signature with the given keywords in place of `**inputs`."""
     if shown is None or not inputs.keywords:
         return shown
     own = [p for p in shown.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -65,7 +65,7 @@ def _by_name(shown: inspect.Signature | None, inputs: Inputs) -> inspect.Signatu
 def _closed(
     inputs: Inputs, shown: inspect.Signature | None, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The call as the model takes it. By name: the TorchScript exporter turns keywords into positions."""
+    """The call with caches built again. Arguments go by name: the TorchScript exporter passes them by position."""
     if not inputs.has_caches:
         return args, kwargs
     if shown is None:

@@ -1,4 +1,4 @@
-"""What an export was asked to do: read, completed by what the model brings along, and checked before any work."""
+"""`ExportRequest`: the arguments of an export, completed by the model's own example and checked before any work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TORCH = frozenset(inspect.signature(torch.onnx.export).parameters)
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """One export as asked for. It never changes: each step of the export reads it.
+    """One export as the user asked for it. It is immutable.
 
     specs: per leaf, axis -> what was declared; options: passed to torch.onnx.export as they are; patching: keywords of
     `patch_model`; layout: of the model's output, where it is known and the file is to have it.
@@ -61,9 +61,9 @@ class ExportRequest:
         options: Mapping[str, Any] | None = None,
         patching: Mapping[str, Any] | None = None,
     ) -> ExportRequest:
-        """Raises InputError, or one of its kinds, for what cannot be exported as it was asked for.
+        """Check the arguments of `export`. Raises InputError, or a subclass, for those that cannot be exported.
 
-        An example, dynamic shapes and names that the caller leaves out are the model's own, where it has some.
+        An example, dynamic shapes and names that are not given are taken from the model, if it declares them.
         """
         refuse_no_module(model)
         if isinstance(model, torch.jit.ScriptModule) and exporter == "dynamo":
@@ -88,7 +88,7 @@ class ExportRequest:
         return dynamic_dims(self.inputs, self.specs)
 
     def trace_names(self) -> list[str]:
-        """A name for every graph input of the TorchScript exporter: the user's, then the arguments' own."""
+        """The names of the TorchScript exporter's graph inputs: the user's, then the arguments' own."""
         graph = self.inputs.graph_leaves("trace")
         given = list(self.input_names or ())
         taken = set(self.model.state_dict()) | set(given)
@@ -96,16 +96,16 @@ class ExportRequest:
         return given + own
 
     def dynamo_names(self) -> Sequence[str] | None:
-        """A name for every graph input of the dynamo exporter, or for the first of them; None: torch's own names."""
+        """The names of the dynamo exporter's graph inputs, or of the first ones; None for torch's own."""
         leaves = self.inputs.graph_leaves("dynamo")
-        if not any("." in leaf.name for leaf in leaves):  # tensors of a cache: torch would call them ..._0_key
+        if not any("." in leaf.name for leaf in leaves):  # without tensors of a cache, which torch would name ..._0_key
             return self.input_names
         return [*(self.input_names or ()), *(leaf.name for leaf in leaves[len(self.input_names or ()) :])]
 
     def names_among(self, have: Sequence[str]) -> Sequence[str] | None:
-        """The names of the file's inputs in the order of the leaves, to match them by; None for by position.
+        """The names of the file's inputs in the order of the leaves; None to match them by position.
 
-        have: the names that the file shows.
+        have: the names in the file.
         """
         if self.exporter != "dynamo":
             return self.trace_names()
@@ -113,15 +113,15 @@ class ExportRequest:
 
 
 def refuse_no_module(model: Any) -> None:
-    """Raises InputError for what is no torch.nn.Module."""
+    """Raises InputError for a model that is no torch.nn.Module."""
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"model must be a torch.nn.Module, not {type(model).__name__}")
 
 
 def chosen_exporter(exporter: str | None, dynamo: bool | None = None, script: bool | None = None) -> Exporter:
-    """The exporter asked for by name, by torch's own two keywords, or not at all (dynamo).
+    """The exporter by name, by torch's keywords dynamo= and script=, or by default (dynamo).
 
-    Raises UnknownExporterError, and InputError where two of the three disagree.
+    Raises UnknownExporterError, and InputError if two of the three disagree.
     """
     if exporter is None:
         if script and dynamo is not False:
@@ -139,9 +139,9 @@ def chosen_exporter(exporter: str | None, dynamo: bool | None = None, script: bo
 def asked_exporters(
     model: Any, exporter: str | None, dynamo: bool | None = None, script: bool | None = None
 ) -> tuple[Exporter, ...]:
-    """The exporters that may be tried, in their order: two for "auto", else the one that was asked for.
+    """The exporters that may be tried, in order: two for "auto", else the requested one.
 
-    Raises what `chosen_exporter` raises. A scripted model has no code left that torch.export could read.
+    Raises what `chosen_exporter` raises. For a scripted model, torch.export is left out: it cannot read scripted code.
     """
     if exporter != "auto":
         return (chosen_exporter(exporter, dynamo, script),)
@@ -152,9 +152,9 @@ def asked_exporters(
 
 
 def split_options(options: Mapping[str, Any], named: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(those of torch.onnx.export, those for the patches). A near miss of a known name is an error, not an option.
+    """(options for torch.onnx.export, options for patches). Raises InputError for a misspelled known name.
 
-    named: the options that `export` itself has.
+    named: the options of `export` itself.
     """
     known = _TORCH | set(named)
     ours = {name: value for name, value in options.items() if name not in _TORCH}

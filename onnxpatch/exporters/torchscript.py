@@ -28,7 +28,7 @@ def export_torchscript(request: ExportRequest, path: Path) -> None:
         traced(),
     ):
         if all_args and isinstance(all_args[-1], dict):
-            all_args = (*all_args, {})  # a dict at the end would be taken for keywords
+            all_args = (*all_args, {})  # torch takes a dict at the end for keywords
         call_torchscript(request, target, all_args, rest, path)
     if request.layout is not None:
         _name_outputs(request.layout, path, request.output_names or ())
@@ -44,7 +44,7 @@ def _name_outputs(layout: OutputLayout, path: Path, given: Sequence[str]) -> Non
 def call_torchscript(
     request: ExportRequest, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], path: Path
 ) -> None:
-    """The bare call of torch.onnx.export for `target`, compiled first where the request says script."""
+    """Call torch.onnx.export for `target`, compiled by torch.jit.script first if the request says so."""
     if request.exporter == "script" and not isinstance(target, torch.jit.ScriptModule):
         target = torch.jit.script(target)
     leaves, names = request.inputs.graph_leaves("trace"), request.trace_names()

@@ -1,4 +1,4 @@
-"""Asking eager: run a model on given inputs, always from the state it was handed in with."""
+"""`Eager`: runs a model on given inputs, always from the same state and random seed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Flatten = Callable[[Any], Sequence[torch.Tensor | None]]
 
 @dataclass(frozen=True)
 class Answer:
-    """What eager did with one input: its output tensors, or why it refused."""
+    """The result of eager for one input: its output tensors, or the error that it raised."""
 
     outputs: tuple[torch.Tensor | None, ...] | None
     error: str | None
@@ -50,7 +50,7 @@ def flatten_output(output: Any) -> list[torch.Tensor]:
 
 
 def _kept(output: Any) -> Any:
-    """A copy of an output whose tensors nobody else holds: it may be a view of an input, or of a buffer."""
+    """A copy of an output, since its tensors may be views of inputs or buffers."""
     if is_dataclass(output) and not isinstance(output, type) and type(output) not in pytree.SUPPORTED_NODES:
         return replace(output, **{f.name: _kept(getattr(output, f.name)) for f in fields(output) if f.init})
     return pytree.tree_map(_kept_leaf, opened(output))
@@ -75,27 +75,27 @@ def _finite(outputs: Sequence[torch.Tensor | None]) -> bool:
 
 
 class Eager:
-    """A model as it stands, asked as often as needed: each answer comes from the same state and the same random seed.
+    """A model that is run as often as needed, each time from the same state and random seed.
 
-    The caller sees to it that what should be unpatched is unpatched (or patched) while it asks.
+    It is run as it is: the caller must make sure that it is not patched.
     """
 
     def __init__(
         self, model: Any, inputs: Inputs, flatten: Flatten | None = None, state: Snapshot | None = None
     ) -> None:
-        """state: the model's, where the caller has taken it already: it copies the buffers."""
+        """state: the model's, if the caller has a snapshot already."""
         self.model, self.inputs = model, inputs
         self.flatten = flatten or flatten_output
-        self.draws = False  # whether a forward has drawn random numbers
+        self.draws = False  # whether a forward drew random numbers
         self.names: list[str] | None = None  # of the tensors in the last output, where a cache is among them
-        self.elements = 0  # of all inputs that it was asked with: what the answers cost is reckoned from them
+        self.elements = 0  # of all inputs so far; the cost of the runs is estimated from them
         self._state = state or Snapshot(model, *inputs.objects())
 
     def ask(self, values: Sequence[Any], seed: int = 0, gradients: bool = False) -> Answer:
-        """values: one for each leaf of the inputs; they are copied, a forward may write into what it is given.
+        """Run the model. values: one for each leaf of the inputs; they are copied, since a forward may write into them.
 
-        seed: of torch's random numbers. gradients: whether they are recorded, which keeps torch's modules off the
-        fast paths that they have for inference alone.
+        seed: of torch's random numbers. gradients: record them, which keeps torch's modules off their fast paths for
+        inference.
         """
         self._count(values)
         raw, error = self._run(values, seed, gradients)
@@ -103,9 +103,9 @@ class Eager:
         return Answer(outputs, error, _finite(outputs or ()), raw)
 
     def in_float64(self, values: Sequence[Any]) -> Answer:
-        """What the model would answer without the roundings of float32; a refusal where it does not run so.
+        """The answer of the model converted to float64; a refusal if it does not run so.
 
-        Asked of a copy, which small enough models have. What a forward itself makes of float32 stays so.
+        A copy is converted, if the model is small enough. Tensors that the forward itself makes float32 stay so.
         """
         held = sum(p.numel() for p in self.model.parameters()) if isinstance(self.model, torch.nn.Module) else 0
         if held > _LARGEST_COPY:
@@ -119,14 +119,14 @@ class Eager:
         return answer if answer.outputs is None else replace(answer, outputs=tuple(map(_narrow, answer.outputs)))
 
     def flat(self, raw: Any) -> tuple[torch.Tensor | None, ...]:
-        """An output as the graph gives it."""
+        """An output in the form of the graph's outputs."""
         return tuple(self.flatten(raw))
 
     def decisions(self, values: Sequence[Any], sizes: bool = False, numbers: bool = True) -> Decisions | None:
-        """The branches that data decides; None where eager refuses, or where a loop does not end on this data.
-        sizes: those that sizes decide, too; numbers: also what numbers taken out of tensors are compared with.
+        """The branches on data that the forward takes; None if eager raises, or if a loop does not end on this data.
 
-        A run of its own: watching torch changes which kernels it picks.
+        sizes: also branches on sizes. numbers: also what numbers from tensors are compared with. This is a run of its
+        own, since function modes change the kernels that torch picks.
         """
         watch = Decisions(watch_sizes=sizes, watch_numbers=numbers)
         if isinstance(self.model, torch.jit.ScriptModule):
@@ -135,11 +135,11 @@ class Eager:
         with watch:
             _, error = self._run(values)
         if error is not None and (sizes or watch.gave_numbers):
-            return self.decisions(values, numbers=sizes)  # some code takes no int but int itself
+            return self.decisions(values, numbers=sizes)  # some code accepts no subclass of int
         return watch if error is None else None
 
     def operations(self, values: Sequence[Any], sizes: bool) -> tuple[float, Decisions | None]:
-        """(the arithmetic of one forward, its `decisions`), found in one run where the model bears both."""
+        """(the arithmetic of one forward, its `decisions`), from one run if possible."""
         with self._state.watched(), OperationCount() as count:
             watch = self.decisions(values, sizes)
             if isinstance(self.model, torch.jit.ScriptModule):
@@ -170,7 +170,7 @@ class Eager:
 
 
 def lost_state(state: Snapshot) -> list[str]:
-    """A note on what a forward wrote into and nobody could put back, for the report."""
+    """Notes for the report on tensors that a forward wrote into and that could not be restored."""
     lost = state.lost()
     if not lost:
         return []

@@ -1,4 +1,4 @@
-"""The reference of every comparison: the unpatched model in eager, at its example and at the probes found for it."""
+"""`Reference`: the unpatched model's outputs in eager, at the example and at every probe."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Reference:
         self.seconds = time.perf_counter() - start
 
     def flatten(self, how: Flatten) -> None:
-        """From now on outputs are compared in another form: so are the answers that are known already."""
+        """Compare outputs in another form from now on. The known answers are converted."""
         if how is self.eager.flatten:
             return
         self.eager.flatten = how
@@ -67,12 +67,12 @@ class Reference:
             probe.expected = self.eager.flat(probe.raw)
 
     def also_at(self, sizes: Iterable[Mapping[str, int]]) -> None:
-        """Compare at these sizes too, where eager accepts them; dimensions not named stay as in the example."""
+        """Add probes at these sizes, if eager accepts them. Dimensions not named are as in the example."""
         found = [self.oracle.at(one, must=True, far=True) for one in sizes]
         self.probes = list({id(p): p for p in (*self.probes, *(p for p in found if p is not None))}.values())
 
     def _asked(self, name: str, size: int) -> Probe:
-        """A probe at a size that the caller asks for, the other dimensions being as in the example."""
+        """A probe at a size that the caller asks for. The other dimensions are as in the example."""
         names = [dim.name for dim in self.dims]
         if name not in names:
             raise InputError(
@@ -85,7 +85,7 @@ class Reference:
         return probe
 
     def _given(self, one: Any, label: str) -> Probe:
-        """A probe that the caller hands in: (args, kwargs), or args alone."""
+        """A probe of the caller's input: (args, kwargs), or args alone."""
         pair = isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], tuple) and isinstance(one[1], dict)
         args, kwargs = one if pair else (one, {})
         values = Inputs(self.eager.model, args, kwargs).values()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -99,7 +99,7 @@ _DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
         unchanged="fixed sizes",
     ),
 )
-def rearrange(original: Any, tensor: Any, pattern: str, **lengths: Any) -> torch.Tensor:
+def rearrange(original: Callable[..., torch.Tensor], tensor: Any, pattern: str, **lengths: Any) -> torch.Tensor:
     try:
         found = planned(tensor, pattern, "rearrange", "rearrange", lengths)
     except UnplannedError:
@@ -116,7 +116,9 @@ def rearrange(original: Any, tensor: Any, pattern: str, **lengths: Any) -> torch
     exporters=("dynamo", "trace"),
     proof=Proof(_Pooled, _images, _DYNAMIC, leaner=("dynamo", "trace")),
 )
-def reduce(original: Any, tensor: Any, pattern: str, reduction: Any, **lengths: Any) -> torch.Tensor:
+def reduce(
+    original: Callable[..., torch.Tensor], tensor: Any, pattern: str, reduction: Any, **lengths: Any
+) -> torch.Tensor:
     known = isinstance(reduction, str) and reduction in reducing.REDUCTIONS
     try:
         found = planned(tensor, pattern, "reduce", reduction, lengths) if known else None
@@ -143,7 +145,7 @@ def reduce(original: Any, tensor: Any, pattern: str, reduction: Any, **lengths: 
         unchanged="fixed sizes",
     ),
 )
-def repeat(original: Any, tensor: Any, pattern: str, **lengths: Any) -> torch.Tensor:
+def repeat(original: Callable[..., torch.Tensor], tensor: Any, pattern: str, **lengths: Any) -> torch.Tensor:
     try:
         found = planned(tensor, pattern, "repeat", "repeat", lengths)
     except UnplannedError:

@@ -65,7 +65,7 @@ def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         unchanged=lambda: Computes(lambda x: x[:, : x.shape[1] // 2]),
     ),
 )
-def floor_division(original: Any, input: Any, other: Any) -> Any:
+def floor_division(original: Callable[..., Tensor], input: Any, other: Any) -> Any:
     """Ints: (a - a mod b) / b, an exact quotient. Floats: `floor_quotient`, which rounds as Python does."""
     if original.__name__ == "__rfloordiv__":
         input, other = torch.as_tensor(other, dtype=_dtype(other, input), device=input.device), input

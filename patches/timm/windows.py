@@ -90,7 +90,12 @@ def window_partition(original: Callable[..., Tensor], x: Tensor, window_size: Pa
     proof=_proof_in_davit("timm-window-partition"),
 )
 def window_reverse(
-    original: Any, windows: Tensor, window_size: Pair, H: Any = None, W: Any = None, img_size: Any = None
+    original: Callable[..., Tensor],
+    windows: Tensor,
+    window_size: Pair,
+    H: Any = None,
+    W: Any = None,
+    img_size: Any = None,
 ) -> Tensor:
     """(B * windows, wh, ww, C) to (B, H, W, C). The size is given as H and W, or as img_size (H, W)."""
     height, width = (H, W) if img_size is None else img_size

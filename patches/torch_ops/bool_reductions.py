@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ class _Masks(torch.nn.Module):
         reason="Type Error: Type 'tensor",
     ),
 )
-def reduce_bool(original: Any, input: Any, **kwargs: Any) -> Any:
+def reduce_bool(original: Callable[..., torch.Tensor], input: Any, **kwargs: Any) -> Any:
     """The reduction of ints in place of bools; the result is converted back if torch returns bool.
 
     Also any() of floats under trace: the exporter converts them to ints first, where 0.2 becomes 0.

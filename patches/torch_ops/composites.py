@@ -187,7 +187,7 @@ def _name(function: Any) -> str:
         unchanged=lambda: Computes(torch.abs),
     ),
 )
-def compose(original: Any, *args: Any, **kwargs: Any) -> Any:
+def compose(original: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> Any:
     """The function, composed of others."""
     composite = COMPOSITES[_name(original)]
     call = call_of(composite, original, args, kwargs, takes_original=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,7 +36,9 @@ class _Sizes(torch.nn.Module):
         unchanged="fixed sizes",
     ),
 )
-def tensor_of_sizes(original: Any, data: Any, dtype: Any = None, device: Any = None) -> torch.Tensor:
+def tensor_of_sizes(
+    original: Callable[..., torch.Tensor], data: Any, dtype: Any = None, device: Any = None
+) -> torch.Tensor:
     """torch.tensor of nested lists with sizes in them: stacked, so that the sizes stay dynamic."""
     return _stacked(data, dtype or _dtype_of(data), device) if _holds_size(data) else NotImplemented
 
@@ -83,7 +86,7 @@ class _Positions(torch.nn.Module):
         unchanged="fixed sizes",
     ),
 )
-def linspace(original: Any, start: Any, end: Any, steps: Any, **kwargs: Any) -> torch.Tensor:
+def linspace(original: Callable[..., torch.Tensor], start: Any, end: Any, steps: Any, **kwargs: Any) -> torch.Tensor:
     """linspace with dynamic steps. Computed from both ends, as in torch, so that both ends are exact."""
     if not symbolic(steps):
         return NotImplemented
@@ -128,7 +131,7 @@ class _Diagonal(torch.nn.Module):
         reason="Could not find an implementation for EyeLike",
     ),
 )
-def eye(original: Any, n: Any, m: Any = None, **kwargs: Any) -> torch.Tensor:
+def eye(original: Callable[..., torch.Tensor], n: Any, m: Any = None, **kwargs: Any) -> torch.Tensor:
     """1 where the row index equals the column index."""
     device = kwargs.get("device")
     rows, columns = torch.arange(n, device=device), torch.arange(n if m is None else m, device=device)
@@ -157,7 +160,7 @@ class _Filled(torch.nn.Module):
         reason=r"aten::full|tensor\(float\)",
     ),
 )
-def full(original: Any, size: Any, fill_value: Any, **kwargs: Any) -> torch.Tensor:
+def full(original: Callable[..., torch.Tensor], size: Any, fill_value: Any, **kwargs: Any) -> torch.Tensor:
     """torch.full with the dtype that eager infers from the value; the exporter makes it float."""
     if kwargs.get("dtype") is not None:
         return NotImplemented

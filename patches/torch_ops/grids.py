@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,7 +44,9 @@ class _Warped(torch.nn.Module):
         reason="static shape|aten::affine_grid_generator",
     ),
 )
-def affine_grid(original: Any, theta: torch.Tensor, size: Any, align_corners: bool | None = False) -> torch.Tensor:
+def affine_grid(
+    original: Callable[..., torch.Tensor], theta: torch.Tensor, size: Any, align_corners: bool | None = False
+) -> torch.Tensor:
     """(N, 2, 3) or (N, 3, 4) and (N, C, [D,] H, W) to the grid (N, [D,] H, W, 2 or 3)."""
     axes = [_axis(n, bool(align_corners), theta) for n in list(size)[2:]]
     places = torch.meshgrid(*axes, indexing="ij")[::-1]  # x before y before z

@@ -83,7 +83,8 @@ class _Search(torch.nn.Module):
     ),
 )
 def searchsorted(
-    original: Any, sorted_sequence: Any = None, input: Any = None, *, boundaries: Any = None, out_int32: bool = False,
+    original: Callable[..., torch.Tensor],
+    sorted_sequence: Any = None, input: Any = None, *, boundaries: Any = None, out_int32: bool = False,
     right: bool = False, side: str | None = None, sorter: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """The number of boundaries before each value, by a search tree."""

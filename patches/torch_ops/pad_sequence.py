@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,7 +31,11 @@ class _Padded(torch.nn.Module):
     ),
 )
 def padded(
-    original: Any, sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
+    original: Callable[..., Tensor],
+    sequences: Any,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
 ) -> Tensor:
     """Each sequence gathered by a clamped index, with the padding beyond its end."""
     lengths = [torch.ones_like(torch.arange(each.shape[0])).sum() for each in sequences]

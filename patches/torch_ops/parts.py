@@ -89,7 +89,7 @@ def parts_flattened(original: Callable[..., Tensor], input: Tensor, shape: Seque
     exporters=("trace",),
     proof=_proof("parts-apart", "parts-flattened"),
 )
-def parts_together(original: Any, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def parts_together(original: Callable[..., Tensor], tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """All parts in their order, along the axis along which they were split: the whole."""
     found = [getattr(tensor, _PART, None) for tensor in tensors] if isinstance(tensors, list | tuple) else []
     marks = [mark for mark in found if mark is not None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -95,7 +94,7 @@ def rows_counted(original: Callable[..., int], tensor: Tensor) -> int:
         beside=("rows-apart", "rows-counted"),
     ),
 )
-def rows_together(original: Any, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def rows_together(original: Callable[..., Tensor], tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """All rows of one tensor in their order: the tensor itself, its first axis merged with or moved to `dim`."""
     whole = _whole(tensors)
     if whole is None:

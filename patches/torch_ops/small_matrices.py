@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -85,7 +86,14 @@ class _Geometry(torch.nn.Module):
         reason="aten.linalg_inv|aten::linalg_inv",
     ),
 )
-def invert(original: Any, a: torch.Tensor, B: Any = None, *, left: bool = True, check_errors: bool = False) -> Any:
+def invert(
+    original: Callable[..., torch.Tensor],
+    a: torch.Tensor,
+    B: Any = None,
+    *,
+    left: bool = True,
+    check_errors: bool = False,
+) -> Any:
     """inv(a), or solve(a, B) = inv(a) B: the adjugate over the determinant, or elimination."""
     name = original.__name__
     if "solve" in name:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,7 +37,9 @@ class _Stages(torch.nn.Module):
         unchanged="fixed sizes",
     ),
 )
-def split(original: Any, tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def split(
+    original: Callable[..., tuple[Tensor, ...]], tensor: Tensor, split_size_or_sections: Any, dim: int = 0
+) -> tuple[Tensor, ...]:
     """The example's number of parts, whose size stays dynamic."""
     size = split_size_or_sections
     if not symbolic(size):
@@ -45,7 +48,7 @@ def split(original: Any, tensor: Tensor, split_size_or_sections: Any, dim: int =
     return tuple(_part(tensor, size * index, size * (index + 1), dim) for index in range(parts))
 
 
-def _count(original: Any, tensor: Tensor, size: Any, dim: int) -> int:
+def _count(original: Callable[..., tuple[Tensor, ...]], tensor: Tensor, size: Any, dim: int) -> int:
     if exporting() == "trace":
         return len(original(tensor, int(size), dim))
     return int((tensor.shape[dim] + size - 1) // size)  # torch.export records a guard for the number of parts

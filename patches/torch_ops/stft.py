@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ class _Spectrogram(torch.nn.Module):
         beside=("complex-numbers",),
     ),
 )
-def stft(original: Any, input: Any, **given: Any) -> Any:
+def stft(original: Callable[..., torch.Tensor], input: Any, **given: Any) -> Any:
     """torch.stft and torch.istft."""
     transform = inverse if "istft" in original.__name__ else forward
     return transform(input, **given)

@@ -44,7 +44,9 @@ class _Grouped(torch.nn.Module):
         opset=23,
     ),
 )
-def get_interface(original: Any, interface: Any, attn_implementation: str | None, default: Callable[..., Any]) -> Any:
+def get_interface(
+    original: Callable[..., object], interface: Any, attn_implementation: str | None, default: Callable[..., Any]
+) -> Any:
     """`attention_forward` in place of transformers' function for torch's attention, where nobody put another there."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 

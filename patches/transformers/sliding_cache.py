@@ -53,7 +53,7 @@ def _texts() -> list[tuple[Tensor, ...]]:
         reason="broadcast an axis|invalid index|relative error",
     ),
 )
-def sliding_mask_sizes(original: Any, layer: Any, query_length: Any) -> tuple[Any, Any]:
+def sliding_mask_sizes(original: object, layer: Any, query_length: Any) -> tuple[Any, Any]:
     """(length, offset) of the keys that the mask spans: at most `sliding_window - 1` old ones, and the new."""
     seen = layer.cumulative_length
     if not symbolic(seen):
