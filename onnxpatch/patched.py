@@ -151,13 +151,36 @@ def patch_model(
     Raises UnknownPatchError, UnknownExporterError, ScriptedModelError, and InputError for an option that no patch
     declares or a model that another thread has patched; the model is untouched then.
     """
+    return _planned(
+        model, only=only, exclude=exclude, exporter=exporter, opset=opset, image_size=image_size, branches=branches,
+        registry=registry, example=example, **options,
+    ).apply()  # fmt: skip
+
+
+def _planned(
+    model: torch.nn.Module,
+    *,
+    only: str | Iterable[str] | None,
+    exclude: str | Iterable[str] | None,
+    exporter: Exporter | None,
+    opset: int | None,
+    image_size: int | tuple[int, int] | None,
+    branches: bool,
+    registry: Registry,
+    example: tuple[tuple[Any, ...], dict[str, Any]] | None,
+    **options: Any,
+) -> Patched:
+    """What `patch_model` returns, with nothing applied yet."""
     settings = make_settings(exporter, opset, image_size, branches, **options)
-    made = make_plan(model, only=only, exclude=exclude, registry=registry, settings=settings)
-    return Patched(made, example).apply()
+    return Patched(make_plan(model, only=only, exclude=exclude, registry=registry, settings=settings), example)
 
 
 class patched:  # named like the function it stands for: `with onnxpatch.patched(model):`
-    """`patch_model` as a context manager: patches on entering, restores on leaving, also by an exception."""
+    """`patch_model` as a context manager: patches on entering, restores on leaving, also by an exception.
+
+    Python can be interrupted between the end of `__enter__` and the block, or before the first line of `__exit__`. Then
+    nobody calls `__exit__`; the model is restored as soon as the exception has been handled and the context is gone.
+    """
 
     def __init__(
         self,
@@ -182,11 +205,22 @@ class patched:  # named like the function it stands for: `with onnxpatch.patched
         self._entered: list[Patched] = []
 
     def __enter__(self) -> Patched:
-        self._entered.append(patch_model(self._model, **self._options))
-        return self._entered[-1]
+        self._entered.append(_planned(self._model, **self._options))  # noted before anything is applied
+        return self._entered[-1].apply()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._entered.pop().restore()
+        self._leave()
+
+    def __del__(self) -> None:
+        while getattr(self, "_entered", None):
+            self._leave()
+
+    def _leave(self) -> None:
+        try:
+            self._entered[-1].restore()
+        finally:
+            self._entered[-1].restore()  # what an interrupt left of it; nothing otherwise
+            self._entered.pop()
 
 
 class _OptedOut:

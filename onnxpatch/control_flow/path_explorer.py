@@ -143,8 +143,9 @@ class PathExplorer:
         answer = self._answer(predicate, site, on_sizes=condition is not None)
         self.decided_at.append(len(self.recorder.calls))
         if condition is not None and equates(condition, answer) and hint_of(condition) is not None:
-            self._end.fixes_sizes.add(answer)
             self._equal_sizes.assume(condition, answer, site)
+        shadow = self.capture.shadow
+        self._end.on_sizes = condition is not None or (shadow is not None and shadow.is_condition(predicate))
         self._end = self._end.children.setdefault(answer, PathNode())
         return answer
 

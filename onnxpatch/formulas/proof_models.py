@@ -8,9 +8,9 @@ import torch
 
 
 def randomised(module: torch.nn.Module) -> torch.nn.Module:
-    """Draws every parameter of the module anew, normal with standard deviation 0.5, and returns the module.
+    """Set every parameter to random normal values (standard deviation 0.5) and return the module.
 
-    New layers have biases and tables of zeros, and norms of ones, under which a wrong graph comes out right.
+    New layers have biases and tables of zeros, and norms of ones: with these a wrong graph may give right numbers.
     """
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.5)

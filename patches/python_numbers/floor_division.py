@@ -1,4 +1,4 @@
-"""Division rounded down, which the TorchScript exporter rounds towards zero: `-7 // 2`, `-(-n // 2)`, `-5 >> 1`."""
+"""Floor division, which the TorchScript exporter rounds towards zero: `-7 // 2`, `-(-n // 2)`, `-5 >> 1`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from torch import Tensor
 
 from onnxpatch import Proof, patch
 from onnxpatch.formulas.proof_models import Computes
-from onnxpatch.formulas.tracing import unseen
+from onnxpatch.formulas.quotients import floor_quotient
+from onnxpatch.formulas.shortcuts import deciding_frame
+from onnxpatch.formulas.symbolic import never_negative
 
 
 class _Quotients(torch.nn.Module):
@@ -34,11 +36,11 @@ _DIVISIONS = (torch.floor_divide, Tensor.floor_divide, Tensor.__floordiv__, Tens
 
 
 def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Not a size that is not negative in the trace: either way rounds it down."""
+    """Whether a quotient may be negative. For a size that is never negative, both roundings agree."""
     if function not in _DIVISIONS or len(args) < 2:
         return False
     sized = isinstance(args[0], Tensor) and args[0].dim() == 0 and not _fractional(args[0])
-    return not sized or function is Tensor.__rfloordiv__ or _fractional(args[1]) or not _not_negative(args[0])
+    return not sized or function is Tensor.__rfloordiv__ or _fractional(args[1]) or not never_negative(args[0])
 
 
 @patch(
@@ -58,11 +60,11 @@ def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     ),
 )
 def floor_division(original: Any, input: Any, other: Any) -> Any:
-    """Of floats the floor of the quotient; of whole numbers what leaves no rest."""
+    """Ints: (a - a mod b) / b, an exact quotient. Floats: `floor_quotient`, which rounds as Python does."""
     if original.__name__ == "__rfloordiv__":
         input, other = torch.as_tensor(other, dtype=_dtype(other, input), device=input.device), input
     if _fractional(input) or _fractional(other):
-        return torch.floor(torch.true_divide(input, other))
+        return floor_quotient(torch.as_tensor(input), other)
     return torch.floor_divide(input - torch.remainder(input, other), other)
 
 
@@ -72,11 +74,6 @@ def _dtype(number: object, beside: Tensor) -> torch.dtype | None:
 
 def _fractional(value: object) -> bool:
     return value.is_floating_point() if isinstance(value, Tensor) else isinstance(value, float)
-
-
-def _not_negative(value: Tensor) -> bool:
-    with unseen():
-        return bool(value.detach() >= 0)
 
 
 class _Shifts(torch.nn.Module):
@@ -92,7 +89,7 @@ class _Shifts(torch.nn.Module):
     name="right-shift",
     why="A right shift of a negative number is a division rounded towards zero in the graph",
     link="https://github.com/pytorch/pytorch/issues/139455",
-    requires=("torch<2.14",),  # later ones divide rounded down
+    requires=("torch<2.14",),  # later versions round down
     exporters=("trace",),
     proof=Proof(
         _Shifts,
@@ -104,7 +101,37 @@ class _Shifts(torch.nn.Module):
     ),
 )
 def right_shift(original: Callable[..., Tensor], input: object, other: object) -> Any:
-    """By a number: a division by its power of two, rounded down."""
+    """A shift by n as a floor division by 2 ** n."""
     if not isinstance(other, int) or not isinstance(input, Tensor):
         return NotImplemented
     return floor_division(torch.floor_divide, input, 2**other)
+
+
+class _Halved(torch.nn.Module):
+    """One length cut or padded to the other, half of it on each side."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        missing = x.shape[1] - y.shape[1]
+        return x + torch.nn.functional.pad(y, (missing // 2, missing - missing // 2))
+
+
+@patch(
+    "torch.SymInt.__floordiv__",
+    name="floor-division-sizes",
+    why="(m - n) // 2 of sizes is rounded towards zero in the graph, where n is larger than m",
+    link="https://github.com/pytorch/pytorch/issues/44692",
+    exporters=("dynamo",),
+    proof=Proof(
+        _Halved,
+        lambda: [(torch.randn(1, m), torch.randn(1, n)) for m, n in ((9, 4), (4, 9), (5, 5), (3, 10))],
+        ({1: "m"}, {1: "n"}),
+        fails=("dynamo",),
+        reason="relative error",
+        unchanged="fixed sizes",
+    ),
+)
+def floor_division_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> Any:
+    """What leaves no rest is divided. Sizes that are never negative, and torch's own, are divided as they are."""
+    if not isinstance(step, int) or step < 1 or never_negative(value) or deciding_frame(1) is None:
+        return NotImplemented
+    return original(value - value % step, step)

@@ -1,4 +1,4 @@
-"""Batch norm by the statistics of the batch itself, `F.batch_norm(x, None, None, training=True)`, written out."""
+"""Batch norm with the statistics of the batch, `F.batch_norm(x, None, None, training=True)`, as mean and variance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnxpatch import Proof, patch
 
 
 class _Standardised(torch.nn.Module):
-    """Weights standardised as some convolutions do, and maps by their own statistics."""
+    """Standardizes weights, as some convolutions do, and maps by their own statistics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Mean and spread over batch and places. With running statistics, which training updates, torch's own."""
+    """Mean and variance over batch and positions. A call with running statistics is left to torch."""
     if not training or running_mean is not None or running_var is not None:
         return NotImplemented
     axes = [0, *range(2, input.dim())]

@@ -1,9 +1,9 @@
-"""Reordering the axes of a layout with the kernels that are fast, not only with the fewest nodes.
+"""Reorders the axes of a layout with the kernels that are fast in onnxruntime.
 
-onnxruntime moves one axis past others by copying rows; a transpose of many axes goes element by element. So a
-permutation that is two such moves is made in two, where a reshape stands between them anyway: a whole dimension of the
-input is moved before its neighbours are split, or one of the output after they are merged; and where all lengths but
-one are fixed, between two Reshapes by constants.
+A Transpose that moves one axis past others copies rows; one that permutes many axes goes element by element. So a
+permutation that consists of two moves is written as two Transposes if a Reshape stands between them: one moves a whole
+dimension of the input before it is split, the other one of the output after it is merged. Elsewhere a Reshape is put
+between them, where its target is a constant.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Dims = tuple[Group, ...]
 
 
 def arrange(layout: Layout, outputs: Sequence[Group]) -> None:
-    """Bring the layout to `outputs`, which hold the same axes."""
+    """Reorder the layout to `outputs`, which have the same axes."""
     outputs = tuple(outputs)
     if _same_up_to_units(layout.dims, outputs):
         layout.transpose(outputs)
@@ -38,12 +38,12 @@ def _axes(dims: Sequence[Group]) -> Group:
 
 
 def _same_up_to_units(inputs: Dims, outputs: Dims) -> bool:
-    """Whether whole dimensions change places and nothing else happens."""
+    """Whether whole dimensions are permuted, and none is split or merged."""
     return sorted(inputs) == sorted(outputs)
 
 
 def _moves(inputs: Dims, outputs: Dims) -> tuple[Dims, Dims]:
-    """The inputs after the move made first, the outputs before the move made last; cheapest pair."""
+    """(the inputs after a first move, the outputs before a last move), the pair with the lowest cost."""
     firsts = [inputs, *_moved(inputs)] if any(len(group) > 1 for group in inputs) else [inputs]
     lasts = [outputs, *_moved(outputs)] if any(len(group) > 1 for group in outputs) else [outputs]
     pairs = [(first, last) for first in firsts for last in lasts]
@@ -60,19 +60,19 @@ def _moved(dims: Dims) -> list[Dims]:
 
 
 def _cost(first: Dims, last: Dims) -> int:
-    """Of the transpose in between, in single moves; anything but a single move goes element by element."""
+    """The cost of the Transpose in between, in single moves."""
     moves = _distance(_axes(first), _axes(last))
     return moves if moves < 2 else 3
 
 
 def _distance(source: Group, target: Group) -> int:
-    """How many moves of neighbours that stay together bring one order into the other."""
+    """The number of moves from one order to the other; axes that stay neighbours move together."""
     ranks = [target.index(run[0]) for run in _runs(source, target)]
     return len(ranks) - _longest_rise(ranks)
 
 
 def _runs(source: Group, target: Group) -> list[Group]:
-    """The source cut where the target does not go on with the same neighbour."""
+    """The source, cut where the target has another neighbour."""
     follows = dict(pairwise(target))
     runs: list[Group] = []
     for axis in source:
@@ -91,11 +91,10 @@ def _longest_rise(ranks: Sequence[int]) -> int:
 
 
 def _in_two(layout: Layout, source: Group, target: Group) -> bool:
-    """Make the transpose as two single moves, where that is what it is and it ends in other rows than it began with;
-    whether it was made.
+    """Write the Transpose as two single moves. Returns whether it did.
 
-    A Reshape has to stand between the two, or onnxruntime makes one transpose of them again. So all of it is done only
-    where constants are enough for every Reshape.
+    It does where two moves are enough, the innermost axis changes, and the Reshapes have constant targets. Without a
+    Reshape between them, onnxruntime makes one Transpose of the two again.
     """
     between = _halfway(source, target) if source[-1] != target[-1] else None
     if between is None:
@@ -111,7 +110,7 @@ def _in_two(layout: Layout, source: Group, target: Group) -> bool:
 
 
 def _halfway(source: Group, target: Group) -> Group | None:
-    """An order between the two, one move from either, which ends as the target does as far as may be."""
+    """An order that is one move from either. Of several, the one whose last axes are those of the target."""
     if _distance(source, target) != 2:
         return None
     runs = tuple(_runs(source, target))
@@ -130,14 +129,13 @@ def _common_end(one: Group, other: Group) -> int:
 
 
 def _fixed(layout: Layout, source: Group, target: Group) -> Dims:
-    """What stays together from one order to the other, fixed neighbours as one dimension."""
+    """The dimensions of `source` to transpose. Static neighbours that stay together are one."""
     apart: list[list[Group]] = [[(axis,) for axis in run] for run in _runs(source, target)]
     return tuple(piece for pieces in apart for piece in _merged(layout, pieces))
 
 
 def _blocks(layout: Layout, before: Dims, after: Dims) -> Dims:
-    """The dimensions to transpose: as little split as possible; where they are split before and merged after anyway,
-    fixed neighbours that stay together are one."""
+    """The dimensions to transpose, split as little as possible. Static neighbours that stay together are one."""
     target = _axes(after)
     runs = [_pieces(run, before) for run in _runs(_axes(before), target)]
     apart = [piece for pieces in runs for piece in pieces]
@@ -161,6 +159,6 @@ def _merged(layout: Layout, pieces: list[Group]) -> list[Group]:
 
 
 def _pieces(run: Group, dims: Dims) -> list[Group]:
-    """The run cut into whole dimensions where it holds them, else into axes."""
+    """The run cut into whole dimensions where possible, else into axes."""
     whole = {axis: group for group in dims for axis in group if set(group) <= set(run)}
     return list(dict.fromkeys(whole.get(axis, (axis,)) for axis in run))
