@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
-from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch import Proof, exporting, patch
+from onnxpatch.formulas.symbolic import example_of, symbolic
 
 _ROW = "__onnxpatch_row__"  # on each row: (the tensor it is of, its number, how many there are in the example)
 
@@ -32,24 +32,49 @@ def _images() -> list[tuple[Tensor]]:
     name="rows-apart",
     why="list(x): as many rows as the example's batch",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/llava/modeling_llava.py",
-    exporters=("trace",),
+    exporters=("dynamo", "trace"),
     proof=Proof(
         build=_Listed,
         inputs=_images,
         dynamic_shapes=({0: "batch"},),
-        fails=("trace",),
-        reason="Cannot split using values",
-        beside=("rows-together",),
+        fails=("dynamo", "trace"),
+        reason="inferred a static shape|Cannot split using values|shape",
+        beside=("rows-together", "rows-counted"),
     ),
 )
 def rows_apart(original: Callable[..., Sequence[Tensor]], input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """As many rows as the example has; each knows which row it is."""
     if dim != 0 or input.dim() < 2 or not symbolic(input.shape[0]):
         return NotImplemented
-    rows = tuple(original(input, 0))
+    if exporting() == "trace":
+        rows = tuple(original(input, 0))
+    else:  # an index that is a number would be checked against the size, and pin it
+        numbers = range(example_of(input.shape[0]) or 0)
+        rows = tuple(input.index_select(0, torch.tensor([number])).squeeze(0) for number in numbers)
     for number, row in enumerate(rows):
         vars(row)[_ROW] = (input, number, len(rows))
     return rows
+
+
+@patch(
+    "torch.Tensor.__len__",
+    name="rows-counted",
+    why="list(x) asks for the length: inferred a static shape of 2 for dimension x.shape[0]",
+    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/llava/modeling_llava.py",
+    exporters=("dynamo",),
+    proof=Proof(
+        build=_Listed,
+        inputs=_images,
+        dynamic_shapes=({0: "batch"},),
+        fails=("dynamo",),
+        reason="inferred a static shape",
+        beside=("rows-apart", "rows-together"),
+    ),
+)
+def rows_counted(original: Callable[..., int], tensor: Tensor) -> int:
+    """The example's number, for a list of its rows; `len(x)` in a model's code is a size, and does not come here."""
+    count = example_of(tensor.shape[0]) if tensor.dim() and symbolic(tensor.shape[0]) else None
+    return NotImplemented if count is None else count
 
 
 @patch(
@@ -60,14 +85,14 @@ def rows_apart(original: Callable[..., Sequence[Tensor]], input: Tensor, dim: in
     name="rows-together",
     why="torch.cat(list(x)) has as many rows as the example's batch",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/llava/modeling_llava.py",
-    exporters=("trace",),
+    exporters=("dynamo", "trace"),
     proof=Proof(
         build=_Listed,
         inputs=_images,
         dynamic_shapes=({0: "batch"},),
-        fails=("trace",),
-        reason="Cannot split using values",
-        beside=("rows-apart",),
+        fails=("dynamo", "trace"),
+        reason="inferred a static shape|Cannot split using values|shape",
+        beside=("rows-apart", "rows-counted"),
     ),
 )
 def rows_together(original: Any, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:

@@ -1,9 +1,9 @@
 """Reorders the axes of a layout with the kernels that are fast in onnxruntime.
 
 A Transpose that moves one axis past others copies rows; one that permutes many axes goes element by element. So a
-permutation that consists of two moves is written as two Transposes if a Reshape stands between them: one moves a whole
-dimension of the input before it is split, the other one of the output after it is merged. Elsewhere a Reshape is put
-between them, where its target is a constant.
+permutation that consists of two moves is written as two Transposes, where a Reshape stands between them anyway: one
+moves a whole dimension of the input before it is split, the other one of the output after it is merged. Where all sizes
+but one are static, the two Transposes stand between two Reshapes to constant shapes.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def _moved(dims: Dims) -> list[Dims]:
 
 
 def _cost(first: Dims, last: Dims) -> int:
-    """The cost of the Transpose in between, in single moves."""
+    """The cost of the Transpose in between, in single moves; anything but a single move goes element by element."""
     moves = _distance(_axes(first), _axes(last))
     return moves if moves < 2 else 3
 
 
 def _distance(source: Group, target: Group) -> int:
-    """The number of moves from one order to the other; axes that stay neighbours move together."""
+    """How many moves of neighbours that stay together bring one order into the other."""
     ranks = [target.index(run[0]) for run in _runs(source, target)]
     return len(ranks) - _longest_rise(ranks)
 
@@ -91,10 +91,10 @@ def _longest_rise(ranks: Sequence[int]) -> int:
 
 
 def _in_two(layout: Layout, source: Group, target: Group) -> bool:
-    """Write the Transpose as two single moves. Returns whether it did.
+    """Write the Transpose as two single moves, if it consists of two and the last axis changes. Returns whether it did.
 
-    It does where two moves are enough, the innermost axis changes, and the Reshapes have constant targets. Without a
-    Reshape between them, onnxruntime makes one Transpose of the two again.
+    A Reshape has to stand between the two, or onnxruntime joins them to one Transpose again. So this is done only where
+    every Reshape has a constant shape.
     """
     between = _halfway(source, target) if source[-1] != target[-1] else None
     if between is None:
@@ -110,7 +110,7 @@ def _in_two(layout: Layout, source: Group, target: Group) -> bool:
 
 
 def _halfway(source: Group, target: Group) -> Group | None:
-    """An order that is one move from either. Of several, the one whose last axes are those of the target."""
+    """An order one move away from both; of several, the one that shares most of its last axes with the target."""
     if _distance(source, target) != 2:
         return None
     runs = tuple(_runs(source, target))
@@ -129,7 +129,7 @@ def _common_end(one: Group, other: Group) -> int:
 
 
 def _fixed(layout: Layout, source: Group, target: Group) -> Dims:
-    """The dimensions of `source` to transpose. Static neighbours that stay together are one."""
+    """The dimensions that stay together from one order to the other; static neighbours are merged into one."""
     apart: list[list[Group]] = [[(axis,) for axis in run] for run in _runs(source, target)]
     return tuple(piece for pieces in apart for piece in _merged(layout, pieces))
 

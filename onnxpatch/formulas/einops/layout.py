@@ -41,7 +41,7 @@ class Layout:
         return not self.size(group).factors
 
     def by_constant(self, old: Sequence[Group], new: Sequence[Group]) -> bool:
-        """Whether a Reshape that splits dimensions of `old` has a constant target."""
+        """Whether the Reshape from `old` to `new`, which splits dimensions, needs no computed shape."""
         before, after = [self.size(group) for group in old], [self.size(group) for group in new]
         return constant_target(before, after, self.filled) is not None or self._split_shift(before, after) is not None
 
@@ -121,7 +121,7 @@ class Layout:
         return False
 
     def _split_shift(self, old: list[Size], new: list[Size]) -> tuple[int, int, list[int]] | None:
-        """(how many dimensions of length 1 to insert, where in `old`, the constant target that is then possible)."""
+        """How many lengths of 1 at which place of `old` make a constant target serve, and the target."""
         for units, place in _shifts(len(new) - len(old), len(old)):
             target = constant_target([*old[:place], *[ONE] * units, *old[place:]], new, self.filled)
             if target is not None:
