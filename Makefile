@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all lint types bench bench-models diagnosis coverage docs clean
+.PHONY: demo test test-all lint types bench bench-models bench-verdicts diagnosis coverage docs clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -15,16 +15,19 @@ test: lint types
 test-all: lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Long runs, whose tables are committed under benchmarks/results.
+# Primitives, einops and positions. The tables of this and of what follows are committed under benchmarks/results.
 bench: $(READY)
 	$(BIN)/python -m benchmarks.primitives
 	$(BIN)/python -m benchmarks.planning
 	$(BIN)/python -m benchmarks.einops_nodes
 	$(BIN)/python -m benchmarks.einops_latency
 	$(BIN)/python -m benchmarks.positions --out benchmarks/results/positions.md
+	$(BIN)/python -m benchmarks.overhead
+
+# What exporting and proving cost, and whether the verdict can be trusted: hundreds of exports.
+bench-verdicts: $(READY)
 	$(BIN)/python -m benchmarks.export_times
 	$(BIN)/python -m benchmarks.verification
-	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.verdicts trace
 	$(BIN)/python -m benchmarks.verdicts dynamo
 
