@@ -1,0 +1,122 @@
+"""Tables of sines and cosines that a model makes anew where a text outgrows them: as long as the text in the graph."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.symbolic import symbolic
+
+_MODELS = "transformers.models"
+WHY = "if max_pos > self.weights.size(0): the table is made anew in Python, and in the graph it ends"
+LINK = "https://github.com/huggingface/transformers/issues/22848"
+_SINES_FIRST = (
+    "xglm.modeling_xglm.XGLMSinusoidalPositionalEmbedding",
+    "m2m_100.modeling_m2m_100.M2M100SinusoidalPositionalEmbedding",
+    "nllb_moe.modeling_nllb_moe.NllbMoeSinusoidalPositionalEmbedding",
+    "speech_to_text.modeling_speech_to_text.Speech2TextSinusoidalPositionalEmbedding",
+    "speecht5.modeling_speecht5.SpeechT5SinusoidalPositionalEmbedding",
+    "seamless_m4t.modeling_seamless_m4t.SeamlessM4TSinusoidalPositionalEmbedding",
+    "seamless_m4t_v2.modeling_seamless_m4t_v2.SeamlessM4Tv2SinusoidalPositionalEmbedding",
+    "kosmos2.modeling_kosmos2.Kosmos2TextSinusoidalPositionalEmbedding",
+    "kosmos2_5.modeling_kosmos2_5.Kosmos2_5TextSinusoidalPositionalEmbedding",
+    "trocr.modeling_trocr.TrOCRSinusoidalPositionalEmbedding",
+)
+_COSINES_FIRST = (
+    "musicgen.modeling_musicgen.MusicgenSinusoidalPositionalEmbedding",
+    "musicgen_melody.modeling_musicgen_melody.MusicgenMelodySinusoidalPositionalEmbedding",
+)
+
+
+class _Embedded(torch.nn.Module):
+    def __init__(self, positions: torch.nn.Module) -> None:
+        super().__init__()
+        self.positions = positions
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.positions(ids) * 2
+
+
+def _speech() -> torch.nn.Module:
+    from transformers.models.speech_to_text.modeling_speech_to_text import Speech2TextSinusoidalPositionalEmbedding
+
+    return _Embedded(Speech2TextSinusoidalPositionalEmbedding(8, 6, 1))
+
+
+def _music() -> torch.nn.Module:
+    from transformers.models.musicgen.modeling_musicgen import MusicgenSinusoidalPositionalEmbedding
+
+    return _Embedded(MusicgenSinusoidalPositionalEmbedding(8, 6))
+
+
+def _grown(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cosines_first: bool) -> Tensor | None:
+    """The table with a row for every token there is behind its last; None where no size is dynamic."""
+    given = [value for value in (*args, *kwargs.values()) if value is not None]
+    of = next(value for value in given if isinstance(value, Tensor) and value.dim() > 1)
+    length = of.shape[1] if of.is_floating_point() else of.shape[-1]
+    past = [value for value in given if value is not of and not isinstance(value, bool)]
+    past = [value for value in past if not isinstance(value, Tensor) or value.dim() == 0]
+    if not any(map(symbolic, (length, *past))):
+        return None
+    table, half = module.weights, module.weights.shape[1] // 2
+    rows = torch.arange(length + sum(past), device=table.device) + table.shape[0]
+    frequencies = torch.exp(torch.arange(half, device=table.device).float() * -(math.log(10000) / (half - 1)))
+    angles = rows.float()[:, None] * frequencies
+    waves = [angles.cos(), angles.sin()] if cosines_first else [angles.sin(), angles.cos()]
+    if module.weights.shape[1] % 2:
+        waves.append(torch.zeros_like(angles[:, :1]))
+    return torch.cat([table, torch.cat(waves, dim=1).to(table.dtype)])
+
+
+def _proof(build: Any, shape: tuple[int, ...]) -> Proof:
+    return Proof(
+        build=build,
+        inputs=lambda: [(torch.randint(2, 9, (batch, *shape, length)),) for batch, length in ((2, 5), (3, 20), (1, 1))],
+        dynamic_shapes=({0: "batch", 1 + len(shape): "length"},),
+        fails=("dynamo", "trace"),
+        reason="out of data bounds|relative error|inferred a static shape",
+    )
+
+
+class _Growing:
+    """A module whose buffer `weights` is the table."""
+
+    cosines_first = False
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """As the class has it, on a table that is long enough."""
+        kept = self.weights
+        table = _grown(self, args, kwargs, self.cosines_first)
+        self.weights = kept if table is None else table
+        try:
+            return super().forward(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            self.weights = kept
+
+
+@patch(
+    *(f"{_MODELS}.{path}" for path in _SINES_FIRST),
+    name="growing-positions",
+    why=WHY,
+    link=LINK,
+    proof=_proof(_speech, ()),
+)
+class SinesFirst(_Growing):
+    """A row is the sines of a position's angles, then the cosines."""
+
+
+@patch(
+    *(f"{_MODELS}.{path}" for path in _COSINES_FIRST),
+    name="growing-positions-cosines",
+    why=WHY,
+    link=LINK,
+    proof=_proof(_music, (2,)),
+)
+class CosinesFirst(_Growing):
+    """A row is the cosines of a position's angles, then the sines."""
+
+    cosines_first = True
