@@ -1,0 +1,146 @@
+"""einx's elementwise functions called inside a forward: axes brought in order, and torch's own broadcasting."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.proof_models import Computes
+
+FOLDED: dict[str, Callable[..., Tensor]] = {
+    "add": torch.add, "multiply": torch.mul, "logical_and": torch.logical_and, "logical_or": torch.logical_or,
+    "maximum": torch.maximum, "minimum": torch.minimum,
+}  # fmt: skip
+PAIRED: dict[str, Callable[..., Tensor]] = {
+    "subtract": torch.sub, "true_divide": torch.true_divide, "divide": torch.true_divide, "less": torch.lt,
+    "less_equal": torch.le, "greater": torch.gt, "greater_equal": torch.ge, "equal": torch.eq, "not_equal": torch.ne,
+}  # fmt: skip
+
+
+_WHY = "The input tensor cannot be reshaped to the requested shape: einx compiles a call for the sizes of the example"
+_LINK = "https://einx.readthedocs.io/"
+
+
+class _CallsEinx(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        importlib.import_module("einx")  # before the model is patched, as where a model's own module imports it
+
+
+class _Masked(_CallsEinx):
+    """Values under a mask of their rows."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        einx: Any = importlib.import_module("einx")
+        return einx.where("b n, b n d, -> b n d", mask, x, 0.0)
+
+
+class _Distances(_CallsEinx):
+    """Distances between places, and a gate for each head."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        einx: Any = importlib.import_module("einx")
+        places = torch.arange(x.shape[1])
+        apart = einx.subtract("i, j -> 1 1 i j", places, places)
+        gated = einx.multiply("b h, b n h -> b h n", x[:, 0], x)
+        added = einx.add("... d, d", gated.transpose(1, 2), x[0, 0])
+        return apart, added, einx.less("j, i -> i j", places, mask.sum(1))
+
+
+def _rows() -> list[tuple[Tensor, Tensor]]:
+    return [(torch.randn(b, n, 6), torch.rand(b, n) > 0.4) for b, n in ((2, 5), (3, 9), (1, 2))]
+
+
+def _proof(build: type[torch.nn.Module]) -> Proof:
+    return Proof(
+        build,
+        _rows,
+        ({0: "b", 1: "n"}, {0: "b", 1: "n"}),
+        fails=("dynamo", "trace"),
+        reason="cannot be reshaped|static shape",
+        unchanged=lambda: Computes(lambda x, mask: torch.where(mask[..., None], x, 0.0)),
+    )
+
+
+@patch(
+    "einx.where",
+    name="einx-where",
+    why=_WHY,
+    link=_LINK,
+    requires=("einx",),
+    exporters=("dynamo", "trace"),
+    proof=_proof(_Masked),
+)
+def where(original: Callable[..., Tensor], description: str, mask: Any, x: Any, y: Any) -> Tensor:
+    """Patterns of plain axes and one ellipsis; those with brackets or composed axes are einx's."""
+    aligned = _aligned(description, (mask, x, y))
+    return NotImplemented if aligned is None else torch.where(*aligned)
+
+
+@patch(
+    *(f"einx.{name}" for name in (*FOLDED, *PAIRED)),
+    name="einx-elementwise",
+    why=_WHY,
+    link=_LINK,
+    requires=("einx",),
+    exporters=("dynamo", "trace"),
+    proof=_proof(_Distances),
+)
+def elementwise(original: Callable[..., Tensor], description: str, *tensors: Any) -> Tensor:
+    """As for `einx.where`; more than two tensors are taken one after the other."""
+    aligned = _aligned(description, tensors)
+    if aligned is None or not all(isinstance(one, Tensor) for one in aligned):
+        return NotImplemented
+    if original.__name__ in FOLDED:
+        return functools.reduce(FOLDED[original.__name__], aligned)
+    return PAIRED[original.__name__](*aligned) if len(aligned) == 2 else NotImplemented
+
+
+def _aligned(description: str, tensors: tuple[Any, ...]) -> list[Any] | None:
+    """Each tensor with the axes of the result, in their order, those that it lacks of size 1."""
+    inputs, arrow, output = description.partition("->")
+    patterns = [_axes(part, tensor) for part, tensor in zip(inputs.split(","), tensors, strict=False)]
+    if len(patterns) != len(tensors) or len(inputs.split(",")) != len(tensors):
+        return None
+    known = [pattern for pattern in patterns if pattern is not None]
+    if len(known) != len(patterns) or any("1" in pattern for pattern in known):
+        return None
+    rests = {len([axis for axis in pattern if axis.startswith("...")]) for pattern in known if "..." in description}
+    rests.discard(0)
+    wanted = _result(output, max(rests, default=0)) if arrow else max(known, key=len)
+    named = set().union(*map(set, known)) | {"1"}
+    if wanted is None or len(rests) > 1 or not set(wanted) <= named or any(set(one) - set(wanted) for one in known):
+        return None
+    return [_in_order(tensor, pattern, wanted) for tensor, pattern in zip(tensors, known, strict=True)]
+
+
+def _axes(part: str, tensor: Any) -> list[str] | None:
+    """The names of a tensor's axes by its pattern; None for what is no list of plain names."""
+    count = tensor.dim() if isinstance(tensor, Tensor) else 0
+    axes = part.split()
+    found = _result(part, count - len(axes) + 1 if "..." in axes else 0)
+    return found if found is not None and len(found) == count and len(set(found)) == count else None
+
+
+def _result(part: str, rest: int) -> list[str] | None:
+    axes = part.split()
+    if not all(axis == "..." or axis == "1" or axis.isidentifier() for axis in axes) or rest < 0:
+        return None
+    return [name for axis in axes for name in ([f"...{i}" for i in range(rest)] if axis == "..." else [axis])]
+
+
+def _in_order(tensor: Any, axes: list[str], wanted: list[str]) -> Any:
+    if not isinstance(tensor, Tensor) or not axes:
+        return tensor
+    order = [axes.index(axis) for axis in wanted if axis in axes]
+    found = tensor if order == sorted(order) else tensor.permute(order)
+    for place, axis in enumerate(wanted):
+        if axis not in axes:
+            found = found.unsqueeze(place)
+    return found
