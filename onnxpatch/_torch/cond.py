@@ -1,14 +1,12 @@
-"""Private torch APIs that forking branches needs: which, why, and what happens when they move.
+"""Private torch APIs for exports with `branches=True`. Each function says what it uses.
 
-Each function says what it uses. All of it is needed while a model is exported with `branches=True`, by nothing else.
+If one of them moves, exports with branches=True fail; others do not use this file.
 """
 
 from __future__ import annotations
 
 import builtins
 import contextlib
-import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +22,7 @@ def free_symbols(number: Any) -> set[Any]:
 
 
 def substitute_symbols(number: Any, symbols: dict[Any, Any]) -> Any:
-    """A symbolic number with other symbolic numbers in the place of its symbols (sympy symbol -> SymInt or int)."""
+    """A symbolic number with its symbols replaced (sympy symbol -> SymInt or int)."""
     found = free_symbols(number) & symbols.keys()
     if not found:
         return number
@@ -46,10 +44,10 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 
 def constant_answer(condition: torch.SymBool) -> bool | None:
-    """What a condition on sizes always answers, for every size of at least one; None where it depends on the size.
+    """The value of a condition that is the same for all sizes of at least 1; None if it depends on a size.
 
-    The exporter's own ranges start at 2 for sizes that nobody bounded (0 and 1 are special to it), so a lower end
-    of 2 or less is read as 1. Conditions on numbers taken from data depend.
+    torch.export's ranges start at 2 for sizes without bounds, since it treats 0 and 1 specially: a lower bound of 2 or
+    less is read as 1. Conditions on numbers taken from data depend on them.
     """
     from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
@@ -73,7 +71,7 @@ def _hints(shape_env: Any) -> Any:
 
 
 def hint_of(condition: torch.SymBool) -> bool | None:
-    """What a condition answers at the example's sizes; None where it depends on data."""
+    """The value of a condition at the example's sizes; None if it depends on data."""
     node = condition.node
     values = _hints(node.shape_env)
     expression = node.expr
@@ -83,7 +81,7 @@ def hint_of(condition: torch.SymBool) -> bool | None:
 
 
 def equates(condition: torch.SymBool, answer: bool) -> bool:
-    """Whether the answer to a condition pins a size: `a == b` answered True, or `a != b` answered False."""
+    """Whether the answer makes two sizes equal: `a == b` answered True, or `a != b` answered False."""
     import sympy
 
     wanted = sympy.Eq if answer else sympy.Ne
@@ -91,7 +89,7 @@ def equates(condition: torch.SymBool, answer: bool) -> bool:
 
 
 def suppressed_guards(condition: torch.SymBool) -> contextlib.AbstractContextManager[None]:
-    """Inside the block, guards on sizes are answered at the example's sizes and not recorded."""
+    """A context in which guards on sizes are evaluated at the example's sizes and not recorded."""
     return condition.node.shape_env.suppress_guards()
 
 
@@ -121,67 +119,3 @@ def compiled_function(
 
 def _traced(function: Callable[..., Any], example: tuple[torch.Tensor, ...]) -> Any:
     return torch.jit.trace(function, example, check_trace=False)
-
-
-class FakeWorld:
-    """A FakeTensorMode with symbolic sizes of its own.
-
-    `FakeTensorMode.from_tensor` and `StatelessSymbolicContext` are what torch.export makes its inputs with. If they
-    move, sizes are unknown under the trace exporter, and what needs them is refused.
-    """
-
-    @functools.cached_property
-    def mode(self) -> Any:
-        """The FakeTensorMode itself."""
-        from torch._subclasses.fake_tensor import FakeTensorMode
-        from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-        return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-
-    def fake(self, tensor: torch.Tensor, dynamic: frozenset[int] | None, number: int | None) -> torch.Tensor:
-        """A fake tensor of the same shape; `dynamic`: which dimensions are symbols (None: all)."""
-        from torch._dynamo.source import ConstantSource
-        from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
-
-        if number is None:
-            return self.mode.from_tensor(tensor.detach(), static_shapes=True)
-        symbolic = [dynamic is None or dim in dynamic for dim in range(tensor.dim())]
-        context: Any = StatelessSymbolicContext(
-            dynamic_sizes=[DimDynamic.DYNAMIC if dim else DimDynamic.STATIC for dim in symbolic]
-        )
-        with _oblivious():
-            return self.mode.from_tensor(
-                tensor.detach(), source=ConstantSource(f"in{number}"), symbolic_context=context
-            )
-
-
-def _oblivious() -> contextlib.AbstractContextManager[Any]:
-    """Sizes of 0 and 1 are like any other. Before torch 2.7, which has no such option, they are taken apart."""
-    from torch.fx.experimental import _config
-
-    if not hasattr(_config, "backed_size_oblivious"):
-        return contextlib.nullcontext()
-    oblivious: contextlib.AbstractContextManager[Any] = _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
-    return oblivious
-
-
-def traced_dynamic_dims(inputs: int) -> list[frozenset[int]] | None:
-    """The dynamic dimensions of the inputs of the torch.onnx.export(dynamo=False) that is running, None if not known.
-
-    Read off the arguments of the exporter's own frame: nothing public tells them to the code that is traced.
-    """
-    frame = sys._getframe(1)
-    while frame is not None:
-        names = frame.f_locals
-        if frame.f_code.co_name == "_export" and {"dynamic_axes", "input_names"} <= names.keys():
-            return _dims(names["dynamic_axes"], names["input_names"], inputs)
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
-
-
-def _dims(axes: Any, names: Any, inputs: int) -> list[frozenset[int]] | None:
-    if not axes:
-        return [frozenset()] * inputs
-    if not names or len(names) < inputs:
-        return None
-    return [frozenset(axes.get(name) or ()) for name in names[:inputs]]

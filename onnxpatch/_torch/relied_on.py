@@ -1,5 +1,7 @@
-"""The private torch APIs that the kit relies on, as a table: which, in which file of this folder, and what is lost
-where one is gone. `onnxpatch drift` compares it with the installed torch; a test holds it against the files' code."""
+"""`RELIED_ON`: the private torch APIs that onnxpatch uses, by which file, and what does not work without each.
+
+`onnxpatch drift` compares the table with the installed torch. A test compares it with the code of this folder.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,12 @@ import functools
 import importlib
 from typing import Any, NamedTuple
 
+from onnxpatch.errors import RefusedError
+
 
 class Api(NamedTuple):
-    """path: dotted; `Class()` stands for an instance, whose attributes are meant. used_in: a file of this folder.
-    without: what is lost where it is gone."""
+    """A private API. path: dotted; after `Class()` come attributes of instances. used_in: a file of this folder.
+    without: what does not work if it is gone."""
 
     path: str
     used_in: str
@@ -34,6 +38,7 @@ _UNWRITTEN = "sizes are left as the model writes them"
 _TABLES = "onnxpatch ops has no rows for that exporter"
 _NO_LINES = "conditions on sizes are reported without their lines"
 _NO_CONDITIONS = "conditions on sizes that the file lost are not probed"
+_MODES = "an interrupt at the end of a mode of the kit's leaves the mode active"
 _AS_WRITTEN = "stand-ins get a call of a C++ function as it was written"
 
 RELIED_ON = (
@@ -44,12 +49,15 @@ RELIED_ON = (
     Api("torch._C._get_tracing_state", "trace_state", _TRACE),
     Api("torch._C._set_tracing_state", "trace_state", _TRACE),
     Api("torch._C.DisableTorchFunction", "function_modes", "patches of functions are refused"),
+    Api("torch._C._len_torch_function_stack", "function_modes", _MODES),
+    Api("torch.overrides._pop_mode", "function_modes", _MODES),
     Api(f"{_PROXY}.get_proxy_mode", "caught_errors", _CAUGHT),
     Api(f"{_PROXY}.get_proxy_slot", "producers", _CONSTANT),
+    Api(f"{_PROXY}._AttrProxy", "attribute_proxies", "models with shared modules are exported unpatched"),
     Api("torch.utils._python_dispatch._disable_current_modes", "constants", _CONSTANT),
     Api("torch.utils._python_dispatch.TorchDispatchMode", "operations", "sizes to probe are refused: no verification"),
     Api("torch._ops.OpOverload", "constants", _CONSTANT),
-    Api(f"{_SHAPES}.ShapeEnv", "cond", _SIZES),
+    Api(f"{_SHAPES}.ShapeEnv", "fake_sizes", _SIZES),
     Api(f"{_SHAPES}.ShapeEnv.create_symboolnode", "cond", _FORKED),
     Api(f"{_SHAPES}.ShapeEnv.create_symfloatnode", "cond", _FORKED),
     Api(f"{_SHAPES}.ShapeEnv.create_symintnode", "cond", _FORKED),
@@ -61,12 +69,14 @@ RELIED_ON = (
     Api("torch.jit.CompilationUnit.define", "cond", _LOOPS),
     Api("torch._C._jit_pass_inline", "cond", _LOOPS),
     Api("torch._C._create_function_from_graph", "cond", _LOOPS),
-    Api("torch._subclasses.fake_tensor.FakeTensorMode.from_tensor", "cond", _SIZES),
-    Api("torch._dynamo.source.ConstantSource", "cond", _SIZES),
-    Api(f"{_SHAPES}.DimDynamic", "cond", _SIZES),
-    Api(f"{_SHAPES}.StatelessSymbolicContext", "cond", _SIZES),
+    Api("torch._subclasses.fake_tensor.FakeTensorMode.from_tensor", "fake_sizes", _SIZES),
+    Api("torch._dynamo.source.ConstantSource", "fake_sizes", _SIZES),
+    Api(f"{_SHAPES}.DimDynamic", "fake_sizes", _SIZES),
+    Api(f"{_SHAPES}.StatelessSymbolicContext", "fake_sizes", _SIZES),
     Api(
-        "torch.fx.experimental._config.backed_size_oblivious", "cond", "branches on sizes of 1 are refused under trace"
+        "torch.fx.experimental._config.backed_size_oblivious",
+        "fake_sizes",
+        "branches on sizes of 1 are refused under trace",
     ),
     Api(f"{_EXPORTER}._core.export", "exporters", _PLAIN),
     Api(f"{_EXPORTER}._registration.ONNXRegistry.from_torchlib", "exporters", _PLAIN),
@@ -99,12 +109,18 @@ RELIED_ON = (
 )
 
 
-class GoneError(LookupError):
+class GoneError(RefusedError, LookupError):
     """The installed torch has nothing under that name."""
 
 
+def sentence(api: Api) -> str:
+    """What is said where a private API is gone."""
+    version = importlib.import_module("torch").__version__
+    return f"torch {version} has no {api.path}: {api.without}. `onnxpatch drift` shows what else has moved"
+
+
 def find(path: str) -> Any:
-    """The object at a dotted path, its modules imported. Raises GoneError where there is none."""
+    """Import and return the object at a dotted path. Raises GoneError if there is none."""
     found: Any = importlib.import_module("torch")
     names = path.split(".")
     for at, part in enumerate(names[1:], 2):

@@ -1,5 +1,5 @@
-"""What a model keeps when the kit stands between it and torch.jit.trace: errors that it catches end nothing, and the
-tracer's warnings name its own lines."""
+"""What a model keeps when the kit stands between it and torch.jit.trace: errors that it catches end nothing, the
+tracer's warnings name its own lines, and sizes that are the same for all inputs are told from the others."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from onnxpatch._torch.caught_errors import TraceKept
+from onnxpatch._torch.traced_sizes import static_sizes_known
 from onnxpatch.messages.user_code import asking_frame, package_of
 
 
 @contextlib.contextmanager
 def traced() -> Iterator[None]:
     """For the time that torch.jit.trace runs a model inside the block."""
-    with warnings.catch_warnings(), TraceKept():
+    with warnings.catch_warnings(), TraceKept(), static_sizes_known():
         # Last in the list: what the user asked for, to be silent say, comes before it. Without it, Python shows a
         # text once for a line, and all come from one line of the kit.
         warnings.filterwarnings("always", category=TracerWarning, append=True)

@@ -1,4 +1,4 @@
-"""Private torch APIs that tell what sizes and tables are made of during export: which, why, and what if they move."""
+"""Private torch APIs that show how sizes and tables were computed during an export."""
 
 from __future__ import annotations
 
@@ -121,6 +121,60 @@ def example_of(size: Any) -> int | None:
     return int(size)
 
 
+# A SymInt's bounds are those of its sympy expression (`torch.utils._sympy.value_ranges`); under trace the operators
+# that made a 0-d tensor are read off the graph. Where these have moved, any number may be negative: right too.
+def never_negative(value: Any) -> bool:
+    """Whether a number computed from sizes is at least 0 at all sizes, as far as that can be told."""
+    if isinstance(value, torch.SymInt):
+        try:
+            from torch.utils._sympy.value_ranges import bound_sympy
+
+            node, ranges = value.node, value.node.shape_env.var_to_range
+            least = _least(node.shape_env.replace(node.expr))
+            return bool(bound_sympy(least, {s: ranges[s] for s in least.free_symbols}).lower >= 0)
+        except (ImportError, AttributeError, KeyError, TypeError):
+            return False
+    if isinstance(value, torch.Tensor):
+        node = _traced_node(value)
+        return node is not None and _not_negative(node, 20)
+    return isinstance(value, int | float) and value >= 0
+
+
+def _least(expression: Any) -> Any:
+    """An expression that is at most as large, with a quotient rounded down by what it is at least: of
+    `(n + 3) // 4 * 4 - n`, which is 0 to 3, it leaves 0. The bounds of `n` alone tell nothing about it."""
+    import sympy
+    from torch.utils._sympy.functions import FloorDiv
+
+    terms = []
+    for term in sympy.Add.make_args(expression):
+        factor, rest = term.as_coeff_Mul()
+        if isinstance(rest, FloorDiv) and rest.args[1].is_Integer and rest.args[1] > 0:
+            whole, divisor = rest.args
+            rest = (whole - (divisor - 1 if factor > 0 else 0)) / divisor
+        terms.append(factor * rest)
+    simple = sympy.expand(sympy.Add(*terms))
+    return simple if simple.is_number else expression
+
+
+_GROWING = ("aten::add", "aten::mul", "aten::floor_divide", "aten::div", "aten::maximum")
+_KEEPING = ("prim::NumToTensor", "aten::to", "aten::Int", "aten::floor", "aten::ceil", "aten::sqrt", "aten::detach")
+
+
+def _not_negative(node: Any, limit: int) -> bool:
+    kind, inputs = node.kind(), [value.node() for value in node.inputs()]
+    if kind in ("aten::size", "aten::numel"):
+        return True
+    if kind == "prim::Constant":
+        number = node.output().toIValue()
+        return bool(number >= 0) if isinstance(number, int | float | torch.Tensor) else False
+    if kind == "aten::remainder":  # it has the sign of the divisor
+        return limit > 0 and _not_negative(inputs[1], limit - 1)
+    if kind in _GROWING:
+        return limit > 0 and all(_not_negative(one, limit - 1) for one in inputs[:2])
+    return kind in _KEEPING and limit > 0 and _not_negative(inputs[0], limit - 1)
+
+
 Relation = Literal["equal", "different", "ordered"]
 
 # by the name of the sympy class (dynamo), or the kind of the TorchScript node (trace)
@@ -136,5 +190,5 @@ def relation_of(value: Any) -> Relation | None:
     """Which comparison of sizes a SymBool, or a bool tensor under trace, is the answer of; None if it is none."""
     if isinstance(value, torch.SymBool):
         return _RELATIONS.get(type(value.node.expr).__name__)
-    node = _traced_node(value)
+    node = _traced_node(value) if isinstance(value, torch.Tensor) else None
     return None if node is None else _RELATIONS.get(node.kind())

@@ -41,12 +41,12 @@ class FinishedPath:
 class PathNode:
     """A decision with its two outcomes in `children`, by answer; or the end of a path.
 
-    fixes_sizes: answers under which a condition such as `h == w` makes sizes equal.
+    on_sizes: whether sizes decide, not data.
     """
 
     predicate: torch.Tensor | None = None
     site: Site | None = None
-    fixes_sizes: set[bool] = field(default_factory=set)
+    on_sizes: bool = False
     children: dict[bool, PathNode] = field(default_factory=dict)
     end: FinishedPath | None = None
 

@@ -14,29 +14,15 @@ A call that cannot be repeated leaves its results without a shadow. Their sizes 
 from __future__ import annotations
 
 import contextlib
-import operator
-from collections.abc import Callable
 from typing import TypeAlias, cast
 
 import torch
 
-from onnxpatch._torch.cond import FakeWorld, traced_dynamic_dims
+from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
+from onnxpatch._torch.size_arithmetic import ARITHMETIC
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.nests import Leaf, SymbolicNumber, rebuilt, tensors
 from onnxpatch.control_flow.tape import TorchCall
-
-# While tracing, sizes are 0-d tensors; their shadows are numbers. What a tensor method means for a number:
-_ARITHMETIC: dict[str, Callable[..., object]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv,
-    "floor_divide": operator.floordiv, "truediv": operator.truediv, "div": operator.truediv, "mod": operator.mod,
-    "remainder": operator.mod, "pow": operator.pow, "neg": operator.neg, "eq": operator.eq, "ne": operator.ne,
-    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "abs": operator.abs,
-    "radd": lambda a, b: b + a, "rsub": lambda a, b: b - a, "rmul": lambda a, b: b * a,
-    "rfloordiv": lambda a, b: b // a, "rtruediv": lambda a, b: b / a, "rmod": lambda a, b: b % a,
-    "maximum": torch.sym_max, "minimum": torch.sym_min, "reshape": lambda a, *_: a, "trunc": lambda a: a,
-    "to": lambda a, *_, **__: a, "long": lambda a: a,
-}  # fmt: skip
-
 
 Shadow: TypeAlias = torch.Tensor | SymbolicNumber | int | float | bool
 """A fake tensor; of a 0-d tensor that is a size while tracing, a plain or symbolic number."""
@@ -49,16 +35,22 @@ class SymbolicShadow:
         self._world = FakeWorld()
         self._known: dict[int, Shadow] = {}
         self._derived: set[int] = set()  # ids of tensors that depend on the inputs
-        dims = traced_dynamic_dims(len(inputs))
+        axes = traced_dynamic_axes()
         with tracing_paused():
             for number, tensor in enumerate(inputs):
                 self._derived.add(id(tensor))
                 with contextlib.suppress(ImportError, AttributeError, TypeError):  # torch's private names have moved
-                    self._known[id(tensor)] = self._world.fake(tensor, None if dims is None else dims[number], number)
+                    self._known[id(tensor)] = self._world.fake(
+                        tensor, None if axes is None else axes.get(number, frozenset()), number
+                    )
 
     def get(self, tensor: torch.Tensor) -> Shadow | None:
         """The shadow of a tensor; None where it has none, as a parameter."""
         return self._known.get(id(tensor))
+
+    def is_condition(self, predicate: torch.Tensor) -> bool:
+        """Whether a 0-d bool tensor was computed from sizes alone."""
+        return isinstance(self.get(predicate), torch.SymBool)
 
     def unknown(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor comes from the inputs through a call that could not be repeated."""
@@ -80,11 +72,11 @@ class SymbolicShadow:
             return
 
     def _repeat(self, call: TorchCall) -> object:
-        args, kwargs = rebuilt(call.args, self._shadow_of), rebuilt(call.kwargs, self._shadow_of)
         name = call.name.strip("_")
-        if name in _ARITHMETIC and not tensors((args, kwargs)):
-            return _ARITHMETIC[name](*args, **kwargs)
-        with self._world.mode:
+        if name in ARITHMETIC and all(self._is_number(leaf) for leaf in tensors((call.args, call.kwargs))):
+            return ARITHMETIC[name](*rebuilt(call.args, self._number_of), **rebuilt(call.kwargs, self._number_of))
+        args, kwargs = rebuilt(call.args, self._shadow_of), rebuilt(call.kwargs, self._shadow_of)
+        with self._world.running():
             return call.function(*args, **kwargs)
 
     def _shadow_of(self, leaf: Leaf) -> Shadow:
@@ -92,6 +84,15 @@ class SymbolicShadow:
             return leaf
         shadow = self._known.get(id(leaf))
         return self._world.fake(leaf, frozenset(), None) if shadow is None else shadow
+
+    def _is_number(self, leaf: torch.Tensor) -> bool:
+        """Whether a tensor is a size, or one read off a parameter: the same for all inputs."""
+        stored = leaf.dim() == 0 and leaf.dtype == torch.int64 and id(leaf) not in self._derived
+        return stored or not isinstance(self._known.get(id(leaf), leaf), torch.Tensor)
+
+    def _number_of(self, leaf: Leaf) -> Shadow:
+        found = self._known.get(id(leaf)) if isinstance(leaf, torch.Tensor) else leaf
+        return int(leaf) if found is None and isinstance(leaf, torch.Tensor) else cast(Shadow, found)
 
     def _keep(self, results: list[torch.Tensor], shadows: object) -> None:
         found = cast("list[Shadow]", list(shadows) if isinstance(shadows, tuple | list) else [shadows])

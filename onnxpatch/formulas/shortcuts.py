@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
+
 from onnxpatch.messages.user_code import asking_frame, package_of
 
 RESIZING = re.compile(r"interpol|resiz|resampl|rescale|upsampl", re.IGNORECASE)
@@ -45,52 +47,25 @@ def shortcut_at(frame: FrameType) -> Shortcut | None:
     return found[-1] if found else None
 
 
-def crops_at(frame: FrameType) -> bool:
-    """Whether `frame` is evaluating the test of `if n < x.shape[i]: x = x[..., :n]`: a crop that may always be done."""
-    return any(first <= frame.f_lineno <= last for first, last in _crops(frame.f_code))
-
-
 def deciding_frame(depth: int) -> FrameType | None:
     """The frame, from `depth` above the caller's outwards, whose `if` asked; None where torch itself asked.
 
     Only the engine that calls stand-ins is passed over: what other code of the kit asks is no `if` of the model.
     """
     frame = asking_frame(sys._getframe(depth + 1), past="onnxpatch.patching")
+    if frame is not None and frame.f_code is torch.SymInt.__bool__.__code__:  # `if size:` asks by way of it
+        frame = asking_frame(frame.f_back, past="onnxpatch.patching") if frame.f_back else None
     return None if frame is None or package_of(frame) == "torch" else frame
 
 
 def tree_of(code: CodeType) -> ast.AST | None:
+    """The syntax tree of a function, with the line numbers of its file; None where there is no source to read."""
     try:
         lines, first = inspect.getsourcelines(code)
         tree = ast.parse(textwrap.dedent("".join(lines)))
     except (OSError, SyntaxError, ValueError):
         return None  # typed in, generated, or a lambda in the middle of a line: nothing to read
     return ast.increment_lineno(tree, first - 1)
-
-
-@functools.lru_cache(maxsize=4096)
-def _crops(code: CodeType) -> tuple[tuple[int, int], ...]:
-    tree = tree_of(code)
-    tests = [node.test for node in ast.walk(tree) if isinstance(node, ast.If) and _is_crop(node)] if tree else []
-    return tuple((test.lineno, test.end_lineno or test.lineno) for test in tests)
-
-
-def _is_crop(node: ast.If) -> bool:
-    test, body = node.test, node.body
-    if node.orelse or len(body) != 1 or not isinstance(test, ast.Compare) or len(test.ops) != 1:
-        return False
-    smaller, larger = test.left, test.comparators[0]
-    if isinstance(test.ops[0], ast.Gt | ast.GtE):
-        smaller, larger = larger, smaller
-    assigned = body[0]
-    if not (isinstance(assigned, ast.Assign) and isinstance(assigned.value, ast.Subscript)):
-        return False
-    source, bound = ast.unparse(assigned.value.value), ast.unparse(smaller)
-    slices = [part for part in ast.walk(assigned.value.slice) if isinstance(part, ast.Slice)]
-    uppers = [ast.unparse(part.upper) for part in slices if part.upper is not None]
-    same = [ast.unparse(target) for target in assigned.targets] == [source]
-    sized = ast.unparse(larger).startswith((f"{source}.shape[", f"{source}.size("))
-    return same and sized and uppers == [bound] and not any(part.lower or part.step for part in slices)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -181,14 +156,15 @@ def _evaluate(node: ast.expr, frame: FrameType, equal: Any) -> Any:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return _negated(_evaluate(node.operand, frame, equal))
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq):
-        operands = [_value(operand, frame) for operand in (node.left, *node.comparators)]
+        operands = [value_in(operand, frame) for operand in (node.left, *node.comparators)]
         pairs = [_pairwise(a, b, equal) for a, b in itertools.pairwise(operands)]
         result = functools.reduce(_both, pairs)
         return result if isinstance(node.ops[0], ast.Eq) else _negated(result)
-    return bool(_value(node, frame))
+    return bool(value_in(node, frame))
 
 
-def _value(node: ast.expr, frame: FrameType) -> Any:
+def value_in(node: ast.expr, frame: FrameType) -> Any:
+    """What an expression is in a running function."""
     code = compile(ast.fix_missing_locations(ast.Expression(node)), "<condition>", "eval")
     return eval(code, frame.f_globals, frame.f_locals)
 

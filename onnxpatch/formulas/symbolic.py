@@ -6,22 +6,34 @@ here keeps it symbolic.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from onnxpatch._torch.symbolic_sizes import example_of, missing_to, relation_of, split_fraction, traced_from_sizes
+from onnxpatch._torch.symbolic_sizes import (
+    example_of,
+    missing_to,
+    never_negative,
+    relation_of,
+    split_fraction,
+    traced_from_sizes,
+)
+from onnxpatch._torch.traced_sizes import static_number
 
 __all__ = [
     "ROUNDING",
     "as_float",
     "as_tensor",
+    "chosen",
     "example_of",
     "missing_to",
+    "never_negative",
     "relation_of",
     "scaled",
     "split_fraction",
+    "static_number",
     "symbolic",
     "traced_from_sizes",
     "truncated",
@@ -36,7 +48,7 @@ def symbolic(value: object) -> bool:
     """Whether `value` is a size, or a number computed from sizes, that must not become a Python number."""
     if isinstance(value, torch.SymInt | torch.SymFloat):
         return not _known(value)
-    return isinstance(value, Tensor) and value.dim() == 0 and traced_from_sizes(value)
+    return isinstance(value, Tensor) and value.dim() == 0 and traced_from_sizes(value) and static_number(value) is None
 
 
 def fixed_size(x: Tensor, axis: int) -> int | None:
@@ -63,6 +75,8 @@ def truncated(value: Any) -> Any:
         return torch.sym_int(value)
     if not value.dtype.is_floating_point:
         return value
+    if value.dtype == torch.float64:  # as Python computes
+        return value.to(torch.int64)
     return (value + value.abs() * ROUNDING).to(torch.int64)
 
 
@@ -94,3 +108,31 @@ def whole_part(value: object) -> Any:
         return torch.sym_int(value)
     split = split_fraction(value)
     return split[0] if split else torch.sym_int(value)
+
+
+def chosen(comparison: tuple[Any, str, Any], new: Any, old: Any) -> Any:
+    """`new` where a comparison of sizes holds, `old` elsewhere, as a size; None where that cannot be written.
+
+    comparison: such as (size, "<=", 7).
+    """
+    left, sign, right = comparison
+    if isinstance(left, Tensor) or isinstance(right, Tensor):
+        holds = getattr(operator, _OPERATORS[sign])(as_tensor(left, torch.int64), as_tensor(right, torch.int64))
+        return torch.where(holds, as_tensor(new, torch.int64), as_tensor(old, torch.int64))
+    if not all(isinstance(number, int | torch.SymInt) for number in (left, right, new, old)):
+        return None
+    if sign in ("<", "<=", ">", ">=") and _same(new, left) and _same(old, right):
+        # torch's solver knows more of these than of products
+        return (torch.sym_min if sign in ("<", "<=") else torch.sym_max)(new, old)
+    if sign in ("==", "!="):
+        differ = torch.sym_min(1, torch.sym_max(left - right, right - left))
+        return old + differ * (new - old) if sign == "!=" else new + differ * (old - new)
+    above = (right - left if sign in ("<", "<=") else left - right) + (1 if "=" in sign else 0)
+    return old + torch.sym_min(1, torch.sym_max(0, above)) * (new - old)
+
+
+_OPERATORS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)

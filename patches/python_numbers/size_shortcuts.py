@@ -1,4 +1,4 @@
-"""The native-size trap: a Python `if` that returns the table unchanged when the traced image has the trained size."""
+"""Shortcuts past a resize: an `if` that returns the position table unchanged if the image has the training size."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, patch
+from onnxpatch.formulas.chosen_elements import choose_elements
+from onnxpatch.formulas.idle_branches import may_always_run
+from onnxpatch.formulas.padded_returns import returns_padded
 from onnxpatch.formulas.resize_flags import sizes_handed_on
-from onnxpatch.formulas.shortcuts import crops_at, deciding_frame, shortcut_at
+from onnxpatch.formulas.shortcuts import deciding_frame, shortcut_at
 from onnxpatch.formulas.skipped_resizes import remember
 from onnxpatch.formulas.symbolic import as_tensor, relation_of, symbolic, traced_from_sizes
 
@@ -18,7 +21,7 @@ WHY = "native-size trap: exported at the trained size, the graph keeps the posit
 
 
 class _Trained(torch.nn.Module):
-    """A position table of its trained size, or resized to the image's with the offset that DINO introduced."""
+    """A position table, unchanged at its training size, else resized to the image's grid with DINO's offset."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +65,7 @@ def _proof(exporter: Literal["dynamo", "trace"]) -> Proof:
     proof=_proof("dynamo"),
 )
 def size_shortcut(original: Callable[[Any], bool], value: object) -> bool:
-    """An `if` on sizes that leaves a resize out is answered so that the resize is done, at every size."""
+    """The answer with which the resize is done at every size, for an `if` on sizes that would skip it."""
     answer = _answer(value)
     return NotImplemented if answer is None else answer
 
@@ -85,14 +88,14 @@ def size_shortcut_trace(original: Callable[[Any], bool], value: Tensor) -> bool:
 
 def _answer(value: object) -> bool | None:
     frame, relation = deciding_frame(2), relation_of(value)
-    if frame is None or relation is None:
+    if frame is None:
         return None
-    if relation == "ordered":
-        return True if crops_at(frame) else None
-    if relation == "different" and sizes_handed_on(frame):
+    if choose_elements(frame):
+        return False
+    if may_always_run(frame) or returns_padded(frame) or (relation == "different" and sizes_handed_on(frame)):
         return True
     shortcut = shortcut_at(frame)
-    if shortcut is None:
+    if shortcut is None or relation not in ("equal", "different"):
         return None
     native = shortcut.native(frame, _equal)
     if isinstance(native, Tensor):

@@ -4,7 +4,7 @@ All paths have run already, so that the results of both sides of a decision are 
 
     Where   takes the two results as they are. Both sides are computed for every input.
     If      repeats the calls of each side inside its branches, and what ran outside is left unused for the exporter to
-            remove. One side is computed. Needed where the sides' shapes differ.
+            remove. One side is computed. Needed where the sides' shapes differ, and where sizes decide.
 
 The tree of paths is merged from the root down; a decision inside a branch of an If is merged inside that branch.
 """
@@ -93,8 +93,10 @@ class BranchMerger:
     def _wants_if(self, node: PathNode) -> bool:
         if self.capture.form == "if":
             return True
+        if node.on_sizes:  # at sizes of the one side, the other's calls may fail: `x + table`, `x.topk(4)`
+            return True
         with tracing_paused():
-            if node.fixes_sizes or not all(self._same_shape(slot) for slot in self._slots):
+            if not all(self._same_shape(slot) for slot in self._slots):
                 return True
             if self.capture.form == "where" or self._needs_values():
                 return False

@@ -103,3 +103,29 @@ def test_a_flag_that_hands_sizes_on_to_resizes_is_set(exporter):
         OddSizes().eval(), data[0], exporter=exporter, dynamic_shapes=shapes, data=data, attempts="asked"
     )
     assert report.ok
+
+
+def padded_to(x, multiple, mode="reflect", value=0.0):
+    height, width = x.shape[2:]
+    pad_h = (multiple - height % multiple) % multiple
+    pad_w = (multiple - width % multiple) % multiple
+    if pad_h or pad_w:
+        return F.pad(x, (0, pad_w, 0, pad_h), mode, value)
+    return x
+
+
+class Windowed(nn.Module):
+    """Windows of four, of what is padded where it has to be, as spandrel's models are written."""
+
+    def forward(self, image):
+        padded = padded_to(image, 4)
+        return F.avg_pool2d(padded, 4).exp(), padded.unflatten(2, (-1, 4)).amax(3)
+
+
+@pytest.mark.parametrize("exporter", ["trace", "dynamo"])
+def test_a_padded_input_is_returned_at_every_size(exporter):
+    data = [(torch.randn(2, 3, *size),) for size in ((8, 8), (13, 18), (5, 7), (12, 4))]
+    shapes = ({2: "h", 3: "w"},)
+    assert onnxpatch.export(
+        Windowed().eval(), data[0], exporter=exporter, dynamic_shapes=shapes, data=data, attempts="asked"
+    ).ok

@@ -1,0 +1,195 @@
+"""Tells, under torch.jit.trace, which sizes are the same for all inputs: private torch APIs, and what if they move.
+
+A trace runs at one size and keeps no symbols, so a 3 may be three channels or the batch of the example. The graph under
+construction tells them apart: its operators are run once more, on fake tensors whose declared dimensions are symbols.
+That is done for what a size was computed from, and only when somebody asks; a model that asks nothing pays nothing.
+
+    x [batch, 64], batch dynamic        x.shape[1] // 4 is 16        x.shape[0] // 4 depends on the input
+
+Used are the trace's graph (`TracingState.graph`, `_get_value_trace`, a node's `schema`), `torch.ops`, and `FakeWorld`.
+Where one of them has moved, or an operator cannot be run again, every size that comes of it counts as dynamic.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from onnxpatch._torch.cond import free_symbols
+from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
+from onnxpatch._torch.size_arithmetic import ARITHMETIC
+from onnxpatch._torch.trace_state import tracing_paused
+
+_NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
+_SAME = ("prim::NumToTensor", "aten::Int", "aten::Float", "aten::Bool", "aten::ScalarImplicit", "aten::IntImplicit",
+         "aten::FloatImplicit", "aten::item", "aten::detach", "aten::clone")  # fmt: skip
+
+_SIZES: dict[str, Callable[..., Any]] = {
+    "aten::size": lambda x, *dim: x.shape[dim[0]] if dim else list(x.shape),
+    "aten::numel": lambda x: x.numel(),
+    "aten::dim": lambda x: x.dim(),
+    "aten::len": lambda x: x.shape[0] if isinstance(x, torch.Tensor) else len(x),
+}
+
+
+class _UnknownError(Exception):
+    """What a value is cannot be told."""
+
+
+class _Running(threading.local):
+    sizes: _Sizes | None = None
+
+
+_running = _Running()
+
+
+@contextlib.contextmanager
+def static_sizes_known() -> Iterator[None]:
+    """Inside the block, for the trace that runs in this thread, `static_number` has answers."""
+    before, _running.sizes = _running.sizes, _Sizes()
+    try:
+        yield
+    finally:
+        _running.sizes = before
+
+
+def static_number(tensor: torch.Tensor) -> int | float | bool | None:
+    """The value of a 0-d tensor of the running trace that was computed from sizes, if it is the same for all inputs."""
+    sizes, state = _running.sizes, torch._C._get_tracing_state()
+    if sizes is None or state is None:
+        return None
+    try:
+        value = torch._C._get_value_trace(tensor)  # type: ignore[attr-defined]
+        with tracing_paused():
+            fixed = sizes.of(state).fixed(value)
+            return tensor.item() if fixed else None
+    except Exception:  # an operator that cannot be run again: the size counts as dynamic, which is right too
+        return None
+
+
+class _Sizes:
+    """The symbolic values of one trace's graph, by the number of the value; filled as they are asked for."""
+
+    def __init__(self) -> None:
+        self._world = FakeWorld()
+        self._known: dict[int, Any] = {}
+        self._state: Any = None
+        self._inputs: dict[int, tuple[int, frozenset[int] | None]] = {}
+
+    def of(self, state: Any) -> _Sizes:
+        """Itself, for the first trace that asks. Raises _UnknownError for one within it, whose inputs are others."""
+        if self._state is None:
+            self._state, axes = state, traced_dynamic_axes()
+            for place, value in enumerate(state.graph().inputs()):
+                self._inputs[value.unique()] = (place, None if axes is None else axes.get(place, frozenset()))
+        if state is not self._state:
+            raise _UnknownError
+        return self
+
+    def fixed(self, value: Any) -> bool:
+        """Whether a value of the graph is a number, and the same for all inputs."""
+        found = self._value(value)
+        return isinstance(found, _NUMBERS) and not free_symbols(found)
+
+    def _value(self, wanted: Any) -> Any:
+        pending = [wanted]
+        while pending:
+            value = pending[-1]
+            node = value.node()
+            missing = [one for one in node.inputs() if one.unique() not in self._known]
+            if value.unique() in self._known:
+                pending.pop()
+            elif missing and value.unique() not in self._inputs:
+                pending += missing
+            else:
+                self._evaluate(value, node)
+                pending.pop()
+        found = self._known[wanted.unique()]
+        if isinstance(found, _UnknownError):
+            raise found
+        return found
+
+    def _evaluate(self, value: Any, node: Any) -> None:
+        outputs = [value] if value.unique() in self._inputs else list(node.outputs())
+        try:
+            results = self._results(value, node)
+        except Exception:
+            results = [self._anything(output) for output in outputs]
+        for output, result in zip(outputs, results, strict=True):
+            self._known[output.unique()] = result
+
+    def _results(self, value: Any, node: Any) -> list[Any]:
+        if value.unique() in self._inputs:
+            place, axes = self._inputs[value.unique()]
+            return [self._fake(value, axes, place)]
+        kind = node.kind()
+        if kind == "prim::Constant":
+            constant = value.toIValue()
+            return [self._world.mode.from_tensor(constant) if isinstance(constant, torch.Tensor) else constant]
+        given = [self._known[one.unique()] for one in node.inputs()]
+        if any(isinstance(one, _UnknownError) for one in given):
+            raise _UnknownError
+        if kind in ("prim::ListConstruct", "prim::TupleConstruct"):
+            return [given]
+        if kind in ("prim::ListUnpack", "prim::TupleUnpack"):
+            return list(given[0])
+        return self._run(kind, node, given)
+
+    def _run(self, kind: str, node: Any, given: list[Any]) -> list[Any]:
+        """The results of one operator, or of an autograd.Function of the kit's that says how it is repeated."""
+        if kind == "prim::PythonOp":
+            scalars, operands = iter(node.scalar_args()), iter(given)
+            args = [next(scalars) if how == "c" else next(operands) for how in node.cconv()]
+            with self._world.running():
+                return [node.pyobj().__self__.repeated(*args)]
+        if kind in _SIZES:
+            return [_SIZES[kind](*given)]
+        numbers = [one for one in given if isinstance(one, _NUMBERS)]
+        if given and isinstance(given[0], _NUMBERS):
+            if kind in _SAME:
+                return [given[0]]
+            name = kind.partition("::")[2].strip("_")
+            if name in ARITHMETIC and len(numbers) == len(given):
+                return [_computed(name, given)]
+        operator = _operator(node)
+        arguments = operator._schema.arguments
+        args = [one for one, argument in zip(given, arguments, strict=True) if not argument.kwarg_only]
+        kwargs = {a.name: one for one, a in zip(given, arguments, strict=True) if a.kwarg_only}
+        with self._world.running():
+            made = operator(*args, **kwargs)
+        results = list(made) if isinstance(made, tuple) else [made]
+        if any(isinstance(one, _NUMBERS) for one in results):  # torch.ops makes Python numbers of symbols
+            raise _UnknownError
+        return results
+
+    def _anything(self, value: Any) -> Any:
+        """A tensor of which nothing is known but its number of dimensions, where an operator cannot be run again."""
+        try:
+            return self._fake(value, None, 1000 + value.unique())
+        except Exception as error:
+            return _UnknownError(str(error))
+
+    def _fake(self, value: Any, axes: frozenset[int] | None, number: int) -> torch.Tensor:
+        sizes, dtype = value.type().sizes(), value.type().dtype()
+        if sizes is None or dtype is None:
+            raise _UnknownError
+        return self._world.fake(torch.empty(sizes, dtype=dtype), axes, number)
+
+
+def _computed(name: str, given: list[Any]) -> Any:
+    """Arithmetic on numbers. The third operand of add and sub is a factor."""
+    if len(given) == 3 and name in ("add", "sub", "radd", "rsub") and given[2] == 1:
+        given = given[:2]
+    return ARITHMETIC[name](*given)
+
+
+def _operator(node: Any) -> Any:
+    name = str(node.schema()).partition("(")[0]
+    if not name.startswith("aten::"):
+        raise _UnknownError(name)
+    packet, _, overload = name.removeprefix("aten::").partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")

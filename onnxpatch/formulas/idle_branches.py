@@ -1,0 +1,150 @@
+"""Reads the Python `if` at which a running function stands: does its body change nothing where the test is false?
+
+    if pad_h or pad_w:                      if x.shape[1] > n:
+        x = F.pad(x, (0, pad_w, 0, pad_h))      x = x[:, :n]
+
+Padding by nothing and cropping what is short enough change nothing, so both may be done at every size. An exporter that
+traces at a size where the test is false would leave them out for good.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from types import CodeType, FrameType
+
+from onnxpatch._torch.symbolic_sizes import never_negative
+from onnxpatch.formulas.shortcuts import tree_of
+
+_PADS = ("pad", "functional.pad", "F.pad", "nn.functional.pad", "torch.nn.functional.pad")
+
+
+def may_always_run(frame: FrameType) -> bool:
+    """Whether `frame` is evaluating the test of an `if` whose body changes nothing where the test is false."""
+    for first, last, positive in _idle(frame.f_code):
+        if first <= frame.f_lineno <= last:
+            return all(name in frame.f_locals and never_negative(frame.f_locals[name]) for name in positive)
+    return False
+
+
+@functools.lru_cache(maxsize=4096)
+def _idle(code: CodeType) -> tuple[tuple[int, int, frozenset[str]], ...]:
+    """(first line, last line, names) of such tests; the names are those that must never be negative."""
+    tree = tree_of(code)
+    found: list[tuple[int, int, frozenset[str]]] = []
+    padding: set[str] = set()
+    for node in _ifs(tree):
+        amounts = _amounts(node.test)
+        names: frozenset[str] | None = frozenset() if _is_crop(node) else None
+        if amounts is not None and node.body and all(_adds_nothing(one, set(amounts)) for one in node.body):
+            padding.add(ast.unparse(node.test))
+            names = _compared(amounts)
+        elif amounts is not None and ast.unparse(node.test) in padding and _crops(node.body):
+            names = _compared(amounts)
+        if names is not None:
+            found.append((node.test.lineno, node.test.end_lineno or node.test.lineno, names))
+    return tuple(found)
+
+
+def _ifs(tree: ast.AST | None) -> Iterator[ast.If]:
+    """Every `if` without an `else`, from the top of the function to its end."""
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.If) and not node.orelse] if tree else []
+    yield from sorted(nodes, key=lambda node: node.lineno)
+
+
+def _compared(amounts: dict[str, bool]) -> frozenset[str]:
+    return frozenset(name for name, compared in amounts.items() if compared)
+
+
+def _amounts(test: ast.expr) -> dict[str, bool] | None:
+    """The names that are 0 where `test` is false, each with whether that holds only if it is never negative."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+        each = [_amounts(value) for value in test.values]
+        return None if any(one is None for one in each) else {k: v for one in each if one for k, v in one.items()}
+    if isinstance(test, ast.Name):
+        return {test.id: False}
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.left, ast.Name):
+        return None
+    zero = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value == 0
+    if not zero or not isinstance(test.ops[0], ast.Gt | ast.NotEq):
+        return None
+    return {test.left.id: isinstance(test.ops[0], ast.Gt)}
+
+
+def _adds_nothing(statement: ast.stmt, names: set[str]) -> bool:
+    """Whether a statement changes nothing where all `names` are 0: `x = F.pad(x, (0, n))`, `length += n`."""
+    if isinstance(statement, ast.AugAssign):
+        return isinstance(statement.op, ast.Add | ast.Sub) and _is_zero(statement.value, names)
+    if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
+        return False
+    call = statement.value
+    amounts = [*call.args[1:2], *(word.value for word in call.keywords if word.arg == "pad")]
+    if ast.unparse(call.func) not in _PADS or not call.args or len(amounts) != 1:
+        return False
+    same = [ast.unparse(target) for target in statement.targets] == [ast.unparse(call.args[0])]
+    return same and _is_zero(amounts[0], names)
+
+
+def _is_zero(expression: ast.expr, names: set[str]) -> bool:
+    """Whether an expression of these names and numbers alone is 0, or a list of zeros, where the names are."""
+    used = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
+    known = (ast.Name, ast.Constant, ast.Tuple, ast.List, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.Load)
+    if not used <= names or not all(isinstance(node, known) for node in ast.walk(expression)):
+        return False
+    code = compile(ast.fix_missing_locations(ast.Expression(expression)), "<amounts>", "eval")
+    try:
+        value = eval(code, {"__builtins__": {}}, dict.fromkeys(used, 0))
+    except (ArithmeticError, TypeError):
+        return False
+    return not any(value) if isinstance(value, tuple | list) else not value
+
+
+def _crops(body: list[ast.stmt]) -> bool:
+    """Whether the body is `x = x[:, :h, :w]` alone: what an `if` of the same test padded is cut off again."""
+    parts = _cropped(body)
+    return parts is not None and all(part.lower is None and _is_size(part.upper) for part in parts[1])
+
+
+def _is_size(bound: ast.expr | None) -> bool:
+    """Not a number, nor one counted from the end: `x[:-0]` has nothing left."""
+    return bound is not None and not isinstance(bound, ast.Constant | ast.UnaryOp)
+
+
+def _cropped(body: list[ast.stmt]) -> tuple[str, list[ast.Slice]] | None:
+    """(source, its slices other than `:`) of `x = x[...]` with slices by names, without steps; else None."""
+    assigned = body[0]
+    if len(body) != 1 or not (isinstance(assigned, ast.Assign) and isinstance(assigned.value, ast.Subscript)):
+        return None
+    source = ast.unparse(assigned.value.value)
+    slices = [part for part in ast.walk(assigned.value.slice) if isinstance(part, ast.Slice)]
+    parts = [part for part in slices if part.lower or part.upper]
+    if [ast.unparse(target) for target in assigned.targets] != [source] or any(part.step for part in slices):
+        return None
+    return (source, parts) if parts else None
+
+
+def _is_crop(node: ast.If) -> bool:
+    """`if n < x.shape[i]: x = x[..., :n]`, or `x[..., -n:]`, which start at the first where there are fewer."""
+    test, cropped = node.test, _cropped(node.body)
+    if cropped is None or not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return False
+    smaller, larger = test.left, test.comparators[0]
+    if isinstance(test.ops[0], ast.Gt | ast.GtE):
+        smaller, larger = larger, smaller
+    elif not isinstance(test.ops[0], ast.Lt | ast.LtE):
+        return False
+    source, parts = cropped
+    bound = ast.unparse(smaller)
+    sized = ast.unparse(larger).startswith((f"{source}.shape[", f"{source}.size("))
+    kept = [_kept(part) for part in parts]
+    return sized and kept == [bound]
+
+
+def _kept(part: ast.Slice) -> str | None:
+    """How many a slice keeps at most, from the start or to the end."""
+    if part.lower is None and part.upper is not None:
+        return ast.unparse(part.upper)
+    lower = part.lower
+    last = part.upper is None and isinstance(lower, ast.UnaryOp) and isinstance(lower.op, ast.USub)
+    return ast.unparse(lower.operand) if last and isinstance(lower, ast.UnaryOp) else None

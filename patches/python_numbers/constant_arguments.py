@@ -1,0 +1,76 @@
+"""Arguments that ONNX wants as constants, read off a size that never changes: `F.layer_norm(x, x.shape[-1:])`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.proof_models import Computes
+from onnxpatch.formulas.symbolic import static_number, traced_from_sizes
+from onnxpatch.formulas.tracing import function_name
+
+_CONSTANT = {
+    "layer_norm", "rms_norm", "group_norm", "local_response_norm", "unfold", "fold", "pixel_shuffle", "channel_shuffle",
+    "pixel_unshuffle", "roll", "chunk", "tensor_split", "stft", "istft", "one_hot",
+}  # fmt: skip
+_ENDS = ("pool1d", "pool2d", "pool3d", "conv1d", "conv2d", "conv3d")
+
+
+class _Channels(torch.nn.Module):
+    """Norms and windows whose arguments are read off the number of channels."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        normed = functional.layer_norm(x.permute(0, 2, 3, 1), x.shape[1:2])
+        return normed, functional.pixel_unshuffle(x, x.shape[1] // 4), functional.max_pool2d(x, x.size(1) // 4)
+
+
+def _of_sizes(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a function that needs constants is given a 0-d tensor that was computed from sizes."""
+    name = function_name(function)
+    if name not in _CONSTANT and not name.endswith(_ENDS):
+        return False
+    return any(_is_size(value) for argument in (*args, *kwargs.values()) for value in _each(argument))
+
+
+def _each(argument: object) -> tuple[object, ...]:
+    return tuple(argument) if isinstance(argument, tuple | list) else (argument,)
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, Tensor) and not value.dim() and traced_from_sizes(value)
+
+
+@patch(
+    "torch.*",
+    name="constant-arguments",
+    why="because it is not constant. Please try to make things (e.g. kernel sizes) static if possible; Expected node "
+    "type 'onnx::Constant' for argument 'downscale_factor'",
+    link="https://github.com/pytorch/pytorch/issues/47887",
+    exporters=("trace",),
+    calls=_of_sizes,
+    proof=Proof(
+        _Channels,
+        lambda: [(torch.randn(2, 8, 6, 4),), (torch.randn(1, 8, 10, 2),), (torch.randn(3, 8, 2, 12),)],
+        ({0: "batch", 2: "height", 3: "width"},),
+        fails=("trace",),
+        reason="not constant|onnx::Constant",
+        unchanged=lambda: Computes(lambda x: functional.max_pool2d(x, 2)),
+    ),
+)
+def constant_arguments(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The numbers, where every input has the same; the size itself where it may change."""
+    given = tuple(_numbers(one) for one in args)
+    named = {key: _numbers(one) for key, one in kwargs.items()}
+    return original(*given, **named)
+
+
+def _numbers(argument: Any) -> Any:
+    if isinstance(argument, tuple | list):
+        return [_numbers(one) for one in argument]
+    known = static_number(argument) if _is_size(argument) else None
+    return argument if known is None else known

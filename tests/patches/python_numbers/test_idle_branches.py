@@ -1,0 +1,79 @@
+"""`if`s on sizes whose body changes nothing where the test is false: done always, without branches=True."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import onnxpatch
+
+
+class Windows(nn.Module):
+    """Padded only where needed, and cropped only where padded. The example needs neither."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, channels, height, width = x.shape
+        bottom, right = (4 - height % 4) % 4, (4 - width % 4) % 4
+        if bottom > 0 or right > 0:
+            x = F.pad(x, (0, right, 0, bottom))
+        rows, columns = x.shape[2:]
+        x = x.view(batch, channels, rows // 4, 4, columns // 4, 4).softmax(3).reshape(batch, channels, rows, columns)
+        if bottom > 0 or right > 0:
+            x = x[:, :, :height, :width]
+        return x * 2
+
+
+class Skipped(nn.Module):
+    """Two resolutions brought together at odd sizes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        half = F.max_pool2d(x, 2).repeat_interleave(2, 2).repeat_interleave(2, 3)
+        rows, columns = x.shape[2] - half.shape[2], x.shape[3] - half.shape[3]
+        if rows or columns:
+            half = F.pad(half, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
+        return torch.cat([x, half], 1)
+
+
+class Last(nn.Module):
+    """The last twelve rows, or fewer."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(12, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.size(2) > 12:
+            x = x[:, :, -12:]
+        return x + self.table[: x.size(2)]
+
+
+@pytest.mark.parametrize(
+    ("model", "exporter"),
+    [(m, "trace") for m in (Windows, Skipped, Last)]
+    + [pytest.param(m, "dynamo", marks=pytest.mark.slow) for m in (Windows, Skipped, Last)],
+)
+def test_what_is_done_where_needed_is_done_always(model, exporter):
+    data = [(torch.randn(2, 3, height, width),) for height, width in ((8, 4), (9, 4), (14, 4), (4, 4), (5, 4))]
+    if model is not Last:
+        data += [(torch.randn(1, 3, 6, 7),), (torch.randn(1, 3, 21, 8),)]
+    shapes = ({0: "batch", 2: "height"} | ({} if model is Last else {3: "width"}),)
+    report = onnxpatch.export(
+        model().eval(), data[0], exporter=exporter, dynamic_shapes=shapes, data=data, attempts="asked"
+    )
+    assert report.ok
+
+
+class Shorter(nn.Module):
+    """Padded up to eight rows: what is longer stays, so the padding may not be done always."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        missing = 8 - x.shape[1]
+        if missing > 0:
+            x = F.pad(x, (0, 0, 0, missing))
+        return x * 2
+
+
+@pytest.mark.parametrize("rows", [8, 5])
+def test_an_amount_that_may_be_negative_stays_a_branch(rows):
+    shapes, data = ({1: "rows"},), [(torch.randn(1, n, 3),) for n in (rows, 3, 8, 11)]
+    assert onnxpatch.export(Shorter().eval(), data[0], exporter="trace", dynamic_shapes=shapes, data=data).ok
