@@ -146,7 +146,7 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
 
 def _layout(attempt: Attempt, shared: Shared) -> OutputLayout | None:
     """The structure of the model's output. With branches it is known only when all of them have been run."""
-    if attempt.branches:
+    if attempt.branches or (shared.reference is None and shared.flatten is not None):
         return None
     flatten = shared.flatten or flatten_output
     if shared.reference is not None:

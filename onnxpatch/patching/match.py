@@ -123,15 +123,18 @@ def raise_if_ambiguous(cls: type, candidates: list[Candidate]) -> None:
 
 
 def ties(functions: list[FunctionPatch]) -> list[str]:
-    """A sentence for every two patches of the same rank that name the same function for the same exporter."""
+    """A sentence for every two patches of the user's that name the same function for the same exporter.
+
+    Of the kit's own patches the order is meant.
+    """
     by_function: dict[Any, list[Patch]] = {}
     for patch, targets in functions:
-        for _, function in targets if patch.calls is None else ():
+        for function in {function for _, function in targets} if patch.calls is None else ():
             by_function.setdefault(function, []).append(patch)
     found: dict[str, None] = {}
     for patches in by_function.values():
         for first, second in itertools.combinations(patches, 2):
-            if first.ours == second.ours and {*first.conditions.exporters} & {*second.conditions.exporters}:
+            if not (first.ours or second.ours) and {*first.conditions.exporters} & {*second.conditions.exporters}:
                 found[
                     f"{_placed(first)} and {_placed(second)} name the same function: {first.name} is asked first, "
                     f"{second.name} where that returns NotImplemented; name one of them in exclude= if it is not to act"

@@ -150,4 +150,7 @@ def test_every_name_of_every_target_reaches_the_stand_in_or_declines(patch, path
                 if call is not None:
                     reached += 1
                     inspect.signature(patch.stand_in).bind(key, *call[0], **call[1])
+        starred = next((p for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL), None)
+        for count in (1, 2, 3) if starred is not None and not usual else ():
+            reached += call_of(patch.stand_in, key, (_dummy(starred),) * count, {}) is not None
     assert reached or not signatures.signatures(key), f"no call of {path} reaches {patch.name}"
