@@ -10,7 +10,6 @@ import torch
 from onnxpatch import Proof, exporting, patch
 from onnxpatch.formulas.nodes import target_opset
 from onnxpatch.formulas.normalization import rms_norm as _rms_norm
-from onnxpatch.formulas.symbolic import symbolic
 from onnxpatch.formulas.tracing import tracing_paused
 
 
@@ -50,7 +49,7 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> torch.Tensor:
     """F.layer_norm with the weight's shape as `normalized_shape`: sizes of the input are no constants under trace."""
-    if weight is None or not any(map(symbolic, normalized_shape)):
+    if weight is None or not any(isinstance(size, torch.Tensor) for size in normalized_shape):
         return NotImplemented
     with tracing_paused():
         normalized_shape = tuple(weight.shape)

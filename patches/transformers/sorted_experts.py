@@ -13,7 +13,7 @@ from onnxpatch.formulas.proof_models import randomised
 
 WRITTEN_FOR = "transformers 5.23.0"
 LINK = "https://github.com/huggingface/transformers/pull/42697"
-FAILURE = "onnxruntime fails|relative error|argument 'input'"
+FAILURE = "onnxruntime fails|relative error|argument 'input'|must be tuple of ints, not Tensor"
 _MODELS = "transformers.models"
 
 

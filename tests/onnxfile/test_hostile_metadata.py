@@ -284,6 +284,8 @@ def _kinds(tree: Any) -> Any:
     items = tree.get("items", ())
     inner = [_kinds(item) for item in (items.values() if isinstance(items, dict) else items)]
     gone = tree.get("present") is False
+    if tree["kind"] == "dataclass":  # its Record counts its parts without None, as ModelOutput does
+        inner = [kind for kind in inner if kind is not True]
     return [{"tuple": tuple, "list": list, "dict": dict}.get(tree["kind"], Record), inner] if "items" in tree else gone
 
 

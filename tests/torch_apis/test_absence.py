@@ -114,6 +114,7 @@ EXERCISES: dict[str, list[Callable[[], bool]]] = {
     "producers": [DYNAMO], "constants": [DYNAMO], "operations": [count], "cond": [BRANCHES], "exporters": [DYNAMO],
     "quiet": [TRACE], "guard_sources": [DYNAMO], "size_conditions": [DYNAMO], "operator_tables": [tables],
     "signatures": [TRACE], "script_graph": [TRACE], "symbolic_sizes": [TRACE, DYNAMO],
+    "attribute_proxies": [DYNAMO], "fake_sizes": [BRANCHES],
 }  # fmt: skip
 LONG = {name for name, jobs in EXERCISES.items() if {TRACE, DYNAMO, BRANCHES} & set(jobs)}
 
