@@ -6,6 +6,7 @@ is used; a name that is looked up later raises AttributeError or ImportError the
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,11 @@ def told(error: BaseException) -> str | None:
         return str(error)
     if not isinstance(error, AttributeError | ImportError):
         return None
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    file = Path(place.tb_frame.f_code.co_filename) if place is not None else Path()
-    if file.parent != _HERE:
+    frames = traceback.walk_tb(error.__traceback__)
+    if not any(Path(frame.f_code.co_filename).parent == _HERE for frame, _ in frames):
         return None
-    return next((sentence(api) for api in RELIED_ON if api.used_in == file.stem and not _there(api)), None)
+    named = (api for api in RELIED_ON if api.path.rpartition(".")[2] in str(error))
+    return next((sentence(api) for api in named if not _there(api)), None)
 
 
 def _there(api: Api) -> bool:

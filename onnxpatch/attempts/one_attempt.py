@@ -142,7 +142,8 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
             exported = _run_exporter(request, path, shared)
         finally:
             swapped = {swap.patch.name for swap in made.plan.swaps}
-            acting.acted += [p for p in acting.planned if p.name in swapped or made.scope.hits[p.name]]
+            hits = made.scope.hits
+            acting.acted += [p for p in acting.planned if p.name in swapped or hits[p.name]]
         return finished(exported, made, attempt.call(shared.request)), time.perf_counter() - start
 
 

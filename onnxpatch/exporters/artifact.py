@@ -70,7 +70,8 @@ class OutFile:
         """
         made = path or self.path
         if self._stream is not None:
-            self._stream.write(made.read_bytes())
+            with open(made, "rb") as source:
+                shutil.copyfileobj(source, self._stream)
         if self._target is None:
             return
         others = [one for one in made.parent.iterdir() if one != made and one.is_file() and one.name != Lock.NAME]

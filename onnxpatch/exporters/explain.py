@@ -16,8 +16,10 @@ _LONGEST = 400  # characters of the exporter's message
 _HINTS = re.compile(
     r"\s*(?:For more information, run with|For extended logs|If you suspect the guard was triggered).*", re.S
 )
+_COPY = "; return a copy from the body, x.clone(), or use onnxpatch.scan"
 _REMEDIES = {
-    "might be aliasing": "; return a copy from the body, x.clone(), or use onnxpatch.scan",
+    "might be aliasing": _COPY,
+    "do not support aliasing": _COPY,
     "is not supported for tensor subclasses": "; stay in torch: NumPy's numbers would be constants of the graph",
 }
 
@@ -34,12 +36,16 @@ def explained(error: BaseException, model: object, exporter: str) -> str:
 def reason(error: BaseException) -> str:
     """The first cause, on one line: `TypeError: …`."""
     root = root_of(error)
-    lacking = gone.told(root)
-    if lacking is not None:
+    lacking = next((said for one in error_chain(error) if (said := gone.told(one))), None)
+    if lacking:
         return lacking
     text = re.sub(r"\x1b\[[0-9;]*m", "", _HINTS.sub("", str(root)))
-    remedy = next((said for sign, said in _REMEDIES.items() if sign in text), "")
-    return f"{type(root).__name__}: {textwrap.shorten(text, _LONGEST, placeholder=' …')}{remedy}"
+    return f"{type(root).__name__}: {textwrap.shorten(text, _LONGEST, placeholder=' …')}{remedy(text)}"
+
+
+def remedy(text: str) -> str:
+    """What to do about an error of torch's, to be put behind its words; "" where nothing is known."""
+    return next((said for sign, said in _REMEDIES.items() if sign in text), "")
 
 
 def root_of(error: BaseException) -> BaseException:

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from onnxpatch.formulas.symbolic import as_tensor
 
-MODES = ("nearest", "nearest-exact")
 _LARGEST = 32
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -64,3 +65,8 @@ class Conditions:
         if highest is not None and settings.opset > highest:
             return f"works up to opset {highest}, not {settings.opset}"
         return None
+
+
+def refusals(conditions: Sequence[Conditions], settings: Settings) -> list[str | None]:
+    """`Conditions.refusal` of several patches."""
+    return [one.refusal(settings) for one in conditions]

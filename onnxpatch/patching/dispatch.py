@@ -60,6 +60,7 @@ class Dispatcher:
     def asked(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Patch]:
         """The patches of one torch call, by rank. Call it with function modes off: `calls` may call torch itself."""
         named = self._named.get(function, [])
+        # This runs for every torch call of the model: most have no patch, and cost two look-ups and the `calls`.
         by_call = [patch for patch in self._by_call if patch.calls and patch.calls(function, args, kwargs)]
         return sorted([*named, *by_call], key=_RANK) if by_call else named
 
@@ -75,6 +76,7 @@ class Dispatcher:
                 continue
             # A "torch.*" patch has no target whose signature the arguments could be bound to.
             call = (args, kwargs) if patch.calls else call_of(patch.stand_in, function, args, kwargs)
+            # call None: the stand-in has no parameter for an argument that was given.
             found = NotImplemented if call is None else _called(patch, function, *call)
             if found is not NotImplemented:
                 self.hits[patch.name] += 1
@@ -84,6 +86,7 @@ class Dispatcher:
 
 def _after_running(patches: list[Patch], function: object) -> list[Patch]:
     """Those of `patches` that rank after the stand-in of the same function that runs now."""
+    # Identity is not enough: a bound method of a class, such as Tensor.mT.__get__, is a new object at each look-up.
     standing = [patch for called, patch in _running.calls if called is function or called == function]
     last = max((patches.index(patch) for patch in standing if patch in patches), default=-1)
     return patches[last + 1 :]

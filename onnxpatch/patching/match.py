@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from onnxpatch.errors import DuplicatePatchError
+from onnxpatch.patching.conditions import refusals
 from onnxpatch.patching.decorators import own_patch
 from onnxpatch.patching.dotted_paths import loaded, resolve
 from onnxpatch.patching.fingerprints import known, unknown_body
@@ -52,11 +53,12 @@ class Matcher:
     def functions(self) -> list[FunctionPatch]:
         """Function patches whose library is loaded and whose conditions are met, with the functions they replace."""
         watched = []
-        for patch in self._patches:
-            if patch.kind == "function" and patch.conditions.refusal(self._settings) is None:
-                found = loaded(patch.targets)
-                if found:
-                    watched.append((patch, found))
+        functions = [patch for patch in self._patches if patch.kind == "function"]
+        unmet = refusals([patch.conditions for patch in functions], self._settings)
+        for patch in (patch for patch, refusal in zip(functions, unmet, strict=True) if refusal is None):
+            found = loaded(patch.targets)
+            if found:
+                watched.append((patch, found))
         return sorted(watched, key=lambda entry: entry[0].rank)
 
     def _find(self, cls: type) -> list[Candidate]:
@@ -90,7 +92,9 @@ def _depth(patch: Patch, lineage: list[type]) -> int | None:
     for depth, base in enumerate(lineage if patch.subclasses else lineage[:1]):
         if any(_names(target, base) for target in patch.targets):
             return depth
-    return 0 if lineage and patch.bodies and known(lineage[0], patch.bodies) else None
+    # Reading source is slow: first ask whether the class has all of the methods at all.
+    may_be_a_copy = lineage and patch.bodies and all(hasattr(lineage[0], name) for name in patch.bodies)
+    return 0 if may_be_a_copy and known(lineage[0], patch.bodies or {}) else None
 
 
 def _names(target: str, cls: type) -> bool:

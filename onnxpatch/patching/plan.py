@@ -161,7 +161,9 @@ class _Planner:
         for path, module in modules(self.plan.model):
             self._visit(path, module)
         self.plan.functions = [
-            (patch, found) for patch, found in self.matcher.functions() if self.selection.admits(patch.name, None)
+            (patch, found)
+            for patch, found in self.matcher.functions()
+            if self.selection.admits_all or self.selection.admits(patch.name, None)
         ]
         self.plan.findings += ties(self.plan.functions)
         self.plan.findings += [

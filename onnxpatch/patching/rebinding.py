@@ -72,6 +72,8 @@ class Substitution:
                 # Noted before the place is changed: after an interrupt here, `remove` still finds it.
                 replaced = _standing.setdefault(place, _Replaced(now))
                 replaced.holders.add(holder)
+                # Not if another holder has set its substitute already: that one serves both. A staticmethod must stay
+                # one, or the class would bind its first argument.
                 if now is replaced.before:
                     static = isinstance(now, staticmethod)
                     _set(home, name, staticmethod(self.substitute) if static else self.substitute)
@@ -87,6 +89,7 @@ class Substitution:
                 if replaced.holders:
                     continue
                 home, name = place
+                # MISSING: the place had no such name, as a module in which a builtin was shadowed.
                 if replaced.before is not _MISSING:
                     _set(home, name, replaced.before)
                 elif name in vars(home):
@@ -132,6 +135,7 @@ def substitutions(
 ) -> list[Substitution]:
     """The substitution of each (dotted path, function), with the places that refer to the function now."""
     wanted: dict[int, list[Place]] = {id(original): [] for _, original in originals}
+    # The search through all modules takes milliseconds: only for functions that are no builtins.
     if any(vars(builtins).get(getattr(original, "__name__", "")) is not original for _, original in originals):
         _find_in_modules(wanted, {_library(getattr(original, "__module__", None)) for _, original in originals})
     for path, original in originals:
@@ -162,6 +166,8 @@ def _owner(path: str) -> Any:
 
 def _find_in_modules(wanted: dict[int, list[Place]], libraries: set[str]) -> None:
     """libraries: those that define the functions."""
+    # Copies of both dicts: an import in another thread may change them meanwhile. vars() and not getattr(), which would
+    # start the loading of lazy modules.
     closed = _CLOSED - libraries
     for path, module in list(sys.modules.items()):
         if not isinstance(module, types.ModuleType) or module is builtins or _library(path) in closed:
@@ -236,5 +242,6 @@ def _substitute_type(original: type, lookup: Lookup) -> type:
         def __hash__(cls) -> int:
             return hash(original)
 
-    bases = (original,) if original.__flags__ & _MAY_BE_BASE else ()  # range may not
+    # A subclass where possible, so that `class Size(int)` in the user's module still works. range allows none.
+    bases = (original,) if original.__flags__ & _MAY_BE_BASE else ()
     return Substitute(original.__name__, bases, {"__module__": original.__module__})

@@ -90,7 +90,7 @@ class Scope:
 
     def watch(self, model: torch.nn.Module, patches: list[FunctionPatch], classes: set[type]) -> None:
         """Let function patches act while the model runs. classes: those of the model's modules."""
-        self._holds(model)
+        self._set_model(model)
         elsewhere: list[tuple[str, Any]] = []
         for patch, targets in patches:
             keys = []
@@ -124,7 +124,7 @@ class Scope:
         """Names of the function patches that can act."""
         return {patch.name for patch in self.dispatcher.patches()}
 
-    def _holds(self, model: torch.nn.Module) -> None:
+    def _set_model(self, model: torch.nn.Module) -> None:
         self.model = model
         self.tensors = dict((*model.named_parameters(), *model.named_buffers()))
 
@@ -135,11 +135,12 @@ class Scope:
         running: the model that runs. It may be a copy of the patched one, with parameters of its own: some exporters
         copy the model first.
         """
+        # A copy: the list of this thread is set back even if an inner context was not left properly.
         outside = list(_active.scopes)
         with function_modes_kept(), contextlib.ExitStack() as stack:
             if running is not None and self.model is not None and running is not self.model:
-                stack.callback(self._holds, self.model)
-                self._holds(running)
+                stack.callback(self._set_model, self.model)
+                self._set_model(running)
             stack.enter_context(rebinding.installed([*self._substitutions, *self._types]))
             stack.enter_context(put_in_force(self.settings))
             if exporting() == "dynamo":
@@ -147,7 +148,9 @@ class Scope:
                 stack.enter_context(ExportKept())
             elif exporting() == "trace":
                 stack.enter_context(traced())
+            # Messages name modules by their path in this model.
             stack.enter_context(paths_named_by(self.path_of))
+            # The mode last, so that it sees no call of the contexts above. Without patches every call is spared it.
             if self.watched:
                 stack.enter_context(_Dispatch(self))
             stack.enter_context(undone(lambda: setattr(_active, "scopes", outside)))
@@ -166,6 +169,7 @@ class Scope:
 
     def answer(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a patch for a call of a function that is replaced by name; NotImplemented if none acts."""
+        # A function with lru_cache runs uncached: see `watch`.
         if function in self._cached and exporting() is not None:
             return function.__wrapped__(*args, **kwargs)
         return self.dispatcher.answer(self.dispatcher.named(function), function, args, kwargs)
@@ -181,6 +185,7 @@ def suspended() -> Iterator[None]:
 
 
 def _lookup(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    # The innermost patched model first: models may be nested.
     for scope in reversed(_active.scopes):
         found = scope.answer(function, args, kwargs)
         if found is not NotImplemented:
@@ -202,6 +207,7 @@ class _Dispatch(TorchFunctionMode):
         if torch.compiler.is_dynamo_compiling():
             return function(*args, **kwargs)
         found = NotImplemented
+        # `suspended` empties the list of active scopes: then no patch is asked.
         patches = self._scope.dispatcher.asked(function, args, kwargs) if self._scope in _active.scopes else []
         if patches:
             with self:

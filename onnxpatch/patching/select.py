@@ -21,6 +21,7 @@ class Selection:
     def __init__(self, only: str | Iterable[str] | None = None, exclude: str | Iterable[str] | None = None) -> None:
         self.only = _listed(only)
         self.exclude = _listed(exclude) or ()
+        self.admits_all = self.only is None and not self.exclude
 
     def admits(self, patch: str, path: str | None) -> bool:
         """Whether `patch` may act on the module at `path`. path None: a patch of functions."""

@@ -116,8 +116,9 @@ def _breaking(guard: Guard, search: Oracle, tries: int = 5) -> Iterator[Probe]:
     """Probes at sizes that break the guard and that eager accepts, those nearest to the example first."""
     dims = {dim.name: dim for dim in search.dims}
     mine = [dims[name] for name in guard.dimensions]
-    if len(mine) > 3:
+    if len(mine) > 3:  # the grid of sizes would have thousands of points
         return
+    # Evaluating a guard is cheap, running eager is not: filter the grid by the guard first, then ask for few sizes.
     example = {dim.name: dim.size for dim in search.dims}
     grids = [_around(dim, search)[: _WIDTH[len(mine)]] for dim in mine]
     broken = []

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, exporting, patch
 from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.formulas.quotients import floor_quotient
 from onnxpatch.formulas.shortcuts import deciding_frame
@@ -39,6 +39,9 @@ def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     """Whether a quotient may be negative. For a size that is never negative, both roundings agree."""
     if function not in _DIVISIONS or len(args) < 2:
         return False
+    if exporting() == "dynamo":  # it rounds whole numbers down by itself
+        fraction = any(isinstance(one, Tensor) and _fractional(one) for one in args)
+        return (fraction or function is Tensor.__rfloordiv__) and not any(map(_is_symbol, args))
     sized = isinstance(args[0], Tensor) and args[0].dim() == 0 and not _fractional(args[0])
     return not sized or function is Tensor.__rfloordiv__ or _fractional(args[1]) or not never_negative(args[0])
 
@@ -47,14 +50,17 @@ def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     "torch.*",
     calls=_may_be_negative,
     name="floor-division",
-    why="x // 2 of negative numbers, and -(-n // 2), are rounded towards zero in the graph",
+    why="x // 2 of negative numbers, and -(-n // 2), are rounded towards zero in the graph; "
+    "7 // 0.7 is 10 there, and 9 in eager",
     link="https://github.com/pytorch/pytorch/issues/44692",
-    exporters=("trace",),
+    exporters=("dynamo", "trace"),
     proof=Proof(
         _Quotients,
         _rows,
         ({0: "b", 1: "n"},),
         fails=("trace",),
+        exporters=("dynamo",),
+        beside=("floor-division-sizes",),
         reason="relative error|flags differ",
         unchanged=lambda: Computes(lambda x: x[:, : x.shape[1] // 2]),
     ),
@@ -70,6 +76,10 @@ def floor_division(original: Any, input: Any, other: Any) -> Any:
 
 def _dtype(number: object, beside: Tensor) -> torch.dtype | None:
     return None if isinstance(number, float) else beside.dtype
+
+
+def _is_symbol(value: object) -> bool:
+    return isinstance(value, torch.SymInt | torch.SymFloat)
 
 
 def _fractional(value: object) -> bool:

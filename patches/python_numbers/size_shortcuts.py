@@ -58,7 +58,6 @@ def _proof(exporter: Literal["dynamo", "trace"]) -> Proof:
 
 @patch(
     "torch.SymBool.__bool__",
-    "torch.SymInt.__bool__",
     name="size-shortcut",
     why=WHY,
     link="https://github.com/facebookresearch/dinov2/issues/288",
@@ -91,11 +90,9 @@ def _answer(value: object) -> bool | None:
     frame, relation = deciding_frame(2), relation_of(value)
     if frame is None:
         return None
-    if may_always_run(frame) or returns_padded(frame):
-        return True
-    if relation is not None and choose_elements(frame):
+    if choose_elements(frame):
         return False
-    if relation == "different" and sizes_handed_on(frame):
+    if may_always_run(frame) or returns_padded(frame) or (relation == "different" and sizes_handed_on(frame)):
         return True
     shortcut = shortcut_at(frame)
     if shortcut is None or relation not in ("equal", "different"):

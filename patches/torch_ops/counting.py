@@ -42,7 +42,9 @@ def bincount(
     if exporting() == "dynamo":
         count = count.item()
         torch._check(count >= 0)
-    ones = torch.ones_like(places) if weights is None else weights
+    # In eager, weights of any dtype but float32 are summed in float64, and so is what comes out.
+    wide = weights is None or weights.dtype == torch.float32
+    ones = torch.ones_like(places) if weights is None else weights if wide else weights.double()
     return torch.zeros([count], dtype=ones.dtype, device=ones.device).scatter_add(0, places, ones)
 
 
@@ -76,4 +78,8 @@ def histc(original: Callable[..., Tensor], input: Tensor, bins: int = 100, min: 
     inside = (x >= low) & (x <= high)
     # One more bin takes elements outside the limits. The upper limit belongs to the last bin.
     places = ((x - low) * bins / (high - low)).to(torch.int64).clamp(0, bins - 1)
-    return torch.zeros_like(x[:1]).expand([bins]).clone().scatter_add(0, places, inside.to(x.dtype))
+    # Counted in float32: onnxruntime adds nothing up in halves.
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return (
+        torch.zeros_like(x[:1], dtype=wide).expand([bins]).clone().scatter_add(0, places, inside.to(wide)).to(x.dtype)
+    )

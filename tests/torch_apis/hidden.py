@@ -63,6 +63,11 @@ def _from_module(owner: types.ModuleType, name: str) -> Iterator[None]:
                 raise AttributeError(f"module {path!r} is hidden")
             return super().__getattribute__(asked)
 
+        def __getattr__(self, asked: str) -> Any:  # of modules that hold settings; a module's own is in its namespace
+            if hasattr(was, "__getattr__") and not (asked == name and _asked_by_the_kit(2)):
+                return was.__getattr__(self, asked)
+            raise AttributeError(f"module {owner.__name__!r} has no attribute {asked!r}")
+
     def lacking(asked: str, package: str | None = None) -> types.ModuleType:
         if asked == path and _asked_by_the_kit(2):
             raise ImportError(f"module {path!r} is hidden")

@@ -45,7 +45,7 @@ def test_the_kit_imports_where_every_private_api_is_gone() -> None:
 
 
 class Busy(nn.Module):
-    """Sizes, a table resized, a norm over a size, a stored constant, an error that is caught."""
+    """Sizes, a table resized, a bound, a search, an error that is caught."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,8 +56,7 @@ class Busy(nn.Module):
         x = x + F.interpolate(self.table, size=(height, width), mode="bilinear")
         with contextlib.suppress(RuntimeError):
             x = x @ self.table.new_ones(7, 7, 2)
-        x = F.layer_norm(x, (x.shape[-1],)).clamp(max=2.0)
-        return x * (height // 2) + torch.searchsorted(torch.arange(5.0), x)
+        return x.clamp(max=2.0) * (height // 2) + torch.searchsorted(torch.arange(5.0), x)
 
 
 class Deciding(nn.Module):
@@ -69,10 +68,14 @@ class Deciding(nn.Module):
 
 class Looping(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return onnxpatch.while_loop(lambda y: y.sum() < 100, lambda y: (y * 2 + 1,), (x,))[0]
+        @onnxpatch.while_loop(lambda y: y.sum() < 100)
+        def doubled(y: Tensor) -> Tensor:
+            return y * 2 + 1
+
+        return doubled(x)
 
 
-SIZES = ({0: "batch", 2: "height", 3: "width"},)
+SIZES = ({0: "batch", 2: "height"},)
 
 
 def export(model: nn.Module, dynamo: bool, **options: object) -> bool:

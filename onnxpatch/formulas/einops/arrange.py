@@ -1,8 +1,9 @@
 """Reorders the axes of a layout with the kernels that are fast in onnxruntime.
 
 A Transpose that moves one axis past others copies rows; one that permutes many axes goes element by element. So a
-permutation that consists of two moves is written as two Transposes if a Reshape stands between them anyway: one moves a
-whole dimension of the input before it is split, the other one of the output after it is merged.
+permutation that consists of two moves is written as two Transposes, where a Reshape stands between them anyway: one
+moves a whole dimension of the input before it is split, the other one of the output after it is merged. Where all sizes
+but one are static, the two Transposes stand between two Reshapes to constant shapes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def arrange(layout: Layout, outputs: Sequence[Group]) -> None:
     before, after = _moves(layout.dims, outputs)
     layout.transpose(before)
     source, target = _axes(before), _axes(after)
-    if source != target:
+    if source != target and not _in_two(layout, source, target):
         layout.reshape(_blocks(layout, before, after))
         layout.transpose(_ordered(layout.dims, target))
     layout.reshape(after)
@@ -53,18 +54,21 @@ def _moved(dims: Dims) -> list[Dims]:
     """Every way to move one dimension of a single axis."""
     ways = []
     for place, group in enumerate(dims):
-        rest = dims[:place] + dims[place + 1 :]
         if len(group) == 1:
-            ways += [(*rest[:to], group, *rest[to:]) for to in range(len(dims)) if to != place]
+            ways += _placed(dims, place, group)
     return ways
 
 
 def _cost(first: Dims, last: Dims) -> int:
-    """The cost of the Transpose in between, in single moves."""
-    source, target = _axes(first), _axes(last)
-    ranks = [target.index(run[0]) for run in _runs(source, target)]
-    moves = len(ranks) - _longest_rise(ranks)
+    """The cost of the Transpose in between, in single moves; anything but a single move goes element by element."""
+    moves = _distance(_axes(first), _axes(last))
     return moves if moves < 2 else 3
+
+
+def _distance(source: Group, target: Group) -> int:
+    """How many moves of neighbours that stay together bring one order into the other."""
+    ranks = [target.index(run[0]) for run in _runs(source, target)]
+    return len(ranks) - _longest_rise(ranks)
 
 
 def _runs(source: Group, target: Group) -> list[Group]:
@@ -84,6 +88,50 @@ def _longest_rise(ranks: Sequence[int]) -> int:
     for place, rank in enumerate(ranks):
         best.append(1 + max((best[earlier] for earlier in range(place) if ranks[earlier] < rank), default=0))
     return max(best, default=0)
+
+
+def _in_two(layout: Layout, source: Group, target: Group) -> bool:
+    """Write the Transpose as two single moves, if it consists of two and the last axis changes. Returns whether it did.
+
+    A Reshape has to stand between the two, or onnxruntime joins them to one Transpose again. So this is done only where
+    every Reshape has a constant shape.
+    """
+    between = _halfway(source, target) if source[-1] != target[-1] else None
+    if between is None:
+        return False
+    first, second = _fixed(layout, source, between), _fixed(layout, between, target)
+    moved = _ordered(first, between)
+    if moved == second or not (layout.by_constant(layout.dims, first) and layout.by_constant(moved, second)):
+        return False
+    for dims, order in ((first, between), (second, target)):
+        layout.reshape(dims)
+        layout.transpose(_ordered(dims, order))
+    return True
+
+
+def _halfway(source: Group, target: Group) -> Group | None:
+    """An order one move away from both; of several, the one that shares most of its last axes with the target."""
+    if _distance(source, target) != 2:
+        return None
+    runs = tuple(_runs(source, target))
+    orders = [_axes(moved) for place, run in enumerate(runs) for moved in _placed(runs, place, run)]
+    near = [one for one in orders if _distance(source, one) == 1 and _distance(one, target) == 1]
+    return max(near, key=lambda one: _common_end(one, target), default=None)
+
+
+def _placed(runs: Dims, place: int, run: Group) -> list[Dims]:
+    rest = runs[:place] + runs[place + 1 :]
+    return [(*rest[:to], run, *rest[to:]) for to in range(len(runs)) if to != place]
+
+
+def _common_end(one: Group, other: Group) -> int:
+    return next((n for n, (a, b) in enumerate(zip(reversed(one), reversed(other), strict=True)) if a != b), len(one))
+
+
+def _fixed(layout: Layout, source: Group, target: Group) -> Dims:
+    """The dimensions that stay together from one order to the other; static neighbours are merged into one."""
+    apart: list[list[Group]] = [[(axis,) for axis in run] for run in _runs(source, target)]
+    return tuple(piece for pieces in apart for piece in _merged(layout, pieces))
 
 
 def _blocks(layout: Layout, before: Dims, after: Dims) -> Dims:

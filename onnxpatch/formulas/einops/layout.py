@@ -40,6 +40,11 @@ class Layout:
         """Whether that size is static."""
         return not self.size(group).factors
 
+    def by_constant(self, old: Sequence[Group], new: Sequence[Group]) -> bool:
+        """Whether the Reshape from `old` to `new`, which splits dimensions, needs no computed shape."""
+        before, after = [self.size(group) for group in old], [self.size(group) for group in new]
+        return constant_target(before, after, self.filled) is not None or self._split_shift(before, after) is not None
+
     def apply(self, op: str, *inputs: Value | None, dims: Sequence[Group], **attributes: object) -> None:
         """Append a node to the value. dims: the axes of the result."""
         shape = [self.sizes.number(self.size(group)) for group in dims]
@@ -101,13 +106,11 @@ class Layout:
 
     def _through_units(self, old: list[Size], new: list[Size], dims: tuple[Group, ...]) -> bool:
         """Insert dimensions of length 1 first, if a constant Reshape target is then possible. Returns whether it is."""
-        for units, place in _shifts(len(new) - len(old), len(old)):
-            shifted = [*old[:place], *[ONE] * units, *old[place:]]
-            if (target := constant_target(shifted, new, self.filled)) is not None:
-                at = list(range(place, place + units))
-                self.unsqueeze(at, (*self.dims[:place], *[()] * units, *self.dims[place:]))
-                self._reshape(target, dims)
-                return True
+        if (found := self._split_shift(old, new)) is not None:
+            units, place, split = found
+            self.unsqueeze(list(range(place, place + units)), (*self.dims[:place], *[()] * units, *self.dims[place:]))
+            self._reshape(split, dims)
+            return True
         for units, place in _shifts(len(old) - len(new), len(new)):
             shifted = [*new[:place], *[ONE] * units, *new[place:]]
             if (target := constant_target(old, shifted, self.filled)) is not None:
@@ -116,6 +119,14 @@ class Layout:
                 self.apply("Squeeze", self.writer.ints(range(place, place + units)), dims=dims)
                 return True
         return False
+
+    def _split_shift(self, old: list[Size], new: list[Size]) -> tuple[int, int, list[int]] | None:
+        """How many lengths of 1 at which place of `old` make a constant target serve, and the target."""
+        for units, place in _shifts(len(new) - len(old), len(old)):
+            target = constant_target([*old[:place], *[ONE] * units, *old[place:]], new, self.filled)
+            if target is not None:
+                return units, place, target
+        return None
 
     def _computed_target(self, old: list[Size], new: list[Size]) -> Value:
         copied = [place < len(old) and size == old[place] for place, size in enumerate(new)]
