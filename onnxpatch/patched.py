@@ -1,4 +1,4 @@
-"""Patching a model in place, and taking the patches out again: `patch_model` and `patched`."""
+"""Patches a model in place and takes the patches out again: `patch_model` and `patched`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch import exporting, pytree
 from onnxpatch._torch.compiled import written_callables
-from onnxpatch._torch.guard_sources import drop_unsolvable_guards
-from onnxpatch.errors import InputError, OnnxpatchError, RefusedError
-from onnxpatch.formulas.position_forms import check_example
+from onnxpatch.errors import InputError
 from onnxpatch.inputs.usable import check_depth
-from onnxpatch.patching import runtime as scopes
 from onnxpatch.patching.claims import claim
 from onnxpatch.patching.export_only import eager_forward, export_only
-from onnxpatch.patching.generated import class_before, mixins_of
+from onnxpatch.patching.generated import class_before
+from onnxpatch.patching.patched_call import OptedOut, root_mixin, watched_functions
 from onnxpatch.patching.plan import Plan, Swap, make_plan
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.patching.runtime import Scope
@@ -47,13 +44,13 @@ class Patched:
             for swap in self.plan.swaps:
                 self._apply(swap)
             for module in self.plan.kept:
-                self._specialise(module, _OptedOut)
+                self._specialise(module, OptedOut)
             if self.plan.settings.branches:
                 from onnxpatch import control_flow  # loaded only when asked for
 
                 control_flow.install(self.model, self.plan.settings, self._log, self.example)
             self._open_scope()
-            return self  # in here, so that an interrupt at this line is undone, too
+            return self  # inside the try, so that an interrupt at this line is undone too
         except BaseException:
             self._log.undo()
             raise
@@ -62,10 +59,10 @@ class Patched:
         return f"<Patched {self.plan.headline()}>"
 
     def restore(self) -> None:
-        """Take everything out again: the model is as it was. A second call does nothing."""
+        """Take all patches out: the model is as it was. A second call does nothing."""
         try:
             self._log.undo()
-        finally:  # what an interrupt left of it
+        finally:  # again, if an interrupt stopped the first
             self._log.undo()
 
     def __enter__(self) -> Patched:
@@ -76,7 +73,7 @@ class Patched:
 
     def _apply(self, swap: Swap) -> None:
         if swap.patch.kind == "replacement":
-            _become(swap, self._log)
+            _replace_in_place(swap, self._log)
             return
         for name, value in swap.attributes.items():
             self._log.set_attr(swap.module, name, value)
@@ -86,33 +83,33 @@ class Patched:
         self._specialise(swap.module, self._mixins[key])
 
     def _uncompile(self) -> None:
-        # Stand-ins do not reach code that torch.compile made, and the TorchScript exporter refuses it.
+        # Patches cannot act in code compiled by torch.compile, and the TorchScript exporter refuses it.
         for module, _ in self.plan.modes:
             for name, written in list(written_callables(module)):
                 self._log.set_attr(module, name, written)
 
     def _restore_modes(self) -> None:
-        # torch.onnx.export(dynamo=False) gives every module the root's training flag; a mode that the user changed
-        # inside shows at the root, and stays.
+        # torch.onnx.export(dynamo=False) sets every module's training flag to the root's. If the user called train() or
+        # eval() inside the context, the root's flag differs, and all flags stay as they are.
         if self.model.training == self.plan.modes[0][1]:
             for module, training in self.plan.modes:
                 if module.training != training:
                     module.training = training
 
     def _open_scope(self) -> None:
-        watched = _watched(self.model)
+        watched = watched_functions(self.model)
         functions = [(patch, found) for patch, found in self.plan.functions if patch.name not in watched]
         if not functions and not self.plan.swaps and not self.plan.settings.branches:
             return
         if self.plan.settings.exporter == "trace" and (defaults := defaults_kept(self.model)) is not None:
             self._specialise(self.model, defaults)
         self.scope.watch(self.model, functions, self.plan.classes)
-        self._specialise(self.model, _root_mixin(self.scope))
+        self._specialise(self.model, root_mixin(self.scope))
 
     def _specialise(self, module: torch.nn.Module, mixin: type) -> None:
         try:
             self._log.specialise(module, mixin)
-        except TypeError as error:  # a metaclass that refuses subclasses, a layout of slots that does not fit
+        except TypeError as error:  # a metaclass that refuses subclasses, or __slots__ that do not fit
             path, cls = self.plan.paths.get(id(module), ""), class_before(type(module)).__qualname__
             way_on = f". Leave it as it is with exclude={path!r}" if path else ""
             raise InputError(
@@ -151,13 +148,36 @@ def patch_model(
     Raises UnknownPatchError, UnknownExporterError, ScriptedModelError, and InputError for an option that no patch
     declares or a model that another thread has patched; the model is untouched then.
     """
+    return _planned(
+        model, only=only, exclude=exclude, exporter=exporter, opset=opset, image_size=image_size, branches=branches,
+        registry=registry, example=example, **options,
+    ).apply()  # fmt: skip
+
+
+def _planned(
+    model: torch.nn.Module,
+    *,
+    only: str | Iterable[str] | None,
+    exclude: str | Iterable[str] | None,
+    exporter: Exporter | None,
+    opset: int | None,
+    image_size: int | tuple[int, int] | None,
+    branches: bool,
+    registry: Registry,
+    example: tuple[tuple[Any, ...], dict[str, Any]] | None,
+    **options: Any,
+) -> Patched:
+    """What `patch_model` returns, with nothing applied yet."""
     settings = make_settings(exporter, opset, image_size, branches, **options)
-    made = make_plan(model, only=only, exclude=exclude, registry=registry, settings=settings)
-    return Patched(made, example).apply()
+    return Patched(make_plan(model, only=only, exclude=exclude, registry=registry, settings=settings), example)
 
 
 class patched:  # named like the function it stands for: `with onnxpatch.patched(model):`
-    """`patch_model` as a context manager: patches on entering, restores on leaving, also by an exception."""
+    """`patch_model` as a context manager: patches on entering, restores on leaving, also by an exception.
+
+    Python can be interrupted between the end of `__enter__` and the block, or before the first line of `__exit__`. Then
+    nobody calls `__exit__`; the model is restored as soon as the exception has been handled and the context is gone.
+    """
 
     def __init__(
         self,
@@ -182,74 +202,28 @@ class patched:  # named like the function it stands for: `with onnxpatch.patched
         self._entered: list[Patched] = []
 
     def __enter__(self) -> Patched:
-        self._entered.append(patch_model(self._model, **self._options))
-        return self._entered[-1]
+        self._entered.append(_planned(self._model, **self._options))  # noted before anything is applied
+        return self._entered[-1].apply()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._entered.pop().restore()
+        self._leave()
+
+    def __del__(self) -> None:
+        while getattr(self, "_entered", None):
+            self._leave()
+
+    def _leave(self) -> None:
+        try:
+            self._entered[-1].restore()
+        finally:
+            self._entered[-1].restore()  # what an interrupt left of it; nothing otherwise
+            self._entered.pop()
 
 
-class _OptedOut:
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with scopes.suspended():
-            return super().__call__(*args, **kwargs)  # type: ignore[misc]
+def _replace_in_place(swap: Swap, log: UndoLog) -> None:
+    """Give the module the class and attributes of a new one. It stays the same object, for lists and aliases.
 
-
-def _root_mixin(scope: Scope) -> type:
-    class Root:
-        onnxpatch_scope = scope
-
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            exporter = exporting()
-            if exporter is None:  # in eager the model is its own code
-                # torch.onnx.export tries strict=True where the first try failed. There no patch acts: what the kit
-                # refused would come out as a plain export, without a word.
-                if scope.refused and torch.compiler.is_dynamo_compiling():
-                    raise RefusedError(scope.refused)
-                with scope.types_as_written():
-                    return super().__call__(*args, **kwargs)  # type: ignore[misc]
-            scope.refused = ""
-            try:
-                check_example(scope.settings, (args, kwargs))
-                with scope.entered(self):  # type: ignore[arg-type]
-                    output = super().__call__(*args, **kwargs)  # type: ignore[misc]
-                    if exporter == "dynamo":
-                        drop_unsolvable_guards()
-                    output = _copied(output, self) if exporter == "trace" else output
-            except OnnxpatchError as refusal:
-                scope.refused = str(refusal)
-                raise
-            return output if scopes.current() is not None else _given_out(output)
-
-    return Root
-
-
-def _given_out(output: Any) -> Any:
-    """`output` with tensors in place of what stood for them inside: a value that has an `onnxpatch_output()`."""
-    if not any(map(_stands_in, pytree.tree_leaves(output))):
-        return output
-    return pytree.tree_map(lambda leaf: leaf.onnxpatch_output() if _stands_in(leaf) else leaf, output)
-
-
-def _stands_in(leaf: Any) -> bool:
-    return hasattr(type(leaf), "onnxpatch_output")
-
-
-def _copied(output: Any, model: Any) -> Any:
-    """`output` with copies of stored tensors: the tracer refuses an output that no operation made."""
-    stored = {id(tensor) for group in (model.buffers(), model.parameters()) for tensor in group}
-    return pytree.tree_map(lambda leaf: leaf.clone() if id(leaf) in stored else leaf, output)
-
-
-def _watched(model: torch.nn.Module) -> set[str]:
-    held = [vars(mixin).get("onnxpatch_scope") for mixin in mixins_of(type(model))]
-    return {name for scope in held if scope is not None for name in scope.watched}
-
-
-def _become(swap: Swap, log: UndoLog) -> None:
-    """The module takes on class and contents of the new one; its identity stays, so root, lists and aliases follow.
-
-    While no exporter runs, its forward is that of the module as it was.
+    While no exporter runs, it calls the forward of the original.
     """
     module = swap.module
     new = swap.patch.stand_in(module)

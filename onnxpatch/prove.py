@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 import torch
 
-from onnxpatch.diagnosis.proof_trial import Trial, tried
+from onnxpatch.diagnosis.proof_trial import TOLERANCE, Trial, tried
 from onnxpatch.diagnosis.proof_unchanged import changed
 from onnxpatch.onnxfile.run_times import times_as_long
 from onnxpatch.patching.plan import make_plan
 from onnxpatch.patching.proof import Proof
 from onnxpatch.patching.registry import Patch, Registry
 from onnxpatch.settings import Exporter, Settings
+from onnxpatch.verification.comparison import tolerance_for
 
 MAX_SECONDS = 60.0  # of the processor, for one export; a machine that does other work too does not change the verdict
 MAX_MEMORY = 64.0  # bytes of the largest intermediate value, for each byte of inputs, outputs and weights
@@ -88,10 +89,12 @@ def prove_under(
     refusal = _refusal(patch, proof, exporter)
     if refusal:
         return Outcome("refused", after=refusal)
-    after = tried(proof, exporter, patch, runtime)
+    # Outputs in float32 too: they were computed from numbers of this dtype.
+    tolerance = tolerance_for(dtype or torch.float32, TOLERANCE)
+    after = tried(proof, exporter, patch, runtime, tolerance)
     if after.problem is None:
         return Outcome("proven", after=str(after))
-    before = tried(proof, exporter, runtime=runtime)
+    before = tried(proof, exporter, runtime=runtime, tolerance=tolerance)
     neither = before.problem is not None and not after.problem.startswith("wrong")
     return Outcome("refused" if neither else "failed", str(before), str(after))
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from onnxpatch.errors import InputError, UnknownExporterError
+from onnxpatch.undone import undone
 
 Exporter = Literal["dynamo", "trace", "script"]
 Operators = Literal["portable", "onnxruntime"]
@@ -83,8 +84,6 @@ def in_force() -> Settings:
 def put_in_force(settings: Settings) -> Iterator[None]:
     """`in_force()` answers `settings` inside the block, in this thread."""
     before = _in_force.settings
-    _in_force.settings = [*before, settings]
-    try:
+    with undone(lambda: setattr(_in_force, "settings", before)):
+        _in_force.settings = [*before, settings]
         yield
-    finally:
-        _in_force.settings = before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from importlib import metadata
 
 ONNXPATCH = "0.2.0"
@@ -9,6 +10,11 @@ ONNXPATCH = "0.2.0"
 
 def versions() -> dict[str, str]:
     """Name and installed version of each library that takes part in an export. Those not installed are left out."""
+    return dict(_installed())
+
+
+@functools.cache
+def _installed() -> dict[str, str]:
     installed: dict[str, str] = {}
     for name in (
         "torch",

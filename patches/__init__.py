@@ -1,1 +1,1 @@
-"""The patches that come with onnxpatch, in a folder for each library or concern; found by a walk, no index to keep."""
+"""The patches that come with onnxpatch, in a folder for each library or concern. They are found by walking it."""

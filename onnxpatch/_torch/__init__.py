@@ -5,9 +5,9 @@
   keeps one while it runs a model. So does the stack of dispatch modes, with torch.export's mode for fake tensors
   (`torch._C._get_dispatch_mode`), which is asked where a version keeps no context.
 - `torch.utils._pytree`: flattening arguments and outputs exactly as both exporters do; it is what `torch.export`
-  documents for custom containers. It moves with torch.export; no fallback.
+  documents for custom containers. It moves with torch.export; where it is gone, every export is refused.
 
-The other files of this folder do the same for one subject each.
+Each of the other files does the same for one subject.
 """
 
 from __future__ import annotations
@@ -16,16 +16,22 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch.utils import _pytree as pytree
+
+from onnxpatch._torch.gone import GoneModule
+
+try:
+    from torch.utils import _pytree as pytree
+except ImportError:
+    pytree = GoneModule("torch.utils._pytree")  # type: ignore[assignment]
 
 __all__ = ["exporting", "pytree"]
 
 
 def exporting() -> Literal["dynamo", "trace"] | None:
-    """Which exporter is running the calling code in this thread now, or None in plain eager.
+    """The exporter that runs the calling code in this thread; None in eager.
 
-    Scripted code is compiled, not run: there, ask `torch.jit.is_scripting()`. Code that dynamo compiles (bodies of
-    torch.cond and the like, torch.compile, strict torch.export) is left as it is: there the answer is None.
+    Scripted code is compiled, not run: use `torch.jit.is_scripting()` there. None too in code that Dynamo compiles:
+    bodies of torch.cond and torch.while_loop, torch.compile, strict torch.export.
     """
     if torch.compiler.is_dynamo_compiling():
         return None
@@ -36,8 +42,10 @@ def exporting() -> Literal["dynamo", "trace"] | None:
 
 
 def _tracing_here() -> bool:
-    """Whether it is this thread that torch.export runs a model in: another may run the same model in eager."""
+    """Whether torch.export runs a model in this thread. Another thread may run the same model in eager."""
     context = getattr(torch._guards, "TracingContext", None)
     if context is not None and context.try_get() is not None:
         return True
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+    keys = getattr(torch._C, "_TorchDispatchModeKey", None)
+    mode_of = getattr(torch._C, "_get_dispatch_mode", None)
+    return keys is not None and mode_of is not None and mode_of(keys.FAKE) is not None

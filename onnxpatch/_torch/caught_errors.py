@@ -1,13 +1,11 @@
-"""Private torch APIs that keep an export going after an error that the model caught: which, why, and what happens when
-they move.
+"""Private torch APIs for models that catch errors of torch (`try: ... except RuntimeError:`).
 
-- torch.jit.trace: `torch._C._get_tracing_state` and its setter, and `TracingState.graph`, what has been recorded. It
-  puts its state away for the time of a call and does not fetch it back when the call raises; the process then dies of a
-  null pointer (signal 11). If they move, a model that catches an error fails with AttributeError.
-- torch.export: `get_proxy_mode`, its tracer's `graph`, `module_stack` and `call_module`. What was begun for a call that
-  raised stays in the graph, and modules that were left by an exception on the stack. Where they have moved, a model
-  that catches an error is refused ("Unexpected key", or the error that it caught), and branches are not affected but
-  where they end in an exception.
+- torch.jit.trace: `torch._C._get_tracing_state`, its setter, and `TracingState.graph`. The tracer sets its state aside
+  during a call and does not restore it when the call raises; the process then dies of a null pointer (signal 11). If
+  these move, a model that catches an error fails with AttributeError.
+- torch.export: `get_proxy_mode`, its tracer's `graph`, `module_stack` and `call_module`. Nodes of a call that raised
+  stay in the graph, and modules left by an exception stay on the stack. If these move, a model that catches an error is
+  refused ("Unexpected key", or its own error), and so are branches that end in an exception.
 """
 
 from __future__ import annotations
@@ -18,10 +16,14 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from onnxpatch.undone import undone
+
 
 class TraceKept(TorchFunctionMode):
-    """A torch call inside the block may raise and be caught by the model: the trace goes on afterwards, without what
-    the call had begun to record. lost: the errors that would have ended the process."""
+    """A mode in which torch.jit.trace goes on after a torch call raised and the model caught the error.
+
+    What the call had recorded is removed. lost: the errors that would have ended the process.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,14 +42,14 @@ class TraceKept(TorchFunctionMode):
 
 
 def _drop_unfinished(graph: Any) -> None:
-    """The node of a call that raised has no outputs yet, and the tracer fails over it."""
+    """Remove the node of a call that raised: it has no outputs, and the tracer fails at it."""
     begun = graph.insertPoint().prev()
     if begun.kind().startswith("aten::") and begun.outputsSize() == 0:
         begun.destroy()
 
 
 class ExportKept(TorchFunctionMode):
-    """The same for torch.export: calls and modules inside the block may raise, and the model may catch it."""
+    """The same for torch.export, for calls of torch functions and of modules."""
 
     _tracer: Any
     _call_module: Any
@@ -63,7 +65,10 @@ class ExportKept(TorchFunctionMode):
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        super().__exit__(*raised)
+        with undone(self._untie):
+            super().__exit__(*raised)
+
+    def _untie(self) -> None:
         if self._outer is not None:  # another one's, around this
             self._tracer.call_module = self._outer
         elif self._tracer is not None:
@@ -80,7 +85,7 @@ class ExportKept(TorchFunctionMode):
             raise
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if torch.compiler.is_dynamo_compiling():  # in a body of torch.cond, with which this method is compiled
+        if torch.compiler.is_dynamo_compiling():  # Dynamo compiles a body of torch.cond, and this with it
             return function(*args, **(kwargs or {}))
         graph = getattr(self._tracer, "graph", None)
         before = None if graph is None else next(iter(reversed(graph.nodes)), None)

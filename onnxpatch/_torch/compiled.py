@@ -1,11 +1,10 @@
-"""Callables that torch.compile made, as a module holds them: which private torch names tell them, and what happens when
-these move.
+"""Private torch names that mark what torch.compile made, so that a model can be exported uncompiled.
 
 - `_torchdynamo_orig_callable`: on what torch.compile returns for a function, and on the forward of the OptimizedModule
-  that it returns for a module; the function as it was written.
-- `Module._compiled_call_impl`: what `module.compile()` sets in place of the module's own call.
+  that it returns for a module: the original function.
+- `Module._compiled_call_impl`: what `module.compile()` sets in place of the module's call.
 
-The TorchScript exporter refuses what was compiled. Where these names have moved, it does so again.
+If these move, compiled parts are not found, and the TorchScript exporter refuses them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import torch
 
 
 def written_callables(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    """(attribute of the module, what it holds uncompiled) for every compiled callable that the module holds itself."""
+    """(attribute, original function) of every compiled callable in the attributes of a module."""
     for name, value in vars(module).items():
         if name == "_compiled_call_impl":
             if value is not None:

@@ -1,6 +1,6 @@
-"""Private torch APIs that forking branches needs: which, why, and what happens when they move.
+"""Private torch APIs for exports with `branches=True`. Each function says what it uses.
 
-Each function says what it uses. All of it is needed while a model is exported with `branches=True`, by nothing else.
+If one of them moves, exports with branches=True fail; others do not use this file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def free_symbols(number: Any) -> set[Any]:
 
 
 def substitute_symbols(number: Any, symbols: dict[Any, Any]) -> Any:
-    """A symbolic number with other symbolic numbers in the place of its symbols (sympy symbol -> SymInt or int)."""
+    """A symbolic number with its symbols replaced (sympy symbol -> SymInt or int)."""
     found = free_symbols(number) & symbols.keys()
     if not found:
         return number
@@ -44,10 +44,10 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 
 def constant_answer(condition: torch.SymBool) -> bool | None:
-    """What a condition on sizes always answers, for every size of at least one; None where it depends on the size.
+    """The value of a condition that is the same for all sizes of at least 1; None if it depends on a size.
 
-    The exporter's own ranges start at 2 for sizes that nobody bounded (0 and 1 are special to it), so a lower end
-    of 2 or less is read as 1. Conditions on numbers taken from data depend.
+    torch.export's ranges start at 2 for sizes without bounds, since it treats 0 and 1 specially: a lower bound of 2 or
+    less is read as 1. Conditions on numbers taken from data depend on them.
     """
     from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
@@ -71,7 +71,7 @@ def _hints(shape_env: Any) -> Any:
 
 
 def hint_of(condition: torch.SymBool) -> bool | None:
-    """What a condition answers at the example's sizes; None where it depends on data."""
+    """The value of a condition at the example's sizes; None if it depends on data."""
     node = condition.node
     values = _hints(node.shape_env)
     expression = node.expr
@@ -81,7 +81,7 @@ def hint_of(condition: torch.SymBool) -> bool | None:
 
 
 def equates(condition: torch.SymBool, answer: bool) -> bool:
-    """Whether the answer to a condition pins a size: `a == b` answered True, or `a != b` answered False."""
+    """Whether the answer makes two sizes equal: `a == b` answered True, or `a != b` answered False."""
     import sympy
 
     wanted = sympy.Eq if answer else sympy.Ne
@@ -89,7 +89,7 @@ def equates(condition: torch.SymBool, answer: bool) -> bool:
 
 
 def suppressed_guards(condition: torch.SymBool) -> contextlib.AbstractContextManager[None]:
-    """Inside the block, guards on sizes are answered at the example's sizes and not recorded."""
+    """A context in which guards on sizes are evaluated at the example's sizes and not recorded."""
     return condition.node.shape_env.suppress_guards()
 
 

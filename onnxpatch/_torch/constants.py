@@ -1,9 +1,9 @@
-"""The value that a tensor has at run time when it is made of parameters alone, found while an exporter runs.
+"""Finds the value of a tensor that is computed from parameters only, while an exporter runs.
 
-Under trace the values are there: recording is paused. torch.export computes on FakeTensors without data, but has
-written down how each was made (`producers.py`), and those operators are run again on the parameters, outside of
-torch's dispatch modes: `torch.utils._python_dispatch._disable_current_modes`, which is private. Where it is gone, no
-constant is found, and the graph computes.
+Under trace the tensors have values; they are read while recording is paused. torch.export computes on FakeTensors
+without data, but records how each was made (`producers.py`): these operators are run again on the parameters, outside
+torch's dispatch modes (`torch.utils._python_dispatch._disable_current_modes`, private). If that moves, no value is
+found, and the tensor is computed in the graph.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _UnknownError(Exception):
 
 
 def constant(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tensor]) -> Tensor | None:
-    """The value of `tensor`, made of `model`'s parameters and buffers (`tensors`, the real ones), or None."""
+    """The value of `tensor` if it depends on parameters and buffers only, else None. tensors: these, with values."""
     if exporting() == "trace":
         return tensor
     try:
@@ -39,7 +39,7 @@ def constant(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tenso
 
 
 def unrecorded(function: Callable[[], Any]) -> Any:
-    """The result of `function` on real tensors, a tensor or a number: neither exporter sees how it was made."""
+    """The result of `function` on real tensors. Neither exporter records it."""
     with _no_modes() if exporting() != "trace" else tracing_paused(), torch.no_grad():
         result = function()
         return result.detach().clone() if isinstance(result, Tensor) else result
@@ -74,7 +74,7 @@ def _views(target: object) -> bool:
 
 
 def _written(node: Any) -> bool:
-    """Whether something is written into the tensor or a view of it: its value is not that of its own operator."""
+    """Whether the tensor or a view of it is written in place, so that its value is not its operator's result."""
     return any(_writes(user.target) or (_views(user.target) and _written(user)) for user in node.users)
 
 

@@ -1,13 +1,13 @@
-"""Private torch APIs around the ONNX exporters: which, why, and what happens when they move.
+"""Private torch APIs around the ONNX exporters, for the doctor, which exports often.
 
-- `torch.onnx._internal.exporter._core.export` and `_registration.ONNXRegistry`: the dynamo exporter with a registry
-  that is built once, a second of every small export; where they have moved, torch.onnx.export is called.
-- `torch.onnx._internal.exporter._capture_strategies`: its first half alone, torch.export as that exporter calls it;
-  where they have moved, there are no halves.
-- `ShapeEnv._log_guard`: called wherever torch.export settles a condition on a size, which is how the Python line is
-  found (an ExportedProgram keeps no lines); no lines are known where it has moved.
-- `ShapeEnv.var_to_sources`: which symbol stands for which size of the inputs, while there is no ExportedProgram yet to
-  ask; where it has moved, what an unfinished export has settled is not held against other sizes.
+- `torch.onnx._internal.exporter._core.export` and `_registration.ONNXRegistry`: the dynamo exporter with a registry of
+  translations that is built once, which saves a second in every export. If they move, torch.onnx.export is called.
+- `torch.onnx._internal.exporter._capture_strategies`: the first half of an export, torch.export as the exporter calls
+  it. If they move, exports are not split in two.
+- `ShapeEnv._log_guard`: called when torch.export assumes a condition on a size. Its frame has the Python line, which an
+  ExportedProgram does not keep. If it moves, no lines are known.
+- `ShapeEnv.var_to_sources`: the input size that a symbol stands for, before there is an ExportedProgram. If it moves,
+  the conditions of an export that failed are not evaluated at other sizes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.caught_errors import TraceKept
+from onnxpatch.undone import undone
 
 __all__ = [
     "dynamo_capture",
@@ -36,21 +37,21 @@ __all__ = [
 
 @functools.cache
 def _dynamo_registry(opset: int) -> Any:
-    """The dynamo exporter's table of translations at an opset, or None where it cannot be had."""
+    """The dynamo exporter's translations for an opset; None if torch has moved them."""
     try:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
 
         return ONNXRegistry.from_torchlib(opset_version=max(opset, 18))
-    except Exception:  # moved, or another signature: the public export builds its own
+    except Exception:  # moved, or another signature: the public function builds its own
         return None
 
 
 def dynamo_capture(
     model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, once: bool = False
 ) -> Any:
-    """The first half of a dynamo export: the ExportedProgram that it translates; None where it has no halves.
+    """The first half of a dynamo export: its ExportedProgram. None if torch has moved the API.
 
-    The exporter tries torch.export in several ways. once: the first of them alone. Raises what that one raised.
+    The exporter calls torch.export in several ways. once: only the first. Raises the first one's error.
     """
     try:
         from torch.onnx._internal.exporter._capture_strategies import CAPTURE_STRATEGIES
@@ -58,7 +59,7 @@ def dynamo_capture(
         return None
     results = []
     for strategy in CAPTURE_STRATEGIES[: 1 if once else None]:
-        traces = strategy.__name__.startswith("Jit")  # up to torch 2.7 or so: its last resort
+        traces = strategy.__name__.startswith("Jit")  # the last strategy, up to torch 2.7
         with TraceKept() if traces else contextlib.nullcontext():
             results.append(strategy(verbose=False)(model, args, kwargs, dynamic_shapes))
         if results[-1].exported_program is not None:
@@ -67,8 +68,8 @@ def dynamo_capture(
 
 
 def dynamo_export(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, opset: int) -> Any:
-    """`torch.onnx.export(..., dynamo=True)` of a module, or of an ExportedProgram, to an ONNXProgram, with the
-    translations loaded once."""
+    """`torch.onnx.export(..., dynamo=True)` of a module or an ExportedProgram, with a shared registry. Returns an
+    ONNXProgram."""
     registry = _dynamo_registry(opset)
     try:
         from torch.onnx._internal.exporter import _core
@@ -90,8 +91,10 @@ def dynamo_export(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dyn
 
 @contextlib.contextmanager
 def watched_sizes(seen: Callable[[Any, FrameType | None, Any], None]) -> Iterator[None]:
-    """Inside the block, in this thread, `seen(condition, frame, env)` is called for every sympy condition on sizes
-    that torch.export relies on; the frame is torch's own, called from the user's line; env for `input_symbols`."""
+    """A context in which `seen(condition, frame, env)` is called for every sympy condition that torch.export assumes.
+
+    For this thread only. frame: torch's own, inside the call by the user's line. env: for `input_symbols`.
+    """
     try:
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -106,11 +109,9 @@ def watched_sizes(seen: Callable[[Any, FrameType | None, Any], None]) -> Iterato
             seen(g, sys._getframe(1), self)
         return original(self, prefix, g, *rest, **named)
 
-    ShapeEnv._log_guard = watching  # type: ignore[method-assign]
-    try:
+    with undone(lambda: setattr(ShapeEnv, "_log_guard", original)):
+        ShapeEnv._log_guard = watching  # type: ignore[method-assign]
         yield
-    finally:
-        ShapeEnv._log_guard = original  # type: ignore[method-assign]
 
 
 def input_symbols(env: object) -> list[str]:

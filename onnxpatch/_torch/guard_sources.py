@@ -1,13 +1,11 @@
-"""Conditions on sizes that torch.export wrote down and cannot solve: which, why, and what happens when they move.
+"""Drops guards of operators that torch.export cannot solve, and keeps onnxpatch's files out of guards' source lines.
 
-`ShapeEnv.guards` (torch.export), `ShapeEnv.deferred_runtime_asserts` (torch.onnx): conditions with the line that asked
-(`ShapeGuard.sloc`, `RuntimeAssert.stack`). Where an operator asked (two sizes that an addition needs equal, say), eager
-asks as well and nothing is lost without it; but where sympy cannot solve it for the size, torch.export fails with
-NotImplementedError instead of leaving it, as it does with an inequality. Where they have moved, nothing is left out,
-and such models are refused as torch.export refuses them.
-
-`uninteresting_files`: the files that torch passes by when it looks for that line. The kit's own are among them while a
-patched model runs, or it would take the kit for the one who asked; where it has moved, it does.
+- `ShapeEnv.guards` (torch.export) and `ShapeEnv.deferred_runtime_asserts` (torch.onnx): the conditions on sizes, with
+  the line that caused them (`ShapeGuard.sloc`, `RuntimeAssert.stack`). An operator's condition, such as two equal sizes
+  in an addition, is checked at run time as well. If sympy cannot solve it for a size, torch.export raises
+  NotImplementedError, so it is dropped. If these move, such models are refused.
+- `uninteresting_files`: the files that torch skips when it looks for the line of a guard. onnxpatch's files are added
+  while a patched model runs. If it moves, guards name lines of onnxpatch.
 """
 
 from __future__ import annotations
@@ -19,30 +17,30 @@ from typing import Any
 
 import torch
 
-# Where torch computes the shapes that operators make.
+from onnxpatch.undone import undone
+
+# torch computes the shapes of operators' results in these files.
 _OPERATORS = tuple(os.path.join(os.path.dirname(torch.__file__), part) for part in ("_subclasses", "_meta", "_refs"))
 
 
 @contextlib.contextmanager
 def ignore_frames(files: Iterable[str]) -> Iterator[None]:
-    """Inside the block, torch names no line of `files` as the one that asked for a condition on a size."""
+    """A context in which torch names no line of `files` as the cause of a guard."""
     try:
         from torch.fx.experimental.symbolic_shapes import uninteresting_files
 
         known = uninteresting_files()
         added = set(files) - known
-        known.update(added)
     except (ImportError, AttributeError):
         yield
         return
-    try:
+    with undone(lambda: known.difference_update(added)):
+        known.update(added)
         yield
-    finally:
-        known.difference_update(added)
 
 
 def drop_unsolvable_guards() -> None:
-    """Drop what torch.export may fail to solve; for the end of a forward under torch.export."""
+    """Drop guards that torch.export may fail to solve. Call it at the end of a forward under torch.export."""
     with contextlib.suppress(ImportError, AttributeError):
         from torch._guards import detect_fake_mode
 
@@ -56,7 +54,7 @@ def drop_unsolvable_guards() -> None:
 
 
 def _by_operator(condition: Any) -> bool:
-    """Whether an operator asked, not an `if` of the model."""
+    """Whether an operator caused the guard, not an `if` of the model."""
     from torch.fx.experimental.symbolic_shapes import uninteresting_files
 
     if hasattr(condition, "sloc"):
@@ -67,7 +65,7 @@ def _by_operator(condition: Any) -> bool:
 
 
 def _agreement(expression: object) -> bool:
-    """Whether it says that two lengths computed from one size agree."""
+    """Whether the condition is the equality of two lengths computed from one size."""
     import sympy
 
     sides = (expression.lhs, expression.rhs) if isinstance(expression, sympy.Eq) else ()

@@ -1,7 +1,7 @@
-"""How much arithmetic a forward does, counted and not timed: the same figure on every machine.
+"""Counts the arithmetic of a forward, so that a budget is the same on every machine.
 
-Relies on `torch.utils.flop_counter.flop_registry`, which is not among torch's public names: a formula
-per aten operator. Where it moves, products count like every other operator, by the elements of their results.
+Uses `torch.utils.flop_counter.flop_registry`, a formula for each aten operator; it is not public. If it moves, matrix
+products are counted like every other operator, by the elements of their results.
 """
 
 from __future__ import annotations
@@ -9,26 +9,29 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from onnxpatch._torch.gone import gone_class
+
+try:
+    from torch.utils._python_dispatch import TorchDispatchMode
+except ImportError:
+    TorchDispatchMode = gone_class("torch.utils._python_dispatch.TorchDispatchMode")  # type: ignore[misc]
 
 try:
     from torch.utils.flop_counter import flop_registry
 except ImportError:
     flop_registry = {}
 
-# What one processor core does in the time of one multiplication within a product is the unit: an element that is read
-# and written takes as long as 16 of them, a call of an operator as long as 200,000.
+# The unit is one multiplication in a matrix product. Reading and writing an element takes as long as 16 of them, and
+# the call of an operator as long as 200,000, on one core.
 _ELEMENT = 16
 _CALL = 200_000
 
 
 class OperationCount(TorchDispatchMode):
-    """Counts the arithmetic of what runs inside the block, in multiplications and additions of a product.
+    """A mode that counts the arithmetic inside the block. Bodies of torch.cond and torch.while_loop are not counted."""
 
-    What torch.cond and its kin run inside is not counted.
-    """
-
-    # torch.cond and its kin refuse to run in a mode that does not hand them on.
+    # torch.cond and torch.while_loop refuse to run in a mode that does not declare support for them.
     supports_higher_order_operators = True
 
     def __init__(self) -> None:
@@ -37,8 +40,10 @@ class OperationCount(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Leave torch.compile as it is inside the block. Otherwise it skips the functions that torch.cond compiles,
-        there and from then on, and torch.cond fails in eager, too. Read by torch 2.11 or so and later."""
+        """Read by torch 2.11 and later: whether torch.compile works as usual inside the block.
+
+        Otherwise Dynamo skips the functions that torch.cond compiles, from then on, and torch.cond fails in eager too.
+        """
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -58,5 +63,5 @@ def _of_product(func: Any, args: Any, kwargs: Any, result: Any) -> float:
     formula = flop_registry.get(getattr(func, "overloadpacket", None))
     try:
         return float(formula(*args, **kwargs, out_val=result)) if formula else 0.0
-    except Exception:  # a form of the call that the formula does not know: its elements are counted all the same
+    except Exception:  # arguments that the formula does not know: the elements are still counted
         return 0.0

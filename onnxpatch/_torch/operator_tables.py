@@ -1,8 +1,8 @@
-"""Which operators have an ONNX form: which private torch APIs, why, and what happens when they move.
+"""Private torch APIs that list the operators with an ONNX translation.
 
 `torch.onnx._internal.exporter` (its registry and decompositions), `torch.onnx._internal.torchscript_exporter` (its
-symbolics) and `torch._C._dispatch_get_all_op_names` hold the tables. Where they have moved, the table of operators is
-empty and says so; nothing else uses them.
+symbolics) and `torch._C._dispatch_get_all_op_names` have the tables. If they move, `onnxpatch ops` is empty and says
+so; nothing else uses them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def onnx_translations() -> dict[str, list[Callable[..., Any]]]:
 
 
 def onnx_decompositions() -> set[str]:
-    """Overloads that the dynamo exporter breaks up into others before translation; empty where torch moved them."""
+    """Overloads that the dynamo exporter decomposes before translation; empty if torch has moved them."""
     try:
         from torch.onnx._internal.exporter import _decomp, _registration
 
@@ -61,7 +61,7 @@ def torchscript_symbolics() -> dict[str, int]:
             package = importlib.import_module(written)
         except (ImportError, AttributeError):
             continue
-        for module in pkgutil.iter_modules(package.__path__):  # each fills the registry when it is imported
+        for module in pkgutil.iter_modules(package.__path__):  # importing a module registers its symbolics
             if module.name.startswith("symbolic_opset"):
                 importlib.import_module(f"{written}.{module.name}")
         groups = {name: registry.get_function_group(name) for name in registry.all_functions()}
@@ -71,7 +71,8 @@ def torchscript_symbolics() -> dict[str, int]:
 
 def aten_operators() -> list[str]:
     """Every aten overload that torch has, `aten::add.Tensor`: those that write into an argument left out."""
-    names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
+    everything: Callable[[], list[str]] = getattr(torch._C, "_dispatch_get_all_op_names", list)
+    names = [name for name in everything() if name.startswith("aten::")]
     return sorted(name for name in names if not _writes(name))
 
 
@@ -83,4 +84,5 @@ def _writes(name: str) -> bool:
 
 def is_composite(name: str) -> bool:
     """Whether torch itself writes the operator in terms of others, so that an exporter never sees it."""
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"))
+    has_kernel: Callable[..., bool] | None = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)
+    return has_kernel is not None and bool(has_kernel(name, "CompositeImplicitAutograd"))

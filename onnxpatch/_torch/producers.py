@@ -1,7 +1,7 @@
-"""Which operator made a tensor, asked while torch.export records the model.
+"""Finds the operator that made a tensor, while torch.export records the model.
 
-`torch.fx.experimental.proxy_tensor.get_proxy_mode` and `get_proxy_slot` give the node that stands for a tensor; both
-are private. Where they are gone, and in any other state than torch.export's, no producer is known.
+`torch.fx.experimental.proxy_tensor.get_proxy_mode` and `get_proxy_slot` return the fx node of a tensor; both are
+private. If they move, and outside torch.export, no producer is known.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor, fx
 
 
 def running_tracer() -> Any | None:
-    """What records the model in this thread, or None."""
+    """torch.export's tracer in this thread, or None."""
     try:
         from torch.fx.experimental.proxy_tensor import get_proxy_mode
     except ImportError:
@@ -22,7 +22,7 @@ def running_tracer() -> Any | None:
 
 
 def producer(tensor: Tensor, tracer: Any | None = None) -> fx.Node | None:
-    """The recorded node whose result `tensor` is, or None. tracer: the running one, for a caller who has paused it."""
+    """The fx node whose result is `tensor`, or None. tracer: from `running_tracer`, if it is paused now."""
     tracer = running_tracer() if tracer is None else tracer
     if tracer is None:
         return None
@@ -35,8 +35,7 @@ def producer(tensor: Tensor, tracer: Any | None = None) -> fx.Node | None:
 
 
 def operator_of(node: fx.Node | None) -> str:
-    """`aten::transpose` for a node of that operator, `onnx::Transpose` for an ONNX node that a formula has written, an
-    empty string for anything else."""
+    """`aten::transpose` for a node of that operator; `onnx::Transpose` for a node of `formulas.nodes`; else ""."""
     if node is None or node.op != "call_function":
         return ""
     schema = getattr(node.target, "_schema", None)

@@ -1,9 +1,9 @@
-"""What torch prints while it exports, kept off the terminal: graphs, log lines, warnings about its own code.
+"""Suppresses what torch prints during an export: graphs, log lines, warnings about its own code.
 
-- `torch._C._jit_onnx_log`: the TorchScript exporter writes whole graphs to stdout past Python, and its own switch for
-  that is without effect; where it has moved, it goes on doing so.
-- torch.export prints the graph so far on stderr where it fails. What a module named torch.* writes there is held back,
-  which needs no private name.
+- `torch._C._jit_onnx_log`: the TorchScript exporter prints whole graphs to stdout from C++, and its switch against that
+  has no effect. If it moves, the graphs are printed.
+- torch.export prints the graph so far to stderr when it fails. What a module named torch.* writes to stderr is
+  dropped, which needs no private API.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from typing import Any, TextIO
 
 import torch
 
+from onnxpatch.undone import undone
+
 __all__ = ["no_graphs_printed", "quiet_exporters", "quiet_torch"]
 
 _LIBRARIES = ("torch", "onnxscript", "onnx_ir")
-_OWN_CODE = r"(torch|onnxscript|onnx_ir|copyreg)\b"  # copyreg: torch pickles its own classes, which warns there
+_OWN_CODE = r"(torch|onnxscript|onnx_ir|copyreg)\b"  # copyreg: pickling torch's own classes warns there
 
 
 @contextlib.contextmanager
 def quiet_torch(asked: bool = False) -> Iterator[None]:
-    """Inside the block torch prints nothing, in this thread. What the model itself prints, and warnings about its
-    lines, pass. asked: the user wants to see it all; so does one who sets the logger `onnxpatch` to DEBUG.
+    """A context in which torch prints nothing, in this thread. Output and warnings of the model's code are kept.
+
+    asked: print everything; so does the logger `onnxpatch` at level DEBUG.
     """
     if asked or 0 < logging.getLogger("onnxpatch").level <= logging.DEBUG:
         yield
@@ -40,13 +43,13 @@ def quiet_torch(asked: bool = False) -> Iterator[None]:
 
 
 class _Stderr:
-    """stderr without what torch's own modules print on it in the thread that made this."""
+    """stderr without what torch's modules print, for the thread that created this object."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._thread = stream, threading.get_ident()
 
     def write(self, text: str) -> int:
-        """Write, unless a function of torch prints."""
+        """Write, unless a function of torch called this."""
         caller = str(sys._getframe(1).f_globals.get("__name__", ""))
         if threading.get_ident() == self._thread and caller.partition(".")[0] == "torch":
             return len(text)
@@ -58,7 +61,7 @@ class _Stderr:
 
 @contextlib.contextmanager
 def quiet_exporters() -> Iterator[None]:
-    """Inside the block the exporters neither print graphs nor log, in this thread."""
+    """A context in which the exporters neither print graphs nor log, in this thread."""
     thread = threading.get_ident()
     loggers = ["", *(name for name in logging.root.manager.loggerDict if name.startswith(_LIBRARIES))]
     handlers = {h for name in loggers for h in logging.getLogger(name).handlers}
@@ -66,25 +69,24 @@ def quiet_exporters() -> Iterator[None]:
     def silent(record: logging.LogRecord) -> bool:
         return record.thread != thread or not record.name.startswith(_LIBRARIES)
 
-    for handler in handlers:
-        handler.addFilter(silent)
-    try:
-        with no_graphs_printed():
-            yield
-    finally:
+    def audible() -> None:
         for handler in handlers:
             handler.removeFilter(silent)
+
+    with undone(audible):
+        for handler in handlers:
+            handler.addFilter(silent)
+        with no_graphs_printed():
+            yield
 
 
 @contextlib.contextmanager
 def no_graphs_printed() -> Iterator[None]:
-    """Inside the block the TorchScript exporter writes no graph to stdout, which is where results go."""
+    """A context in which the TorchScript exporter prints no graph to stdout."""
     write: Any = getattr(torch._C, "_jit_onnx_log", None)
     if write is None:
         yield
         return
-    torch._C._jit_onnx_log = lambda *_: None
-    try:
+    with undone(lambda: setattr(torch._C, "_jit_onnx_log", write)):
+        torch._C._jit_onnx_log = lambda *_: None
         yield
-    finally:
-        torch._C._jit_onnx_log = write

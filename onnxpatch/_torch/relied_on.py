@@ -1,5 +1,7 @@
-"""The private torch APIs that the kit relies on, as a table: which, in which file of this folder, and what is lost
-where one is gone. `onnxpatch drift` compares it with the installed torch; a test holds it against the files' code."""
+"""`RELIED_ON`: the private torch APIs that onnxpatch uses, by which file, and what does not work without each.
+
+`onnxpatch drift` compares the table with the installed torch. A test compares it with the code of this folder.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,12 @@ import functools
 import importlib
 from typing import Any, NamedTuple
 
+from onnxpatch.errors import RefusedError
+
 
 class Api(NamedTuple):
-    """path: dotted; `Class()` stands for an instance, whose attributes are meant. used_in: a file of this folder.
-    without: what is lost where it is gone."""
+    """A private API. path: dotted; after `Class()` come attributes of instances. used_in: a file of this folder.
+    without: what does not work if it is gone."""
 
     path: str
     used_in: str
@@ -34,6 +38,7 @@ _UNWRITTEN = "sizes are left as the model writes them"
 _TABLES = "onnxpatch ops has no rows for that exporter"
 _NO_LINES = "conditions on sizes are reported without their lines"
 _NO_CONDITIONS = "conditions on sizes that the file lost are not probed"
+_MODES = "an interrupt at the end of a mode of the kit's leaves the mode active"
 _AS_WRITTEN = "stand-ins get a call of a C++ function as it was written"
 
 RELIED_ON = (
@@ -44,8 +49,11 @@ RELIED_ON = (
     Api("torch._C._get_tracing_state", "trace_state", _TRACE),
     Api("torch._C._set_tracing_state", "trace_state", _TRACE),
     Api("torch._C.DisableTorchFunction", "function_modes", "patches of functions are refused"),
+    Api("torch._C._len_torch_function_stack", "function_modes", _MODES),
+    Api("torch.overrides._pop_mode", "function_modes", _MODES),
     Api(f"{_PROXY}.get_proxy_mode", "caught_errors", _CAUGHT),
     Api(f"{_PROXY}.get_proxy_slot", "producers", _CONSTANT),
+    Api(f"{_PROXY}._AttrProxy", "attribute_proxies", "models with shared modules are exported unpatched"),
     Api("torch.utils._python_dispatch._disable_current_modes", "constants", _CONSTANT),
     Api("torch.utils._python_dispatch.TorchDispatchMode", "operations", "sizes to probe are refused: no verification"),
     Api("torch._ops.OpOverload", "constants", _CONSTANT),
@@ -101,12 +109,18 @@ RELIED_ON = (
 )
 
 
-class GoneError(LookupError):
+class GoneError(RefusedError, LookupError):
     """The installed torch has nothing under that name."""
 
 
+def sentence(api: Api) -> str:
+    """What is said where a private API is gone."""
+    version = importlib.import_module("torch").__version__
+    return f"torch {version} has no {api.path}: {api.without}. `onnxpatch drift` shows what else has moved"
+
+
 def find(path: str) -> Any:
-    """The object at a dotted path, its modules imported. Raises GoneError where there is none."""
+    """Import and return the object at a dotted path. Raises GoneError if there is none."""
     found: Any = importlib.import_module("torch")
     names = path.split(".")
     for at, part in enumerate(names[1:], 2):

@@ -1,10 +1,10 @@
-"""What a torch function takes, also one that is written in C++: which private APIs, and what happens when they move.
+"""Binds the arguments of a call of a torch function, also of one in C++, to their names.
 
-- `torch._C._jit_get_schemas_for_operator`: all overloads of an operator with the names, kinds and defaults of its
-  arguments. Functions in C++ have no Python signature, and those in `torch.overrides` lack many names. Where it has
-  moved, nothing is known of such functions, and a stand-in gets a call as the user wrote it.
-- `torch._jit_internal.boolean_dispatched`: F.adaptive_max_pool2d and its kin are two functions behind `*args`; where it
-  has moved, they too are called as written.
+- `torch._C._jit_get_schemas_for_operator`: all overloads of an operator with names, kinds and defaults of arguments.
+  C++ functions have no Python signature, and those in `torch.overrides` lack many names. If it moves, a stand-in for
+  such a function gets the arguments as the user wrote them.
+- `torch._jit_internal.boolean_dispatched`: F.adaptive_max_pool2d and others with `return_indices` are two functions
+  behind `*args`. If it moves, they too are called as written.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _BUILTINS = (types.BuiltinFunctionType, *_METHODS)
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
 _FACTORY = {"dtype", "layout", "device", "pin_memory"}
 _NUMBERED = {*_FACTORY, "memory_format", "generator"}
-# The names that numpy has for arguments, which torch's functions in C++ take as well.
+# NumPy's names of arguments, which torch's C++ functions accept as well.
 _ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
-# Parsed by hand in C++: there is no schema that says what Python may write.
+# Their arguments are parsed by hand in C++: no schema has the forms that Python may use.
 _PARSED_BY_HAND = {"tensor": ("data", ()), "as_tensor": ("data", ("dtype", "device"))}
 
 
 def bound(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> inspect.BoundArguments | None:
-    """The arguments of a call by the names that `function` has for them, by the first of its overloads that fits.
+    """The arguments of a call by name, for the first overload that fits.
 
-    None where the call fits none of them. Ask `signatures` whether any is known.
+    None if the call fits no overload. `signatures` shows whether any is known.
     """
     for signature in signatures(function):
         for given, named in _spellings(signature, args, kwargs):
@@ -46,7 +46,7 @@ def bound(function: object, args: tuple[object, ...], kwargs: dict[str, object])
 
 @functools.cache
 def signatures(function: object) -> tuple[inspect.Signature, ...]:
-    """The signatures of all overloads of a function; () where none can be read."""
+    """The signatures of all overloads of a function; () if they cannot be read."""
     if isinstance(function, types.MethodWrapperType):  # a property of Tensor, as a TorchFunctionMode sees it
         return (inspect.Signature([_parameter("self", inspect.Parameter.POSITIONAL_ONLY)]),)
     if isinstance(function, _BUILTINS) and _of_torch(function):
@@ -58,7 +58,7 @@ def signatures(function: object) -> tuple[inspect.Signature, ...]:
 
 
 def _plain(signature: inspect.Signature) -> inspect.Signature:
-    """Without annotations: those of Python functions are not checked."""
+    """The signature without annotations, which are not checked for Python functions."""
     return signature.replace(parameters=[p.replace(annotation=p.empty) for p in signature.parameters.values()])
 
 
@@ -93,8 +93,10 @@ def _by_hand(first: str, further: tuple[str, ...]) -> inspect.Signature:
 
 
 def _of_schema(arguments: list[Any], method: bool) -> inspect.Signature | None:
-    """As Python spells it: `self` first and by position in a method, named `input` in a function. None for overloads
-    with names of dimensions, and for those that write into `out`."""
+    """A schema as a Python signature: `self` is positional in a method, and named `input` in a function.
+
+    None for overloads with named dimensions, and for those that write into `out`.
+    """
     if any(argument.is_out or "Dimname" in str(argument.type) for argument in arguments):
         return None
     if method:
@@ -107,7 +109,7 @@ def _of_schema(arguments: list[Any], method: bool) -> inspect.Signature | None:
         parameters.append(_parameter("requires_grad", inspect.Parameter.KEYWORD_ONLY, False))
     try:
         return inspect.Signature(parameters)
-    except ValueError:  # a required argument after an optional one: not a form that Python has
+    except ValueError:  # a required argument after an optional one: not possible in Python
         return None
 
 
@@ -118,7 +120,7 @@ def _of_argument(argument: Any, method: bool) -> inspect.Parameter:
     kind = kinds.POSITIONAL_ONLY if itself and method else kind
     default = argument.default_value if argument.has_default_value() else inspect.Parameter.empty
     name = "input" if itself and not method else argument.name
-    # A schema has numbers for dtypes and the like.
+    # Schemas have ints for dtypes, layouts and memory formats.
     annotation = inspect.Parameter.empty if name in _NUMBERED else str(argument.type)
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
@@ -130,8 +132,7 @@ def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> 
 def _spellings(
     signature: inspect.Signature, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """The call as written, with numpy's names replaced; and with several numbers as the one list that they stand for,
-    as in `x.flip(0, 1)`."""
+    """The call with NumPy's names replaced; and with several ints as one list, as in `x.flip(0, 1)`."""
     names = signature.parameters
     named = {
         _ALIASES[name] if name not in names and _ALIASES.get(name) in names else name: value
@@ -147,7 +148,7 @@ def _spellings(
 
 
 def _fits(annotation: object, value: object) -> bool:
-    """Whether a value may be meant for an argument of a schema's type; it tells overloads apart, no more."""
+    """Whether a value may be an argument of a schema's type. Only for choosing an overload."""
     if annotation is inspect.Parameter.empty:
         return True
     kind = str(annotation)
@@ -165,8 +166,8 @@ def _fits(annotation: object, value: object) -> bool:
 
 
 def _is_number_tensor(value: object) -> bool:
-    """A size, while torch.jit.trace runs, is a tensor without dimensions."""
+    """Whether a value is a 0-d tensor, such as a size under torch.jit.trace."""
     if not isinstance(value, torch.Tensor):
         return False
-    with torch._C.DisableTorchFunction():  # the question is no call of the model's
+    with torch._C.DisableTorchFunction():  # dim() must not be recorded as a call of the model
         return value.dim() == 0

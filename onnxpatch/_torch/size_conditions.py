@@ -1,7 +1,7 @@
-"""Conditions on sizes that torch.export relied on: which private torch APIs tell them, and what happens when they move.
+"""Reads the conditions on sizes that torch.export assumed, from private torch APIs, and compiles them.
 
 - `ShapeEnv.deferred_runtime_asserts` and `ExportedProgram.range_constraints`, by way of the inputs' fake tensors: the
-  ONNX exporter drops the assert nodes themselves. Where they have moved, no condition is known: ({}, []).
+  ONNX exporter drops the assert nodes. If these move, no condition is known: ({}, []).
 - `torch.utils._sympy.functions`: torch's own sympy functions (FloorDiv, Mod, ...), by name. A condition with a function
   that is not in the table below cannot be evaluated, and counts as unknown.
 """
@@ -19,7 +19,7 @@ from sympy.printing.lambdarepr import LambdaPrinter
 
 from onnxpatch.messages.user_code import is_user_file
 
-# torch's functions of sizes as Python computes them; what sympy itself has (Eq, floor) sympy writes as Python.
+# torch's own functions of sizes, as Python computes them. sympy writes its own (Eq, floor) itself.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Mod": operator.mod, "PythonMod": operator.mod, "FloorDiv": operator.floordiv, "CleanDiv": operator.floordiv,
     "ModularIndexing": lambda base, divisor, modulus: base // divisor % modulus, "IntTrueDiv": operator.truediv,
@@ -42,10 +42,10 @@ class _Printer(LambdaPrinter):
 
 
 def compiled_condition(condition: object, symbols: Sequence[object]) -> Callable[..., Any]:
-    """A plain Python function of the symbols' values, in their order, that says whether a sympy condition holds.
+    """A Python function of the symbols' values, in order, that evaluates a sympy condition.
 
-    Thousands of sizes are tried, and sympy's own substitution takes a millisecond for each. The function raises
-    NameError where the condition has a function of torch's that is not known here.
+    Compiled, since thousands of sizes are tried, and sympy's substitution takes a millisecond for each. The function
+    raises NameError if the condition has a function of torch that is not in the table.
     """
     printer = _Printer({"fully_qualified_modules": False, "inline": True, "allow_unknown_functions": True})
     compiled: Callable[..., Any] = sympy.lambdify(list(symbols), condition, [_FUNCTIONS, "math"], printer)
@@ -53,7 +53,7 @@ def compiled_condition(condition: object, symbols: Sequence[object]) -> Callable
 
 
 def size_conditions(exported: object) -> tuple[dict[tuple[int, int], Any], list[tuple[Any, str]]]:
-    """What an ExportedProgram assumes of its sizes.
+    """The conditions on sizes that an ExportedProgram assumes.
 
     Returns ({(user input, axis): symbol}, [(sympy condition, source line)]).
     """
@@ -90,7 +90,7 @@ def _range_conditions(exported: object) -> list[tuple[Any, str]]:
 
 
 def _assert_source(one: object) -> str:
-    """The innermost Python line outside torch where the condition arose; '' where torch did not keep it."""
+    """The innermost Python line outside torch where the condition arose; '' if torch did not keep it."""
     stack: Any = getattr(one, "stack", None)
     try:
         frames = stack.summary() if hasattr(stack, "summary") else ()

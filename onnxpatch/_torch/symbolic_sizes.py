@@ -1,4 +1,4 @@
-"""Private torch APIs that tell what sizes and tables are made of during export: which, why, and what if they move."""
+"""Private torch APIs that show how sizes and tables were computed during an export."""
 
 from __future__ import annotations
 

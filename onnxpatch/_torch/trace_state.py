@@ -1,4 +1,4 @@
-"""Private torch APIs that pause a running torch.jit.trace: which, why, and what happens when they move.
+"""Private torch APIs that pause a running torch.jit.trace.
 
 `torch._C._get_tracing_state` and its setter carry the state of the running trace. If they move, stored constants, layer
 norm over a size read off its input, and branches fail with AttributeError under the trace exporter; nothing else uses
@@ -12,20 +12,20 @@ from collections.abc import Iterator
 
 import torch
 
+from onnxpatch.undone import undone
+
 
 @contextlib.contextmanager
 def untraced() -> Iterator[None]:
-    """Nothing is recorded by torch.jit.trace inside the block; traces of its own may be made there."""
+    """A context in which torch.jit.trace records nothing. Another trace may run inside it."""
     state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
-    try:
+    with undone(lambda: torch._C._set_tracing_state(state)):  # type: ignore[attr-defined]
+        torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
         yield
-    finally:
-        torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
 def tracing_paused() -> Iterator[None]:
-    """As `untraced`, and torch function modes see nothing either."""
+    """As `untraced`, and without torch function modes."""
     with untraced(), torch._C.DisableTorchFunction():
         yield

@@ -1,6 +1,6 @@
-"""Which tensors a forward writes into: seen before they are written, by torch's own statement of what operators write.
+"""Reports the tensors that a forward is about to write into.
 
-Relies on `OpOverload._schema`, whose arguments say which of them are written. Where it moves, nothing is seen.
+Uses `OpOverload._schema`, which marks the arguments that an operator writes. If it moves, no write is seen.
 """
 
 from __future__ import annotations
@@ -9,14 +9,22 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from onnxpatch._torch.gone import gone_class
+
+try:
+    from torch.utils._python_dispatch import TorchDispatchMode
+except ImportError:
+    TorchDispatchMode = gone_class("torch.utils._python_dispatch.TorchDispatchMode")  # type: ignore[misc]
 
 
 class Writes(TorchDispatchMode):
-    """Inside the block, `seen(tensor)` is called before an operator writes into a tensor; `.data` of one is another
-    tensor in the same storage."""
+    """A mode that calls `seen(tensor)` before an operator writes into a tensor.
 
-    # As `OperationCount` has them, and for the same reasons.
+    For a write through `.data`, that is another tensor with the same storage.
+    """
+
+    # For the same reasons as in `OperationCount`.
     supports_higher_order_operators = True
 
     @classmethod

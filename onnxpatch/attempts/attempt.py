@@ -1,4 +1,4 @@
-"""`Attempt`: one way to export a model, as data, and the call of `export` that takes this way at once."""
+"""`Attempt`: one way to export a model, and the call of `export` that makes it directly."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Attempt:
         return replace(asked, exporter=self.exporter, opset=self.opset, patching=patching, specs=specs)
 
     def name(self, first: Attempt) -> str:
-        """In words, by what differs from the `first` attempt: "without 'my-patch', branches=True"."""
+        """How it differs from the `first` attempt, in words: "without 'my-patch', branches=True"."""
         parts = [f"exporter={self.exporter!r}"] if self.exporter != first.exporter else []
         parts += ["plain torch.onnx.export"] if self.plain and not first.plain else []
         parts += [f"without {', '.join(map(repr, self.exclude))}"] if self.exclude else []
@@ -64,9 +64,9 @@ class Attempt:
         return ", ".join(parts) or "as asked"
 
     def call(self, asked: ExportRequest, narrow: bool = False) -> str:
-        """The shortest call of `export` that makes this attempt at once; `...` stands for the caller's inputs.
+        """The shortest call of `export` that makes this attempt first; `...` stands for the caller's inputs.
 
-        narrow: its file is right within bounds.
+        narrow: with bounds="narrow".
         """
         made = self.request(asked)
         words: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Which patch made an export worse that plain torch gets right: found by leaving out parts of those that acted."""
+"""Finds the patch that spoils an export which plain torch.onnx.export gets right, by leaving patches out."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from onnxpatch.attempts.first_right import Way
 from onnxpatch.attempts.one_attempt import Proven
 from onnxpatch.diagnosis.cures.patch_bisect import fewest
 
-_TRIES = 8  # exports at most, in search of the patch
+_TRIES = 8  # exports at most
 
 
 def better_than_plain(way: Way, plain: Proven) -> tuple[Proven, str]:
-    """(the file to deliver, a note that names the patches at fault), where plain is right and the patched file is not.
+    """(the file to deliver, a note that names the patches at fault), if plain is right and the patched file is not.
 
-    What is delivered is the export without these patches alone, where that is right too; else the plain one.
+    The file to deliver is the export without just these patches, if it is right; else the plain one.
     """
     patched = [one for one in way.failed if _is_like(one, plain)]
     if not patched:
@@ -28,7 +28,7 @@ def better_than_plain(way: Way, plain: Proven) -> tuple[Proven, str]:
     guilty = suspects if len(suspects) == 1 else fewest(suspects, lambda some: _fails(way, last, some), _TRIES)
     found = tuple(dict.fromkeys((*known, *guilty)))
     note = _note(found, patched[0])
-    if len(guilty) == len(suspects) or way.shared.budget.over():  # without them nothing acts: that is plain
+    if len(guilty) == len(suspects) or way.shared.budget.over():  # without them no patch acts: that is the plain export
         return plain, note
     attempt = last.attempt.without(guilty)
     outcome = way.outcome_of(attempt) or way.attempt(attempt)
@@ -36,13 +36,13 @@ def better_than_plain(way: Way, plain: Proven) -> tuple[Proven, str]:
 
 
 def _is_like(failure: Failure, plain: Proven) -> bool:
-    """Whether an attempt differs from the plain one by its patches alone."""
+    """Whether an attempt differs from the plain one in its patches only."""
     made = failure.attempt
     return made.exporter == plain.attempt.exporter and not made.plain and not made.branches
 
 
 def _fails(way: Way, last: Failure, some: Sequence[str]) -> bool:
-    """Whether the export is not right with these patches alone."""
+    """Whether the export fails or is wrong with these patches alone."""
     if way.shared.budget.over():
         return False
     attempt = last.attempt.without(name for name in last.patches if name not in some)

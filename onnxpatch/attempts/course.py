@@ -1,4 +1,4 @@
-"""What is tried next, decided from what failed so far. This file is the whole list.
+"""Decides what is tried next from the failures so far.
 
     1  as asked
     2  a stand-in raised the error, or a patch was found at fault:  without that patch
@@ -6,9 +6,9 @@
     4  a Python branch or loop on data or a size failed:            branches=True (or False)
     5  exporter="auto":                                             the other exporter, in the same order
 
-What a failure makes hopeless is left out. Where torch refused a branch on data in the model's own code, plain would
-stop at the same line: branches=True comes first then, and plain only where a patch acted and may have caused the
-branch.
+Attempts that would fail in the same way are left out. If torch refused a branch on data in the model's own code,
+plain would stop at the same line: then branches=True comes first, and plain only if a patch acted, which may have
+caused the branch.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.failure import Failure
 from onnxpatch.settings import Exporter
 
-_MOST_LEFT_OUT = 4  # patches, one after the other; beyond that, plain answers sooner
+_MOST_LEFT_OUT = 4  # patches; with more, plain is faster
 
 
 def next_attempt(asked: Attempt, exporters: Sequence[Exporter], failed: Sequence[Failure]) -> Attempt | None:
-    """The next attempt, or None where nothing more can help.
+    """The next attempt; None if no other can help.
 
     asked: the first one. exporters: those that may be tried, in their order. failed: oldest first.
     """
-    if failed and failed[-1].kind == "late":  # the caller's time is up
+    if failed and failed[-1].kind == "late":  # max_seconds is over
         return None
     tried = {one.attempt for one in failed}
     for exporter in exporters:
@@ -40,7 +40,7 @@ def next_attempt(asked: Attempt, exporters: Sequence[Exporter], failed: Sequence
 
 
 def _ways(first: Attempt, failed: Sequence[Failure]) -> Iterator[Attempt]:
-    """Every attempt with one exporter that makes sense after these failures, in order; the failed ones among them."""
+    """The attempts with one exporter that make sense after these failures, in order, including the failed ones."""
     yield first
     for one in failed:
         if one.at_fault and len(one.attempt.exclude) < _MOST_LEFT_OUT:

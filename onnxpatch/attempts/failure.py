@@ -1,4 +1,4 @@
-"""`Failure`: why one attempt failed, as data that decides what is tried next."""
+"""`Failure`: why one attempt failed. `course` decides from it what is tried next."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _LONGEST = 240  # characters of an error
 class Failure:
     """Why one attempt failed.
 
-    kind: refused (the exporter raised), wrong (the ONNX output differs from PyTorch's), late (the caller's
-    time was up). error: one line. module, line: where, as far as it is known. patches: those that acted. at_fault:
-    those of them that are known to have failed. branch: a Python branch or loop on data or a size may be the cause.
-    on_data: torch refused a branch on data in the model's own code. operator: the exporter cannot translate it.
+    kind: refused (the exporter raised), wrong (the ONNX output differs from PyTorch's) or late (max_seconds is over).
+    error: one line. module, line: where, if known. patches: those that acted. at_fault: those that are known to have
+    failed. branch: a Python branch or loop on data or a size may be the cause. on_data: torch refused a branch on data
+    in the model's own code. operator: the one that the exporter cannot translate.
     """
 
     attempt: Attempt
@@ -56,8 +56,10 @@ def failure_of(
     decisions: Decisions | None,
     seconds: float,
 ) -> Failure:
-    """What an attempt failed with. acted: the patches that changed something; planned: all that could have raised the
-    error. decisions: eager's at the example; None where they are not known."""
+    """The failure of an attempt. acted: the patches that acted. planned: all patches that may have raised the error.
+
+    decisions: eager's at the example; None if they are not known.
+    """
     names = tuple(dict.fromkeys(patch.name for patch in acted))
     if isinstance(error, VerificationError):
         return _of_wrong(attempt, error, names, model, decisions, seconds)
@@ -94,7 +96,7 @@ def _of_refusal(
 
 
 def _may_be_branch(construct: str, line: str, model: torch.nn.Module, decisions: Decisions | None) -> bool:
-    """Whether a refusal that speaks of no data comes of a branch on a size, or of a loop."""
+    """Whether an error that does not mention data may come from a branch on a size, or from a loop."""
     found = re.search(r"at (.+):(\d+) in ", line)
     there = kinds.at_line(found[1], int(found[2])) if found else None
     if there is not None:
@@ -126,7 +128,7 @@ def _sources(report: Report) -> Iterator[str]:
 
 
 def _decides(decisions: Decisions | None) -> bool:
-    """Whether eager takes Python decisions on data or sizes; True where that is not known."""
+    """Whether eager branches on data or sizes; True if that is not known."""
     return decisions is None or bool(decisions.signature) or bool(decisions.sizes.comparisons)
 
 
@@ -142,5 +144,5 @@ def _path(module: str) -> str:
 
 
 def _place(line: str) -> str:
-    """`FILE:LINE` of `at FILE:LINE in FUNCTION`, or of what an operator's translation was called by."""
+    """`FILE:LINE` of `at FILE:LINE in FUNCTION`."""
     return line.rpartition("at ")[2].partition(" in ")[0]

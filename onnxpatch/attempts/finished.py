@@ -15,6 +15,7 @@ from onnxpatch.control_flow.optional_outputs.reference import flatten_reference
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.exported import Exported
 from onnxpatch.onnxfile import output_structure
+from onnxpatch.onnxfile.attention_nodes import name_attention
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
 from onnxpatch.onnxfile.residual_sums import sum_residuals
 from onnxpatch.onnxfile.stamp import stamp
@@ -30,7 +31,13 @@ def finished(exported: Exported, patched: Patched, call: str) -> Exported:
         exported = _with_structure(exported, report_of(request.model))
     elif request.layout is not None and request.layout.numbers:
         exported = replace(exported, flatten=request.layout.flat)
-    if patched.plan.settings.operators == "onnxruntime":
+    operators = patched.plan.settings.operators
+    # Not in the attempt without patches, which is to be what torch.onnx.export makes.
+    named = name_attention(exported.path, operators) if patched.plan.patches() else 0
+    if named:
+        told = f"one node for each attention that the model writes out: {named}"
+        exported = replace(exported, notes=[*exported.notes, told])
+    if operators == "onnxruntime":
         sum_residuals(exported.path)
     plan = _plan_rows(patched)
     acted = {row["patch"] for row in plan}

@@ -1,4 +1,4 @@
-"""Runs attempts until one is proven right, and keeps what failed in each."""
+"""Runs attempts until one is right, and keeps why each of the others failed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from onnxpatch.settings import Exporter
 
 @dataclass
 class Way:
-    """The attempts of one export so far. first: the one that was asked for. made: each with its outcome, oldest first.
+    """The attempts of one export so far.
 
-    error: what the first one failed with. wrong: the files that were kept though they are wrong. figures: what was
-    measured of the files that were compared by `prefer`.
+    first: the one that was asked for. made: the outcome of each, oldest first. error: the first one's error. wrong:
+    wrong files that were kept. figures: by attempt, what `prefer` measured.
     """
 
     shared: Shared
@@ -37,22 +37,22 @@ class Way:
         return [one for one in self.made if isinstance(one, Failure)]
 
     def outcome_of(self, attempt: Attempt) -> Proven | Failure | None:
-        """What came of an attempt that was made already."""
+        """The outcome of an attempt, if it was made already."""
         return next((one for one in self.made if one.attempt == attempt), None)
 
     def attempt(self, attempt: Attempt) -> Proven | Failure:
-        """Make one attempt, and note what came of it."""
+        """Make one attempt, and keep its outcome."""
         shared = replace(self.shared, progress=self._progress(attempt)) if self.made else self.shared
         made = attempt_once(attempt, shared)
         outcome = made.failure if isinstance(made, Failed) else made
         if isinstance(made, Failed):
-            self.error = self.error or made.error  # the first one's alone: tracebacks keep graphs and tensors alive
+            self.error = self.error or made.error  # only the first: a traceback keeps graphs and tensors alive
             self.wrong += [made.wrong] if made.wrong is not None else []
         self.made.append(outcome)
         return outcome
 
     def results(self, delivered: Proven | None = None) -> list[AttemptResult]:
-        """The attempts as a report tells of them."""
+        """The attempts, as the report lists them."""
         return [self._result(one, delivered) for one in self.made]
 
     def _result(self, one: Proven | Failure, delivered: Proven | None) -> AttemptResult:
@@ -67,7 +67,7 @@ class Way:
 
 
 def first_right(way: Way, exporters: Sequence[Exporter]) -> Proven | None:
-    """Make attempts, each decided from the failures before, until one is right; None where nothing more can help."""
+    """Make attempts until one is right. Returns it; None if no other attempt can help."""
     attempt: Attempt | None = way.first
     while attempt is not None:
         try:
@@ -85,7 +85,7 @@ def first_right(way: Way, exporters: Sequence[Exporter]) -> Proven | None:
 
 
 def refusal(way: Way) -> ExportError | VerificationError:
-    """The first attempt's error, with the list of what was tried where that was more than one attempt."""
+    """The first attempt's error. If there were several attempts, its message lists them."""
     error, results = way.error, way.results()
     assert error is not None
     if len(results) > 1:

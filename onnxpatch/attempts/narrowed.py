@@ -1,4 +1,4 @@
-"""Where no attempt is right at every size: a file that is right at some, with these sizes written into it."""
+"""`bounds="narrow"`: if no attempt is right at every size, a file that is right at some, which it states."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.right_sizes import RightSizes
 from onnxpatch.verification.runner import check_at, run
 
-_FIXED = 6  # attempts with dimensions that keep the example's size
+_FIXED = 6  # attempts with static dimensions
 
 
 def narrowed(way: Way) -> Proven | None:
     """A file that is right within bounds, or None.
 
-    The wrong files of the attempts so far come first. Where every attempt was refused, dimensions that keep the
-    example's size are tried: each alone, then all.
+    First the wrong files of the attempts so far are used. If every attempt was refused, exports with static dimensions
+    are tried: each dimension alone, then all.
     """
     for wrong in list(way.wrong):
         found = _within_bounds(way, wrong)
@@ -52,7 +52,7 @@ def _with_fixed_sizes(way: Way) -> Iterator[Attempt]:
 
 
 def _within_bounds(way: Way, made: Proven) -> Proven | None:
-    """The same file, with the sizes at which it is right written into it, and proven there."""
+    """The file with the sizes at which it is right in its metadata, compared again there; None if there are none."""
     start, reference, shared = time.perf_counter(), way.shared.reference, way.shared
     assert reference is not None
     graph = load_graphs(made.exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)[0]
@@ -86,7 +86,7 @@ def _within_bounds(way: Way, made: Proven) -> Proven | None:
 
 
 def _placed(bound: SizeBound, feed: Feed, reference: Reference) -> SizeBound:
-    """The bound with the inputs and axes of the file that have its size."""
+    """The bound with its places: the inputs and axes of the file that have its size."""
     inputs = {leaf: name for name, leaf in feed.leaves.items()}
     (dim,) = (dim for dim in reference.dims if dim.name == bound.name)
     places = tuple((inputs[leaf], axis) for leaf, axis, size in dim.places if leaf in inputs and size.is_plain)

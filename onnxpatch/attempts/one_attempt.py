@@ -22,7 +22,7 @@ from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
-from onnxpatch.patched import patch_model
+from onnxpatch.patched import patched
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.patching.registry import Patch
 from onnxpatch.results.report import Checked, Report
@@ -134,16 +134,17 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
         return exported, time.perf_counter() - start
     options = {**request.patching, **({"rewritten": True} if attempt.branches else {})}
     args, kwargs = request.inputs.rebuild(request.inputs.values())
-    with patch_model(
+    with patched(
         request.model, exporter=request.exporter, opset=request.opset, example=(args, kwargs), **options
-    ) as patched:
-        acting.planned += patched.plan.patches()
+    ) as made:
+        acting.planned += made.plan.patches()
         try:
             exported = _run_exporter(request, path, shared)
         finally:
-            swapped = {swap.patch.name for swap in patched.plan.swaps}
-            acting.acted += [p for p in acting.planned if p.name in swapped or patched.scope.hits[p.name]]
-        return finished(exported, patched, attempt.call(shared.request)), time.perf_counter() - start
+            swapped = {swap.patch.name for swap in made.plan.swaps}
+            hits = made.scope.hits
+            acting.acted += [p for p in acting.planned if p.name in swapped or hits[p.name]]
+        return finished(exported, made, attempt.call(shared.request)), time.perf_counter() - start
 
 
 def _layout(attempt: Attempt, shared: Shared) -> OutputLayout | None:

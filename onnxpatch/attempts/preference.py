@@ -1,6 +1,6 @@
-"""`prefer=`: the best of the files that are proven right, measured in the runtime or weighed on the disk.
+"""`prefer=`: chooses the fastest or the smallest of the files that are right.
 
-The runs of the files are interleaved, so that what else the machine does falls on all of them alike.
+The files are run in turns, so that other load on the machine affects all of them alike.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from onnxpatch.verification.reference import Reference
 
 Prefer = Literal["latency", "size"]
 _ROUNDS = 15
-_WORTH = 0.97  # a file that is measured at more of the first one's time is not faster, but lucky
+_WORTH = 0.97  # of the first file's time: less of a gain may be noise
 
 
 def best_of(way: Way, found: Proven, exporters: Sequence[Exporter], prefer: Prefer) -> Proven:
-    """Make the attempts that could be better than `found`, and choose among all that are right."""
+    """Make the attempts that may be better than `found`, and choose among all that are right."""
     for attempt in _rivals(way.first, found.attempt, exporters):
         if way.outcome_of(attempt) is None and not way.shared.budget.over():
             way.attempt(attempt)
@@ -44,7 +44,7 @@ def best_of(way: Way, found: Proven, exporters: Sequence[Exporter], prefer: Pref
 
 
 def _rivals(first: Attempt, found: Attempt, exporters: Sequence[Exporter]) -> Iterator[Attempt]:
-    """Other ways to a right file: with and without patches, with each exporter."""
+    """Other attempts that may be right: with and without patches, with each exporter."""
     for exporter in exporters:
         yield replace(found, exporter=exporter)
         yield replace(first, exporter=exporter)
@@ -75,7 +75,7 @@ def _milliseconds(way: Way, proven: Sequence[Proven]) -> list[float]:
 
 
 def _loaded(one: Proven, way: Way) -> tuple[Graph, Any]:
-    # The first of several runtimes is the one that is measured.
+    # Of several runtimes, the first is measured.
     graph = load_graphs(one.exported.path, way.shared.runtime, way.shared.budget.run_seconds, way.shared.providers)[0]
     request = one.exported.request
     return graph, match_inputs(graph, request.inputs, request.names_among([node.name for node in graph.inputs]))

@@ -1,4 +1,4 @@
-"""Which patch's stand-in raised an error: its code is the innermost of the traceback, the model's own left out."""
+"""Finds the patch whose stand-in raised an error, from the traceback."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ _IN_TEXT = re.compile(r'File "([^"]+\.py)", line (\d+)')
 
 
 def stand_in_of(error: BaseException, patches: Sequence[Patch]) -> str:
-    """The name of the patch inside whose stand-in the error was raised; "" for none.
+    """The name of the patch whose stand-in raised the error; "" for none.
 
-    A stand-in that calls a module of the model is not at fault for an error of that module's own code. What a stand-in
-    calls in its own file belongs to it. Errors of torch.jit.script have no frames of the model: the last line that
-    their text names counts.
+    Functions in the file of a stand-in belong to it. A stand-in that calls a module of the model is not at fault for an
+    error in that module. Errors of torch.jit.script have no frames of the model: the last line in their text counts.
     """
     places = {code: patch.name for patch in patches for code in _codes(patch.stand_in)}
     files = {code.co_filename: patch.name for patch in patches for code in _codes(patch.stand_in)}
@@ -36,7 +35,7 @@ def stand_in_of(error: BaseException, patches: Sequence[Patch]) -> str:
 
 
 def _owner(frame: FrameType, before: str | None, places: dict[CodeType, str], files: dict[str, str]) -> str | None:
-    """The patch that a frame belongs to, "" for the model's own code; `before`, where it is a library's."""
+    """The patch that a frame belongs to; "" for the model's code; `before` for code of a library."""
     if frame.f_code in places:
         return places[frame.f_code]
     if before and files.get(frame.f_code.co_filename):
@@ -45,7 +44,7 @@ def _owner(frame: FrameType, before: str | None, places: dict[CodeType, str], fi
 
 
 def _codes(stand_in: object) -> Iterator[CodeType]:
-    """The code of a stand-in function, or of the methods of a stand-in class."""
+    """The code objects of a stand-in: of the function, or of the class's methods."""
     if not isinstance(stand_in, type):
         unwrapped = inspect.unwrap(stand_in) if callable(stand_in) else stand_in
         code = getattr(unwrapped, "__code__", None)
@@ -60,7 +59,7 @@ def _codes(stand_in: object) -> Iterator[CodeType]:
 
 
 def _nearest(patches: Sequence[Patch], file: str, line: int) -> str:
-    """The patch whose code begins last before a line of a file."""
+    """The patch whose code starts last before a line of a file."""
     starts = [
         (code.co_firstlineno, patch.name)
         for patch in patches

@@ -29,6 +29,7 @@ from onnxpatch.control_flow.stacked_numbers import as_tensor, full_scalar
 from onnxpatch.control_flow.static_values import static_dim, static_value
 from onnxpatch.control_flow.symbolic_numbers import as_number
 from onnxpatch.patching import rebinding, runtime
+from onnxpatch.undone import undone
 
 Function = Callable[..., object]
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
@@ -46,12 +47,10 @@ def prepared(model: torch.nn.Module) -> list[rebinding.Substitution]:
 def hooks_installed(substitutions: Sequence[rebinding.Substitution]) -> Iterator[None]:
     """The hooks act inside the block, in this thread."""
     scope = _HookScope(runtime.current())
-    with rebinding.installed(substitutions):
-        runtime._active.scopes.append(scope)
-        try:
-            yield
-        finally:
-            runtime._active.scopes.remove(scope)
+    before = runtime._active.scopes
+    with rebinding.installed(substitutions), undone(lambda: setattr(runtime._active, "scopes", before)):
+        runtime._active.scopes = [*before, scope]
+        yield
 
 
 class _HookScope(runtime.Scope):

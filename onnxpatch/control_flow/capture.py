@@ -26,6 +26,7 @@ from onnxpatch.control_flow.source_sites import Site, here, line_of, raised_on_p
 from onnxpatch.control_flow.symbolic_shadow import SymbolicShadow
 from onnxpatch.control_flow.tape import TorchCall
 from onnxpatch.errors import BranchError
+from onnxpatch.undone import undone
 
 BranchForm = Literal["auto", "if", "where"]
 Declared = tuple[OptionalOutput, torch.Tensor | None]
@@ -69,20 +70,18 @@ class Capture:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """This is the capture of the current thread inside the block."""
-        captures().append(self)
-        try:
+        before = list(captures())
+        with undone(lambda: captures().__setitem__(slice(None), before)):
+            captures().append(self)
             yield
-        finally:
-            captures().remove(self)
 
     @contextmanager
     def pause(self) -> Iterator[None]:
         """Calls inside the block go straight to torch: neither recorded nor answered."""
-        before, self.paused = self.paused, True
-        try:
+        before = self.paused
+        with undone(lambda: setattr(self, "paused", before)):
+            self.paused = True
             yield
-        finally:
-            self.paused = before
 
     # ---- recording
 

@@ -71,13 +71,15 @@ class PathExplorer:
         """Run every path; returns the tree of decisions. A tree without a decision is the plain forward."""
         while True:
             path = self._run()
+            # A run that only found a list's length, or that showed that the search must be set up otherwise, is no
+            # path: forget everything and begin again.
             if self.capture.list_lengths.settle_probe(path.error) or self.restart:
                 self.attributes.restore()
                 self._reset()
                 continue
             self._end.end = path
             self.paths += 1
-            if not self._flip(path):
+            if not self._flip(path):  # all paths are known
                 if self._same_after_another_round():
                     return self.root
                 self._reset()
@@ -105,6 +107,8 @@ class PathExplorer:
             except OnnxpatchError:
                 raise
             except Exception as error:
+                # A user's `raise` or `assert` ends this path only: eager raises on such inputs too. Other errors are
+                # refused by the two checks.
                 path.error = error
                 self.loops.refuse_error(error)
                 self.capture.check_path_error(self, error)
@@ -128,8 +132,10 @@ class PathExplorer:
         if not self.answers:
             return False
         self.answers[-1] = False
+        # One more path is to come, so the limit is checked here and not after it.
         if self.paths >= self.capture.max_paths:
             self.capture.refuse_paths(self)
+        # The next run makes the same calls up to the decision that was flipped.
         self._shared = path.calls[: path.decided_at[len(self.answers) - 1]] if self.recorder.reuse else []
         return True
 
@@ -137,11 +143,13 @@ class PathExplorer:
 
     def decide(self, predicate: torch.Tensor, site: Site, condition: torch.SymBool | None = None) -> bool:
         """Answer, on this path, a bool that depends on data. condition: set where it depends on sizes."""
+        # A known `while` on data is answered by its loop, which decides how many rounds run: no paths fork there.
         if site in self._while_sites and condition is None:
             return self.loops.another_round(predicate, site)
         self.loops.refuse_branch(site)
         answer = self._answer(predicate, site, on_sizes=condition is not None)
         self.decided_at.append(len(self.recorder.calls))
+        # On the side of `h == w`, torch.export must not record the equality as a guard of the whole graph.
         if condition is not None and equates(condition, answer) and hint_of(condition) is not None:
             self._equal_sizes.assume(condition, answer, site)
         shadow = self.capture.shadow
@@ -153,7 +161,7 @@ class PathExplorer:
         depth, node = len(self.decided_at), self._end
         if node.predicate is None:
             node.predicate, node.site = predicate, site
-        elif node.site != site:
+        elif node.site != site:  # the run before asked at another line here: forward is not deterministic
             raise self.capture.refusal(
                 site,
                 "forward took a different path when it was run again",
@@ -166,6 +174,7 @@ class PathExplorer:
         return self.answers[depth]
 
     def _check_loop(self, site: Site, on_sizes: bool) -> None:
+        # How often this line has decided on the way from the root to here.
         node, times = self.root, 0
         for answer in self.answers:
             times += node.site == site
@@ -207,4 +216,5 @@ class PathExplorer:
         if call.mutates:
             # Nothing is shared yet while the first path has not decided anything: no need to start over.
             self.restart |= could_share and bool(self.decided_at or self.paths)
+            # The numbers that indexed lists may have changed in place: decide them anew.
             self.chosen.clear()

@@ -27,31 +27,34 @@ from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.current_capture import running
 from onnxpatch.control_flow.source_sites import here, subscripting
 from onnxpatch.messages.user_code import is_user_frame
+from onnxpatch.undone import undone
 
 SelfT = TypeVar("SelfT")
 
 _lock = threading.Lock()
-_exports = 0  # exports with branches that run now, in all threads
+_exports: set[object] = set()  # exports with branches that run now, in all threads
 _originals: dict[tuple[type, str], Callable[..., Any]] = {}
 
 
 @contextmanager
 def size_hooks_installed() -> Iterator[None]:
     """Inside the block, conditions on sizes in the user's code are decisions, in threads that run a capture."""
-    global _exports
-    with _lock:
-        _exports += 1
-        if _exports == 1:
-            _install()
-    try:
-        yield
-    finally:
+    this = object()
+    with undone(lambda: _leave(this)):
         with _lock:
-            _exports -= 1
-            if _exports == 0:
-                for (cls, name), original in _originals.items():
-                    setattr(cls, name, original)
-                _originals.clear()
+            _exports.add(this)
+            if not _originals:
+                _install()
+        yield
+
+
+def _leave(this: object) -> None:
+    with _lock:
+        _exports.discard(this)
+        if not _exports:
+            for (cls, name), original in _originals.items():
+                setattr(cls, name, original)
+            _originals.clear()
 
 
 def _install() -> None:

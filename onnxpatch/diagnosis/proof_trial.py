@@ -48,7 +48,11 @@ class Trial:
 
 
 def tried(
-    proof: Proof, exporter: Exporter, patch: Patch | None = None, runtime: str | Sequence[str] | None = None
+    proof: Proof,
+    exporter: Exporter,
+    patch: Patch | None = None,
+    runtime: str | Sequence[str] | None = None,
+    tolerance: float = TOLERANCE,
 ) -> Trial:
     """Export the proof's case with `patch` alone, or without any, and compare the file with eager at every input.
 
@@ -74,7 +78,7 @@ def tried(
         try:
             trial = Trial("no runtime")
             for graph in load_graphs(out.path, runtime, DEFAULT_SECONDS, None):
-                trial = _compared(request, graph, examples, wanted, seconds)
+                trial = _compared(request, graph, examples, wanted, seconds, tolerance)
                 if trial.problem is not None:
                     break
             return trial
@@ -98,11 +102,12 @@ def _compared(
     examples: Sequence[Args],
     wanted: Sequence[list[torch.Tensor]],
     seconds: float,
+    tolerance: float,
 ) -> Trial:
     feed = match_inputs(graph, request.inputs, request.names_among([one.name for one in graph.inputs]))
     for args, want in zip(examples, wanted, strict=True):
         values = feed.of(ExportRequest.parse(request.model, args, None, request.exporter).inputs.values())
-        for parity in compare_all(graph.outputs, want, graph.run(values), TOLERANCE):
+        for parity in compare_all(graph.outputs, want, graph.run(values), tolerance):
             if parity.reason:
                 return Trial(f"wrong: {parity.name}: {parity.reason}")
     largest = max((a.nbytes for a in intermediate_values(graph, feed.of(request.inputs.values())).values()), default=0)

@@ -1,4 +1,8 @@
-"""The file that is written: made beside its target, edited there, moved to it once it is proven, dropped otherwise."""
+"""`OutFile`: the output file, written beside its target and published after verification.
+
+models/.onnxpatch-x1/model.onnx     written, edited, compared with eager
+models/model.onnx                   `keep()` moves it here; without `keep()` nothing is left
+"""
 
 from __future__ import annotations
 
@@ -14,13 +18,13 @@ from onnxpatch.exporters.target import Target, target_of
 
 
 class OutFile:
-    """`path` to write to while in the context; `keep()` moves it (and its external data) to the target.
+    """A context with a `path` to write to. `keep()` moves the file and its external data to the target.
 
-    f: a path, an object with `write` (given the bytes), or None (nothing is kept). Without `keep()` nothing is left,
-    and a file that was at the target stays as it was. `notes`: what `keep()` has to say for the report.
+    f: a path; an object with `write`, which gets the bytes; or None, and nothing is kept. Without `keep()`, a file at
+    the target stays as it was. notes: from `keep()`, for the report.
 
-    The file is made in a hidden folder beside the target, `.onnxpatch-…`. A process that is killed leaves it there: the
-    next export to that place removes it, once the lock in it is free.
+    The hidden folder `.onnxpatch-…` of a killed process is removed by the next export to the same place, once the lock
+    in it is free.
     """
 
     def __init__(self, f: object = None) -> None:
@@ -38,7 +42,7 @@ class OutFile:
             sweep(Path(place))
             self._folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
             self._lock = Lock(self._folder)
-        except OSError as error:  # a read-only file system, or one that is full: access() does not know
+        except OSError as error:  # a read-only or full file system, which access() does not notice
             self._drop()
             raise InputError(
                 f"nothing can be written in {beside or 'the temporary folder'} ({error.strerror}): choose another place"
@@ -50,23 +54,24 @@ class OutFile:
 
     @property
     def path(self) -> Path:
-        """Where to write: the target's own file name, since external data is named after it."""
+        """Where to write. It has the target's file name, since external data is named after it."""
         assert self._folder is not None
         return self._folder / (self._target.file.name if self._target else "model.onnx")
 
     def another(self) -> Path:
-        """Where else to write: in a folder of its own, for files of which one will be kept."""
+        """Another path to write to, in a folder of its own, if several files are made and one is kept."""
         assert self._folder is not None
         return Path(tempfile.mkdtemp(dir=self._folder)) / self.path.name
 
     def keep(self, path: Path | None = None) -> None:
-        """Move what was written to the target: at `path`, one of `another()`, or else at the own path.
+        """Move the file to the target. path: one of those from `another()`; default: `self.path`.
 
-        Raises InputError where the target does not take it.
+        Raises InputError if it cannot be written there.
         """
         made = path or self.path
         if self._stream is not None:
-            self._stream.write(made.read_bytes())
+            with open(made, "rb") as source:
+                shutil.copyfileobj(source, self._stream)
         if self._target is None:
             return
         others = [one for one in made.parent.iterdir() if one != made and one.is_file() and one.name != Lock.NAME]
@@ -83,12 +88,12 @@ class OutFile:
 
 
 def write_text(file: str | os.PathLike[str], text: str) -> None:
-    """Write a page or a report to `file`, as `OutFile` writes: whole or not at all. Raises InputError."""
+    """Write text to `file`, whole or not at all. Raises InputError if it cannot be written."""
     with OutFile(file) as out:
         out.path.write_text(text, encoding="utf-8")
         out.keep()
 
 
 def writable(f: object) -> Target:
-    """The target of `f`, for a check before any work. Raises InputError that says why nothing can be written there."""
+    """The target of `f`. Raises InputError if nothing can be written there; called before any work."""
     return target_of(f)

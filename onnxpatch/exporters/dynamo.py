@@ -14,16 +14,19 @@ from torch.export import Dim
 
 from onnxpatch._torch.quiet import quiet_torch
 from onnxpatch.errors import InputError
+from onnxpatch.exporters.double_sizes import TRANSLATIONS
 from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.size_expressions import has_operator
 from onnxpatch.onnxfile import output_structure
+from onnxpatch.onnxfile.mapped_weights import LARGE, take_in
 
 _CONVERTED = (
     25  # the highest opset that onnxscript's converter writes; it leaves a graph at 18 where a later one is asked
 )
+_MOST_IN_ONE_FILE = (1 << 31) - (1 << 26)  # a protobuf message has less than 2 GB, the graph included
 
 
 class OpsetNotWritten(InputError):
@@ -46,6 +49,7 @@ def export_dynamo(request: ExportRequest, path: Path) -> Any:
     asked = request.options
     saving = {k: asked[k] for k in ("keep_initializers_as_inputs",) if k in asked}
     options = {k: v for k, v in asked.items() if k not in ("export_params", "keep_initializers_as_inputs")}
+    translations = {**TRANSLATIONS, **(options.get("custom_translation_table") or {})}
     with opened_call(request.model, request.inputs, request.layout) as call:
         program: Any = torch.onnx.export(
             request.model,
@@ -57,15 +61,25 @@ def export_dynamo(request: ExportRequest, path: Path) -> Any:
             input_names=request.dynamo_names(),
             output_names=request.output_names,
             opset_version=min(request.opset, _CONVERTED),
-            **{"verbose": False, **options},
+            **{"verbose": False, **options, "custom_translation_table": translations},
         )
     _declare_later_opset(request, program)
     _refuse_another_opset(request, program)
     _name_sizes(request, program)
     _name_outputs(program, request)
     params = asked.get("export_params", True)
-    program.save(str(path), include_initializers=params, external_data=request.external_data, **saving)
+    # torch makes two copies of the weights to put them into the file.
+    apart = params and not saving and not request.external_data and LARGE <= _weight(program) < _MOST_IN_ONE_FILE
+    program.save(str(path), include_initializers=params, external_data=request.external_data or apart, **saving)
+    if apart:
+        take_in(path, f"{path.name}.data")
     return program
+
+
+def _weight(program: Any) -> int:
+    """Bytes of the initializers."""
+    tensors = (value.const_value for value in program.model.graph.initializers.values())
+    return sum(int(tensor.nbytes) for tensor in tensors if tensor is not None)
 
 
 def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any:

@@ -1,4 +1,4 @@
-"""Why an exporter refused, in one paragraph: the reason underneath, the module it happened in, the user's own line."""
+"""Explains an exporter's error in one paragraph: the first cause, the module, and the user's line."""
 
 from __future__ import annotations
 
@@ -7,49 +7,61 @@ import textwrap
 
 import torch
 
+from onnxpatch._torch import gone
 from onnxpatch.errors import BranchError, OnnxpatchError, error_chain
 from onnxpatch.messages.user_code import frames_of, is_user_file, is_user_frame
 
-_LONGEST = 400  # characters of the exporter's own words
-# torch's advice on its own switches, and the links after it
+_LONGEST = 400  # characters of the exporter's message
+# torch's advice on its debug switches, and what follows it
 _HINTS = re.compile(
     r"\s*(?:For more information, run with|For extended logs|If you suspect the guard was triggered).*", re.S
 )
+_COPY = "; return a copy from the body, x.clone(), or use onnxpatch.scan"
 _REMEDIES = {
-    "might be aliasing": "; return a copy from the body, x.clone(), or use onnxpatch.scan",
+    "might be aliasing": _COPY,
+    "do not support aliasing": _COPY,
     "is not supported for tensor subclasses": "; stay in torch: NumPy's numbers would be constants of the graph",
 }
 
 
 def explained(error: BaseException, model: object, exporter: str) -> str:
-    """A sentence for ExportError; the whole story stays in the chained exception."""
+    """The message of ExportError. The exporter's own error is its `__cause__`."""
     message = f"{exporter} export refused {type(model).__name__}: {reason(error)}"
-    if isinstance(root_of(error), BranchError):  # it has named module and line already
+    if isinstance(root_of(error), BranchError):  # its message has module and line already
         return message
     where = " ".join(part for part in place_of(error, model) if part) or translated(error)
     return f"{message}\n  {where}" if where else message
 
 
 def reason(error: BaseException) -> str:
-    """The error underneath, on one line: `TypeError: …`."""
+    """The first cause, on one line: `TypeError: …`."""
     root = root_of(error)
+    lacking = next((said for one in error_chain(error) if (said := gone.told(one))), None)
+    if lacking:
+        return lacking
     text = re.sub(r"\x1b\[[0-9;]*m", "", _HINTS.sub("", str(root)))
-    remedy = next((said for sign, said in _REMEDIES.items() if sign in text), "")
-    return f"{type(root).__name__}: {textwrap.shorten(text, _LONGEST, placeholder=' …')}{remedy}"
+    return f"{type(root).__name__}: {textwrap.shorten(text, _LONGEST, placeholder=' …')}{remedy(text)}"
+
+
+def remedy(text: str) -> str:
+    """What to do about an error of torch's, to be put behind its words; "" where nothing is known."""
+    return next((said for sign, said in _REMEDIES.items() if sign in text), "")
 
 
 def root_of(error: BaseException) -> BaseException:
-    """The error that says why: the kit's own where there is one in the chain, else the innermost.
+    """The error of the chain that says most: onnxpatch's own if there is one, else the innermost.
 
-    What the kit itself says of a branch or a loop names module, line and remedy; below it is what it made this of.
+    onnxpatch's error about a branch or loop names module, line and remedy; the errors below it are its raw material.
     """
     chain = error_chain(error)
     return next((one for one in chain if isinstance(one, OnnxpatchError)), chain[-1])
 
 
 def place_of(error: BaseException, model: object) -> tuple[str, str]:
-    """(`in module PATH (CLASS)`, `at FILE:LINE in FUNCTION`): the innermost module of the model that was running, and
-    the innermost line that is not the exporter's; "" where there is none."""
+    """(`in module PATH (CLASS)`, `at FILE:LINE in FUNCTION`), each "" if not known.
+
+    The innermost module of the model that ran, and the innermost line of the user's code.
+    """
     paths = {id(m): name for name, m in model.named_modules()} if isinstance(model, torch.nn.Module) else {}
     module, line = "", ""
     for one in reversed(error_chain(error)):
@@ -65,7 +77,7 @@ def place_of(error: BaseException, model: object) -> tuple[str, str]:
 
 
 def translated(error: BaseException) -> str:
-    """Where the operator was called that the exporter was translating, long after the forward ran."""
+    """The line that called the operator whose translation failed. The forward is over by then."""
     for one in error_chain(error):
         for frame, _ in frames_of(one):
             meta = getattr(frame.f_locals.get("node"), "meta", None)

@@ -1,4 +1,4 @@
-"""One export from its request: the file that the exporter wrote beside the target, and what is known of it."""
+"""`export`: runs the exporter that a request names. `Exported`: the file that it wrote."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from onnxpatch.exporters.torchscript import export_torchscript
 
 @dataclass(frozen=True)
 class Exported:
-    """A file as an exporter wrote it, at `path`.
+    """A file that an exporter wrote at `path`.
 
-    program: the ONNXProgram with dynamo, else None. plan: the patches that acted, a row each; notes: for the report;
-    flatten: an output of the model -> its tensors in the file's order, where these are not simply its leaves.
+    program: the ONNXProgram of dynamo, else None. plan: the patches that acted, a row each. notes: for the report.
+    flatten: turns an output of the model into tensors in the file's order; None if these are the output's leaves.
     """
 
     request: ExportRequest
@@ -32,7 +32,7 @@ class Exported:
 
 
 def export(request: ExportRequest, path: Path) -> Exported:
-    """Call the exporter that the request names. Raises ExportError with the reason, module and line of a refusal."""
+    """Call the exporter that the request names. Raises ExportError with the reason, module and line if it fails."""
     try:
         with quiet_torch(asked=bool(request.options.get("verbose"))):
             if request.exporter == "dynamo":

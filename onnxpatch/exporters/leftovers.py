@@ -1,4 +1,4 @@
-"""Hidden folders of exports that were killed: each holds a lock while its process lives, and is removed afterwards."""
+"""Removes the hidden folders of exports that were killed. A folder is locked as long as its process lives."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # Windows has no flock: folders stay there until somebody removes them
+except ImportError:  # Windows has no flock: leftover folders are not removed there
     fcntl = None  # type: ignore[assignment]
 
 PREFIX = ".onnxpatch-"
 
 
 class Lock:
-    """Held in a folder as long as the process that made the folder lives, or until `close()`."""
+    """A lock in a folder, until `close()` or the end of the process."""
 
     NAME = ".onnxpatch.lock"
 
@@ -28,7 +28,7 @@ class Lock:
         number = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # a file system without locks: without one the folder is never taken for a leftover
+        except OSError:  # a file system without locks: the folder is then never taken for a leftover
             os.close(number)
             os.unlink(made)
             return
@@ -42,12 +42,12 @@ class Lock:
 
 
 def sweep(place: Path) -> None:
-    """Remove the folders that killed exports of this user left in `place`; what cannot be removed stays."""
+    """Remove the folders that killed exports of this user left in `place`, as far as possible."""
     if fcntl is None:
         return
     try:
         found = [entry.path for entry in os.scandir(place) if entry.name.startswith(PREFIX)]
-    except OSError:  # a folder that may be written and not listed
+    except OSError:  # a folder that cannot be listed
         return
     for path in found:
         if _is_own_folder(path):
@@ -55,7 +55,7 @@ def sweep(place: Path) -> None:
 
 
 def _is_own_folder(path: str) -> bool:
-    """Not a link, and not a folder of somebody else, who could have put anything there."""
+    """Whether it is a folder of this user, and no link: another user could have put anything there."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -66,12 +66,12 @@ def _is_own_folder(path: str) -> bool:
 def _remove_if_free(path: str) -> None:
     try:
         number = os.open(os.path.join(path, Lock.NAME), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # no lock: not finished, or no folder of ours
+    except OSError:  # no lock file: just being made, or not ours
         return
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(path, ignore_errors=True)
-    except OSError:  # its process is alive
+    except OSError:  # locked: its process lives
         pass
     finally:
         os.close(number)

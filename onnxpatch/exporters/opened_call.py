@@ -21,6 +21,7 @@ from onnxpatch.exporters.output_layout import OutputLayout
 from onnxpatch.inputs.caches import closed, has_caches, opened
 from onnxpatch.inputs.leaves import Inputs, signature
 from onnxpatch.patching.swap import UndoLog
+from onnxpatch.undone import undone
 
 
 @dataclass
@@ -41,11 +42,9 @@ def opened_call(model: Any, inputs: Inputs, layout: OutputLayout | None = None) 
         yield call
         return
     log = UndoLog()
-    log.specialise(model, _mixin(inputs, _by_name(signature(model), inputs), layout))
-    try:
+    with undone(log.undo):
+        log.specialise(model, _mixin(inputs, _by_name(signature(model), inputs), layout))
         yield call
-    finally:
-        log.undo()
 
 
 def _may_return_caches(model: torch.nn.Module) -> bool:

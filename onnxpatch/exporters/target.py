@@ -1,4 +1,4 @@
-"""Where a file goes: links followed, mode and owner kept, devices and pipes written through and never replaced."""
+"""`Target`: where a file is published. Links are followed, mode and owner kept, devices and pipes written to."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from typing import Any
 
 from onnxpatch.errors import InputError
 
-_NAME = 60  # characters of a path that is too long, in a message
+_NAME = 60  # characters of a long path in a message
 
 
 @dataclass(frozen=True)
 class Target:
-    """asked: the path as it was given; file: the file that it leads to; through: whether that is a device or a pipe."""
+    """asked: the path as given. file: what it leads to. through: whether that is a device or a pipe."""
 
     asked: Path
     file: Path
     through: bool = False
 
     def take(self, made: Path, others: Sequence[Path]) -> list[str]:
-        """Put `made` and the files that belong to it in place; returns notes for a report. Raises InputError."""
+        """Move `made` and the files that belong to it into place. Returns notes for a report; raises InputError."""
         try:
             return self._written_through(made, others) if self.through else self._replaced(made, others)
         except OSError as error:
@@ -39,7 +39,10 @@ class Target:
                 f"({others[0].name}): choose another place"
             )
         try:
-            number = os.open(self.asked, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe may have no reader
+            # Without O_NONBLOCK, opening a pipe that nobody reads would block.
+            number = os.open(
+                self.asked, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0)
+            )  # without O_NONBLOCK, opening a pipe without a reader would block
         except OSError as error:
             if error.errno == errno.ENXIO:
                 raise InputError(f"nobody reads from the pipe {self.asked}: start the reader first") from None
@@ -65,19 +68,19 @@ class Target:
             _as_before(one, _status(place) or before)
             os.replace(one, place)
         _as_before(made, before)
-        os.replace(made, self.file)  # the model last: it names the others
+        os.replace(made, self.file)  # the model last: it refers to the others
         return notes
 
 
 def target_of(f: Any) -> Target:
-    """Where a file that is written to `f` goes. Raises InputError that says why it cannot be written there."""
+    """The target of a file that is written to `f`. Raises InputError if it cannot be written there."""
     try:
         asked = Path(f)
     except TypeError:
         raise InputError(f"f must be a path, a binary file object or None, not {type(f).__name__}") from None
     try:
         return _checked(asked)
-    except OSError as error:  # a name that no file system takes
+    except OSError as error:  # a name that no file system accepts
         shown = str(asked) if len(str(asked)) <= _NAME else f"{str(asked)[:_NAME]}…"
         raise InputError(f"{shown}: {error.strerror}: choose another name") from None
     except ValueError as error:
@@ -85,7 +88,7 @@ def target_of(f: Any) -> Target:
 
 
 def _checked(asked: Path) -> Target:
-    found = _status(asked)  # of what a link leads to
+    found = _status(asked)  # of the file that a link leads to
     if found is not None and stat.S_ISDIR(found.st_mode):
         raise InputError(f"{asked} is a folder: give the name of a file in it")
     if found is not None and not stat.S_ISREG(found.st_mode):
@@ -114,13 +117,13 @@ def _status(path: Path) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):  # said better further on
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):  # reported below
             return None
         raise
 
 
 def _as_before(made: Path, before: os.stat_result | None) -> None:
-    """Give a new file the owner (where this user may) and the mode of the one that it replaces."""
+    """Give a new file the mode, and if permitted the owner, of the file that it replaces."""
     if before is None:
         return
     if hasattr(os, "chown"):

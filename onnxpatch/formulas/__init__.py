@@ -1,4 +1,4 @@
-"""What several patches share: torch code that exports right and fast, and the sizes it computes with.
+"""Code that several patches share: functions that export right and fast, and arithmetic on symbolic sizes.
 
 May import `_torch`, `errors`, `settings`; never a patch. Start reading at `resize`, `symbolic` or `einops/`.
 """

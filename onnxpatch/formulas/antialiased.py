@@ -1,7 +1,4 @@
-"""Images made smaller or larger with antialiasing by ONNX's Resize: each output reads the inputs that it needs.
-
-It agrees with torch to 2e-5 of the largest value, from opset 18 on.
-"""
+"""Antialiased resizing by ONNX's Resize (opset 18 or later). It agrees with torch to 2e-5 of the largest value."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from onnxpatch.formulas.symbolic import as_tensor
 def resized(image: Tensor, sizes: Sequence[Any], mode: str) -> Tensor:
     """F.interpolate(image, sizes, mode=mode, antialias=True) of [N, C, H, W], float32. mode: bilinear or bicubic.
 
-    With align_corners=True torch moves the sampling points in a way that ONNX has not.
+    Not for align_corners=True: ONNX cannot place the sampling points as torch does then.
     """
     if exporting() == "trace":
         sizes = [as_tensor(size, torch.int64, image.device) for size in sizes]

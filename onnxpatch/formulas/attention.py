@@ -1,8 +1,8 @@
-"""Attention: softmax of scaled scores with a mask, causal or not, with heads that share keys.
+"""Scaled dot product attention with a mask, causal or not, and with shared key heads (GQA).
 
-One form for every call, written as the nodes that onnxruntime is fastest on: keys are transposed once, the queries
-alone are scaled, a mask is turned into numbers without touching the scores, so that layers share the result, and heads
-that share keys are rows of one product, so that no key is copied. From opset 23 on it is one node.
+From opset 23 on it is one node. Below, it is written in the nodes that are fastest in onnxruntime: keys are transposed
+once; only the queries are scaled; a bool mask becomes a float mask before it meets the scores, so that all layers share
+it; query heads that share keys are rows of one product, so that no key is copied.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ def attend(
     causal: bool = False,
     empty_rows: bool = True,
 ) -> Tensor:
-    """softmax(query key^T scale + mask) value; a query that may see no key gives zeros, as in torch.
+    """softmax(query key^T scale + mask) value. A query that may attend to no key gives zeros, as in torch.
 
-    query, key, value: (..., heads, length, features); a number of key heads that divides that of the query heads is
-    shared by them. mask: bool (True: may attend) or added to the scores, broadcast to (..., queries, keys).
-    scale: 1 / sqrt(features) where it is None. causal: in place of a mask, each query sees the keys up to its own
-    place, counted from the first of both. empty_rows: False for a mask that lets every query see a key.
+    query, key, value: (..., heads, length, features). Fewer key heads are shared by several query heads each.
+    mask: bool (True: may attend) or floats that are added to the scores; broadcast to (..., queries, keys).
+    scale: None for 1 / sqrt(features). causal: in place of a mask, query i attends to keys 0 ... i.
+    empty_rows: False if the mask lets every query attend to some key.
     """
     node, seen = attention_node.form(query, key, value, mask, scale, causal), mask if empty_rows else None
     if node is None:
         output = _written_out(query, key, value, upto(query, key) if causal else mask, scale)
     elif mask is None or mask.dtype == torch.bool:
         output, seen = attention_node.attend(node, query, key, value, mask, scale, causal), None
-    else:  # the node takes the lowest number for -inf
+    else:  # the Attention node treats the lowest float as -inf
         above = mask.clamp(min=torch.finfo(mask.dtype).min / 2)
         output = attention_node.attend(node, query, key, value, above, scale, causal)
     return output if seen is None else _seen(output, seen)
@@ -65,7 +65,7 @@ def _written_out(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
 
 
 def _shared(query: Tensor, key: Tensor) -> tuple[int, int] | None:
-    """The numbers of heads of queries and keys, where keys are shared."""
+    """(query heads, key heads) if keys are shared, else None."""
     if query.dim() < 3:
         return None
     heads, shared = numbers([query.shape[-3], key.shape[-3]])
@@ -80,26 +80,27 @@ def _masked(scores: Tensor, mask: Tensor) -> Tensor:
     if mask.dtype != torch.bool:
         return scores + mask
     lowest = torch.full((), torch.finfo(scores.dtype).min, dtype=scores.dtype, device=scores.device)
-    if mask.dim() == scores.dim() and numbers(mask.shape[-3:-2]) != [1]:  # as large as the scores: one pass, not two
+    if mask.dim() == scores.dim() and numbers(mask.shape[-3:-2]) != [1]:
+        # The mask is as large as the scores: one Where, not a Where for the mask and an Add.
         return torch.where(mask, scores, lowest)
     return scores + torch.where(mask, torch.zeros_like(lowest), lowest)
 
 
 def _seen(output: Tensor, mask: Tensor) -> Tensor:
-    """`output` with zeros for queries that `mask` lets see no key; exported softmax gives their mean, or NaN."""
-    if mask.dtype == torch.bool:  # there it is the mean, and a product is faster than Where
+    """`output` with zeros for queries that may attend to no key. The exported softmax gives the mean of all, or NaN."""
+    if mask.dtype == torch.bool:  # the rows are finite, and a product is faster than Where
         return output * mask.to(output.dtype).amax(-1, keepdim=True)
     return torch.where(mask.amax(-1, keepdim=True) > -math.inf, output, torch.zeros((), dtype=output.dtype))
 
 
 def upto(query: Tensor, key: Tensor) -> Tensor:
-    """(queries, keys): True where a key does not come after the query, counted from the first of both."""
+    """The causal mask, bool (queries, keys): True for keys up to the query's own position."""
     rows = torch.arange(query.shape[-2], device=query.device)
     return rows[:, None] >= torch.arange(key.shape[-2], device=query.device)
 
 
 def repeat_heads(x: Tensor, heads: int, axis: int = -3) -> Tensor:
-    """Each key or value head as often as queries share it; the numbers of heads are known at export."""
+    """`x` with each key or value head repeated for the query heads that share it. Head counts are static."""
     axis = axis % x.dim()
     times = heads // x.shape[axis]
     spread = [-1] * axis + [-1, times] + [-1] * (x.dim() - axis - 1)

@@ -1,8 +1,8 @@
-"""Attention as one node: ONNX's Attention from opset 23 on, onnxruntime's MultiHeadAttention where that may be used.
+"""Attention as one node: ONNX's Attention (opset 23 or later) or onnxruntime's MultiHeadAttention.
 
-Both are fastest on (batch, length, heads * features), as the projections before them give it. Where query, key and
-value have been moved to (batch, heads, length, features) just before, the two moves cancel. Where they have not (a
-cache of keys, say), Attention takes them as they are.
+Both are fastest on (batch, length, heads * features), the output of the projections. If the model has just transposed
+that to (batch, heads, length, features), transposing it back costs nothing: the two cancel. Otherwise (a cache of keys)
+Attention takes four dimensions.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _OPSET = 23
 def form(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None, causal: bool
 ) -> Form | None:
-    """The node that the running export may have for this call, or None: opset, operators, dtype and shapes decide.
+    """The node to write for this call; None if opset, operators, dtype or shapes allow none.
 
-    flat: Attention on (batch, length, heads * features); heads: Attention on four dimensions; onnxruntime:
-    MultiHeadAttention, which needs no mask and as many heads of keys as of queries.
+    flat: Attention on (batch, length, heads * features). heads: Attention on four dimensions. onnxruntime:
+    MultiHeadAttention, for calls without a mask and without shared heads.
     """
     if exporting() is None or not all(x.dim() == 4 for x in (query, key, value)):
         return None
@@ -41,7 +41,7 @@ def form(
     plain = mask is None and not causal and heads == shared == shared_too and query.dtype == torch.float32
     if target_operators() == "onnxruntime" and flat and plain:
         return "onnxruntime"
-    # Others have no kernel in onnxruntime, or one that was not held against torch.
+    # Other dtypes have no kernel in onnxruntime, or one that has not been compared with torch.
     if target_opset() < _OPSET or query.dtype not in (torch.float32, torch.float16) or shared != shared_too:
         return None
     return "flat" if flat else "heads"
@@ -50,10 +50,10 @@ def form(
 def attend(
     chosen: Form, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None, causal: bool
 ) -> Tensor:
-    """softmax(query key^T scale + mask) value as the chosen node; (batch, heads, queries, features).
+    """softmax(query key^T scale + mask) value as the chosen node: (batch, heads, queries, features).
 
-    onnxruntime's Attention gives zeros for a query whose keys are all masked, as torch does. It takes every number down
-    to the lowest one of the dtype for -inf there; torch takes -inf alone.
+    For a query whose keys are all masked, onnxruntime's Attention gives zeros, as torch does. It counts the lowest
+    float of the dtype as masked too; torch counts -inf only.
     """
     heads, features, shared = numbers((query.shape[1], query.shape[3], key.shape[1]))
     scale = 1 / math.sqrt(features) if scale is None else scale
@@ -77,7 +77,7 @@ def _node(chosen: Form, value: Tensor, heads: int, shared: int, scale: float, ca
             raise NotImplementedError("three dimensions are for dynamo, which computes nothing")
         call = (
             torch.ops.aten.scaled_dot_product_attention
-        )  # not the function of that name, whose stand-in asks for this
+        )  # not F.scaled_dot_product_attention: its stand-in calls this function
         made: Tensor = call(query, key, value, mask, 0.0, causal, scale=scale, enable_gqa=heads != shared)
         return made
 
@@ -94,7 +94,7 @@ def _node(chosen: Form, value: Tensor, heads: int, shared: int, scale: float, ca
 
 
 def _moved_heads(x: Tensor) -> bool:
-    """Whether the last that happened to `x` is that its heads were moved before its length."""
+    """Whether `x` was just transposed from (batch, length, heads, features)."""
     node = producer(x)
     if operator_of(node) not in ("aten::transpose", "aten::permute") or node is None:
         return operator_of(node) == "onnx::Transpose"
@@ -104,7 +104,7 @@ def _moved_heads(x: Tensor) -> bool:
 
 
 def _whole(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """The mask with a row for each query and an entry for each key, which the node wants, in 2 or 4 dimensions."""
+    """The mask expanded to all queries and keys, in 2 or 4 dimensions, as the node needs it."""
     mask = mask.unsqueeze(0) if mask.dim() in (1, 3) else mask
     rows: Any = query.shape[2] if numbers(mask.shape[-2:-1]) == [1] else -1
     columns: Any = key.shape[2] if numbers(mask.shape[-1:]) == [1] else -1

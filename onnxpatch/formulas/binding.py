@@ -1,4 +1,4 @@
-"""Handing a call to a stand-in: by the names that the replaced function has for its arguments.
+"""Passes a call to a stand-in by the argument names of the function that it replaces.
 
     @patch("torch.Tensor.index_add", ...)
     def index_add(original, input, dim, index, source, *, alpha=1): ...
@@ -6,8 +6,8 @@
     x.index_add(0, index, rows)                           # each of these arrives as
     x.index_add(dim=0, index=index, source=rows)          # index_add(original, x, dim=0, index=index, source=rows)
 
-A stand-in may call an argument by another name; then its position counts. One that takes fewer arguments than the
-function is not asked where the others are given.
+An argument that the stand-in names differently is matched by position. A stand-in that lacks an argument is not
+called when that argument is given.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def call_of(
 
     takes_original: whether the first parameter of `stand_in` is for the function itself.
 
-    None where it does not cover the call: an overload or an option that it has no parameter for, or a call that the
-    function itself will refuse.
+    None if `stand_in` cannot take the call: it has no parameter for an option or an overload, or the function itself
+    would raise.
     """
     own = _signature(stand_in, takes_original)
-    if own is None:  # its own signature cannot be read: it gets the call as it is
+    if own is None:  # no signature to read: it gets the call unchanged
         return args, kwargs
     call: Call | None = args, kwargs
     if signatures.signatures(function):
@@ -51,7 +51,7 @@ def call_of(
 
 @functools.lru_cache(maxsize=1024)
 def _signature(stand_in: Callable[..., Any], takes_original: bool) -> inspect.Signature | None:
-    """What it takes besides the original."""
+    """The signature of a stand-in without its first parameter, the original."""
     try:
         found = inspect.signature(stand_in)
     except (ValueError, TypeError):
@@ -96,7 +96,7 @@ def _translated(own: inspect.Signature, call: inspect.BoundArguments) -> Call | 
 
 
 def _name_for(parameter: inspect.Parameter, index: int, mine: list[Any], theirs: Any) -> str | None:
-    """The stand-in's name for an argument, the `index`-th of the function."""
+    """The stand-in's name for argument number `index` of the function."""
     name = parameter.name
     names = {p.name: p for p in mine}
     if name in names and names[name].kind in (_Kind.POSITIONAL_OR_KEYWORD, _Kind.KEYWORD_ONLY):

@@ -1,6 +1,7 @@
-"""Rows cut into blocks of one width, the last one filled up; as few nodes, for dynamic lengths.
+"""Splits rows of dynamic length into blocks of one width, the last one padded.
 
-torch.export proves something about every size that is divided and cut; here nodes do it, and it only learns the result.
+Written as ONNX nodes with a result of known shape: for torch code, torch.export would reason about every size that is
+divided and cut, which takes minutes.
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ _END = torch.iinfo(torch.int64).max
 
 
 def blocks(x: Tensor, width: int, filling: float) -> Tensor:
-    """(..., n) to (..., n // width + 1, width). filling: also an integer, for a tensor of integers."""
+    """(..., n) to (..., n // width + 1, width), padded with `filling`."""
     return nodes.run(_blocks(width, filling), x)
 
 
 def last_of_blocks(x: Tensor, width: int) -> Tensor:
-    """(..., n) to (..., n // width): the last entry of each block that is full."""
+    """(..., n) to (..., n // width): the last entry of each full block."""
     return nodes.run(_lasts(width), x)
 
 
 def one_more(x: Tensor, filling: float) -> Tensor:
-    """(..., n) to (..., n + 1)."""
+    """(..., n) to (..., n + 1): `filling` appended."""
     return nodes.run(_one_more(filling), x)
 
 
 def first_block(x: Tensor, width: int, filling: float) -> Tensor:
-    """(..., n) to (..., width): filled up, or cut."""
+    """(..., n) to (..., width): padded with `filling`, or cut."""
     return nodes.run(_first_block(width, filling), x)
 
 
 def moved(x: Tensor, places: int, filling: float) -> Tensor:
-    """(..., n): each entry that many places later; what falls off the end is lost. places: 1 or more."""
+    """(..., n), shifted right by `places` (1 or more), with `filling` on the left."""
     return nodes.run(_moved(places, filling), x)
 
 
@@ -123,5 +124,5 @@ def _write_filled(writer: Writer, x: Value, missing: Value, filling: float, leng
 def _constant(writer: Writer, number: float, dtype: torch.dtype) -> Value:
     if dtype.is_floating_point:
         return writer.scalar(float(number), dtype)
-    scalar = writer.node("Squeeze", writer.ints([int(number)]), shape=())  # a scalar would go through float32
+    scalar = writer.node("Squeeze", writer.ints([int(number)]), shape=())  # Writer.scalar would round it to float32
     return scalar if dtype == torch.int64 else writer.cast(scalar, dtype, ())

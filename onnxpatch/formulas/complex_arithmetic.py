@@ -1,4 +1,4 @@
-"""Arithmetic of complex numbers in two real tensors: each function takes Pairs, tensors and Python numbers."""
+"""Complex arithmetic on `Pair`s of real tensors. Each function takes Pairs, tensors and Python numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnxpatch.formulas.complex_pairs import Pair
 
 
 def _real(value: object) -> bool:
-    """Whether `value` has no imaginary part to carry along."""
+    """Whether `value` is real."""
     return not isinstance(value, Pair | complex) and not (isinstance(value, torch.Tensor) and value.is_complex())
 
 
@@ -108,7 +108,7 @@ def power(a: object, exponent: object) -> Pair:
 
 
 def to(a: object, *args: Any, **kwargs: Any) -> Any:
-    """A real tensor made complex, a pair moved, or, for a real dtype, its real part (as torch does, with a warning)."""
+    """`Tensor.to`: a real tensor made complex, a Pair moved, or, for a real dtype, the real part, as in torch."""
     dtype = next((v for v in (*args, *kwargs.values()) if isinstance(v, torch.dtype)), None)
     if dtype is None:
         return Pair(Pair.of(a).real.to(*args, **kwargs), Pair.of(a).imag.to(*args, **kwargs))

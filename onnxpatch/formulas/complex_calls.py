@@ -1,4 +1,4 @@
-"""Every torch call on complex tensors, done on `Pair`s: tables by the name that a function has in torch."""
+"""Computes torch calls on complex tensors with `Pair`s. The tables are keyed by a function's name in torch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PROPERTIES: dict[str, Any] = {
     "H": lambda a: Pair(a.real.transpose(-1, -2), -a.imag.transpose(-1, -2)),
 }
 
-# What acts on each part by itself: moves of elements and sums.
+# Functions that act on the real and the imaginary part separately: moves of elements, sums.
 PARTWISE = frozenset((
     "view", "reshape", "transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "unsqueeze",
     "squeeze", "flatten", "unflatten", "expand", "broadcast_to", "contiguous", "clone", "detach", "chunk", "split",
@@ -59,7 +59,7 @@ PARTWISE = frozenset((
     "__getitem__", "t", "cpu", "cuda", "masked_select", "rot90", "trace", "atleast_1d", "atleast_2d", "unfold",
     "narrow_copy", "nan_to_num", "pad",
 ))  # fmt: skip
-# Questions about shape, answered by the real part.
+# Functions of the shape only: those of the real part.
 SHAPEWISE = frozenset((
     "size", "dim", "numel", "stride", "nelement", "__len__", "is_contiguous", "get_device", "storage_offset",
 ))  # fmt: skip
@@ -113,7 +113,7 @@ def _broadcast(*all: Any) -> list[Any]:
 
 
 def complex_call(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """`function` on pairs, by the name that it has in torch."""
+    """The result of a torch function on Pairs. Raises RefusedError for one without an ONNX form."""
     name = function_name(function)
     if name in OPERATIONS:
         return OPERATIONS[name](*args, **kwargs)
@@ -147,7 +147,7 @@ def _parts(value: object, part: str) -> Any:
 
 
 def touches_complex(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
-    """Whether a call makes a complex tensor or takes one."""
+    """Whether a call returns a complex tensor or takes one."""
     name = function_name(function)
     if name in MAKERS:
         return True

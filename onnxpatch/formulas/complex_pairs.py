@@ -3,8 +3,8 @@
     torch.view_as_complex(x) * rotation        both factors are Pairs while an exporter runs
     Pair.__mul__ -> torch.mul of two Pairs     answered by `complex_calls`, out of `complex_arithmetic`
 
-ONNX has no complex numbers. A Pair gives each torch call to what `answer_with` was told, so this file needs neither
-the table of calls nor the arithmetic, which both make Pairs.
+ONNX has no complex numbers. A Pair passes each torch call to a function registered by `answer_with`: so this file
+does not import the tables and the arithmetic, which import it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onnxpatch._torch.function_modes import unseen
 
 
 class _Answers:
-    """What answers torch calls on pairs: `complex_calls` fills it in, as its tables are made of pairs themselves."""
+    """The registered functions; `complex_calls` registers them when it is imported."""
 
     call: Callable[..., Any]
     properties: Mapping[str, Callable[[Any], Any]]
@@ -30,12 +30,12 @@ _answers = _Answers()
 
 
 def answer_with(call: Callable[..., object], properties: Mapping[str, Callable[[Any], Any]]) -> None:
-    """Have `call(function, *args, **kwargs)` answer torch calls on pairs, and `properties` attributes by name."""
+    """Register `call(function, *args, **kwargs)` for torch calls on Pairs, and functions for their properties."""
     _answers.call, _answers.properties = call, properties
 
 
 class Pair:
-    """A complex tensor in two real ones, `real` and `imag`, of one shape; takes part in torch calls like a tensor."""
+    """A complex tensor as two real ones of one shape, `real` and `imag`. Torch functions take it like a tensor."""
 
     def __init__(self, real: torch.Tensor, imag: torch.Tensor) -> None:
         self.real = real
@@ -43,7 +43,7 @@ class Pair:
 
     @staticmethod
     def of(value: object) -> Pair:
-        """`value` (a Pair, a tensor, a Python number) as a Pair. A stored complex tensor becomes two constants."""
+        """A Pair of a tensor or a number; a Pair is returned as it is. A stored complex tensor gives two constants."""
         if isinstance(value, Pair):
             return value
         if isinstance(value, complex):
@@ -55,8 +55,10 @@ class Pair:
         return _stored(value)
 
     def onnxpatch_output(self) -> torch.Tensor:
-        """What a caller outside the model gets: a complex tensor in eager; in a graph both parts, on a last axis of
-        two, as torch.view_as_real has them, since no operator of ONNX makes a complex number."""
+        """The output for the caller of the model: complex in eager, else real, with both parts on a last axis of 2.
+
+        That is torch.view_as_real's layout: no ONNX operator makes a complex tensor.
+        """
         return torch.complex(self.real, self.imag) if exporting() is None else view_as_real(self)
 
     @classmethod
@@ -117,9 +119,9 @@ class Pair:
 
 
 def _stored(value: torch.Tensor) -> Pair:
-    with unseen():  # asked through the mode, these calls would come back here
+    with unseen():  # these calls must not go through the patches' mode: they would come back here
         if type(value) in (torch.Tensor, torch.nn.Parameter):
-            # By way of numpy, so that the tracer of the TorchScript exporter sees two constants, no complex operator.
+            # Through NumPy, so that the TorchScript tracer records two constants and no complex operator.
             numbers = value.detach().cpu().numpy()
             parts = (np.ascontiguousarray(part) for part in (numbers.real, numbers.imag))
             return Pair(*(torch.from_numpy(part).to(value.device) for part in parts))

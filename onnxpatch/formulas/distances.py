@@ -1,18 +1,18 @@
-"""Distances between all pairs of rows by one product, in float64: no tensor of all differences, and no lost digits."""
+"""Distances between all pairs of rows by one matrix product in float64, without a tensor of all differences."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-# torch compares rows one by one up to here, exactly; so do few rows whose numbers are known.
+# Up to this many rows torch computes differences, exactly. Here too, if the numbers of rows are static.
 _FEW = 25
 
 
 def euclidean(x: Tensor, y: Tensor) -> Tensor:
     """torch.cdist(x, y): (..., n, d), (..., m, d) to (..., n, m).
 
-    |x - y|^2 = x.x + y.y - 2 x.y loses the digits that the squares have in common: float64 has enough for float32.
+    |x - y|^2 = x.x + y.y - 2 x.y cancels leading digits: in float64 enough are left for float32.
     """
     if _few(x.shape[-2]) and _few(y.shape[-2]):
         gap = x.unsqueeze(-2) - y.unsqueeze(-3)

@@ -1,4 +1,4 @@
-"""A mixture of experts, each applied to the tokens that chose it: no weight is copied for a token."""
+"""A mixture of experts: each expert is applied to the tokens that chose it, and no weight is copied per token."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch.nn import functional as F
 
 
 def by_expert(experts: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
-    """What the forward of transformers' experts gives, (tokens, hidden).
+    """The output of a forward of transformers' experts: (tokens, hidden).
 
     experts: a module that transformers' `use_experts_implementation` decorated. top_k_index, top_k_weights:
-    (tokens, choices). A choice of no expert of this module (another process has it) counts for nothing.
+    (tokens, choices). A choice outside this module's experts (another process has it) adds nothing.
     """
     choices = top_k_index.shape[-1]
     slots = top_k_index.reshape(-1)
@@ -21,7 +21,7 @@ def by_expert(experts: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_we
     for number in range(experts.num_experts):
         chosen = torch.nonzero(slots == number).squeeze(1)
         tokens = hidden_states.index_select(0, torch.div(chosen, choices, rounding_mode="trunc"))
-        # Every slot has one expert, so that no place is written twice.
+        # Every slot has one expert, so no row is written twice and nothing has to be accumulated.
         results = results.index_put((chosen,), _expert(experts, number, tokens).to(results.dtype))
     weighted = results.reshape([-1, choices, hidden_states.shape[-1]]) * top_k_weights.unsqueeze(-1)
     return weighted.sum(1).to(hidden_states.dtype)

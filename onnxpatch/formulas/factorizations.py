@@ -1,7 +1,7 @@
-"""Factorizations of small matrices, unrolled: the number of rows is fixed in the graph, and its nodes grow with it.
+"""Factorizations of small matrices, unrolled: n is static, and the number of nodes grows with it.
 
-Matrices are (..., n, n), or (..., m, n) for `qr`. All of it is computed in float64, since the formulas that unroll well
-are not the ones that keep the most digits.
+Matrices are (..., n, n), or (..., m, n) for `qr`. Everything is computed in float64, since the formulas that unroll
+well lose more digits than LAPACK's.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_SWEEPS = 5  # of Jacobi's rotations: each squares what is left beside the diagonal, once that is small
+_SWEEPS = 5  # Jacobi converges quadratically: float64 needs no more
 
 
 def cholesky(a: Tensor, n: int) -> Tensor:
-    """The lower triangle L with L Lᵀ = a, a column at a time. nan where `a` is not positive."""
+    """The lower triangle L with L Lᵀ = a, column by column. NaN if `a` is not positive definite."""
     left = torch.zeros_like(a)
     for j in range(n):
         column = a[..., :, j] - (left * left[..., j : j + 1, :]).sum(-1)
@@ -24,7 +24,7 @@ def cholesky(a: Tensor, n: int) -> Tensor:
 
 
 def solve_triangular(a: Tensor, b: Tensor, n: int, upper: bool, unit: bool) -> Tensor:
-    """x with a x = b, a row at a time. b: (..., n, k)."""
+    """x with a x = b, row by row. b: (..., n, k)."""
     rows: dict[int, Tensor] = {}
     for i in reversed(range(n)) if upper else range(n):
         rest = b[..., i, :]
@@ -35,12 +35,12 @@ def solve_triangular(a: Tensor, b: Tensor, n: int, upper: bool, unit: bool) -> T
 
 
 def solve(a: Tensor, b: Tensor, n: int) -> Tensor:
-    """x with a x = b, by elimination; the largest entry left in a column becomes its pivot. b: (..., n, k)."""
+    """x with a x = b, by Gaussian elimination with partial pivoting. b: (..., n, k)."""
     both, places = torch.cat((a, b), -1), torch.arange(n, device=a.device)
     for j in range(n):
         size = torch.where(places >= j, both[..., :, j].abs(), -torch.ones_like(both[..., :, j]))
         pivot = size.argmax(-1, keepdim=True)
-        # Row j and the pivot's row change places.
+        # Swap row j and the pivot's row.
         order = torch.where(places == j, pivot, torch.where(places == pivot, torch.full_like(pivot, j), places))
         both = torch.gather(both, -2, order.unsqueeze(-1).expand_as(both))
         row = both[..., j : j + 1, :] / both[..., j : j + 1, j : j + 1]
@@ -50,7 +50,7 @@ def solve(a: Tensor, b: Tensor, n: int) -> Tensor:
 
 
 def qr(a: Tensor, n: int, rows: int) -> tuple[Tensor, Tensor]:
-    """(Q, R) by Householder's reflections, with LAPACK's signs: Q (..., rows, k), R (..., k, n), k = min(rows, n)."""
+    """(Q, R) by Householder reflections, with LAPACK's signs: Q (..., rows, k), R (..., k, n), k = min(rows, n)."""
     k = min(rows, n)
     places = torch.arange(rows, device=a.device)
     upper, q = a, torch.eye(rows, dtype=a.dtype, device=a.device).expand([*a.shape[:-2], rows, rows])
@@ -69,7 +69,7 @@ def qr(a: Tensor, n: int, rows: int) -> tuple[Tensor, Tensor]:
 
 
 def eigvalsh(a: Tensor, n: int) -> Tensor:
-    """The eigenvalues of symmetric matrices in rising order, (..., n), by Jacobi's rotations."""
+    """The eigenvalues of symmetric matrices in ascending order, (..., n), by Jacobi rotations."""
     eye = _places(a, n, {(i, i): 1 for i in range(n)})
     for _ in range(_SWEEPS if n > 2 else 1):
         for p in range(n - 1):
@@ -89,7 +89,7 @@ def _places(like: Tensor, n: int, entries: dict[tuple[int, int], float]) -> Tens
 
 
 def _rotation(first: Tensor, second: Tensor, beside: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of the turn under which `beside`, the entry of two axes, becomes 0."""
+    """(cosine, sine) of the Jacobi rotation that makes the off-diagonal entry `beside` 0."""
     none = beside == 0
     slope = (second - first) / (2 * torch.where(none, torch.ones_like(beside), beside))
     sign = torch.where(slope < 0, -torch.ones_like(slope), torch.ones_like(slope))

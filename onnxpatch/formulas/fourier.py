@@ -1,10 +1,9 @@
-"""Discrete Fourier transforms of long axes: work that grows as n log n or n sqrt n, and tables that stay small.
+"""Discrete Fourier transforms of long axes in O(n log n) or O(n sqrt n), with small constants.
 
-- a length n1 n2 is two small products, n1 by n1 and n2 by n2, with a rotation between them;
-- a longer power of two is ONNX's DFT, which onnxruntime computes to 1e-6 there (of other lengths it loses digits: the
-  error is 1e-5 at 100, 1e-3 at 10,000, 1e-2 at 100,000);
-- any other length is a convolution with a chirp (Bluestein), by transforms of a power of two: also for a length that
-  only the graph knows.
+- length n1 * n2: two small matrix products, n1 x n1 and n2 x n2, with a rotation between them;
+- a long power of two: ONNX's DFT, whose error in onnxruntime is 1e-6 there (for other lengths it is 1e-5 at 100, 1e-3
+  at 10,000 and 1e-2 at 100,000);
+- any other length, and a dynamic one: a convolution with a chirp (Bluestein), by transforms of a power of two.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from onnxpatch._torch.function_modes import unseen
 from onnxpatch.formulas import nodes
 from onnxpatch.formulas.nodes import Recipe, Value, Writer
 
-# Below, the product with one matrix is the fastest; beyond, a factor's matrix is as large as that.
+# Up to here one matrix product is fastest; beyond, each factor's matrix may have this size.
 SMALL = 256
 
 Parts = tuple[Tensor, Tensor]
@@ -30,7 +29,7 @@ Parts = tuple[Tensor, Tensor]
 def transform(real: Tensor, imag: Tensor | None, length: int | None) -> Parts:
     """The forward transform, unscaled, along the last axis: all n terms. float32.
 
-    length: n where it is known at export, else None.
+    length: n, if it is static; else None.
     """
     if length is not None and length > 1:
         factors = _factors(length)
@@ -44,7 +43,7 @@ def transform(real: Tensor, imag: Tensor | None, length: int | None) -> Parts:
 
 
 def _factors(n: int) -> tuple[int, int]:
-    """n as a product of two, as near to each other as can be, the smaller first."""
+    """n as a product of two factors, as close as possible, the smaller first."""
     small = next(k for k in range(math.isqrt(n), 0, -1) if n % k == 0)
     return small, n // small
 
@@ -101,7 +100,7 @@ def _write_chirp(writer: Writer, x: Value) -> Value:
 
 
 def _power(size: Any) -> Any:
-    """The first power of two that is not below 2 n - 1; for a symbolic n, a size that no other tensor has."""
+    """The smallest power of two of at least 2 n - 1; for a symbolic n, a symbolic size of its own."""
     if isinstance(size, int):
         return 1 << (2 * size - 2).bit_length()
     return None if size is None else 4 * size
@@ -123,17 +122,18 @@ def _write_waves(writer: Writer, n: Value, size: object, dtype: torch.dtype) -> 
 
 
 def _write_power(writer: Writer, n: Value) -> Value:
-    """(1,): the first power of two that is not below 2 n - 1."""
+    """(1,): the smallest power of two of at least 2 n - 1."""
     powers = writer.ints([2**k for k in range(40)])
     least = writer.node("Sub", writer.node("Add", n, n, shape=(1,)), writer.ints([1]), shape=(1,))
-    missing = writer.node("Sub", least, powers, shape=(40,))  # a comparison would have to say that it gives bools
+    # Sub, Max and Sign count the powers below `least`: a comparison would need a node with a bool output.
+    missing = writer.node("Sub", least, powers, shape=(40,))
     short = writer.node("Sign", writer.node("Max", missing, writer.ints([0]), shape=(40,)), shape=(40,))
     place = writer.node("ReduceSum", short, writer.ints([0]), keepdims=1, shape=(1,))
     return writer.node("Gather", powers, place, shape=(1,))
 
 
 def _write_kernel(writer: Writer, back: Value, n: Value, points: Value, shape: Any) -> Value:
-    """conj(c) at 0 ... n - 1, zeros, and conj(c) at n - 1 ... 1: what is behind counts from the end."""
+    """conj(c) at 0 ... n - 1, zeros, and conj(c) at n - 1 ... 1: negative indices of the convolution."""
     size = writer.shape(back)[0]
     less, more = (None, None) if size is None else (size - 1, shape[1] - size + 1)
     steps = [writer.ints([number]) for number in (-1, -(2**62), 0, -1)]

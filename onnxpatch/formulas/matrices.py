@@ -1,6 +1,6 @@
-"""Functions that build and multiply matrices, made of operations that both exporters know.
+"""Matrix functions of torch, in operations that both exporters can translate.
 
-Each takes what the function of torch takes that has its name, and returns the same.
+Each has the arguments and the result of the torch function of its name.
 """
 
 from __future__ import annotations

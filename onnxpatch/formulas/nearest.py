@@ -1,7 +1,7 @@
-"""Nearest resizing to a given size by Gathers, whose indices are torch's own to the last rounding.
+"""Nearest-neighbour resizing by Gather, with exactly torch's indices.
 
-ONNX's Resize divides an output index by the scale, torch multiplies it by the inverse. In float32 they pick different
-neighbours for one of thirty pairs of sizes: 224 to 16 and 14 to 2 among them, but no growth by a whole factor up to 32.
+ONNX's Resize divides an output index by the scale; torch multiplies it by the inverse. In float32 this gives other
+neighbours for one in thirty pairs of sizes, such as 224 to 16 and 14 to 2. It never does for whole factors up to 32.
 The formulas are those of aten/src/ATen/native/UpSample.h (`nearest_idx`, `nearest_exact_idx`).
 """
 
@@ -16,16 +16,15 @@ from torch import Tensor
 
 from onnxpatch.formulas.symbolic import as_tensor
 
-MODES = ("nearest", "nearest-exact")
 _LARGEST = 32
 
 
 def sampled(input: Tensor, sizes: Sequence[object], mode: str, scales: Sequence[object] | None = None) -> Tensor:
     """`F.interpolate(input, sizes, mode=mode)`. input: [N, C, *spatial]; sizes: int, SymInt or 0-d tensor.
 
-    scales: the factors that the sizes were made with, where torch samples by them.
+    scales: the scale factors of the call, if torch samples by them and not by the ratio of the sizes.
     """
-    for axis in reversed(range(len(sizes))):  # the last first: rows are copied whole afterwards
+    for axis in reversed(range(len(sizes))):  # the last axis first: the others then copy whole rows
         scale = None if scales is None else scales[axis]
         indices = _sources(input.shape[axis + 2], sizes[axis], mode, input.device, scale)
         input = input.index_select(axis + 2, indices)
@@ -49,6 +48,6 @@ def runtime_agrees(count_in: int, count_out: int) -> bool:
 
 
 def grows_wholly(count_in: int, count_out: int) -> bool:
-    """Whether the size grows by a whole factor, give or take one element: pyramids do, and Resize serves them well."""
+    """Whether the size grows by a whole factor, give or take one element, as in pyramids. Resize is right there."""
     factor = round(count_out / max(1, count_in))
     return 1 <= factor <= _LARGEST and abs(count_out - factor * count_in) <= 1

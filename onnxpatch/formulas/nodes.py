@@ -1,8 +1,10 @@
-"""Writing ONNX nodes straight into the graph that is being exported, through either exporter.
+"""Writes ONNX nodes directly into the graph that is being exported, with either exporter.
 
-What an exporter makes of plain torch code has a node for every size that it touches; `Reshape` can copy a size with 0,
-`Shape` can read several at once, and neither is to be had from torch. A `Recipe` says both things: what the operation
-is in torch, and which nodes it is in ONNX.
+Exported torch code has nodes for every size that it reads. ONNX can do with fewer: a 0 in a Reshape target copies a
+size, one Shape reads several. torch has no way to say this. So a `Recipe` has an operation twice:
+
+    Recipe(torch=lambda x, n: x.reshape(n, -1),          runs in eager, and gives shapes and dtypes
+           write=lambda writer, x, n: writer.node(...))  makes the nodes of the exported graph
 """
 
 from __future__ import annotations
@@ -22,16 +24,16 @@ Value = Any  # a torch.Tensor under dynamo, a value of the TorchScript graph und
 
 
 class Writer(Protocol):
-    """Adds nodes of the default ONNX domain, or of the one that is named (`com.microsoft::MultiHeadAttention`).
+    """Adds nodes of the default ONNX domain, or of the one in the name (`com.microsoft::MultiHeadAttention`).
 
-    opset: the one that they are to be valid in. wants_inferred: a Reshape that copies sizes must infer one, too.
+    opset: in which the nodes must be valid. wants_inferred: a Reshape with a 0 also needs a -1.
     """
 
     opset: int
     wants_inferred: bool
 
     def node(self, op: str, *inputs: Value, like: Value = None, shape: Sequence[object], **attributes: object) -> Value:
-        """One node with one output, of the dtype of `like` (default: the first input). Sizes may be None in trace."""
+        """Add a node with one output, of the dtype of `like` (default: the first input). A traced size may be None."""
 
     def ints(self, values: Sequence[int]) -> Value:
         """A constant int64 tensor with one dimension."""
@@ -40,63 +42,67 @@ class Writer(Protocol):
         """A constant float32 tensor with one dimension."""
 
     def scalar(self, value: float, dtype: torch.dtype) -> Value:
-        """A constant without dimensions."""
+        """A 0-d constant."""
 
     def shape(self, value: Value) -> list[Any]:
-        """The sizes of a value: a number where it is fixed, else a symbolic size (dynamo) or None (trace)."""
+        """The sizes of a value: ints, and for dynamic ones symbolic sizes (dynamo) or None (trace)."""
 
     def dtype(self, value: Value) -> torch.dtype:
-        """The element type of a value."""
+        """The dtype of a value."""
 
     def cast(self, value: Value, dtype: torch.dtype, shape: Sequence[object]) -> Value:
-        """The value in another element type."""
+        """The value in another dtype."""
 
     def number(self, length: object) -> Any:
-        """A length handed in: a number, a symbolic size, or None where only the graph knows it."""
+        """A length given to the recipe: an int, a symbolic size, or None if it is known at run time only."""
 
     def length(self, length: object) -> Value:
-        """A length handed in as an int64 tensor of shape (1,)."""
+        """A length given to the recipe as an int64 tensor of shape (1,)."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """torch: the operation on a tensor and sizes. write: the same as nodes, given a writer, the tensor and the sizes
-    as graph values."""
+    """One operation in two forms.
+
+    torch: a function of a tensor and sizes. write: the same as nodes; it gets a writer, and tensor and sizes as values
+    of the graph.
+    """
 
     torch: Callable[..., torch.Tensor]
     write: Callable[..., Value]
 
 
 def run(recipe: Recipe, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
-    """The recipe's nodes where they can be written, its torch code everywhere else.
+    """Write the recipe's nodes if an exporter runs that allows it; else run its torch code.
 
-    x: a tensor of any dtype (nodes are written for real ones). more: sizes as 0-d integer tensors, which is what a
-    trace has for them, and other tensors that the nodes read.
+    x: a tensor of any dtype; nodes are written for real ones. more: sizes as 0-d int tensors, as under trace, and other
+    tensors that the nodes read.
     """
     how = exporting() if torch.onnx.is_in_onnx_export() else None
     if x.is_complex() or how is None:
         return recipe.torch(x, *more)
     if how == "trace":
         return _Recorded.apply(recipe, tuple(numbers(more)), x, *more)
-    # torch < 2.8 has no way to write a node under dynamo
+    # torch < 2.8 has no torch.onnx.ops.symbolic, which writes a node under dynamo
     return recipe.write(_Dynamo(), x, *more) if hasattr(torch.onnx, "ops") else recipe.torch(x, *more)
 
 
 def target_opset() -> int:
-    """The opset that nodes may be of: the one that the running export was said to have, 18 where it was not said.
+    """The opset for the nodes of the running export; 18 if it is not known.
 
-    The dynamo exporter writes opset 18 at least, and converts to a lower one afterwards."""
+    The dynamo exporter writes opset 18 or later, and converts to a lower one afterwards.
+    """
     asked = in_force().opset
     return 18 if asked is None else max(asked, 18) if exporting() == "dynamo" else asked
 
 
 def target_operators() -> Operators:
-    """Whether operators of onnxruntime's own may stand in the file of the running export."""
+    """`operators=` of the running export: whether onnxruntime's own operators are allowed."""
     return in_force().operators
 
 
 def numbers(sizes: Sequence[object]) -> list[Any]:
-    """Sizes of a trace as the numbers they are in the example; anything else as it comes."""
+    """Sizes as ints: under trace, the tensors' values at the example. Anything else is returned as it is."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
         return [int(size) if isinstance(size, torch.Tensor) and size.dim() == 0 else size for size in sizes]
@@ -142,7 +148,7 @@ class _Dynamo:
 
 
 class _Trace:
-    # torch's own shape inference stops with an internal error at a target that has a 0 and no -1
+    # torch's shape inference fails with an internal error at a Reshape target with a 0 and no -1
     wants_inferred = True
 
     def __init__(self, graph: Any) -> None:
@@ -194,12 +200,12 @@ def _onnx_type(dtype: torch.dtype) -> int:
 
 
 class _Recorded(torch.autograd.Function):
-    """Traced as one node, which the exporter asks for its ONNX form."""
+    """An autograd function, which the tracer records as one node; its `symbolic` writes the ONNX nodes."""
 
     @staticmethod
     def forward(ctx: object, recipe: Recipe, example: Sequence[object], x: torch.Tensor, *more: object) -> torch.Tensor:
-        # Traced sizes, used in here, would be looked for among the values of the enclosing graph and not be found. So
-        # would other tensors, unless they are the ones that are handed in.
+        # Only tensors that are arguments may be used in here. The tracer would look for others, and for traced sizes,
+        # in this function's own subgraph, and not find them.
         given = (size if isinstance(size, int) else own for size, own in zip(example, more, strict=True))
         return recipe.torch(x, *given)
 
@@ -211,4 +217,4 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def symbolic(graph: Any, recipe: Recipe, example: Sequence[Any], x: Value, *more: Value) -> Value:
         made = recipe.write(_Trace(graph), x, *more)
-        return graph.op("Identity", x) if made is x else made  # the exporter loses a node that gives back its input
+        return graph.op("Identity", x) if made is x else made  # the exporter drops a node that returns its input

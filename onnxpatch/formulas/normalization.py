@@ -9,13 +9,13 @@ from torch import Tensor
 
 from onnxpatch.formulas.nodes import Recipe, Value, Writer, run, target_opset
 
-_OPSET = 23  # of RMSNormalization
+_OPSET = 23  # the first opset with RMSNormalization
 
 
 def rms_norm(x: Tensor, weight: Tensor | None, eps: float, axes: Sequence[int] = (-1,)) -> Tensor:
-    """x / sqrt(mean(x^2) + eps) over the last `axes`, times the weight; x of float32 or float64."""
+    """x / sqrt(mean(x^2) + eps) over the last `axes`, times the weight. x: float32 or float64."""
     if weight is None or target_opset() < _OPSET:
-        # A division, as onnxruntime's fusion wants it: it leaves a product with the reciprocal as it is.
+        # A division: onnxruntime's fusion does not recognize a product with the reciprocal.
         normal = x / torch.sqrt(x.pow(2).mean(list(axes), keepdim=True) + eps)
         return normal if weight is None else normal * weight
 

@@ -1,4 +1,4 @@
-"""Median and k-th smallest entry by the TopK of as many entries as are needed, instead of a sort."""
+"""Median and k-th smallest entry by TopK with the smallest sufficient k, which is faster than a sort."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def median(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
-    """torch.median: the lower of the two middle entries and its index; NaN where there is one."""
+    """torch.median: the lower of the two middle entries and its index; NaN if an entry is NaN."""
     values, places = _largest_of_smallest(_ordered(x), (x.shape[dim] + 1) // 2, dim)
     if x.is_floating_point():
         unknown = (x != x).to(torch.float32)
@@ -26,7 +26,7 @@ def kthvalue(x: Tensor, k: int, dim: int, keepdim: bool) -> tuple[Tensor, Tensor
 
 
 def _ordered(x: Tensor) -> Tensor:
-    """NaN counts as the largest number."""
+    """`x` with inf in place of NaN: torch sorts NaN last, TopK does not."""
     return torch.where(x == x, x, torch.inf) if x.is_floating_point() else x
 
 

@@ -1,4 +1,4 @@
-"""The largest value under each window of an adaptive pooling, from as many entries as the windows have together."""
+"""The maximum in each window of an adaptive pooling. The work is the number of entries in all windows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from onnxpatch.formulas.symbolic import as_tensor
 def largest_under(x: Tensor, dim: int, size: Any) -> Tensor:
     """Adaptive max pooling along one axis to `size` entries; axis and size as F.adaptive_max_pool1d has them.
 
-    Window i reaches from i n / size, rounded down, to (i + 1) n / size, rounded up. As many entries are read of each as
-    the longest may have; its last one stands for those that it has not.
+    Window i reaches from floor(i n / size) to ceil((i + 1) n / size). As many entries are gathered for each window as
+    the longest may have; in shorter windows the last entry is repeated.
     """
     axis = dim % x.dim()
     length, count = (as_tensor(number, torch.int64, x.device) for number in (x.shape[axis], size))

@@ -1,4 +1,4 @@
-"""The two forms of a position table: computed in the graph, or stored for one image size; which one was asked for."""
+"""The form of a position table in the graph: computed for any image size, or stored for one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ FORMS = ("dynamic", "static")
 
 
 def form_of(settings: Settings, patch: str) -> str | None:
-    """What `form=` says of the patch of this name: "dynamic", "static", or None where it says nothing.
+    """`form=` for the patch of this name: "dynamic", "static", or None if it was not given.
 
-    `form` is one word for the whole model, or a mapping from names of patches to words. Raises InputError for others.
+    `form` is one of them for the whole model, or a mapping from names of patches. Raises InputError for other values.
     """
     asked = settings.options.get("form")
     form = asked.get(patch) if isinstance(asked, Mapping) else asked
@@ -31,7 +31,7 @@ def form_of(settings: Settings, patch: str) -> str | None:
 
 
 def check_example(settings: Settings, inputs: object) -> None:
-    """Raise InputError where a table is going to be stored for `image_size`, and no image of that size came in."""
+    """Raises InputError if a table is to be stored for `image_size` and the example has no image of that size."""
     if settings.image_size is None or exporting() is None:
         return
     with tracing_paused():
@@ -47,7 +47,7 @@ def check_example(settings: Settings, inputs: object) -> None:
 
 
 def _images(leaves: list[object]) -> Iterator[tuple[int, ...]]:
-    """The last three sizes of tensors that may be images; with a symbolic one the export fails by itself."""
+    """The last three sizes of tensors that may be images. Without symbolic ones, which fail by themselves."""
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor) and leaf.dim() >= 4:
             size = tuple(leaf.shape[-3:])

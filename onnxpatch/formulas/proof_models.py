@@ -8,9 +8,9 @@ import torch
 
 
 def randomised(module: torch.nn.Module) -> torch.nn.Module:
-    """Draws every parameter of the module anew, normal with standard deviation 0.5, and returns the module.
+    """Set every parameter to random normal values (standard deviation 0.5) and return the module.
 
-    New layers have biases and tables of zeros, and norms of ones, under which a wrong graph comes out right.
+    New layers have biases and tables of zeros, and norms of ones: with these a wrong graph may give right numbers.
     """
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
@@ -26,3 +26,18 @@ class Computes(torch.nn.Module):
 
     def forward(self, *args: object) -> object:
         return self.function(*args)
+
+
+class OfMap(torch.nn.Module):
+    """Feeds a (B, H, W, C) map to a layer that takes (B, H * W, C) and (H, W); returns the first output.
+
+    The layer's parameters are randomised.
+    """
+
+    def __init__(self, layer: torch.nn.Module) -> None:
+        super().__init__()
+        self.layer = randomised(layer)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = self.layer(x.flatten(1, 2), (x.shape[1], x.shape[2]))
+        return out[0] if isinstance(out, tuple) else out

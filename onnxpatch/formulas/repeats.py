@@ -1,4 +1,4 @@
-"""Repeating each element by its own count: work and memory grow with what comes out."""
+"""Repeats each element by its own count, in time and memory proportional to the result."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ def repeated(source: Tensor, counts: Tensor, dim: int, total: object = None) -> 
 
 
 def sources(counts: Tensor, total: Any = None) -> Tensor:
-    """Which element stands at each place, int64 (sum of counts,): as many as have ended before it.
+    """The index of the element at each place of the result: int64 (sum of counts,).
 
-    A mark is set where each element ends, several at one place where counts are 0; the marks are summed up.
+    A 1 is added at the place where each element ends (several at one place if counts are 0). The running sum of these
+    is the number of elements that have ended: the index.
     """
     counts = counts.to(torch.int64)
     total = _sum(counts) if total is None else total

@@ -1,7 +1,7 @@
-"""One exact resize for position tables and pooling: `Wh @ P @ Ww.T`, its weights computed from `arange` in the graph.
+"""An exact resize for position tables and pooling: `Wh @ P @ Ww.T`, with weights computed from `arange` in the graph.
 
-ONNX has one Resize for all of this, and runtimes serve its cubic form slowly or not at all. A resize is linear and
-separable, so two small matrices do the same, at any output size, with nothing but MatMul and elementwise operators.
+ONNX's Resize is slow or missing in runtimes in its cubic form. A resize is linear and separable: two small matrices do
+the same at any output size, with MatMul and elementwise operators only.
 The formulas are those of torch.nn.functional.interpolate and adaptive_avg_pool (aten/src/ATen/native/UpSample.h).
 """
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 Mode = Literal["nearest", "nearest-exact", "linear", "cubic", "area"]
-# int, torch.SymInt, or the 0-d tensor that a size is while torch.jit.trace runs
+# int, torch.SymInt, or under torch.jit.trace a 0-d tensor
 Size = Any
 # float, torch.SymFloat or a 0-d tensor
 Scale = Any
@@ -40,8 +40,8 @@ def kernel_of(mode: str) -> Mode:
 class Axis:
     """How one axis is resized.
 
-    size: output size. scale: output over input as the caller gave it, or None where it is the ratio of the sizes; it
-    moves the sampling points. native: 0-d bool tensor or None; where it is true the axis is copied.
+    size: output size. scale: the scale factor of the call, by which torch places the sampling points; None for the
+    ratio of the sizes. native: 0-d bool tensor, True where the axis is to be copied; or None.
     """
 
     size: Size
@@ -60,7 +60,7 @@ def resize(
 ) -> Tensor:
     """`table` [N, C, *spatial], resized along its spatial axes as F.interpolate does it, to 1e-5.
 
-    channels_last: multiply in [N, *spatial, C] order: faster where the caller permutes the table to and fro.
+    channels_last: multiply in [N, *spatial, C] order. Faster if the caller has permuted the table from it.
     Half precision is computed in float32 and returned in the table's dtype, as eager does.
     """
     work = table if table.dtype in (torch.float32, torch.float64) else table.float()
@@ -123,7 +123,7 @@ class _Grid:
         return (self.outputs + 0.5) * self.step - 0.5
 
     def copied(self, kernel: Mode, antialias: bool) -> Tensor | None:
-        """Where torch copies the axis instead of sampling it (0-d bool); None where sampling gives the same."""
+        """Whether torch copies the axis instead of sampling it (0-d bool); None if sampling gives the same."""
         scaled = self.axis.scale is not None and not self.align_corners
         # torch copies an axis whose size is unchanged, whatever the scale, except for plain cubic and nearest-exact.
         copies = antialias or (scaled and kernel in ("linear", "nearest"))
@@ -132,20 +132,21 @@ class _Grid:
 
 
 def _cubic(distance: Tensor, a: float) -> Tensor:
-    # The piecewise cubic as two truncated powers: no comparison, and half the nodes.
+    # The piecewise cubic as two truncated powers: half the nodes of two pieces and a comparison.
     outer = torch.relu(2 - distance)
     inner = torch.relu(1 - distance)
     return outer * outer * (a - a * outer) + inner * inner * ((4 * a + 3) - 2 * inner)
 
 
 def _sampled_linear(grid: _Grid) -> Tensor:
-    # Clamped to the table, the hat function gives the border elements all of their weight by itself.
+    # With points clamped to the table, the hat function gives border elements their full weight.
     points = torch.minimum(torch.relu(grid.centres()), grid.last_in)
     return torch.relu(1 - (points[:, None] - grid.inputs[None, :]).abs())
 
 
 def _sampled_cubic(grid: _Grid) -> Tensor:
-    # Points beyond the border repeat it, and two on either side are within reach: weights of a longer row, folded.
+    # The border is repeated, and the kernel reaches two elements beyond it: compute the weights of a longer row, and
+    # add those outside to the border's.
     reach = torch.arange(grid.size_in + 4, device=grid.inputs.device) - 2
     weights = _cubic((grid.centres()[:, None] - reach.to(grid.inputs.dtype)[None, :]).abs(), -0.75)
     border = torch.minimum(torch.relu(reach.to(grid.inputs.dtype)), grid.last_in)
@@ -188,7 +189,7 @@ def _area(outputs: Tensor, inputs: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def pool_members(outputs: Tensor, inputs: Tensor) -> Tensor:
-    """Which inputs each output of an adaptive pooling looks at: bool [out, in] from the integer indices of both."""
+    """Which inputs belong to each output of an adaptive pooling: bool [out, in]. outputs, inputs: their indices."""
     count_out, count_in = outputs.amax(dim=0) + 1, inputs.amax(dim=0) + 1
     starts = torch.div(outputs * count_in, count_out, rounding_mode="floor")
     ends = torch.div((outputs + 1) * count_in + count_out - 1, count_out, rounding_mode="floor")
@@ -208,7 +209,7 @@ def _apply_channels_last(work: Tensor, weights: Sequence[Tensor]) -> Tensor:
     tall, wide = weights
     work = work.permute(0, 2, 3, 1)
     count, width, channels = work.shape[0], work.shape[2], work.shape[3]
-    # A single table as a matrix [height, width * channels]: runtimes pack a constant matrix once, when they load it.
+    # One table as a matrix [height, width * channels]: runtimes prepack a constant matrix when they load the file.
     single = isinstance(count, int) and count == 1
     rows = torch.matmul(tall, work.flatten(2).squeeze(0) if single else work.flatten(2))
     resized = torch.matmul(wide, rows.unflatten(-1, (width, channels)))

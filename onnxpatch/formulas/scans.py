@@ -1,7 +1,7 @@
-"""Running products and running log-sums: each entry combined with all before it, by doubling steps within blocks.
+"""Running products, log-sums and maxima: parallel prefix scans of any associative operation.
 
-A step combines each entry with the one 1, 2, 4, ... places before it. Blocks of 128 take seven steps, and what the
-blocks make together is a shorter row, scanned in the same way.
+A step combines each entry with the one 1, 2, 4, ... places before it. Blocks of 128 entries take seven steps. The
+results of the blocks form a shorter row, which is scanned in the same way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from onnxpatch.formulas.blocks import blocks, first_block, moved
 
 _BLOCK = 128
-# Levels of a row whose length only the graph knows: good for 128 ** 4 entries, more than fit into memory.
+# Levels for a dynamic length: enough for 128 ** 4 entries, more than fit into memory.
 _LEVELS = 4
 
 State = tuple[Tensor, ...]
@@ -23,15 +23,15 @@ State = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Scan:
-    """combine: two states, the earlier one first, into one; associative. neutral: the number of each tensor of a state
-    that changes nothing."""
+    """combine: associative function of two states, the earlier one first. neutral: for each tensor of a state, its
+    neutral element."""
 
     combine: Callable[[State, State], State]
     neutral: Sequence[float]
 
 
 def cumprod(x: Tensor, dim: int) -> Tensor:
-    """torch.cumprod; float32 is multiplied in float64, as in torch, or halves of a row could overflow."""
+    """torch.cumprod; float32 is multiplied in float64, as in torch: the product of half a row may overflow."""
     if not x.is_floating_point():
         return scanned(_PRODUCT, (x.to(torch.int64),), dim)[0]
     return scanned(_PRODUCT, (x.double(),), dim)[0].to(x.dtype)
@@ -40,7 +40,7 @@ def cumprod(x: Tensor, dim: int) -> Tensor:
 def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     """torch.logcumsumexp: the largest entry so far, and the sum of all exponentials relative to it."""
     limits = torch.finfo(x.dtype)
-    largest = x.clamp(limits.min, limits.max)  # infinite ones stay in the sum: inf - inf is no number
+    largest = x.clamp(limits.min, limits.max)  # finite, since inf - inf is NaN; infinite entries stay in the sum
     largest, total = scanned(_LOG_SUM, (largest, torch.exp(x - largest)), dim)
     return largest + torch.log(total)
 
@@ -51,7 +51,7 @@ def _log_sum(before: State, after: State) -> State:
 
 
 def cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """torch.cummax: the largest entry so far and its place, the last one of equal entries."""
+    """torch.cummax: the largest entry so far and its index, the last one of equal entries."""
     places = torch.arange(x.shape[dim], device=x.device)
     shape = [1] * x.dim()
     shape[dim] = -1
@@ -86,7 +86,7 @@ def _along_last(scan: Scan, state: State, levels: int) -> State:
     if isinstance(length, int) and length <= _BLOCK:
         return _doubled(scan, state, length)
     if levels == 1:
-        return _doubled(scan, _each(scan, state, first_block), _BLOCK)  # longer than it was: its user cuts it
+        return _doubled(scan, _each(scan, state, first_block), _BLOCK)  # padded: the caller cuts it
     blocked = _doubled(scan, _each(scan, state, blocks), _BLOCK)
     totals = _along_last(scan, tuple(part[..., -1] for part in blocked), levels - 1)
     before = tuple(part.narrow(-1, 0, blocked[0].shape[-2]).unsqueeze(-1) for part in _moved(scan, totals, 1))
@@ -107,5 +107,5 @@ def _doubled(scan: Scan, state: State, length: int) -> State:
 
 
 def _moved(scan: Scan, state: State, places: int) -> State:
-    """The state that many places later, neutral before it."""
+    """The state shifted right by `places`, with neutral elements on the left."""
     return tuple(moved(part, places, value) for part, value in zip(state, scan.neutral, strict=True))

@@ -1,7 +1,7 @@
-"""Places in sorted tables, and membership in a set, by a search tree: no comparison of everything with everything.
+"""torch.searchsorted and torch.isin by a search tree, without comparing every value with every entry.
 
-A table is cut into blocks of 32 entries; the last entries of the blocks are a shorter table, cut again. A search looks
-at one block for each level: a Gather of its row, 32 comparisons, and their sum. Few nodes, and vector code in each.
+A table is split into blocks of 32 entries; the last entries of the blocks form a shorter table, which is split again. A
+search reads one block for each level: a Gather, 32 comparisons and their sum.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from onnxpatch.formulas.blocks import blocks, last_of_blocks, one_more
 from onnxpatch.formulas.symbolic import as_tensor
 
 _WIDTH = 32
-# Levels of a table whose length only the graph knows: with the list on top of them, which is searched by comparing
-# with all of it, good for a million entries.
+# Levels for a dynamic length. The top level is searched by comparing with all of it: enough for a million entries.
 _LEVELS = 3
-# onnxruntime compares these; others are widened first.
+# dtypes that onnxruntime compares; others are widened first.
 _COMPARED = (torch.float32, torch.float64, torch.int32, torch.int64)
 
 
@@ -28,8 +27,8 @@ def search(table: Tensor, values: Any, *, right: bool = False, length: int | Non
     """torch.searchsorted(table, values, right=right), int64.
 
     table: (n,), or (..., n) with one row for each row of `values` (..., m); sorted along the last axis, without NaN.
-    values: a tensor or a number; NaN lies behind everything, as in torch.
-    length: n, where the caller knows it and `table.shape` cannot say so (under trace every size is a tensor).
+    values: a tensor or a number; NaN comes after everything, as in torch.
+    length: n, if the caller knows it. Under trace `table.shape` has tensors only.
     """
     if not isinstance(values, Tensor):
         values = torch.full((), values, dtype=table.dtype, device=table.device)
@@ -53,9 +52,9 @@ def contained(values: object, members: object, *, invert: bool = False) -> Tenso
 
 
 def _ordered(members: Tensor) -> tuple[Tensor, Tensor]:
-    """The members in order and one entry behind them, and how many of them are not NaN.
+    """(the members sorted, with one more entry at the end; how many of them are not NaN).
 
-    NaN is equal to nothing, and spoils a sort: the largest number stands for it, behind the known ones.
+    NaN equals nothing and breaks the sort: it is replaced by the largest number, after the others.
     """
     largest = _behind(members.dtype, torch.inf)
     known = torch.ones_like(members, dtype=torch.int64).sum()
@@ -75,7 +74,7 @@ class _Tree:
 
 
 def _places(table: Tensor, values: Tensor, right: bool, length: object) -> Tensor:
-    """For a table (n,) and values of any shape, or a table (rows, n) and values (rows, m)."""
+    """searchsorted for a table (n,) and values of any shape, or a table (rows, n) and values (rows, m)."""
     length = table.shape[-1] if length is None else length
     tree = _tree(table, length)
     place = _count(tree.top if table.dim() == 1 else tree.top.unsqueeze(1), values, right)
@@ -88,7 +87,7 @@ def _places(table: Tensor, values: Tensor, right: bool, length: object) -> Tenso
 
 
 def _tree(table: Tensor, length: Any) -> _Tree:
-    """What fills up lies behind every value: NaN does, and the largest number."""
+    """The tree of a table. Blocks are padded with NaN or the largest number, which come after every value."""
     filling = _behind(table.dtype, torch.nan)
     levels: list[Tensor] = []
     while _deeper(length, len(levels)):
@@ -104,7 +103,7 @@ def _deeper(length: object, levels: int) -> bool:
 def _rows(level: Tensor, place: Tensor) -> Tensor:
     """The blocks at `place`, (*place.shape, 32)."""
     count = as_tensor(level.shape[-2], torch.int64, level.device)
-    if not level.is_floating_point():  # the largest number is not before what fills up, so that it may go too far
+    if not level.is_floating_point():  # a value equal to the padding may end beyond the table
         place = torch.minimum(place, count - 1)
     if level.dim() == 2:
         return F.embedding(place, level)
@@ -113,7 +112,7 @@ def _rows(level: Tensor, place: Tensor) -> Tensor:
 
 
 def _count(entries: Tensor, values: Tensor, right: bool) -> Tensor:
-    """How many of the entries (..., k) lie before each value (...)."""
+    """How many of the entries (..., k) come before each value (...)."""
     values = values.unsqueeze(-1)
     before = entries <= values if right else entries < values
     return before.to(torch.float32).sum(-1).to(torch.int64)

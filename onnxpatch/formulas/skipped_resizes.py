@@ -1,4 +1,8 @@
-"""Shortcuts past a resize that a running function was made to pass by, and where eager would have taken them."""
+"""Remembers shortcuts past a resize that a patch skipped, and when eager would have taken them.
+
+if npatch == N: return self.pos_embed      the patch answers False, so that the graph has the resize
+F.interpolate(...)                         and the resize copies its input where npatch == N
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from torch import Tensor
 
 
 class _Skipped(threading.local):
-    """Shortcuts that running functions were made to pass by: (frame, where eager would have taken it)."""
+    """(frame, 0-d bool tensor: whether eager takes the shortcut) of the functions that run in this thread."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[FrameType, Tensor]] = []
@@ -21,15 +25,15 @@ _skipped = _Skipped()
 
 
 def remember(frame: FrameType, native: Tensor) -> None:
-    """`frame` runs a resize that eager leaves out where `native` (0-d bool tensor) is true."""
+    """Note that `frame` will run a resize which eager skips if `native` (0-d bool tensor) is true."""
     _skipped.entries = [entry for entry in _skipped.entries if entry[0] in _frames() and entry[0] is not frame]
     _skipped.entries.append((frame, native))
 
 
 def native_here() -> Tensor | None:
-    """Where the calling functions would have left the resize out (0-d bool tensor), had they been asked at run time.
+    """Whether the calling functions skip the resize in eager (0-d bool tensor); None if they have no shortcut.
 
-    A resize with an offset is not the identity at the trained size, so it has to be left out there.
+    A resize with an offset is not the identity at the training size, so it must be skipped there.
     """
     standing = _frames()
     _skipped.entries = [entry for entry in _skipped.entries if entry[0] in standing]

@@ -75,6 +75,8 @@ def truncated(value: Any) -> Any:
         return torch.sym_int(value)
     if not value.dtype.is_floating_point:
         return value
+    if value.dtype == torch.float64:  # as Python computes
+        return value.to(torch.int64)
     return (value + value.abs() * ROUNDING).to(torch.int64)
 
 

@@ -1,6 +1,6 @@
-"""What a patch may ask of the export that is running: stored values, pauses of the recording, names of torch functions.
+"""Functions for patches about the running export: constants' values, pauses of recording, names of torch functions.
 
-All of it is kept in `onnxpatch._torch`, which says what each rests on; patches import it from here.
+They are implemented in `onnxpatch._torch`; patches import them from here.
 """
 
 from __future__ import annotations

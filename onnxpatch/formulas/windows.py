@@ -1,7 +1,7 @@
-"""Windows over a feature map whose size is only known at run time: pad, partition, merge, cyclic shift and its mask.
+"""Windows over a feature map of dynamic size: pad, partition, merge, cyclic shift and its mask.
 
-Every size may be symbolic: no branch, no `int()`. A map is always padded to whole windows, and every reshape moves
-one axis, so that torch.export has few symbolic strides to reason about: that is what makes its time bearable.
+There is no branch on a size and no `int()`. A map is always padded to whole windows. Every reshape splits or merges one
+axis, so that torch.export has few symbolic strides to reason about: with others it takes minutes.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+# transformers' forward reads whether a map was padded off this; it crops then, which is right without padding too.
+_PADDED = (0, 0, 0, 1, 0, 1)
 Pair = tuple[int, int]
 
 
 def is_static(*sizes: object) -> bool:
-    """Whether all sizes are plain numbers, so that a Python branch on them is right for good."""
+    """Whether all sizes are ints, so that a Python branch on them is right in the graph."""
     return all(isinstance(size, int) for size in sizes)
 
 
 def windows_over(size: int, window: int) -> int:
-    """How many windows of `window` cells cover `size` cells; written so that sympy keeps one floor division."""
+    """ceil(size / window), written so that sympy keeps one floor division."""
     return (size + (window - 1)) // window
 
 
@@ -51,17 +53,17 @@ def merge(windows: Tensor, window: Pair, grid: Pair) -> Tensor:
 
 
 def larger_than(window: int, size: Pair) -> Tensor:
-    """() of bool: whether both sides of a map have more cells than the window."""
+    """0-d bool: whether both sides of a map have more cells than the window."""
     return more_than(window, size[0]) & more_than(window, size[1])
 
 
 def more_than(count: int, size: Any) -> Tensor:
-    """() of bool: whether a size is above a number. Not `size > count`: that is a Python bool of the example's size."""
+    """0-d bool: whether size > count. In Python that would be a bool of the example's size."""
     return (torch.arange(size) >= count).any()
 
 
 def roll(x: Tensor, shifts: tuple[Tensor, Tensor]) -> Tensor:
-    """(B, H, W, C) rolled along height and width by numbers of cells, () of int64; `torch.roll` takes no tensor."""
+    """(B, H, W, C), rolled along height and width. shifts: 0-d int64 tensors, which `torch.roll` does not take."""
     for dim, shift in zip((1, 2), shifts, strict=True):
         size = x.shape[dim]
         source = torch.arange(size, device=x.device) - shift
@@ -74,14 +76,13 @@ def roll(x: Tensor, shifts: tuple[Tensor, Tensor]) -> Tensor:
 def shift_mask(
     window: Pair, shift: Pair, grid: Pair, like: Tensor, active: tuple[Tensor, Tensor] | None = None
 ) -> Tensor:
-    """(rows * columns, wh * ww, wh * ww): -100 between cells that only the cyclic shift brought together, else 0.
+    """(rows * columns, wh * ww, wh * ww): -100 between cells that are neighbours only by the cyclic shift, else 0.
 
-    Only the last row and the last column of windows hold such cells, so each window's mask is one of four constant
-    ones. `active`, two of () of bool: where one is False, nothing was shifted along that axis. dtype and device are
-    those of `like`.
+    Only windows in the last row and the last column have such cells, so a window's mask is one of four constants.
+    active: two 0-d bools; False: nothing was shifted along that axis. dtype and device are those of `like`.
     """
     tables = _edge_masks(window, shift).to(like)
-    # Counted through, not broadcast from rows and columns: torch.export takes a count that is 1 at the example for 1.
+    # One arange over all windows, not a broadcast of rows and columns: torch.export specializes a count that is 1.
     place = torch.arange(grid[0] * grid[1], device=like.device)
     row = place // grid[1]
     at_end = ((row == grid[0] - 1).long(), (place - row * grid[1] == grid[1] - 1).long())
@@ -96,7 +97,7 @@ def _edge_positions(size: int, shift: int) -> tuple[bool, ...]:
 
 
 def _edge_masks(window: Pair, shift: Pair) -> Tensor:
-    """(4, wh * ww, wh * ww) for a window inside, in the last column, in the last row, in the corner."""
+    """(4, wh * ww, wh * ww): the masks of a window inside, in the last column, in the last row, in the corner."""
 
     def apart(size: int, moved: int) -> Tensor:
         wrapped = torch.tensor(_edge_positions(size, moved))
@@ -106,3 +107,13 @@ def _edge_masks(window: Pair, shift: Pair) -> Tensor:
     rows = apart(high, shift[0])[:, None, :, None].expand(high, wide, high, wide).reshape(area, area)
     columns = apart(wide, shift[1])[None, :, None, :].expand(high, wide, high, wide).reshape(area, area)
     return torch.stack([torch.zeros_like(rows), columns, rows, rows | columns]) * -100.0
+
+
+class PaddedWindows:
+    """A mixin for layers over (B, H, W, C) that attend inside windows: transformers' Swin and its copies."""
+
+    window_size: int
+
+    def maybe_pad(self, hidden_states: Tensor, height: int, width: int) -> tuple[Tensor, tuple[int, ...]]:
+        """Pad always, by nothing where nothing is missing. The second result lets the caller crop again."""
+        return pad_to(hidden_states, (self.window_size, self.window_size)), _PADDED

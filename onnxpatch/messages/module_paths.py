@@ -10,6 +10,8 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
+from onnxpatch.undone import undone
+
 
 class _CurrentModel(threading.local):
     path_of: Callable[[object], str] | None = None
@@ -21,11 +23,10 @@ _current = _CurrentModel()
 @contextlib.contextmanager
 def paths_named_by(path_of: Callable[[object], str]) -> Iterator[None]:
     """Make `module_path` answer what `path_of` does, inside the block and in this thread."""
-    before, _current.path_of = _current.path_of, path_of
-    try:
+    before = _current.path_of
+    with undone(lambda: setattr(_current, "path_of", before)):
+        _current.path_of = path_of
         yield
-    finally:
-        _current.path_of = before
 
 
 def module_path(module: object) -> str:

@@ -3,7 +3,6 @@ r"""Makes text safe to show: names in models and files may have escape sequences
     visible("a\x1b[31mb")   a\x1b[31mb     for errors and HTML pages: control characters are spelled out
     one_line("a\nok")      a ⏎ ok         for lines and table cells
     markdown("a|<b>")      a\|&lt;b&gt;   for Markdown
-    fenced("```")          a code block   for Markdown, around several lines
 
 Each is called once, where a text is finished: a second time would escape the escapes.
 """
@@ -43,10 +42,3 @@ def markdown(text: str) -> str:
     """One line for Markdown: HTML tags, table bars, code, emphasis and links are shown as text."""
     escaped = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _MARKS.sub(r"\\\1", escaped)
-
-
-def fenced(text: str) -> str:
-    """`visible` text as a Markdown code block, with a fence longer than any run of backticks in it."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{visible(text)}\n{fence}"

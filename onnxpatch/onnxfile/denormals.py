@@ -14,6 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+from onnxpatch.undone import undone
+
 POOL_OPTION = "session.set_denormal_as_zero"
 _SMALL = np.array([1e-30, 1e-9], dtype=np.float32)
 
@@ -30,7 +32,5 @@ def flushed() -> Iterator[None]:
 def kept() -> Iterator[None]:
     """After the block, the calling thread treats denormals as it did before."""
     before = bool(_SMALL[0] * _SMALL[1] == 0)
-    try:
+    with undone(lambda: torch.set_flush_denormal(before)):
         yield
-    finally:
-        torch.set_flush_denormal(before)

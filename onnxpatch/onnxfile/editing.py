@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from onnxpatch.onnxfile.mapped_weights import is_large, take_in, without_weights
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -19,6 +22,14 @@ def edited(file: str | os.PathLike[str]) -> Iterator[ModelProto]:
     """
     import onnx
 
+    if is_large(file):
+        path = Path(file)
+        proto, small = onnx.load_from_string(without_weights(path)), path.with_name(f"{path.name}.edited")
+        yield proto
+        small.write_bytes(proto.SerializeToString())
+        take_in(small, path.name)
+        os.replace(small, path)
+        return
     proto = onnx.load(os.fspath(file), load_external_data=False)
     yield proto
     onnx.save(proto, os.fspath(file))

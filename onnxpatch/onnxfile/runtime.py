@@ -14,6 +14,7 @@ from onnxpatch.errors import InputError, RunError
 from onnxpatch.onnxfile import bfloat16
 from onnxpatch.onnxfile.arrays import Array, Output, as_array
 from onnxpatch.onnxfile.graph import has_text_names
+from onnxpatch.onnxfile.mapped_weights import is_large, without_weights
 from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS, checked_limit
 from onnxpatch.onnxfile.runtimes.interface import LoadedGraph, Provider, Runtime
 from onnxpatch.onnxfile.runtimes.known import chosen
@@ -124,7 +125,7 @@ def _tensor_value(name: str, value: Array | torch.Tensor | list[Array]) -> Array
 
 
 def load_graph(path: Path) -> ModelProto:
-    """The model in a file without its external weights: names, shapes, nodes.
+    """The model in a file without its external weights, and without any where it is large: names, shapes, nodes.
 
     Raises InputError, which names the path, for what is not a file or not a usable ONNX model.
     """
@@ -132,7 +133,11 @@ def load_graph(path: Path) -> ModelProto:
 
     _check_is_file(path)
     try:
-        proto = onnx.load(str(path), load_external_data=False)
+        proto = (
+            onnx.load_from_string(without_weights(path))
+            if is_large(path)
+            else onnx.load(str(path), load_external_data=False)
+        )
     except Exception as error:
         raise InputError(f"{path} is not a readable ONNX model ({type(error).__name__}): export it again") from None
     if not proto.graph.output or not proto.opset_import:

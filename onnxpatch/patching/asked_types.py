@@ -1,7 +1,7 @@
-"""Models that ask `type(layer) is nn.Linear`, which a patched layer, of a generated class, would answer with no.
+"""Keeps `type(layer) is nn.Linear` true for a patched layer, whose class is a generated subclass.
 
-In the modules that define such a model, `type` gives the written class while the model runs, in eager too. What asks
-`layer.__class__` gets it from the generated class itself.
+In the Python modules that define such a model, the name `type` is replaced while the model runs, in eager too. It
+returns the class that the user wrote. `layer.__class__` needs nothing here: the generated class returns it itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onnxpatch.patching.generated import class_before
 
 
 def written_type(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
-    """What stands for a call of `type`: `type(layer)` is the class as it was written."""
+    """Replaces a call of `type`: `type(layer)` returns the class that the user wrote."""
     return class_before(type(args[0])) if len(args) == 1 and not kwargs else NotImplemented
 
 
@@ -27,7 +27,7 @@ def ask_for_types(modules: Iterable[types.ModuleType]) -> bool:
 
 
 def _code(module: types.ModuleType) -> Iterator[types.CodeType]:
-    """The code of what is written in the module: its functions, and the methods of its classes."""
+    """The code objects of the functions and methods that are defined in the module."""
     for value in list(vars(module).values()):
         if getattr(value, "__module__", None) == module.__name__:
             for one in (value, *vars(value).values()) if inspect.isclass(value) else (value,):
@@ -41,7 +41,7 @@ def _asks(code: types.CodeType) -> bool:
     inner = (one for one in code.co_consts if isinstance(one, types.CodeType))
     if any(_asks(one) for one in inner):
         return True
-    # Also the name of an attribute (`x.type(torch.int64)`): then the instruction says which it is.
+    # `x.type(torch.int64)` has the name in co_names too; only the instruction shows that it is an attribute.
     return "type" in code.co_names and any(
         step.argval == "type" and step.opname in ("LOAD_GLOBAL", "LOAD_NAME") for step in dis.get_instructions(code)
     )

@@ -1,5 +1,8 @@
-"""One thread at a time has a model patched: torch's exporters put other tensors into the very modules they run, so two
-exports of one model disturb each other, whatever patches it."""
+"""Lets one thread at a time patch a model.
+
+torch's exporters put FakeTensors into the modules that they run. Two exports of one model at the same time disturb each
+other, with or without patches.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,17 @@ from onnxpatch.patching.swap import UndoLog
 @dataclass
 class _Claim:
     owner: threading.Thread
-    # One for each time that the owner patched the model: contexts nest.
+    # One entry for each `patched` of the owner: contexts nest.
     logs: set[int] = field(default_factory=set)
 
 
 _lock = threading.Lock()
-# By id: a model may be of a class that cannot be hashed, and it is alive as long as it is patched.
+# By id, since a class may define __eq__ without __hash__. An id stays valid while the model is patched.
 _claims: dict[int, _Claim] = {}
 
 
 def claim(model: torch.nn.Module, log: UndoLog) -> None:
-    """Note that this thread has `model` patched, until `log` is undone. Raises InputError where another thread has."""
+    """Mark `model` as patched by this thread until `log` is undone. Raises InputError if another thread patched it."""
     here = threading.current_thread()
     with _lock:
         held = _claims.get(id(model))

@@ -1,8 +1,9 @@
-"""When a patch applies, as data: library and torch versions, exporter, opset."""
+"""`Conditions`: when a patch applies, by library and torch versions, exporter and opset."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -14,7 +15,7 @@ from onnxpatch.settings import EXPORTERS, Exporter, Settings
 
 @functools.cache
 def installed_version(distribution: str) -> str | None:
-    """The version of an installed distribution, or None; torch answers for itself, since its local builds differ."""
+    """The version of an installed distribution, or None. torch is asked itself: its local builds report more."""
     if distribution == "torch":
         return str(torch.__version__)
     try:
@@ -25,11 +26,11 @@ def installed_version(distribution: str) -> str | None:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Conditions of one patch; `refusal` turns them into the reason shown in the plan.
+    """The conditions of one patch.
 
-    requires: PEP 508 requirement strings, all of which must hold ("einops>=0.7", "torch>=2.8").
+    requires: PEP 508 requirement strings, all of which must be met ("einops>=0.7", "torch>=2.8").
     exporters: the exporters under which the patch applies.
-    opset: lowest and highest ONNX opset, inclusive; None leaves that end open.
+    opset: lowest and highest ONNX opset, inclusive; None for no limit.
     """
 
     requires: tuple[str, ...] = ()
@@ -37,7 +38,7 @@ class Conditions:
     opset: tuple[int | None, int | None] = (None, None)
 
     def refusal(self, settings: Settings) -> str | None:
-        """The first reason why the patch does not apply under `settings`, or None if it does."""
+        """The reason why the patch does not apply under `settings`, as the plan shows it; None if it applies."""
         return self._version_refusal() or self._exporter_refusal(settings) or self._opset_refusal(settings)
 
     def _version_refusal(self) -> str | None:
@@ -64,3 +65,8 @@ class Conditions:
         if highest is not None and settings.opset > highest:
             return f"works up to opset {highest}, not {settings.opset}"
         return None
+
+
+def refusals(conditions: Sequence[Conditions], settings: Settings) -> list[str | None]:
+    """`Conditions.refusal` of several patches."""
+    return [one.refusal(settings) for one in conditions]

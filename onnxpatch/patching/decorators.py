@@ -1,7 +1,14 @@
-"""Opting in and out, for authors of layers: without global flags, and without cost outside export.
+"""Decorators for authors of layers: `onnx_forward`, `onnx_standin` and `keep`.
 
-This is what `torch.onnx.is_in_onnx_export()` branches are used for. A decorator only marks; the marked method or class
-is looked at when a model is patched.
+They replace `if torch.onnx.is_in_onnx_export():` in a forward:
+
+    class Layer(nn.Module):
+        def forward(self, x): ...           # eager
+
+        @onnxpatch.onnx_forward
+        def forward_onnx(self, x): ...      # runs in place of forward while an exporter runs
+
+A decorator only sets an attribute. It is read when a model is patched, so it costs nothing in eager.
 """
 
 from __future__ import annotations
@@ -26,18 +33,21 @@ Kept = TypeVar("Kept", "type[torch.nn.Module]", torch.nn.Module)
 
 
 def onnx_forward(method: Method) -> Method:
-    """Mark a method: it is `forward` during export only. In it, `self.forward(...)` is the eager forward.
+    """Mark a method that replaces `forward` during export. Inside it, `self.forward(...)` runs the eager forward.
 
-    It takes the arguments that forward takes, under the same names. A subclass that overrides `forward` without
-    marking a method of its own is left alone, and the plan says so.
+    It takes the same arguments as forward, under the same names. A subclass that overrides `forward` and marks no
+    method of its own is exported with its own forward, and the plan says so.
     """
     setattr(method, _FORWARD, True)
     return method
 
 
 def onnx_standin(stand_in: type) -> Callable[[type], type]:
-    """Have a class name its own stand-in: a mixin whose methods override the class's during export, or an nn.Module
-    class that is made from the module (`stand_in(module)`) and takes its place, for a changed layout of parameters."""
+    """Mark a class with the stand-in that is used for it during export.
+
+    stand_in: a mixin, whose methods override those of the class; or a subclass of nn.Module, which is called with the
+    module, `stand_in(module)`, and replaces it. The second form is for other parameters than the module has.
+    """
 
     def mark(cls: type) -> type:
         setattr(cls, _STAND_IN, stand_in)
@@ -47,7 +57,7 @@ def onnx_standin(stand_in: type) -> Callable[[type], type]:
 
 
 def keep(target: Kept) -> Kept:
-    """Opt a class of modules, or one module, out: it and everything under it is exported as it is."""
+    """Opt a class of modules, or one module, out of patching: it and its submodules are exported unpatched."""
     if isinstance(target, torch.nn.Module):
         vars(target)[_KEEP] = True
     else:
@@ -61,7 +71,7 @@ def kept(module: torch.nn.Module) -> bool:
 
 
 def own_patch(cls: type) -> tuple[Patch, str | None] | None:
-    """The patch that a class declares for itself, with the reason why it does not hold, or None if it declares none."""
+    """(patch, reason why it does not apply, or None) of a class with a decorator; None for a class without one."""
     written = class_before(cls)
     for depth, base in enumerate(written.__mro__):
         marked = [value for value in vars(base).values() if getattr(value, _FORWARD, False)]
@@ -95,7 +105,7 @@ def _path(cls: type) -> str:
 
 
 def _until_reentered(method: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    """`method`, but `original` when called again from inside it on the same instance."""
+    """`method`; called again from inside itself on the same instance, it runs `original`."""
     running = threading.local()
 
     @contextlib.contextmanager
@@ -113,6 +123,6 @@ def _until_reentered(method: Callable[..., Any], original: Callable[..., Any]) -
         with entering(self) as first:
             return (method if first else original)(self, *args, **kwargs)
 
-    # torch.jit.script reads the source of `__wrapped__`, but looks names up in the globals of the function itself.
+    # torch.jit.script compiles the source of `__wrapped__`, but looks names up in the globals of the function itself.
     there = types.FunctionType(forward.__code__, method.__globals__, method.__name__, None, forward.__closure__)
     return functools.wraps(method)(there)

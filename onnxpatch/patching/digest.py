@@ -1,4 +1,4 @@
-"""A short digest of the code of patches, for the metadata of the files they took part in."""
+"""A digest of the code of patches, written into the metadata of the files that they changed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from onnxpatch.patching.registry import Patch
 
 
 def digest(patches: Iterable[Patch]) -> str:
-    """`sha256:` and 16 hex digits over names and source of the patches, whatever their order."""
-    told = sorted((patch.name, _source(patch)) for patch in patches)
-    return f"sha256:{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]}"
+    """`sha256:` and 16 hex digits over the names and source of the patches. Their order does not matter."""
+    sources = sorted((patch.name, _source(patch)) for patch in patches)
+    return f"sha256:{hashlib.sha256(json.dumps(sources).encode()).hexdigest()[:16]}"
 
 
 def _source(patch: Patch) -> str:

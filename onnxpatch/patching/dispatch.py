@@ -1,11 +1,16 @@
-"""Which function patch takes over a call, in which order they are asked, and which of them acted.
+"""Decides which function patch answers a call, and counts the patches that did.
 
-A stand-in is called only while an exporter runs in this thread that its patch names. It may return `NotImplemented`:
-then the next patch in rank is asked, and at last the function itself is called.
+A stand-in runs only while an exporter that its patch names runs in this thread. It may return `NotImplemented`; then
+the next patch in rank is asked, and last the original function runs. For F.interpolate with three patches:
 
-The rank: a user's patch before one of the kit's; a patch that names the function before one that chooses by the call
-("torch.*"). Inside a stand-in, the same function goes to the patches that rank after it: so a user's stand-in that
-calls the original gets the kit's, and no stand-in is asked about its own call.
+    F.interpolate(x, ...)
+      the user's patch of F.interpolate          returns NotImplemented: it did not act
+      onnxpatch's patch of F.interpolate         returns a tensor: it acted, the call is answered
+      onnxpatch's patch of "torch.*"             is not asked
+
+The user's patches rank before onnxpatch's, and patches that name the function before those that choose by the call
+("torch.*"). While a stand-in runs, the same function goes to the patches that rank after it. So a user's stand-in that
+calls the original gets onnxpatch's, and no stand-in is asked about its own call.
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ _running = _Running()
 
 
 class Dispatcher:
-    """The function patches of one patched model. hits: how often each of them changed a call."""
+    """The function patches of one patched model. hits: by name, how many calls each of them answered."""
 
     def __init__(self) -> None:
         self.hits: Counter[str] = Counter()
@@ -42,34 +47,36 @@ class Dispatcher:
         self._by_call: list[Patch] = []
 
     def add(self, patch: Patch, functions: Iterable[object]) -> None:
-        """Have `patch` asked about calls of the functions, or about every call that its `calls` picks."""
+        """Add a patch of these functions, or one that chooses by the call (`calls`)."""
         if patch.calls:
             self._by_call = sorted([*self._by_call, patch], key=_RANK)
         for function in functions:
             self._named[function] = sorted([*self._named.get(function, ()), patch], key=_RANK)
 
     def patches(self) -> list[Patch]:
-        """Every patch that is asked; one that names several functions comes more than once."""
+        """Every patch, once for each function that it names."""
         return [*itertools.chain.from_iterable(self._named.values()), *self._by_call]
 
     def asked(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Patch]:
-        """The patches that a torch call concerns, in their order; to be found while no mode sees what `calls` does."""
+        """The patches of one torch call, by rank. Call it with function modes off: `calls` may call torch itself."""
         named = self._named.get(function, [])
+        # This runs for every torch call of the model: most have no patch, and cost two look-ups and the `calls`.
         by_call = [patch for patch in self._by_call if patch.calls and patch.calls(function, args, kwargs)]
         return sorted([*named, *by_call], key=_RANK) if by_call else named
 
     def named(self, function: object) -> list[Patch]:
-        """The patches that name a function, in their order."""
+        """The patches that name a function, by rank."""
         return self._named.get(function, [])
 
     def answer(self, patches: list[Patch], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the first of `patches` that acts makes of the call; NotImplemented where none does."""
+        """The result of the first of `patches` that acts; NotImplemented where none does."""
         now = exporting()
         for patch in _after_running(patches, function):
             if now not in patch.conditions.exporters:
                 continue
-            # A patch that takes any function knows no function's arguments.
+            # A "torch.*" patch has no target whose signature the arguments could be bound to.
             call = (args, kwargs) if patch.calls else call_of(patch.stand_in, function, args, kwargs)
+            # call None: the stand-in has no parameter for an argument that was given.
             found = NotImplemented if call is None else _called(patch, function, *call)
             if found is not NotImplemented:
                 self.hits[patch.name] += 1
@@ -78,7 +85,8 @@ class Dispatcher:
 
 
 def _after_running(patches: list[Patch], function: object) -> list[Patch]:
-    """The patches that may be asked in the middle of a stand-in of the same function: those that rank after it."""
+    """Those of `patches` that rank after the stand-in of the same function that runs now."""
+    # Identity is not enough: a bound method of a class, such as Tensor.mT.__get__, is a new object at each look-up.
     standing = [patch for called, patch in _running.calls if called is function or called == function]
     last = max((patches.index(patch) for patch in standing if patch in patches), default=-1)
     return patches[last + 1 :]

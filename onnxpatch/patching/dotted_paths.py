@@ -1,4 +1,4 @@
-"""Finds the target of a patch by its dotted path, among modules that are loaded already; nothing is imported."""
+"""Finds the target of a patch by its dotted path, in modules that are loaded already. Nothing is imported."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ _MISSING = object()
 
 
 def misspelled(path: str) -> bool:
-    """Whether the library of a dotted path is loaded and has nothing under that path. A module that loads its names
-    lazily, and one that is not loaded yet, may still have it."""
+    """Whether the library of a dotted path is loaded and has nothing there.
+
+    False for a module that is not loaded yet, or that loads its names lazily: it may have the name later.
+    """
     parts = path.split(".")
     if path == ANY_TORCH_FUNCTION or parts[0] == "*" or resolve(path) is not None:
         return False
@@ -36,13 +38,13 @@ def _is_module(name: str) -> bool:
 
 
 def loaded(paths: Iterable[str]) -> list[tuple[str, Any]]:
-    """(path, object) for every dotted path whose library is loaded; a static method is the function under it."""
+    """(path, object) for every dotted path whose library is loaded. A static method is given as its function."""
     found = ((path, resolve(path)) for path in paths)
     return [(path, one.__func__ if isinstance(one, staticmethod) else one) for path, one in found if one is not None]
 
 
 def resolve(path: str) -> Any | None:
-    """The object at a dotted path, if its library is loaded already; nothing is imported, no lazy loader is woken."""
+    """The object at a dotted path, or None if its library is not loaded. Neither imports nor triggers lazy loading."""
     if path == ANY_TORCH_FUNCTION:
         return path
     parts = path.split(".")

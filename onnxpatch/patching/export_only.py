@@ -1,15 +1,15 @@
-"""Class stand-ins that act during an export only: in eager, and for exporters that the patch does not name, the
-module runs its own methods.
+"""Makes the methods of a class stand-in run during export only.
 
-The generated class looks like this; `Guard` has a method for each one that the stand-in overrides:
+In eager, and under exporters that the patch does not name, the module runs its own methods. The generated class looks
+like this; `Guard` has a method for each one that the stand-in overrides:
 
     class Layer(Guard, StandIn, Layer): ...        # module.__class__ while it is patched
 
     class Guard:
         def forward(self, *args, **kwargs):        # an exporter runs: StandIn.forward, else Layer.forward
 
-torch.jit.script compiles source instead of calling methods. It reads the source of `__wrapped__`, so that it compiles
-the stand-in's.
+torch.jit.script does not call methods, it compiles their source. It reads that of `__wrapped__`, which is the
+stand-in's method.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ Acted = Callable[[str], None]
 
 
 def export_only(patch: Patch, written: type, acted: Acted) -> type:
-    """A mixin like the stand-in of `patch`, whose methods are those of `written` while none of its exporters runs.
+    """The stand-in of `patch` as a mixin whose methods act while one of its exporters runs.
 
-    acted: called with the patch's name whenever one of its methods stood in for the model's own.
+    written: the class as the user wrote it, whose methods run otherwise. acted: called with the patch's name each time
+    a method of the stand-in runs.
     """
     stand_in = patch.stand_in
     names = {
@@ -73,7 +74,7 @@ def _guarded_method(
     onnxpatch_last: type,
     onnxpatch_acted: Acted,
     onnxpatch_guard: object = None,
-    # All that the method uses is in its closure: its globals will be those of the stand-in.
+    # Everything that the method uses is in its closure, since it gets the globals of the stand-in for torch.jit.script.
     onnxpatch_exporting: Callable[[], str | None] = exporting,
 ) -> Callable[..., Any]:
     onnxpatch_exporters, onnxpatch_patch, onnxpatch_name = patch.conditions.exporters, patch.name, name
@@ -106,7 +107,7 @@ def _callable_by_script(method: Any, value: Any) -> Any:
 
 
 def eager_forward(own: Any, new: Any, exporters: tuple[str, ...]) -> type:
-    """A mixin for a module that `new` has replaced: while no exporter of those named runs, forward is that of `own`."""
+    """A mixin for a module that was replaced by `new`: it calls the forward of `own` while none of `exporters` runs."""
     onnxpatch_exporting, onnxpatch_own, onnxpatch_exporters = exporting, own, exporters
 
     class Replaced:

@@ -1,6 +1,7 @@
-"""Recognizes methods by a hash of their source, so that a patch acts on exactly the code that it was written for.
+"""Recognizes methods by a hash of their source, so that a patch acts only on the code that it was written for.
 
-A copy in another module has the same fingerprint; changed code has another one, and is left alone.
+A copy of the method in another library has the same fingerprint, and is patched too. Changed code has another one; it
+is not patched, and the plan names the changed lines.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class KnownBody(str):
     """The fingerprint of a method that a patch was written for, for `patch(bodies=...)`.
 
     fingerprint: twelve hex digits, of `KnownBody.of`. where: the library's version or the repository that has this
-    code, for messages. outline: four hex digits for each line, so that a message can name the lines that differ.
+    code, for messages. outline: a hash of four hex digits for each line, so that a message can name changed lines.
     """
 
     where: str
@@ -35,27 +36,27 @@ class KnownBody(str):
 
     @classmethod
     def of(cls, function: Callable[..., object], where: str) -> KnownBody:
-        """The fingerprint and outline of a function as it is now; empty where there is no source to read."""
+        """The fingerprint and outline of a function as it is installed; empty if its source cannot be read."""
         return cls(fingerprint(function) or "", where, outline(function))
 
 
 @functools.lru_cache(maxsize=4096)
 def fingerprint(function: Any) -> str | None:
-    """Twelve hex digits of what `function` does: comments, docstring, annotations, decorators and layout left out.
+    """A hash of the source of `function`, twelve hex digits; None if the source cannot be read.
 
-    None where there is no source to read.
+    Comments, docstring, annotations, decorators and layout are left out: they do not change what it computes.
     """
     code = _code(function)
     return None if code is None else hashlib.sha256(code.encode()).hexdigest()[:12]
 
 
 def outline(function: Any) -> str:
-    """Four hex digits for each line of what `function` does: enough to tell changed lines without keeping the code."""
+    """A hash of four hex digits for each line of `function`: it shows changed lines without storing the code."""
     return "".join(map(_digest, (_code(function) or "").splitlines()))
 
 
 def marked_lines(function: Any, known_outline: str) -> list[str]:
-    """The lines of `function`, "+ " before those that the known code lacks, and how many of its lines are gone."""
+    """The lines of `function`, with "+ " before new ones; last, how many lines of the known code are gone."""
     lines = (_code(function) or "").splitlines()
     digests = [_digest(line) for line in lines]
     before = [known_outline[i : i + 4] for i in range(0, len(known_outline), 4)]
@@ -72,6 +73,7 @@ def _digest(line: str) -> str:
     return hashlib.sha256(line.encode()).hexdigest()[:4]
 
 
+@functools.lru_cache(maxsize=4096)
 def _code(function: Any) -> str | None:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
@@ -127,12 +129,14 @@ def _text(target: ast.expr) -> ast.expr:
 
 
 def known(cls: type, bodies: Bodies) -> bool:
-    """Whether every method that `bodies` names is, in `cls`, one of the codes known for it."""
-    return bool(bodies) and all(hasattr(cls, name) for name in bodies) and unknown_body(cls, bodies) is None
+    """Whether every method of `cls` that `bodies` names has one of the fingerprints listed for it."""
+    return bool(bodies) and all(
+        hasattr(cls, name) and fingerprint(getattr(cls, name)) in prints for name, prints in bodies.items()
+    )
 
 
 def unknown_body(cls: type, bodies: Bodies) -> str | None:
-    """The reason to leave `cls` alone, as one of its methods is not the code that was known; None if all are."""
+    """Why `cls` is not patched: the first method whose source is not a supported version. None if all are."""
     for name, prints in bodies.items():
         found = fingerprint(getattr(cls, name, None))
         if found not in prints:
@@ -149,7 +153,7 @@ def _named(known_one: str) -> str:
 
 
 def _difference(function: Any, prints: Collection[str]) -> str:
-    """Which lines no known code has, measured against the known code that is nearest."""
+    """The lines that differ from the most similar supported version."""
     outlines = [p.outline for p in prints if isinstance(p, KnownBody) and p.outline]
     lines = (_code(function) or "").splitlines()
     if not outlines or not lines:

@@ -1,4 +1,12 @@
-"""Generated classes: mixins in front of the class of a living instance; how such an instance is copied and pickled."""
+"""Generates subclasses with mixins in front of a module's class, and takes mixins out again.
+
+    type(layer)                        Linear           written by torch
+    specialise(Linear, StandIn)        Linear           generated: (_Quiet, StandIn, Linear)
+    layer.__class__ = that             the same object, its weights, hooks and aliases; StandIn's methods come first
+
+A generated class remembers its written class and its layers, one for each `patched`. So nested contexts can be left in
+any order, and copies and pickles of a patched module work.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +15,34 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from onnxpatch._torch.attribute_proxies import asked_for_a_proxy
+
 _GENERATED = "__onnxpatch_generated__"
 MISSING = object()
-"""Stands for a key that was not there."""
+"""In an undo log: the key did not exist."""
 
 
 @dataclass(frozen=True)
 class Generated:
-    """How a generated class was made: the class it stands in front of, and the layers laid over that, oldest first."""
+    """How a generated class was made. base: the written class. layers: (owner, mixins), oldest first."""
 
     base: type
     layers: tuple[tuple[object, tuple[type, ...]], ...]
 
 
 def generated(cls: type) -> Generated | None:
-    """How `cls` was generated, or None for a class that somebody wrote."""
+    """How `cls` was generated; None for a written class."""
     return vars(cls).get(_GENERATED)
 
 
 def class_before(cls: type) -> type:
-    """The class under the generated ones."""
+    """The written class under the generated ones."""
     made = generated(cls)
     return made.base if made else cls
 
 
 def mixins_of(cls: type) -> tuple[type, ...]:
-    """Every mixin in force on `cls`, the newest first."""
+    """Every mixin in front of `cls`, the newest first."""
     made = next((found for base in cls.__mro__ if (found := generated(base))), None)
     return tuple(mixin for _, mixins in reversed(made.layers) for mixin in mixins) if made else ()
 
@@ -40,15 +50,15 @@ def mixins_of(cls: type) -> tuple[type, ...]:
 def specialise(cls: type, *mixins: type, owner: object = None) -> type:
     """A subclass of `cls` with `mixins` in front, under the name, qualname and module of `cls`.
 
-    Keeps identity, hooks, aliases and state_dict of an instance whose `__class__` is set to it. `owner` marks the
-    layer, so that `without` can take it away again whatever was laid over it since.
+    An instance whose `__class__` is set to it keeps its identity, hooks, aliases and state_dict. `owner` marks the
+    layer, so that `without` can remove it even if other layers came later.
     """
     made = generated(cls) or Generated(cls, ())
     return _generate(Generated(made.base, (*made.layers, (owner, mixins))))
 
 
 def without(cls: type, owner: object) -> type:
-    """`cls` less the layers of `owner`: the written class itself when none is left."""
+    """`cls` without the layers of `owner`; the written class itself when no layer is left."""
     made = generated(cls)
     if made is None:
         return cls
@@ -60,28 +70,29 @@ _CLASS = vars(object)["__class__"]
 
 
 def set_class(module: object, cls: type) -> None:
-    """Set the class of an instance, past any `__setattr__` or property of its own that refuses it."""
+    """Set the class of an instance, even if its own `__setattr__` or a property would refuse it."""
     _CLASS.__set__(module, cls)
 
 
 class _WrittenClass:
-    """`layer.__class__` of a patched layer is the class that was written: `layer.__class__ is nn.Linear` holds.
+    """Makes `layer.__class__` of a patched layer the written class, so that `layer.__class__ is nn.Linear` is true.
 
-    No property, since torch.jit.script compiles those.
+    A descriptor and not a property, since torch.jit.script compiles properties.
     """
 
     def __get__(self, instance: object, owner: type) -> type:
-        return class_before(type(instance))
+        # torch.export derives the class from it through which it runs the module.
+        return type(instance) if asked_for_a_proxy() else class_before(type(instance))
 
     def __set__(self, instance: object, cls: type) -> None:
         set_class(instance, cls)
 
 
 class _Quiet:
-    """First base of every generated class. The user's `__init_subclass__` (registries, options) is not run.
+    """First base of every generated class: how a patched module is copied and pickled.
 
-    A pickle holds the written class, without what patches set. A copy is patched as long as the module is that it was
-    made of: some exporters copy the model first.
+    A user's `__init_subclass__`, which may register classes, is not run. A pickle has the written class, and no
+    attributes set by patches. A copy is patched until its original is restored, since some exporters copy the model.
     """
 
     __class__ = _WrittenClass()
@@ -103,7 +114,7 @@ class _Quiet:
 
 
 class _Reduced:
-    """Stands for a module while it is copied, since `copy` would ask the module's own class again."""
+    """Given to `copy` in place of the module: `copy` would call the module's own __copy__ again."""
 
     def __init__(self, module: Any, memo: dict[int, Any]) -> None:
         self.module, self.memo = module, memo
@@ -112,14 +123,14 @@ class _Reduced:
         make, *rest = self.module.__reduce_ex__(protocol)
 
         def noted(*arguments: Any) -> Any:
-            made = self.memo[id(self.module)] = make(*arguments)  # what refers back to the module gets the copy
+            made = self.memo[id(self.module)] = make(*arguments)  # references back to the module must get the copy
             return made
 
         return noted, *rest
 
 
 def _written(module: object, reduced: Any) -> Any:
-    """How the module would be reduced if it were not patched."""
+    """What `__reduce_ex__` would return if the module were not patched."""
     if not isinstance(reduced, tuple):
         return reduced
     cls, before = type(module), class_before(type(module))
@@ -146,7 +157,7 @@ def _without_patches(module: object, state: object) -> Any:
 
 
 def _patched_too(module: object, made: object, copied: Callable[[Any], Any]) -> Any:
-    """The copy `made` of a module, patched as the module is, until that is restored."""
+    """The copy `made` of a module, with the same patches until the module is restored."""
     if type(made) is class_before(type(module)):
         set_class(made, type(module))
         for log in _logs(type(module)):
@@ -156,7 +167,7 @@ def _patched_too(module: object, made: object, copied: Callable[[Any], Any]) -> 
 
 @runtime_checkable
 class Log(Protocol):
-    """What notes how an instance was before it was patched: it owns layers of generated classes."""
+    """An undo log, as this module sees it: the owner of layers, which knows what it changed in an instance."""
 
     def items_before(self, mapping: MutableMapping[Any, Any]) -> dict[Any, Any]: ...
 

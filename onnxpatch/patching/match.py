@@ -1,4 +1,4 @@
-"""Which patches concern a class, and which loaded functions are patched: by dotted path, nothing imported."""
+"""Finds the patches of a class, and the loaded functions that are patched. Nothing is imported."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from onnxpatch.errors import DuplicatePatchError
+from onnxpatch.patching.conditions import refusals
 from onnxpatch.patching.decorators import own_patch
 from onnxpatch.patching.dotted_paths import loaded, resolve
 from onnxpatch.patching.fingerprints import known, unknown_body
@@ -19,18 +20,18 @@ FunctionPatch = tuple[Patch, list[tuple[str, Any]]]  # a patch, with the path an
 
 
 class Candidate(NamedTuple):
-    """A patch whose target is some class. refusal: why it does not apply; rank: lower goes first."""
+    """A patch whose target fits a class. refusal: why it does not apply, or None. rank: lower goes first."""
 
     patch: Patch
     refusal: str | None
     rank: tuple[bool, int, bool]
 
 
-_OWN = (False, -1, False)  # what the author of a class says goes before everything else
+_OWN = (False, -1, False)  # a decorator of the class's author goes before every patch
 
 
 class Matcher:
-    """Candidates by class, worked out once for each class of a model."""
+    """Finds candidates, once for each class of a model."""
 
     def __init__(self, registry: Registry, settings: Settings) -> None:
         self._settings = settings
@@ -39,10 +40,10 @@ class Matcher:
         self._known: dict[type, list[Candidate]] = {}
 
     def candidates(self, cls: type) -> list[Candidate]:
-        """Every patch whose target is `cls`, the one to prefer first.
+        """Every patch whose target fits `cls`, the preferred one first.
 
-        A user's goes before the kit's, one of the nearer class before one of the farther, and one that names the class
-        before one that takes any class of that name or code.
+        A user's patch goes before onnxpatch's; a patch of the class itself before one of a base class; a patch that
+        names the class before one that takes any class with that name or source.
         """
         found = self._known.get(cls)
         if found is None:
@@ -50,13 +51,14 @@ class Matcher:
         return found
 
     def functions(self) -> list[FunctionPatch]:
-        """Function patches whose library is loaded and whose conditions hold, with the functions they replace."""
+        """Function patches whose library is loaded and whose conditions are met, with the functions they replace."""
         watched = []
-        for patch in self._patches:
-            if patch.kind == "function" and patch.conditions.refusal(self._settings) is None:
-                found = loaded(patch.targets)
-                if found:
-                    watched.append((patch, found))
+        functions = [patch for patch in self._patches if patch.kind == "function"]
+        unmet = refusals([patch.conditions for patch in functions], self._settings)
+        for patch in (patch for patch, refusal in zip(functions, unmet, strict=True) if refusal is None):
+            found = loaded(patch.targets)
+            if found:
+                watched.append((patch, found))
         return sorted(watched, key=lambda entry: entry[0].rank)
 
     def _find(self, cls: type) -> list[Candidate]:
@@ -77,7 +79,7 @@ class Matcher:
 
 def _as_written(cls: type) -> type:
     cls = class_before(cls)
-    # torch.nn.utils.parametrize puts a generated class in front of the written one.
+    # torch.nn.utils.parametrize generates a class too: look at the one behind it.
     while cls.__name__.startswith("Parametrized") and "parametrizations" not in vars(cls) and len(cls.__bases__) == 1:
         under = class_before(cls.__bases__[0])
         if cls.__name__ != f"Parametrized{under.__name__}":
@@ -90,7 +92,9 @@ def _depth(patch: Patch, lineage: list[type]) -> int | None:
     for depth, base in enumerate(lineage if patch.subclasses else lineage[:1]):
         if any(_names(target, base) for target in patch.targets):
             return depth
-    return 0 if lineage and patch.bodies and known(lineage[0], patch.bodies) else None
+    # Reading source is slow: first ask whether the class has all of the methods at all.
+    may_be_a_copy = lineage and patch.bodies and all(hasattr(lineage[0], name) for name in patch.bodies)
+    return 0 if may_be_a_copy and known(lineage[0], patch.bodies or {}) else None
 
 
 def _names(target: str, cls: type) -> bool:
@@ -98,7 +102,7 @@ def _names(target: str, cls: type) -> bool:
         return cls.__name__ == target[2:]
     if target == f"{cls.__module__}.{cls.__qualname__}":
         return True
-    # A public alias (package.Class for package.module.Class): same last part, and it is that very class.
+    # A public alias (package.Class of package.module.Class) names the same class: its last part is the same.
     return target.rpartition(".")[2] == cls.__name__ and resolve(target) is cls
 
 
@@ -107,7 +111,7 @@ def _named_exactly(patch: Patch, cls: type) -> bool:
 
 
 def raise_if_ambiguous(cls: type, candidates: list[Candidate]) -> None:
-    """Raises DuplicatePatchError where two patches have the same rank and stand in for the same method."""
+    """Raises DuplicatePatchError if two patches of the same rank replace the same method."""
     certain = [each for each in candidates if each.refusal is None and not each.patch.accepts]
     for first, second in itertools.pairwise(certain):
         clash = first.patch.methods & second.patch.methods

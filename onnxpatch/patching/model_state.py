@@ -1,11 +1,10 @@
-"""What a forward may leave behind in a model, and how to take it back without copying a weight.
+"""Undoes what a forward changed in its model, without copying weights.
 
-Some models remember: a window shrunk for good after one small image, a table built on the first call. The reference of
-a comparison has to come from the model as it was handed in, whatever was asked of it before. So does every path of a
-forward that branches: each starts from the same attributes.
+Some forwards keep state: a window that stays small after one small image, a table built on the first call. Every run
+that is compared must start from the model as the user gave it, and so must every path of a forward that branches.
 
-`Bindings` keeps what the attributes and buffers are bound to, and says which of them changed. `Snapshot` keeps what is
-under them as well: plain containers and objects, and the contents of tensors.
+    Bindings    which object each attribute and buffer refers to; shows which of them were assigned
+    Snapshot    also what these objects contain: lists, dicts, attributes, and the values of tensors
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Key = tuple[int, str]
 
 
 class Bindings:
-    """What the attributes and buffers of a module and of everything under it are bound to at one moment."""
+    """The objects that the attributes and buffers of a module and its submodules refer to at one moment."""
 
     def __init__(self, model: object) -> None:
         found = list(model.modules()) if isinstance(model, torch.nn.Module) else []
@@ -37,7 +36,7 @@ class Bindings:
         self._buffers = [dict(module._buffers) for module in self.modules]
 
     def changes(self) -> dict[Key, Any]:
-        """Every attribute and buffer that was bound to something else since, with what it is bound to now."""
+        """Every attribute and buffer that was assigned since, with its value now."""
         found: dict[Key, Any] = {}
         before = zip(self.modules, self.attributes, self._buffers, strict=True)
         for number, (module, attributes, buffers) in enumerate(before):
@@ -46,20 +45,20 @@ class Bindings:
         return found
 
     def restore(self) -> None:
-        """Bind everything as it was."""
+        """Set every attribute and buffer back."""
         for module, attributes, buffers in zip(self.modules, self.attributes, self._buffers, strict=True):
             bind_again(vars(module), attributes)
             bind_again(module._buffers, buffers)
 
     def bind(self, key: Key, value: object) -> None:
-        """Bind one attribute to a value."""
+        """Set one attribute."""
         vars(self.module(key))[key[1]] = value
 
     def module(self, key: Key) -> torch.nn.Module:
         return self.modules[key[0]]
 
     def before(self, key: Key) -> Any:
-        """What an attribute was bound to, or MISSING."""
+        """The former value of an attribute, or MISSING."""
         return self.attributes[key[0]].get(key[1], MISSING)
 
 
@@ -70,10 +69,10 @@ def _rebound(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any
 
 
 class Snapshot:
-    """The attributes and buffers of every module, what is under them, and more objects of the caller's, at one moment.
+    """The state of a model at one moment: attributes, buffers, what they contain, and other objects of the caller.
 
-    `restore()` may be called any number of times. Small buffers are copied at once, in all a quarter of a gigabyte;
-    parameters and large buffers before a forward writes into them, where that runs inside `watched()`.
+    `restore()` may be called any number of times. Small buffers (256 MB together) are copied at once. Parameters and
+    large buffers are copied just before a forward writes into them, if it runs inside `watched()`.
     """
 
     def __init__(self, model: object, *others: object) -> None:
@@ -84,17 +83,16 @@ class Snapshot:
         self._tensors = TensorContents(model, self._objects.tensors)
 
     def watched(self) -> Writes:
-        """Inside the block, large tensors are copied before they are written, and put back by `restore` from then
-        on."""
+        """A context in which large tensors are copied before they are written, so that `restore` can put them back."""
         return Writes(self._tensors.keep)
 
     def restore(self) -> None:
         """Put attributes, objects and tensors back."""
-        with unseen():  # what watches a forward is to see the forward alone
+        with unseen():  # function modes that record a forward must not record this
             self._bindings.restore()
             self._objects.restore()
             self._tensors.restore()
 
     def lost(self) -> list[str]:
-        """Names of parameters and buffers that were written, and could not be put back."""
+        """Names of parameters and buffers that were written and cannot be put back."""
         return self._tensors.lost()

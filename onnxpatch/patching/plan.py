@@ -1,4 +1,7 @@
-"""The dry run: what would be swapped in a model, by which patch and why; what was nearly swapped, and the reason."""
+"""`Plan`: what patching would change in a model, by which patch and why. It is made without touching the model.
+
+A patch that matches a module and is not applied is listed as a near miss, with the reason.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from onnxpatch.settings import BRANCH_OPTIONS, Settings, make_settings
 
 @dataclass
 class Swap:
-    """One patch on one module. `attributes` are set on the instance while it is patched."""
+    """One patch on one module. path: of the module. attributes: set on the instance while it is patched."""
 
     path: str
     module: torch.nn.Module
@@ -36,7 +39,7 @@ class Swap:
 
 @dataclass(frozen=True)
 class NearMiss:
-    """A patch that matches a module (path) and is not applied, for `reason`. Path None: it concerns no one module."""
+    """A patch that matches and is not applied. path: the module's; None for a patch of functions. reason: why not."""
 
     path: str | None
     patch: str
@@ -45,10 +48,10 @@ class NearMiss:
 
 @dataclass(repr=False)
 class Plan:
-    """What `patched(model)` will do, and prints as a table.
+    """What `patched(model)` will do. Printed, it is a table.
 
-    swaps: class stand-ins and replacements, parents before children; functions: function patches that watch the
-    model while it runs; near_misses: what matched and is left alone, with reasons; findings: what else the walk saw.
+    swaps: patches of classes, parents before children. functions: patches of functions, which can act during export.
+    near_misses: patches that match and are not applied, with reasons. findings: other things worth a line.
     """
 
     model: torch.nn.Module
@@ -113,7 +116,7 @@ def make_plan(
 ) -> Plan:
     """What `patched(model, ...)` would do, without touching the model.
 
-    only, exclude: names of patches or paths of modules, `*` allowed; the others are left alone.
+    only, exclude: names of patches or paths of modules, `*` allowed.
     settings, options: see `patched`; options are those of `Settings` by keyword.
 
     Raises UnknownPatchError for a name that fits nothing, InputError for an option that no patch declares,
@@ -158,7 +161,9 @@ class _Planner:
         for path, module in modules(self.plan.model):
             self._visit(path, module)
         self.plan.functions = [
-            (patch, found) for patch, found in self.matcher.functions() if self.selection.admits(patch.name, None)
+            (patch, found)
+            for patch, found in self.matcher.functions()
+            if self.selection.admits_all or self.selection.admits(patch.name, None)
         ]
         self.plan.findings += ties(self.plan.functions)
         self.plan.findings += [

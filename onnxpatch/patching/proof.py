@@ -1,4 +1,4 @@
-"""The proof that a patch carries: a small case that fails without it and is right with it."""
+"""`Proof`: a small case that fails without a patch and is right with it. Every patch has one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Args = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Proof:
-    """A case small enough to export in a second or two. `onnxpatch.prove.prove` runs it, with this patch alone.
+    """A case small enough to export in a second or two. `onnxpatch.prove.prove` runs it with this patch alone.
 
     build: makes the model, with random weights under which the patched code matters.
     inputs: positional arguments; the first is the export example, the others are sizes and data the trace never saw.
@@ -33,7 +33,7 @@ class Proof:
         the same example; or "fixed sizes": this model, with every size constant, under dynamo (under trace the exporter
         sees every size as a tensor).
     opset: of the exported file, where the patch needs a later one than 18.
-    beside: names of other patches that the case needs too; they are in force with and without this one.
+    beside: names of other patches that the case needs. They act with this patch and without it.
     """
 
     build: Callable[[], torch.nn.Module]
@@ -49,7 +49,7 @@ class Proof:
     unchanged: Callable[[], torch.nn.Module] | Literal["fixed sizes"] | None = None
 
     def examples(self) -> list[Args]:
-        """The inputs, made anew: the export example first."""
+        """New inputs, the export example first."""
         return list(self.inputs() if callable(self.inputs) else self.inputs)
 
     def served(self) -> tuple[Exporter, ...]:

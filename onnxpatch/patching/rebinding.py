@@ -1,7 +1,16 @@
-"""Replacing functions that no TorchFunctionMode sees, wherever loaded modules hold them, behind a thread check.
+"""Replaces functions that no TorchFunctionMode sees, in every loaded module that has a name for them.
 
-`from einops import rearrange` leaves a name in the user's module, so a function is replaced by identity in the
-namespaces of all loaded modules. Other threads that run into the substitute get the original.
+A TorchFunctionMode sees torch.add, but neither einops.rearrange nor `int`. After `from einops import rearrange` there
+are two names for one function:
+
+    einops.rearrange            <- substitute
+    user_model.rearrange        <- substitute
+
+So all loaded modules are searched for the function object, and each name that refers to it is set to a substitute while
+the model runs. The substitute asks for a patch in this thread; in another thread it calls the original. Builtins such
+as `int` and `len` get a name in the modules that define the model's classes only.
+
+Two models may run at once, in two threads or one inside the other. A place is set back when the last of them leaves.
 """
 
 from __future__ import annotations
@@ -13,6 +22,7 @@ import inspect
 import itertools
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,29 +31,32 @@ import torch
 
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
 from onnxpatch.patching.dotted_paths import resolve
+from onnxpatch.undone import undone
 
-# What stands for a call of a function in this thread, given (function, args, kwargs); or NotImplemented.
+# Answers a call in this thread, given (function, args, kwargs); NotImplemented lets the original run.
 Lookup = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
-Place = tuple[Any, str]  # a module or class, and the name under which it holds the function
+Place = tuple[Any, str]  # (module or class, name in it)
 
 _standing: dict[Place, _Replaced] = {}
-# Reentrant, so that a thread that an interrupt left with the lock can still put things back.
+# Reentrant: an interrupt may leave this thread with the lock, and it must still be able to restore.
 _lock = threading.RLock()
 _numbers = itertools.count()
 _MISSING = object()
+# Libraries that hold no function but their own and each other's: two thirds of the modules of a process.
+_CLOSED = frozenset({*sys.stdlib_module_names, "torch", "numpy", "sympy", "onnx", "onnxruntime"}) - {"__main__"}
 _MAY_BE_BASE = 1 << 10  # Py_TPFLAGS_BASETYPE
 
 
 @dataclass
 class _Replaced:
-    """What a place held before, and the installations that need the substitute there."""
+    """The original of one place, and the installations that need the substitute there."""
 
     before: Any
     holders: set[int] = field(default_factory=set)
 
 
 class Substitution:
-    """One function's substitute and the places it goes to; installed while a scope runs."""
+    """The substitute of one function and the places it is set in while a model runs."""
 
     def __init__(self, original: Any, places: Iterable[Place], lookup: Lookup) -> None:
         self.original = original
@@ -51,21 +64,22 @@ class Substitution:
         self.substitute = _substitute_type(original, lookup) if isinstance(original, type) else _wrap(original, lookup)
 
     def install(self, holder: int) -> None:
-        """Put the substitute in every place, for `holder`; where another holder's stands already, that one serves."""
+        """Set the substitute in every place, for `holder`. A place that another holder has set already is kept."""
         with _lock:
             for place in self.places:
                 home, name = place
                 now = vars(home).get(name, _MISSING)
-                # Noted before anything is replaced, so that whatever interrupts this, `remove` finds it.
+                # Noted before the place is changed: after an interrupt here, `remove` still finds it.
                 replaced = _standing.setdefault(place, _Replaced(now))
                 replaced.holders.add(holder)
+                # Not if another holder has set its substitute already: that one serves both. A staticmethod must stay
+                # one, or the class would bind its first argument.
                 if now is replaced.before:
                     static = isinstance(now, staticmethod)
                     _set(home, name, staticmethod(self.substitute) if static else self.substitute)
 
     def remove(self, holder: int) -> None:
-        """Put the original back in the places that no other holder needs. May be called again, and after a part of it
-        was done."""
+        """Set the original back in the places that no other holder needs. May be called again after an interrupt."""
         with _lock:
             for place in self.places:
                 replaced = _standing.get(place)
@@ -75,6 +89,7 @@ class Substitution:
                 if replaced.holders:
                     continue
                 home, name = place
+                # MISSING: the place had no such name, as a module in which a builtin was shadowed.
                 if replaced.before is not _MISSING:
                     _set(home, name, replaced.before)
                 elif name in vars(home):
@@ -84,38 +99,33 @@ class Substitution:
 
 @contextlib.contextmanager
 def installed(substitutions: Sequence[Substitution]) -> Iterator[None]:
-    """The substitutes are in their places inside the block.
+    """Inside the block, the substitutes are in their places.
 
-    A KeyboardInterrupt may come at any line, also at those that put the originals back. So they are put back twice, by
-    two contexts, one around the other: an interrupt that stops one leaves through the other.
+    A KeyboardInterrupt may come at any line, also at those that put the originals back: they are put back twice.
     """
     holder = next(_numbers)
-    with _removing(substitutions, holder), _removing(substitutions, holder):
+
+    def remove() -> None:
+        for substitution in substitutions:
+            substitution.remove(holder)
+        _release_lock()
+
+    with undone(remove):
         for substitution in substitutions:
             substitution.install(holder)
         yield
 
 
-@contextlib.contextmanager
-def _removing(substitutions: Sequence[Substitution], holder: int) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for substitution in substitutions:
-            substitution.remove(holder)
-        _release_lock()
-
-
 def _release_lock() -> None:
-    """Release what an interrupt between the last line of a `with _lock` and its end left acquired."""
-    with contextlib.suppress(RuntimeError):  # raised where this thread does not hold it
+    """Release the lock if an interrupt at the end of a `with _lock` left it acquired."""
+    with contextlib.suppress(RuntimeError):  # raised if this thread has not acquired it
         while True:
             _lock.release()
 
 
 def _set(home: Any, name: str, value: Any) -> None:
     if inspect.ismodule(home):
-        vars(home)[name] = value  # past a module class's own __setattr__ (lazy loaders)
+        vars(home)[name] = value  # not setattr: the module classes of lazy loaders override it
     else:
         setattr(home, name, value)
 
@@ -123,10 +133,11 @@ def _set(home: Any, name: str, value: Any) -> None:
 def substitutions(
     model: torch.nn.Module, originals: list[tuple[str, Any]], classes: Iterable[type], lookup: Lookup
 ) -> list[Substitution]:
-    """Where each (dotted path, function) is held now; builtins only in the modules that define the model's classes."""
+    """The substitution of each (dotted path, function), with the places that refer to the function now."""
     wanted: dict[int, list[Place]] = {id(original): [] for _, original in originals}
+    # The search through all modules takes milliseconds: only for functions that are no builtins.
     if any(vars(builtins).get(getattr(original, "__name__", "")) is not original for _, original in originals):
-        _find_in_modules(wanted)
+        _find_in_modules(wanted, {_library(getattr(original, "__module__", None)) for _, original in originals})
     for path, original in originals:
         home, _, name = path.rpartition(".")
         if home == "builtins":
@@ -137,7 +148,7 @@ def substitutions(
 
 
 def memoised(classes: Iterable[type]) -> Iterator[tuple[str, Any]]:
-    """(dotted path, function) of what `functools.lru_cache` was put on in the modules that define `classes`."""
+    """(dotted path, function) of every function with `functools.lru_cache` in the modules that define `classes`."""
     kind = type(functools.lru_cache(_owner))  # private in functools
     for module in defining_modules(classes):
         homes = [module, *(value for value in vars(module).values() if inspect.isclass(value))]
@@ -153,17 +164,35 @@ def _owner(path: str) -> Any:
     return resolve(path) if "." in path else None
 
 
-def _find_in_modules(wanted: dict[int, list[Place]]) -> None:
-    for module in list(sys.modules.values()):
-        if not inspect.ismodule(module) or module is builtins:
+def _find_in_modules(wanted: dict[int, list[Place]], libraries: set[str]) -> None:
+    """libraries: those that define the functions."""
+    # Copies of both dicts: an import in another thread may change them meanwhile. vars() and not getattr(), which would
+    # start the loading of lazy modules.
+    closed = _CLOSED - libraries
+    for path, module in list(sys.modules.items()):
+        if not isinstance(module, types.ModuleType) or module is builtins or _library(path) in closed:
+            continue
+        if _holds_none(vars(module), wanted):
             continue
         for name, value in list(vars(module).items()):
             if id(value) in wanted:
                 wanted[id(value)].append((module, name))
 
 
+def _library(path: str | None) -> str:
+    return (path or "").partition(".")[0]
+
+
+def _holds_none(held: dict[str, Any], wanted: dict[int, list[Place]]) -> bool:
+    """Whether no value is among those wanted, asked without a loop in Python: there are some thousand modules."""
+    try:
+        return wanted.keys().isdisjoint(map(id, held.values()))
+    except RuntimeError:  # another thread imports something there
+        return False
+
+
 def defining_modules(classes: Iterable[type]) -> Iterator[Any]:
-    """The loaded modules that define a model's classes, torch's own left out."""
+    """The loaded modules that define a model's classes, without torch's."""
     names = {base.__module__ for cls in classes for base in cls.__mro__ if issubclass(base, torch.nn.Module)}
     for name in sorted(names):
         if name in sys.modules and not name.startswith(("torch.", "builtins")):
@@ -176,7 +205,7 @@ def _wrap(original: Callable[..., Any], lookup: Lookup) -> Callable[..., Any]:
         found = lookup(original, args, kwargs)
         return original(*args, **kwargs) if found is NotImplemented else found
 
-    for name in ("cache_clear", "cache_info", "cache_parameters"):  # what lru_cache gives a function
+    for name in ("cache_clear", "cache_info", "cache_parameters"):  # lru_cache adds these to a function
         if hasattr(original, name):
             setattr(substitute, name, getattr(original, name))
     return substitute
@@ -190,7 +219,7 @@ def _is_size(value: object) -> bool:
 
 
 def _substitute_type(original: type, lookup: Lookup) -> type:
-    """`int` and `float` are types too: the substitute must still answer isinstance, issubclass and ==."""
+    """A substitute for a type, such as `int`: isinstance, issubclass and == still work with it."""
 
     class Substitute(type):
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -198,7 +227,7 @@ def _substitute_type(original: type, lookup: Lookup) -> type:
             return original(*args, **kwargs) if found is NotImplemented else found
 
         def __getattribute__(cls, name: str) -> Any:
-            # int.from_bytes and the like belong to the original; a subclass would hand its results to __call__.
+            # int.from_bytes is taken from the original: inherited, it would pass its result to __call__.
             return type.__getattribute__(cls if name.startswith("__") else original, name)
 
         def __instancecheck__(cls, instance: object) -> bool:
@@ -213,5 +242,6 @@ def _substitute_type(original: type, lookup: Lookup) -> type:
         def __hash__(cls) -> int:
             return hash(original)
 
-    bases = (original,) if original.__flags__ & _MAY_BE_BASE else ()  # range may not
+    # A subclass where possible, so that `class Size(int)` in the user's module still works. range allows none.
+    bases = (original,) if original.__flags__ & _MAY_BE_BASE else ()
     return Substitute(original.__name__, bases, {"__module__": original.__module__})

@@ -1,4 +1,4 @@
-"""Patches: how one is declared, where the declarations are kept, and how they are found."""
+"""`patch` declares a patch; `Registry` keeps the declarations and finds those of onnxpatch and of plug-ins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Kind = Literal["class", "function", "replacement"]
 
 @dataclass(frozen=True)
 class Patch:
-    """One declaration: what is replaced, when, why, by what, and its proof. Made by `onnxpatch.patch`."""
+    """One declaration, made by `onnxpatch.patch`: what is replaced, by what, when, why, and the proof."""
 
     name: str
     targets: tuple[str, ...]
@@ -49,23 +49,23 @@ class Patch:
 
     @functools.cached_property
     def kind(self) -> Kind:
-        """class: a mixin in front of the instance's class; function: called instead; replacement: a new module."""
+        """class: a mixin in front of the module's class; function: called in its place; replacement: a new module."""
         if self.replaces:
             return "replacement"
         return "class" if isinstance(self.stand_in, type) else "function"
 
-    @property
+    @functools.cached_property
     def declared_at(self) -> str:
         """File and line of the declaration."""
         stand_in = inspect.unwrap(self.stand_in)
         try:
             return f"{inspect.getsourcefile(stand_in)}:{inspect.getsourcelines(stand_in)[1]}"
-        except (OSError, TypeError):  # typed into an interpreter
+        except (OSError, TypeError):  # defined in an interpreter, without a file
             return f"{stand_in.__module__}.{stand_in.__qualname__}"
 
     @functools.cached_property
     def ours(self) -> bool:
-        """Whether it comes with the kit; a user's patch of the same class or function goes before it."""
+        """Whether it comes with onnxpatch. A user's patch of the same class or function goes before it."""
         return str(self.stand_in.__module__).startswith("onnxpatch.")
 
     @functools.cached_property
@@ -78,10 +78,10 @@ class Patch:
 
     @functools.cached_property
     def rank(self) -> tuple[bool, bool, str]:
-        """What the patches of one function are sorted by.
+        """The sort key of the patches of one function.
 
-        A user's goes before the kit's, one that names the function before one that chooses by the call. Of those that
-        choose by the call, names decide the order: it is the same everywhere.
+        A user's patch goes before onnxpatch's, and one that names the function before one that chooses by the call.
+        Patches that choose by the call are sorted by name, so that the order is the same on every machine.
         """
         return self.ours, self.calls is not None, self.name
 
@@ -97,7 +97,7 @@ class Patch:
         return "; ".join(parts)
 
     def same_declaration(self, other: Patch) -> bool:
-        """A notebook cell or a reloaded module that declares the same thing again is no duplicate."""
+        """Whether `other` is this declaration again, from a reloaded module or a notebook cell that ran twice."""
         return (self.stand_in.__module__, self.stand_in.__qualname__, self.declared_at) == (
             other.stand_in.__module__,
             other.stand_in.__qualname__,
@@ -106,7 +106,7 @@ class Patch:
 
 
 class Registry:
-    """Patches by name; the kit's own and those of other distributions are loaded at the first look."""
+    """Patches by name. Those of onnxpatch and of plug-ins are loaded when the registry is first read."""
 
     def __init__(self, discover: bool = False) -> None:
         self._patches: dict[str, Patch] = {}
@@ -124,7 +124,7 @@ class Registry:
         self._patches[patch.name] = patch
 
     def remove(self, name: str) -> None:
-        """Forget a patch; a name that is not there is an error."""
+        """Remove a patch. Raises UnknownPatchError for a name that is not registered."""
         del self._patches[name]
 
     def __iter__(self) -> Iterator[Patch]:
@@ -150,7 +150,7 @@ class Registry:
             self._load(f"entry point {entry.name}", entry.load)
 
     def _load(self, name: str, load: Callable[[], object]) -> None:
-        # One broken file must not take the others with it, at import least of all; the plan shows it.
+        # A file that cannot be imported must not disable the others; the plan shows the error.
         try:
             load()
         except Exception as error:
@@ -180,26 +180,25 @@ def patch(
 ) -> Callable[[StandIn], StandIn]:
     """Declare a patch: the decorated class or function stands in for `targets` while a model is patched.
 
-    targets: dotted paths, never imported by the kit. A module class ("einops.layers.torch.Rearrange", or
+    targets: dotted paths, which are never imported. A module class ("einops.layers.torch.Rearrange", or
         "*.DinoVisionTransformer" for any class of that name): the decorated class is a mixin put in front of the
         instance's own class. A function ("torch.nn.functional.interpolate"): the decorated function is called with the
         original first, while an exporter runs the patched model, in its thread. It gets the arguments by the names
         that the original has for them, however the call was written. Where it returns `NotImplemented`, or has no
         parameter for what was given, the next patch is asked, and at last the original is called.
-    why: the error that it cures, in the words people search for; link: where it is discussed.
+    why: the error that it cures, in the words that people search for. link: an issue about it.
     requires, exporters, opset: see `Conditions`. A stand-in is called only while one of its exporters runs.
     subclasses: also stand in for instances of subclasses of a target.
     accepts: called with an instance and the settings; None to accept it, or the reason why it is refused.
-    proof: the case that fails without the patch.
+    proof: a case that fails without the patch; see `Proof`.
     calls: with the target "torch.*", says by (function, args, kwargs) which calls the stand-in takes over; a patch
         that names the function goes before it.
-    by_name: a torch function is replaced where modules hold it, not where torch dispatches it: for arguments that torch
-        itself refuses before anything else sees the call.
+    by_name: replace a torch function by name in the modules that import it, not in torch's dispatch. For arguments
+        that torch refuses before a TorchFunctionMode sees the call.
     options: keywords of `patched(...)` that the stand-in reads, in `running_model().settings.options`.
     replaces: the decorated function takes a module and returns the new one; for a changed layout of parameters.
-    bodies: fingerprints (`onnxpatch.KnownBody`) by method name. A target whose methods are
-        other code is left alone, with that reason; any other class whose methods are all known is a target too,
-        wherever it was copied.
+    bodies: fingerprints (`onnxpatch.KnownBody`) by method name. A target whose methods have another source is not
+        patched, and the plan says so. A copy of the class elsewhere, with all of these methods, is a target too.
 
     Raises TypeError for a target that is not a dotted path, DuplicatePatchError for a name that is taken.
     """

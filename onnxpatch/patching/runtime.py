@@ -1,4 +1,13 @@
-"""What is in force while a patched model runs, in this thread only: its settings and its function patches."""
+"""The settings and function patches of the patched model that runs in this thread.
+
+`Scope.entered()` is the context in which a patched model runs under an exporter. Inside it
+
+    torch.add(x, y)        goes through a TorchFunctionMode, which asks the scope's patches
+    rearrange(x, "...")    goes through a substitute, set by `rebinding`, which asks them too
+    running_model()        gives a stand-in the settings and parameters of the model that calls it
+
+A scope belongs to one thread: the same functions called in another thread, or in eager, are the originals.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
 from onnxpatch._torch.caught_errors import ExportKept
-from onnxpatch._torch.function_modes import torch_function_key
+from onnxpatch._torch.function_modes import function_modes_kept, torch_function_key
 from onnxpatch._torch.guard_sources import ignore_frames
 from onnxpatch._torch.script_tracing import traced
 from onnxpatch.messages.module_paths import paths_named_by
@@ -23,6 +32,7 @@ from onnxpatch.patching.asked_types import ask_for_types, written_type
 from onnxpatch.patching.dispatch import Dispatcher
 from onnxpatch.patching.match import FunctionPatch
 from onnxpatch.settings import Settings, put_in_force
+from onnxpatch.undone import undone
 
 
 class _Active(threading.local):
@@ -34,15 +44,15 @@ _active = _Active()
 
 
 def current() -> Scope | None:
-    """The scope of the innermost patched model that is running in this thread, or None."""
+    """The scope of the innermost patched model that runs in this thread, or None."""
     return _active.scopes[-1] if _active.scopes else None
 
 
 class RunningModel(Protocol):
-    """What a stand-in may ask of the patched model that calls it.
+    """What a stand-in can ask about the patched model that calls it.
 
-    settings: the options of `patched` or `export`. model: the model itself (a copy, where the exporter copies it).
-    tensors: its parameters and buffers by name, with their values; an exporter may have put FakeTensors in their place.
+    settings: the options of `patched` or `export`. model: the model itself, or the exporter's copy of it.
+    tensors: its parameters and buffers by name, with their values. In the model itself they may be FakeTensors now.
     """
 
     settings: Settings
@@ -56,11 +66,11 @@ def running_model() -> RunningModel | None:
 
 
 class Scope:
-    """One patched model's scope.
+    """The settings and patches of one patched model.
 
-    settings: what the user asked for. hits: how often each patch changed what the model does.
-    model: the patched model, once it is watched. tensors: its parameters and buffers by name; an exporter may have
-    put others in their place while it runs. refused: the kit's own refusal of the last run under an exporter.
+    settings: what the user asked for. hits: by name, how often each patch acted. model: the patched model.
+    tensors: its parameters and buffers by name, as they were before an exporter replaced them by FakeTensors.
+    refused: the message of the RefusedError that ended the last run under an exporter, or "".
     """
 
     def __init__(self, settings: Settings, paths: dict[int, str]) -> None:
@@ -79,8 +89,8 @@ class Scope:
         return self._paths.get(id(module), f"<{type(module).__name__} outside the patched model>")
 
     def watch(self, model: torch.nn.Module, patches: list[FunctionPatch], classes: set[type]) -> None:
-        """Have the function `patches` act while the model runs. `classes` are those of the model's modules."""
-        self._holds(model)
+        """Let function patches act while the model runs. classes: those of the model's modules."""
+        self._set_model(model)
         elsewhere: list[tuple[str, Any]] = []
         for patch, targets in patches:
             keys = []
@@ -92,7 +102,7 @@ class Scope:
                     elsewhere.append((path, function))
                 keys.append(function if key is None else key)
             self.dispatcher.add(patch, dict.fromkeys(keys))
-        # torch.export would leave its FakeTensors in the caches of the model's functions, and later calls get them.
+        # Functions with lru_cache run without it: the cache would keep FakeTensors of torch.export for later calls.
         cached = {function: path for path, function in rebinding.memoised(classes)}
         elsewhere += [(path, function) for function, path in cached.items()]
         self._cached = set(cached)
@@ -102,11 +112,11 @@ class Scope:
 
     @property
     def hits(self) -> Counter[str]:
-        """How often each patch changed what the model does, by name."""
+        """By name, how often each patch acted."""
         return self.dispatcher.hits
 
     def acted(self, patch: str) -> None:
-        """Count that a patch changed what the model does."""
+        """Count that a patch acted."""
         self.dispatcher.hits[patch] += 1
 
     @property
@@ -114,19 +124,23 @@ class Scope:
         """Names of the function patches that can act."""
         return {patch.name for patch in self.dispatcher.patches()}
 
-    def _holds(self, model: torch.nn.Module) -> None:
+    def _set_model(self, model: torch.nn.Module) -> None:
         self.model = model
         self.tensors = dict((*model.named_parameters(), *model.named_buffers()))
 
     @contextlib.contextmanager
     def entered(self, running: torch.nn.Module | None = None) -> Iterator[Scope]:
-        """In force inside the block, in this thread. running: the model that runs, where it is a copy of the patched
-        one: some exporters copy the model first, and its tables are those of the copy."""
+        """A context in which the patches act in this thread.
+
+        running: the model that runs. It may be a copy of the patched one, with parameters of its own: some exporters
+        copy the model first.
+        """
+        # A copy: the list of this thread is set back even if an inner context was not left properly.
         outside = list(_active.scopes)
-        with contextlib.ExitStack() as stack:
+        with function_modes_kept(), contextlib.ExitStack() as stack:
             if running is not None and self.model is not None and running is not self.model:
-                stack.callback(self._holds, self.model)
-                self._holds(running)
+                stack.callback(self._set_model, self.model)
+                self._set_model(running)
             stack.enter_context(rebinding.installed([*self._substitutions, *self._types]))
             stack.enter_context(put_in_force(self.settings))
             if exporting() == "dynamo":
@@ -134,27 +148,28 @@ class Scope:
                 stack.enter_context(ExportKept())
             elif exporting() == "trace":
                 stack.enter_context(traced())
+            # Messages name modules by their path in this model.
             stack.enter_context(paths_named_by(self.path_of))
+            # The mode last, so that it sees no call of the contexts above. Without patches every call is spared it.
             if self.watched:
                 stack.enter_context(_Dispatch(self))
-            try:
-                _active.scopes = [*outside, self]
-                yield self
-            finally:
-                _active.scopes = outside
+            stack.enter_context(undone(lambda: setattr(_active, "scopes", outside)))
+            _active.scopes = [*outside, self]
+            yield self
 
     def types_as_written(self) -> contextlib.AbstractContextManager[object]:
-        """For the model in eager: inside the block its own code sees the classes that were written."""
+        """A context for the model in eager: `type(layer)` in its code is the class that the user wrote."""
         return rebinding.installed(self._types) if self._types else contextlib.nullcontext()
 
     def _files(self) -> set[str]:
-        """The kit's files between a model's line and torch."""
+        """onnxpatch's files that may stand between a line of the model and torch in a stack."""
         stand_ins = (patch.stand_in for patch in self.dispatcher.patches())
         files = {stand_in.__code__.co_filename for stand_in in stand_ins if inspect.isfunction(stand_in)}
         return files | {__file__, rebinding.__file__, dispatch.__file__}
 
     def answer(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What stands for a call of a function that is replaced by name; NotImplemented where this scope leaves it."""
+        """The result of a patch for a call of a function that is replaced by name; NotImplemented if none acts."""
+        # A function with lru_cache runs uncached: see `watch`.
         if function in self._cached and exporting() is not None:
             return function.__wrapped__(*args, **kwargs)
         return self.dispatcher.answer(self.dispatcher.named(function), function, args, kwargs)
@@ -162,15 +177,15 @@ class Scope:
 
 @contextlib.contextmanager
 def suspended() -> Iterator[None]:
-    """No scope is in force inside the block, in this thread: for modules that opted out."""
-    scopes, _active.scopes = _active.scopes, []
-    try:
+    """A context without any scope in this thread, for modules that opted out."""
+    scopes = _active.scopes
+    with undone(lambda: setattr(_active, "scopes", scopes)):
+        _active.scopes = []
         yield
-    finally:
-        _active.scopes = scopes
 
 
 def _lookup(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    # The innermost patched model first: models may be nested.
     for scope in reversed(_active.scopes):
         found = scope.answer(function, args, kwargs)
         if found is not NotImplemented:
@@ -179,7 +194,7 @@ def _lookup(function: object, args: tuple[object, ...], kwargs: dict[str, object
 
 
 class _Dispatch(TorchFunctionMode):
-    """Hands torch calls to their stand-ins; inside one, the mode is in force again for every other function."""
+    """Passes torch calls to their stand-ins. Inside a stand-in it is active again, for every other function."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__()
@@ -187,11 +202,12 @@ class _Dispatch(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        # Dynamo compiles the bodies of torch.cond and its kin, and this method with them: there it must read nothing
-        # of the scope, and patches do not act.
+        # Dynamo compiles the bodies of torch.cond and torch.while_loop, and this method with them. It could not
+        # compile reads of the scope, so no patch acts there.
         if torch.compiler.is_dynamo_compiling():
             return function(*args, **kwargs)
         found = NotImplemented
+        # `suspended` empties the list of active scopes: then no patch is asked.
         patches = self._scope.dispatcher.asked(function, args, kwargs) if self._scope in _active.scopes else []
         if patches:
             with self:

@@ -1,9 +1,11 @@
-"""The TorchScript exporter feeds omitted defaults of forward into the graph as tensors: here it is kept from that.
+"""Keeps omitted default arguments of forward out of a TorchScript graph's inputs.
 
-It also knows positional arguments only; here they are handed on by keyword where forward wants that.
+torch.onnx.export(dynamo=False) fills in every default of forward's signature, and makes tensors of them:
 
-`torch.onnx.export(dynamo=False)` completes the call by the signature; `flag=True` then arrives as a tensor, and code
-such as `if flag` or `k > 3` is traced on it, or fails.
+    def forward(self, x, flag=True, k=3)      export(model, (x,)) calls forward(x, tensor(True), tensor(3))
+
+Then `if flag` and `k > 3` are traced as tensors, or fail. Here the exporter sees a forward that takes the given
+arguments only. The exporter also passes arguments by position alone; keyword-only ones are passed on by keyword here.
 """
 
 from __future__ import annotations
@@ -17,27 +19,26 @@ import torch
 
 from onnxpatch.inputs.leaves import signature
 from onnxpatch.patching.swap import UndoLog
+from onnxpatch.undone import undone
 
 
 @contextlib.contextmanager
 def positional(
     model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
-    """(model, args, kwargs) to hand to the exporter; inside the block forward takes what was given and no more."""
+    """(model, args, kwargs) for the exporter. Inside the block, forward takes the given arguments only."""
     if not (_omitted(model, args, kwargs) or _keyword_only(model, kwargs)) or isinstance(model, torch.jit.ScriptModule):
         yield model, args, kwargs
         return
     given = _ordered(model, kwargs)
     log = UndoLog()
-    log.specialise(model, _mixin(len(args), tuple(given)))
-    try:
+    with undone(log.undo):
+        log.specialise(model, _mixin(len(args), tuple(given)))
         yield model, (*args, *given.values()), {}
-    finally:
-        log.undo()
 
 
 def _omitted(model: object, args: tuple[object, ...], kwargs: dict[str, object]) -> list[str]:
-    """Parameters left at a default that would become a graph input."""
+    """Parameters whose omitted default would become a graph input."""
     sig = signature(model)
     if sig is None or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in sig.parameters.values()):
         return []
@@ -46,7 +47,7 @@ def _omitted(model: object, args: tuple[object, ...], kwargs: dict[str, object])
 
 
 def _keyword_only(model: object, kwargs: dict[str, object]) -> list[str]:
-    """Arguments that cannot be given by position, which is the exporter's only way."""
+    """Arguments that cannot be given by position, the only way the exporter has."""
     sig = signature(model)
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
     return [p.name for p in sig.parameters.values() if p.kind in kinds and kwargs] if sig else []
@@ -67,10 +68,10 @@ def _mixin(count: int, names: tuple[str, ...]) -> type:
 
 
 def defaults_kept(model: object) -> type | None:
-    """A mixin for the root under which torch.onnx.export(dynamo=False) itself leaves omitted numbers alone, or None.
+    """A mixin for the root that keeps torch.onnx.export(dynamo=False) from making inputs of defaults; or None.
 
-    In the signature that the exporter reads, such a default is None, which it passes on without making an input of
-    it; forward puts the number back. A parameter that may be None by itself is left as it is.
+    The signature that the exporter reads has None in place of such a default: None becomes no input. The mixin's
+    forward puts the number back. A parameter that may be None by its annotation is not changed.
     """
     sig = signature(model)
     parameters = list(sig.parameters.values()) if sig else []
@@ -100,6 +101,6 @@ def _is_number(parameter: inspect.Parameter) -> bool:
 
 
 def _annotated(parameter: inspect.Parameter) -> str:
-    """The annotation as text; "None" where it allows None."""
+    """The annotation as text; "None" if it allows None."""
     text = str(parameter.annotation)
     return "None" if "Optional" in text else text

@@ -1,4 +1,4 @@
-"""`only=` and `exclude=`: patches by name, modules by path, wildcards allowed; what fits nothing is an error."""
+"""`only=` and `exclude=`: patches by name and modules by path, with `*`. One that fits nothing is an error."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ def _listed(selectors: str | Iterable[str] | None) -> tuple[str, ...] | None:
 
 
 class Selection:
-    """What the user admits. A module path also stands for everything under it."""
+    """What `only` and `exclude` allow. A module path includes its submodules."""
 
     def __init__(self, only: str | Iterable[str] | None = None, exclude: str | Iterable[str] | None = None) -> None:
         self.only = _listed(only)
         self.exclude = _listed(exclude) or ()
+        self.admits_all = self.only is None and not self.exclude
 
     def admits(self, patch: str, path: str | None) -> bool:
-        """Whether `patch` may act on the module at `path` (None: a function patch, which has no path)."""
+        """Whether `patch` may act on the module at `path`. path None: a patch of functions."""
         if any(_fits(selector, patch, path) for selector in self.exclude):
             return False
         return self.only is None or any(_fits(selector, patch, path) for selector in self.only)

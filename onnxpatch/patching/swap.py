@@ -1,4 +1,9 @@
-"""One undo log that puts everything back: classes swapped under living instances, attributes, keys of mappings."""
+"""`UndoLog`: changes classes of living modules, attributes and dict entries, and undoes all of it.
+
+log.specialise(layer, StandIn)      layer.__class__ = a generated subclass of its class
+log.set_attr(layer, "table", t)
+log.undo()                          the attribute first, then the class
+"""
 
 from __future__ import annotations
 
@@ -13,11 +18,10 @@ from onnxpatch.patching.generated import MISSING, generated, set_class, speciali
 
 
 class UndoLog:
-    """What was changed, in order; `undo` puts it back in reverse, all of it, whatever fails on the way.
+    """The changes of one `patched(...)`, in order. `undo` takes them back in reverse order, all of them.
 
-    Every step may be done twice: one that a KeyboardInterrupt stopped is done again, then the interrupt goes on.
-
-    One log belongs to one `patched(...)`; logs of nested contexts may be undone in any order.
+    A step that fails does not stop the others. Every step may be done twice: if a KeyboardInterrupt stops one, it is
+    done again before the interrupt goes on. Logs of nested contexts may be undone in any order.
     """
 
     def __init__(self) -> None:
@@ -38,38 +42,38 @@ class UndoLog:
         set_class(module, made)
 
     def set_attr(self, owner: object, name: str, value: object) -> None:
-        """Set an instance attribute past any `__setattr__` of the owner's."""
+        """Set an instance attribute without calling `__setattr__` of the owner."""
         self.set_item(vars(owner), name, value)
 
     def set_item(self, mapping: MutableMapping[Any, Any], key: object, value: object) -> None:
-        """Set a key of a mapping; its place in the order is kept when it was there."""
+        """Set a key of a mapping. `undo` restores its place in the order too."""
         self._undo.append((_put_item, (mapping, key, mapping.get(key, MISSING))))
         mapping[key] = value
 
     def call(self, undo: Callable[[], None]) -> None:
-        """Have `undo` called when its turn comes."""
+        """Call `undo` when this log is undone."""
         self._undo.append((undo, ()))
 
     def items_before(self, mapping: MutableMapping[Any, Any]) -> dict[Any, Any]:
-        """What the keys of a mapping held before this log's owner set them."""
+        """The former values of the keys that this log has set in a mapping."""
         steps = (arguments for step, arguments in reversed(self._undo) if step is _put_item)
         return {key: before for held, key, before in steps if held is mapping}
 
     def adopt(self, module: torch.nn.Module, made: torch.nn.Module, copied: Callable[[Any], Any]) -> None:
-        """Take patches out of `made`, a copy of `module`, when they are taken out of that."""
+        """Restore `made`, a copy of `module`, when `module` is restored."""
         attributes = vars(module), vars(made)
         for name, before in self.items_before(attributes[0]).items():
-            if name not in attributes[1]:  # the class has a `__getstate__` of its own
+            if name not in attributes[1]:  # a `__getstate__` of the class left the attribute out
                 attributes[1][name] = copied(attributes[0][name])
             self._undo.append((_put_item, (attributes[1], name, before)))
         self._undo.append((self._unspecialise_copy, (weakref.ref(made),)))
 
     def undo(self) -> None:
-        """Put everything back; raises RestoreError at the end if some of it could not be."""
+        """Take every change back. Raises RestoreError at the end if some could not be."""
         failures: list[tuple[str, BaseException]] = []
         interrupt: BaseException | None = None
         while self._undo:
-            step, arguments = self._undo[-1]  # taken off when it is done: an interrupted one is done again
+            step, arguments = self._undo[-1]  # removed after it is done: an interrupted step is done again
             try:
                 step(*arguments)
             except Exception as error:
@@ -103,7 +107,7 @@ class UndoLog:
             self._unspecialise(made)
 
     def _unspecialise_under(self, cls: type) -> None:
-        # A parametrization registered meanwhile has put a class of its own in front of the generated one.
+        # torch.nn.utils.parametrize, called while patched, puts a class in front of the generated one.
         cls.__bases__ = tuple(without(base, self) for base in cls.__bases__)
 
 

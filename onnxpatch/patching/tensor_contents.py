@@ -1,4 +1,4 @@
-"""What a model's tensors hold at one moment: small buffers are copied at once, what is large before it is written."""
+"""Restores the values of a model's tensors. Small buffers are copied at once, large tensors before a write."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ _BUFFER_BYTES = 256 * 1024 * 1024
 
 @dataclass
 class _Tensor:
-    """One tensor. data: shares its storage, to tell whether it was given another; content: a copy, where there is one;
-    version: counts writes, but for those through `.data`; written: it was seen to be written."""
+    """One tensor and what is known of it.
+
+    data: shares its storage, to detect that the tensor was given another one. content: a copy, or None.
+    version: torch's count of writes, which misses writes through `.data`. written: a write was seen.
+    """
 
     name: str
     tensor: torch.Tensor
@@ -26,7 +29,7 @@ class _Tensor:
 
 
 class TensorContents:
-    """What the tensors of a model hold: its buffers and parameters, and those that plain objects of it hold."""
+    """The values of a model's buffers and parameters, and of tensors in its other attributes."""
 
     def __init__(self, model: object, others: Iterable[torch.Tensor]) -> None:
         self._tensors: list[_Tensor] = []
@@ -47,14 +50,14 @@ class TensorContents:
             self._in_storage.setdefault(storage_key(noted.tensor), []).append(noted)
 
     def keep(self, tensor: torch.Tensor) -> None:
-        """Copy what is in the storage of `tensor`, which is about to be written."""
+        """Copy the storage of `tensor`, which is about to be written."""
         for noted in self._in_storage.get(storage_key(tensor), ()):
             noted.written = True
             if noted.content is None and noted.tensor._version == noted.version:
                 noted.content = noted.data.clone()
 
     def restore(self) -> None:
-        """Put every tensor back that was written and whose content is known."""
+        """Restore every tensor that was written and has a copy."""
         for noted in self._tensors:
             tensor = noted.tensor
             if tensor.data_ptr() != noted.data.data_ptr() or tensor.shape != noted.data.shape:
@@ -65,7 +68,7 @@ class TensorContents:
                 noted.version = tensor._version
 
     def lost(self) -> list[str]:
-        """Names of the tensors that were written and are not known as they were."""
+        """Names of the tensors that were written and have no copy."""
         return [one.name for one in self._tensors if one.content is None and one.tensor._version != one.version]
 
 
@@ -74,7 +77,7 @@ def _registered(model: object) -> list[tuple[str, torch.Tensor]]:
 
 
 def _can_be_kept(tensor: torch.Tensor) -> bool:
-    """Inference tensors count no writes; tensors without values, and some subclasses, have no storage to read."""
+    """Whether a copy is possible: inference tensors count no writes, meta tensors have no storage."""
     try:
         return (
             not (tensor.is_meta or tensor.is_inference()) and tensor.layout == torch.strided and tensor.data_ptr() >= 0

@@ -1,4 +1,4 @@
-"""Finding every module of a model, also those that only a plain list, tuple or dict holds."""
+"""Finds every module of a model, also those in plain lists, tuples and dicts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-# What nn.Module.__init__ puts first in every __dict__; the user's attributes follow.
+# nn.Module.__init__ puts these first in __dict__; the user's attributes follow.
 _OWN = tuple(vars(torch.nn.Module()))
 _CONTAINERS = (list, tuple, dict)
 Found = tuple[str, torch.nn.Module]
@@ -17,8 +17,8 @@ Found = tuple[str, torch.nn.Module]
 def modules(model: torch.nn.Module) -> Iterator[Found]:
     """(path, module) of every module under `model`, the root ("") first, parents before children.
 
-    A module under several names comes once for each name: the first is its path, the others aliases. Children of
-    an alias are not walked again. Modules in plain containers get a path as Python would write it: `blocks[0]`.
+    A module with several names comes once for each: the first name is its path, the others are aliases. The children
+    of an alias are not visited again. Modules in plain containers get a path as Python would write it: `blocks[0]`.
     """
     seen: set[int] = set()
     stack: list[Found] = [("", model)]
@@ -37,7 +37,7 @@ def modules(model: torch.nn.Module) -> Iterator[Found]:
 def _children(prefix: str, attributes: dict[str, Any]) -> list[Found]:
     submodules = attributes["_modules"]
     children = [(prefix + name, child) for name, child in submodules.items() if child is not None] if submodules else []
-    # An attribute set before super().__init__() stands in front of torch's own: then look at all of them.
+    # An attribute set before super().__init__() comes before torch's own; then look at all of them.
     usual = next(iter(attributes)) == _OWN[0]
     for name, value in islice(attributes.items(), len(_OWN) if usual else 0, None):
         if isinstance(value, _CONTAINERS) and value and name not in _OWN:

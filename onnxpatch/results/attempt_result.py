@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-HEADER = ("attempt", "verdict", "seconds", "what failed")
-
 
 @dataclass(frozen=True)
 class AttemptResult:
@@ -38,7 +36,7 @@ class AttemptResult:
 
 
 def attempt_row(one: AttemptResult) -> tuple[str, ...]:
-    """The cells of one attempt, under `HEADER`."""
+    """The cells of one attempt: attempt, verdict, seconds, what failed."""
     where = (f"in {one.module}" if one.module else "", one.line, one.stand_in and f"the stand-in of {one.stand_in!r}")
     place = ", ".join(part for part in where if part)
     found = " ".join(part for part in (one.error, f"({place})" if place else "") if part)

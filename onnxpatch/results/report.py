@@ -10,6 +10,7 @@ from typing import Any
 
 from onnxpatch.errors import VerificationError
 from onnxpatch.results.attempt_result import AttemptResult
+from onnxpatch.results.json_values import json_value
 from onnxpatch.results.report_text import headline, markdown, notebook, text
 
 SCHEMA = 1
@@ -216,8 +217,8 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Plain values only; `schema` counts the layout's versions."""
         names = [f.name for f in dataclasses.fields(self) if f.name != "program"]
-        body = {name: _plain(getattr(self, name)) for name in names}
-        return {"schema": SCHEMA, "ok": self.ok, "verdict": self.verdict, "worst": _plain(self.worst), **body}
+        body = {name: json_value(getattr(self, name)) for name in names}
+        return {"schema": SCHEMA, "ok": self.ok, "verdict": self.verdict, "worst": json_value(self.worst), **body}
 
     def to_json(self, indent: int | None = 2) -> str:
         return json.dumps(self.to_dict(), indent=indent)
@@ -233,20 +234,3 @@ class Report:
 
     def _repr_html_(self) -> str:
         return notebook(self)
-
-
-def _plain(value: object) -> Any:
-    """JSON knows no NaN: null."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)} | _derived(value)
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    return value
-
-
-def _derived(value: object) -> dict[str, Any]:
-    return {"ok": value.ok} if hasattr(value, "ok") else {}

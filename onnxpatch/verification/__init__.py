@@ -1,4 +1,5 @@
-"""Comparing an ONNX file with eager PyTorch: probes at other sizes and on other data, specialized dimensions, guards.
+"""Compares an ONNX file with eager PyTorch at other sizes and on other data, and says why it differs.
 
-May import `exporters`, `onnxfile`, `results`, `inputs` and below. Start reading at `reference.subject`, then `holding`.
+May import `exporters`, `onnxfile`, `results`, `inputs` and below. Start reading at `reference.Reference` (what is
+compared with, and where), then `runner.run` (the comparison).
 """

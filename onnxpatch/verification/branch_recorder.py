@@ -1,6 +1,11 @@
-"""Which numbers a forward takes out of tensors into Python: the decisions that a graph may have frozen.
+"""`Decisions`: records which numbers a forward converts from tensors to Python. An exported graph may freeze them.
 
-Beside them it notes what only certain data shows: constants that data is compared with, and steps it is divided into.
+    if x.sum() > 0:              x.sum() > 0 becomes a Python bool: recorded as True
+    n = int(lengths.max())       recorded as 17
+    y = x[x > 0]                 the number of selected elements: recorded as none, one, or more
+
+It also records constants that the data is compared with (`x == 7`) and steps that it is divided by (`x // 0.7`), since
+only data with these values shows whether the graph handles them.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ _FINITE = {
 
 
 def _functions(*names: str) -> Collection[Any]:
-    """The functions and methods of torch by these names."""
+    """The functions of torch and the methods of Tensor with these names."""
     return {getattr(home, name) for home in (torch, torch.Tensor) for name in names if hasattr(home, name)}
 
 
@@ -47,21 +52,20 @@ _MOST_COMPARED = 16
 
 
 class EndlessError(Exception):
-    """The forward keeps asking: some loops end for some data only (halving infinity, say)."""
+    """The forward makes conversions without end: some loops end for some data only (halving infinity, say)."""
 
 
 class Decisions(TorchFunctionMode):
-    """Records, in order, what each tensor-to-Python conversion of a forward answered.
+    """Records every conversion of a tensor to a Python value in a forward, in order.
 
-    `signature` is the path through the code as far as data decides it: exact answers of bool and int, the sign of
-    floats, whether a data-dependent selection came out empty or with one element. Two calls with one signature took the
-    same branches.
-    `asks_finite`: the forward looks for NaN or infinity itself; what runtimes make of these elsewhere is their own.
-    `compared`: numbers computed from the data that are compared with another, each with that one.
-    `constants`: the exact values that data is compared with, and what else certain data alone shows.
-    `divides`: data is divided by data, or its logarithm taken: zeros make NaN.
-    `sizes`: what it decides on sizes, where they are watched as well (`watch_sizes`).
-    watch_numbers: also give out numbers that note what they are compared with, which some code does not take.
+    signature: the recorded values: bools and ints exactly, floats by their sign, data-dependent selections as empty,
+    one or more. Two calls with the same signature took the same branches.
+    asks_finite: the forward tests for NaN or infinity.
+    compared: (number computed from the data, what it is compared with).
+    constants: values that data is compared with, and steps that it is divided by.
+    divides: data is divided by data, or its logarithm is taken: zeros make NaN.
+    sizes: comparisons of sizes, if `watch_sizes`.
+    watch_numbers: return floats that record their comparisons. Some code does not accept them.
     """
 
     def __init__(self, watch_sizes: bool = False, watch_numbers: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""How far one output of a graph is from eager's: shape, dtype, errors, cosine, the first place that differs."""
+"""Compares an output of a graph with eager's: shape, dtype, errors, cosine, the first element that differs."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from onnxpatch.results.report import OutputParity
 # and bfloat16 8, and two correct kernels round differently at every layer: their bounds are about ten roundings wide.
 TOLERANCES: dict[torch.dtype, float] = {torch.float16: 1e-2, torch.bfloat16: 6e-2}
 TOLERANCE = 1e-3
-# Where values cannot be set side by side.
+# For values that cannot be compared element by element.
 _UNKNOWN: dict[str, Any] = {"absolute": math.nan, "relative": math.nan, "cosine": math.nan}
 NON_FINITE = "non-finite values differ"  # a reason
-_SMALLEST = 1e-6  # an output that is zero everywhere has no magnitude to be a share of
-_DENORMAL = 1e-30  # below this float32 has no digits to spare
-# One column of an output may be far smaller than the others (scores beside boxes in pixels): an error of a twentieth of
-# the column is no rounding, where it is also a tenth of what the whole output is allowed.
+_SMALLEST = 1e-6  # stands for the magnitude of an output that is all zeros
+_DENORMAL = 1e-30  # below this float32 loses digits, and runtimes flush to zero
+# One column of an output may be far smaller than the others: scores in [0, 1] beside boxes in pixels. A difference of
+# a twentieth of the column is no rounding if it is also a tenth of what the whole output is allowed.
 _COLUMN, _SHARE = 0.05, 0.1
-_COARSE = {"float16", "bfloat16"}  # their own rounding of the large columns shows in the small ones
-_CHANNELS = 256  # more than these are no columns of different meaning
+_COARSE = {"float16", "bfloat16"}  # rounding of the large columns reaches the small ones
+_CHANNELS = 256  # more columns than these are features, not quantities of their own
 
 
 def tolerance_for(dtype: torch.dtype, tolerance: float) -> float:
-    """The bound for an output of this dtype when the bound for float32 is `tolerance`."""
+    """The bound for an output of this dtype, if the bound for float32 is `tolerance`."""
     return max(tolerance, TOLERANCES.get(dtype, 0.0))
 
 
 def compare(name: str, expected: torch.Tensor, found: object, tolerance: float = TOLERANCE) -> OutputParity:
-    """Hold `found` (array or tensor) against eager's output. Floats within tolerance, whole numbers and bools exact."""
+    """Compare `found` (array or tensor) with eager's output: floats within the tolerance, ints and bools exactly."""
     want, got = as_array(expected), as_array(found)
     head = OutputParity(name, tuple(want.shape), tuple(got.shape), _dtype_name(expected), _dtype_name(found))
     if want.shape != got.shape:
@@ -52,7 +52,7 @@ def compare(name: str, expected: torch.Tensor, found: object, tolerance: float =
 def compare_all(
     names: Sequence[str], expected: Sequence[torch.Tensor | None], found: Sequence[object], tolerance: float = TOLERANCE
 ) -> list[OutputParity]:
-    """Every output that eager has (None: absent, and flagged so); a differing number of them is the only finding."""
+    """Compare all outputs. None in `expected`: missing, and not compared. If their number differs, that is all."""
     if len(expected) != len(found):
         reason = (
             f"the file has {len(found)} of the outputs {', '.join(names)}, the model returns {len(expected)} tensors: "
@@ -100,8 +100,7 @@ def _floats(
 def _wrong_columns(
     want: np.ndarray[Any, Any], finite: np.ndarray[Any, Any], error: np.ndarray[Any, Any], allowed: float
 ) -> np.ndarray[Any, Any]:
-    """Errors that are small beside the whole output, and large in their own column: of the last axis, or of the
-    channels (axis 1)."""
+    """Errors that are small for the whole output and large for their column, along the last axis or axis 1."""
     wrong = np.zeros(want.shape, bool)
     if not (error > _SHARE * allowed).any():
         return wrong

@@ -1,7 +1,13 @@
-"""Exact values that a forward compares its data with, and inputs that have them.
+"""Makes inputs with the exact values that a forward compares its data with.
 
-No sign, scale or shift of other data meets `x == 7`, three zeros, two inputs that are equal or an identifier among
-whole numbers. What is compared is read off a watched run of eager, or off the constants of the code.
+Random data never makes these true, so a graph that froze the other side passes every random probe:
+
+    x == 7                 an input with a 7
+    (x == 0).sum() == 3    an input with three zeros
+    torch.equal(a, b)      two equal inputs
+    ids == eos_token_id    an input with that id
+
+The values come from a recorded run of eager and from constants in the code.
 """
 
 from __future__ import annotations
@@ -14,16 +20,16 @@ from typing import Any
 import torch
 
 _MOST = 6  # values of one kind
-_LONGEST = 1 << 20  # elements of an input that is planted
+_LONGEST = 1 << 20  # elements of an input that gets such values
 Variant = tuple[str, list[Any]]
 
 
 class DataConstants:
-    """What certain data alone shows, noted while eager runs, each value once and in order.
+    """The values that a run of eager compared its data with, each once and in order.
 
-    values: what elements are compared with, or the values on either side of it; equals: what a number made of the data
-    is compared with by ==, with that number; steps: what elements are divided by in whole steps; sameness: whether two
-    tensors are compared with each other.
+    values: what elements are compared with, or the next values above and below. equals: by what a number computed from
+    the data is compared with (==), that number. steps: divisors of floor divisions of elements. sameness: two tensors
+    are compared with each other.
     """
 
     def __init__(self) -> None:
@@ -33,7 +39,7 @@ class DataConstants:
         self.sameness = False
 
     def compared(self, left: object, right: object, equality: bool) -> None:
-        """Notes a comparison of tensors, or of a tensor with a number."""
+        """Record a comparison of tensors, or of a tensor with a number."""
         numbers = [_number(side) for side in (left, right)]
         if numbers[0] is None and numbers[1] is None:
             self.sameness |= equality
@@ -44,13 +50,13 @@ class DataConstants:
                 self.values |= dict.fromkeys(value for value in found if value not in self.values)
 
     def divided(self, left: object, right: object) -> None:
-        """Notes a division of a tensor of floats in whole steps, where its multiples are not exact."""
+        """Record a floor division of floats by a step whose multiples are not exact in binary, such as 0.7."""
         step = _number(right)
         if step and isinstance(left, torch.Tensor) and left.is_floating_point() and math.frexp(step)[0] != 0.5:
             self.steps.setdefault(step)
 
     def flips(self, values: Sequence[object], more: Sequence[float] = ()) -> Iterator[Variant]:
-        """Inputs that may answer such a comparison otherwise, the likeliest first. more: constants of the code."""
+        """Inputs that may flip such a comparison, likely ones first. more: constants of the code."""
         if self.sameness:
             yield from _same(values)
         known = list(self.values)[:_MOST]
@@ -66,13 +72,13 @@ class DataConstants:
             yield f"{total:g} ones", [_ones(v, total) for v in values]
 
     def beyond(self, known: DataConstants, values: Sequence[object]) -> Iterator[Variant]:
-        """As `flips`, for constants that were not known before: they stand behind the first half of a condition."""
+        """As `flips`, for constants that `known` lacks: those of the second half of `a and b`."""
         for value in [one for one in self.values if one not in known.values][:2]:
             yield f"one element {value:g}", _planted(values, value, (-1,))
             yield f"the first element {value:g}", _planted(values, value, (0,))
 
     def multiples(self, values: Sequence[object]) -> Iterator[Variant]:
-        """Inputs at exact multiples of the steps that they are divided into."""
+        """Inputs at exact multiples of the recorded steps."""
         for step in list(self.steps)[:2]:
             yield f"multiples of {step:g}", [_multiples(v, step) for v in values]
 
@@ -136,14 +142,14 @@ def _scaled(tensor: Any, factor: float) -> Any:
 
 
 def _ones(tensor: Any, count: float) -> Any:
-    """That many ones, where the tensor has zeros and ones alone."""
+    """A tensor of zeros and ones with `count` ones."""
     if not _takes(tensor, 0) or not bool(((tensor == 0) | (tensor == 1)).all()) or not 0 <= count <= tensor.numel():
         return tensor
     return (torch.arange(tensor.numel(), device=tensor.device) < count).to(tensor.dtype).reshape(tensor.shape)
 
 
 def _multiples(tensor: Any, step: float) -> Any:
-    """Whole multiples in the tensor's own precision, from below zero where it has negative numbers."""
+    """Multiples of `step` in the tensor's dtype. They start below zero if the tensor has negative numbers."""
     if not _takes(tensor, 0.5) or not tensor.is_floating_point():
         return tensor
     low = -tensor.numel() // 2 if bool((tensor < 0).any()) else 0

@@ -22,7 +22,7 @@ from onnxpatch.verification.probe import Probe
 _MOST = 5
 # Operators that may take their output's size from a constant, where the model takes it from its input.
 _SIZED = frozenset({"Reshape", "Expand", "Resize", "Tile", "Pad", "CenterCropPad"})
-_LONGEST = 10_000  # characters of a stack trace that are read: the file may hold any text in its place
+_LONGEST = 10_000  # characters of a stack trace that are read: a file may have any text there
 
 
 def specialized(
@@ -74,7 +74,7 @@ def _dropped(guard: Guard, probe: Probe, check: Checked, graph: Graph, blamed: b
     return DroppedGuard(guard.expression, probe.sizes, blamed and not check.ok, source, check.node)
 
 
-# ------------------------------------------------------------------ sizes that came out fixed
+# ------------------------------------------------------------------ specialized dimensions
 def frozen_inputs(graph: Graph, feed: Feed, dims: Sequence[DynamicDim]) -> list[Frozen]:
     """Dimensions declared dynamic that the file's own inputs show as a number."""
     found = []
@@ -87,7 +87,7 @@ def frozen_inputs(graph: Graph, feed: Feed, dims: Sequence[DynamicDim]) -> list[
             if axis < len(shape) and isinstance(shape[axis], int):
                 name = dim.name if size.is_plain else size.text or f"{dim.name}'s derived Dim"
                 found.append(Frozen(name, f"is {shape[axis]} in the file: input {name_of[leaf]!r}, axis {axis}"))
-    return list(dict.fromkeys(found))  # a sum is a place of each of its dimensions
+    return list(dict.fromkeys(found))  # an axis of size past+n is listed for past and for n
 
 
 def frozen_at(graph: Graph, node_name: str, example: Probe, other: Probe) -> Frozen | None:
@@ -117,7 +117,7 @@ def frozen_nodes(graph: Graph, feed: Feed, example: Probe, other: Probe) -> Iter
 
 
 def source_of(node: Any) -> str:
-    """`file:line in function: code`, innermost frame, where the exporter kept it; else the module path, or ''."""
+    """`file:line in function: code` of the innermost frame, if the exporter kept it; else the module path, or ''."""
     kept = {entry.key: entry.value for entry in getattr(node, "metadata_props", ())}
     trace = kept.get("pkg.torch.onnx.stack_trace", "") or node.doc_string
     frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n\s*([^\n]*)', trace[-_LONGEST:])

@@ -1,6 +1,7 @@
-"""Sizes at which a fraction of them is rounded otherwise in float32 than in Python: `ceil(n * 0.3)`, `int(n * 0.29)`.
+"""Finds sizes at which a fraction of the size is rounded differently in float32 than in Python.
 
-Python computes in float64, where 100 * 0.29 is just below 29. A graph in float32 has 29, at 4 of 1,024 sizes.
+Python computes `int(n * 0.29)` in float64, where 100 * 0.29 is 28.999…: 28. A graph that computes in float32 has 29.0.
+For 0.29 this happens at 4 of the first 1,024 sizes.
 """
 
 from __future__ import annotations
@@ -15,23 +16,24 @@ from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.size_recorder import SizeWatch
 
 _FURTHEST = 1024
-_NEAR = 1e-6  # of a product: what a graph may add before it rounds down
+_NEAR = 1e-6  # relative: what a graph may add before it rounds down
 _MOST = 2  # products
 
 
 def fractions_of_sizes(oracle: Oracle, sizes: SizeWatch) -> Iterator[Probe]:
-    """Probes at such sizes: one for each way to round, of each of the first products."""
+    """Probes at such sizes, for the first products that eager computed: one for each way of rounding."""
     for size, fraction, divided in list(sizes.products)[:_MOST]:
         theirs = [dim for dim in oracle.dims if dim.size == size] or oracle.dims
-        for n in dict.fromkeys(told_apart(fraction, divided)):
+        for n in dict.fromkeys(distinguishing_sizes(fraction, divided)):
             wishes = ({dim.name: n if dim.size == size else n * dim.size // max(1, size)} for dim in theirs)
             probe = next(filter(None, (oracle.at(wish, far=True) for wish in wishes)), None)
             if probe:
                 yield probe
 
 
-def told_apart(fraction: float, divided: bool = False) -> Iterator[int]:
-    """The smallest size that each way to round tells apart: down, up, to the nearest, and after a little was added."""
+def distinguishing_sizes(fraction: float, divided: bool = False) -> Iterator[int]:
+    """For each way of rounding, the smallest size at which float32 and float64 differ: down, up, nearest, and down
+    after a little was added."""
     exact = np.arange(1, _FURTHEST + 1, dtype=np.float64)
     wide = exact / fraction if divided else exact * fraction
     narrow = exact.astype(np.float32)

@@ -1,6 +1,9 @@
-"""Conditions on sizes that torch.export relied on. The ONNX file does not hold them: beyond them it may be wrong.
+"""Guards: conditions on sizes that torch.export assumed and the ONNX file does not check.
 
-They tell where to look: a guard that some size eager accepts breaks is turned into a probe at that size.
+    if (h // 8) * (w // 8) == 16: ...      torch.export follows one side and records Eq((h//8)*(w//8), 16)
+
+Its ExportedProgram raises at a size that breaks the guard. The ONNX file runs there, and may be wrong. So for each
+guard a size is searched that breaks it and that eager accepts; the file is compared there.
 """
 
 from __future__ import annotations
@@ -19,13 +22,13 @@ from onnxpatch.inputs.size_expressions import SizeExpression
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
 
-_MOST = 100  # guards that are looked at
-_WIDTH = {1: 200, 2: 48, 3: 10}  # sizes tried per dimension, by how many dimensions the guard speaks of
+_MOST = 100  # guards that are evaluated
+_WIDTH = {1: 200, 2: 48, 3: 10}  # by the number of dimensions in a guard: sizes tried for each
 
 
 @dataclass(frozen=True)
 class Guard:
-    """One condition: its text, the dimensions it speaks of, and a function from sizes to whether it holds."""
+    """One condition: its text, the dimensions in it, and a compiled function of their sizes."""
 
     expression: str
     dimensions: tuple[str, ...]
@@ -34,7 +37,7 @@ class Guard:
     source: str = ""
 
     def holds(self, sizes: dict[str, int]) -> bool | None:
-        """Whether the condition holds at these sizes; None where it cannot be told."""
+        """Whether the condition is true at these sizes; None if it cannot be evaluated."""
         if any(name not in sizes for _, name in self.symbols):
             return None
         return holds(self._compiled, [sizes[name] for _, name in self.symbols])
@@ -45,10 +48,10 @@ class Guard:
 
 
 def holds(condition: Callable[..., Any], sizes: Sequence[int]) -> bool | None:
-    """What a compiled condition says of sizes; None where it cannot be evaluated there.
+    """Whether a compiled condition is true at these sizes; None if it cannot be evaluated.
 
-    A division by zero or the root of a negative number has no answer, and torch may write a function that is not known
-    (NameError), or not of numbers alone (TypeError).
+    It may divide by zero, or call a function of torch that Python does not know (NameError) or that takes more than
+    numbers (TypeError).
     """
     try:
         return bool(condition(*sizes))
@@ -57,7 +60,7 @@ def holds(condition: Callable[..., Any], sizes: Sequence[int]) -> bool | None:
 
 
 def guards_of(exported: object, inputs: Inputs, dims: Sequence[DynamicDim]) -> list[Guard]:
-    """The conditions on the declared dimensions, those that hold at every size left out."""
+    """The conditions on the declared dimensions, without those that are true at every size."""
     places, conditions = size_conditions(exported)
     tensors = inputs.graph_leaves("dynamo")
     declared = {(leaf, axis): size for d in dims for leaf, axis, size in d.places}
@@ -70,7 +73,7 @@ def guards_of(exported: object, inputs: Inputs, dims: Sequence[DynamicDim]) -> l
     sums = _as_sums(sizes, names)
     found = []
     for assumed, source in conditions:
-        condition = assumed.subs(sums)  # torch.export knows a size such as past+n as a symbol of its own
+        condition = assumed.subs(sums)  # torch.export has a symbol of its own for a size such as past+n
         symbols = tuple(sorted(((s, names[s]) for s in condition.free_symbols if s in names), key=lambda p: p[1]))
         if symbols and len(symbols) == len(condition.free_symbols):
             text = _renamed(condition, symbols)
@@ -79,7 +82,7 @@ def guards_of(exported: object, inputs: Inputs, dims: Sequence[DynamicDim]) -> l
 
 
 def _as_sums(sizes: Mapping[Any, SizeExpression], names: Mapping[Any, str]) -> dict[Any, Any]:
-    """What stands for the symbols of axes that follow other dimensions: a sum of those dimensions' own symbols."""
+    """By the symbol of an axis such as past+n: the sum of the symbols of past and n."""
     own = {name: symbol for symbol, name in names.items()}
     return {
         symbol: size.constant + sum(factor * own[name] for name, factor in size.terms)
@@ -95,7 +98,7 @@ def _renamed(condition: Any, symbols: Sequence[tuple[Any, str]]) -> str:
 
 
 def breaking_probes(guards: Sequence[Guard], search: Oracle, most: int = 6) -> list[tuple[Guard, Probe]]:
-    """For each guard a probe that breaks it and that eager accepts, as near to the example as there is."""
+    """For each guard a probe that breaks it and that eager accepts, near the example if possible."""
     found: list[tuple[Guard, Probe]] = []
     accepted = search.accepted()
     for guard in guards[:_MOST]:
@@ -110,11 +113,12 @@ def breaking_probes(guards: Sequence[Guard], search: Oracle, most: int = 6) -> l
 
 
 def _breaking(guard: Guard, search: Oracle, tries: int = 5) -> Iterator[Probe]:
-    """Probes that eager accepts at sizes that break the guard, those nearest to the example first."""
+    """Probes at sizes that break the guard and that eager accepts, those nearest to the example first."""
     dims = {dim.name: dim for dim in search.dims}
     mine = [dims[name] for name in guard.dimensions]
-    if len(mine) > 3:
+    if len(mine) > 3:  # the grid of sizes would have thousands of points
         return
+    # Evaluating a guard is cheap, running eager is not: filter the grid by the guard first, then ask for few sizes.
     example = {dim.name: dim.size for dim in search.dims}
     grids = [_around(dim, search)[: _WIDTH[len(mine)]] for dim in mine]
     broken = []
@@ -129,14 +133,14 @@ def _breaking(guard: Guard, search: Oracle, tries: int = 5) -> Iterator[Probe]:
 
 
 def _far(sizes: dict[str, int], example: dict[str, int]) -> float:
-    """How much else than the example: square and strided sizes are the likelier to be accepted."""
+    """The distance from the example. Sizes with its ratios and its stride count as nearer: eager often wants them."""
     change = sum(abs(math.log(sizes[name] / example[name])) for name in sizes)
     odd = sum(size % 8 != 0 for name, size in sizes.items() if example[name] % 8 == 0)
     return change + odd
 
 
 def _around(dim: DynamicDim, search: Oracle) -> list[int]:
-    """Sizes near the example's, those that the model mentions, multiples of common strides, then every small one."""
+    """Sizes to try: those in the model's code, those near the example, multiples of strides, then every small one."""
     n = dim.size
     hints = search.hints
     mentioned = [*hints.native, *hints.thresholds, *(c + 1 for c in hints.thresholds)]

@@ -1,4 +1,4 @@
-"""Sizes that a model itself mentions: those it was trained at, its strides, the numbers its forward compares with."""
+"""Collects sizes that a model mentions: its training size, its strides, constants that its forward compares with."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True)
 class SizeHints:
-    """native: sizes to try as they are; steps: what sizes may be multiples of; thresholds: what code compares with;
-    values: numbers that data may be compared with, identifiers among the attributes and constants of the code."""
+    """Sizes and values that a model mentions.
+
+    native: sizes to try as they are. steps: strides and patch sizes; sizes may have to be multiples of them.
+    thresholds: constants that code compares with. values: numbers that data may be compared with, such as token ids.
+    """
 
     native: tuple[int, ...]
     steps: tuple[int, ...]
@@ -31,7 +34,7 @@ class SizeHints:
 
 
 def size_hints(model: object, most: int = 8) -> SizeHints:
-    """Read off attributes, configs, position tables and the constants in the forwards of the model's own classes."""
+    """The hints in attributes, configs, position tables and the constants in the code of the user's classes."""
     if not isinstance(model, torch.nn.Module):
         return SizeHints((), (), ())
     native: Counter[int] = Counter()
@@ -51,7 +54,7 @@ def size_hints(model: object, most: int = 8) -> SizeHints:
 
 
 def _identifiers(model: torch.nn.Module) -> Iterator[int]:
-    """Whole numbers that a model holds under the name of a token: `pad_token_id`, `eos`."""
+    """Ints in attributes named after a token: `pad_token_id`, `eos`."""
     for module in model.modules():
         for name, value in _attributes(module):
             if _IDENTIFIER.search(name):
@@ -79,7 +82,7 @@ def _whole(value: object) -> Iterator[int]:
 
 
 def _grids(model: torch.nn.Module, steps: Iterable[int]) -> Iterator[int]:
-    """Image sides that a table of positions was made for: a square grid, up to a few extra tokens, times the patch."""
+    """Image sides in pixels that a position table fits: a square grid (and a few extra tokens) times the patch size."""
     for length in {max(table.shape[:-1]) for table in _tables(model)}:
         side = int(length**0.5)
         if side >= 2 and length - side * side <= 5:
@@ -88,7 +91,7 @@ def _grids(model: torch.nn.Module, steps: Iterable[int]) -> Iterator[int]:
 
 
 def _tables(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Tables of positions by their name, or by their form: (1, length, width) held by a class that is not torch's."""
+    """Position tables: by name, or by the shape (1, length, width) of a parameter in a class that is not torch's."""
     found: list[torch.Tensor] = []
     for module in model.modules():
         own = type(module).__module__.split(".")[0] != "torch"
@@ -106,7 +109,7 @@ def _own_classes(model: torch.nn.Module) -> set[type]:
 
 
 def _own_code(model: torch.nn.Module) -> Iterator[CodeType]:
-    """The forwards of the model's own classes, the methods that these name, and functions that its modules hold."""
+    """The code of the user's forwards, of the methods that they name, and of functions kept in attributes."""
     for cls in _own_classes(model):
         forward = getattr(vars(cls).get("forward"), "__code__", None)
         for name in ("forward", *forward.co_names) if isinstance(forward, CodeType) else ():

@@ -1,4 +1,4 @@
-"""Which value of the example feeds which input of an ONNX file, and whether it can."""
+"""Matches the values of the example with the inputs of an ONNX file, and refuses those that do not fit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DTYPES = {"FLOAT": "float32", "DOUBLE": "float64"}
 
 @dataclass(frozen=True)
 class Feed:
-    """How the values of an example call feed the inputs of a file. leaves: by the input's name, the index of a leaf."""
+    """Which value of a call feeds which input of a file. leaves: by the input's name, the index of the leaf."""
 
     leaves: Mapping[str, int]
 
@@ -31,9 +31,9 @@ class Feed:
 
 
 def match_inputs(graph: Graph, inputs: Inputs, input_names: Sequence[str] | None = None) -> Feed:
-    """Which leaf feeds which of the graph's inputs. Raises InputError where they do not fit.
+    """Find the leaf for each input of the graph. Raises InputError if they do not fit.
 
-    input_names: the names in the order of the leaves; without them the leaves' own names, then their places decide.
+    input_names: in the order of the leaves. Without them leaves are matched by name, else by position.
     """
     have = [i.name for i in graph.inputs]
     if input_names:
@@ -42,14 +42,16 @@ def match_inputs(graph: Graph, inputs: Inputs, input_names: Sequence[str] | None
             found = {n: leaf.index for n, leaf in zip(input_names, leaves, strict=True) if n in have}
             if len(found) == len(have):
                 return Feed(found)
-        raise InputError(f"input_names are {list(input_names)}, the file's inputs {have}, the example {_told(inputs)}")
+        raise InputError(
+            f"input_names are {list(input_names)}, the file's inputs {have}, the example {_format_inputs(inputs)}"
+        )
     by_name = [inputs.find(name) for name in have]
     if all(leaf is not None for leaf in by_name):
         return Feed({name: leaf.index for name, leaf in zip(have, by_name, strict=True) if leaf is not None})
     by_place = _leaves_for(len(have), inputs)
     if by_place is None:
         raise InputError(
-            f"{graph.path.name} takes {len(have)} inputs {have}, the example gives {_told(inputs)}: "
+            f"{graph.path.name} takes {len(have)} inputs {have}, the example gives {_format_inputs(inputs)}: "
             "give the example that it was exported with, or input_names="
         )
     return Feed({name: leaf.index for name, leaf in zip(have, by_place, strict=True)})
@@ -63,16 +65,16 @@ def _leaves_for(count: int, inputs: Inputs) -> list[Leaf] | None:
     return None
 
 
-def _told(inputs: Inputs) -> str:
-    told = [f"{leaf.name} {tuple(leaf.value.shape)}" for leaf in inputs.leaves if leaf.is_tensor]
-    return f"{len(told)} tensors: {', '.join(told)}"
+def _format_inputs(inputs: Inputs) -> str:
+    tensors = [f"{leaf.name} {tuple(leaf.value.shape)}" for leaf in inputs.leaves if leaf.is_tensor]
+    return f"{len(tensors)} tensors: {', '.join(tensors)}"
 
 
 def declared_by(graph: Graph, feed: Feed, inputs: Inputs) -> list[shapes.LeafSpec]:
-    """The sizes that the file shows as free, when the caller declares none.
+    """The dynamic axes of the file's inputs, for a caller who declares none.
 
-    What a file calls `past + n` is related to its other sizes only where the example bears it out: other tools write
-    any text there.
+    A size that the file calls `past + n` counts as a sum only if it is one in the example: other tools may write any
+    text there.
     """
     specs: list[shapes.LeafSpec] = [{} for _ in inputs.leaves]
     for name, leaf in feed.leaves.items():
@@ -93,8 +95,10 @@ def _plain_name(text: str) -> str:
 
 
 def refuse_unfitting(graph: Graph, inputs: Inputs, feed: Feed, specs: Sequence[shapes.LeafSpec]) -> None:
-    """Raises InputError where the file cannot take the example: a dtype, a rank, or a fixed size that nobody declared
-    as free. (A size that is declared free and fixed in the file is a finding, and no reason to stop.)"""
+    """Raises InputError if the file cannot take the example: another dtype, rank or static size.
+
+    A size that was declared dynamic and is static in the file is no error here: it is reported as specialized.
+    """
     for name, leaf in feed.leaves.items():
         given = inputs.leaves[leaf]
         value = given.value
@@ -105,8 +109,8 @@ def refuse_unfitting(graph: Graph, inputs: Inputs, feed: Feed, specs: Sequence[s
         if dtype in ("undefined", _name(value)) and _takes(shape, value.shape, free):
             continue
         raise InputError(
-            f"{graph.path.name}: input {name!r} is {dtype}{_shown(shape)}, the example gives {given.name} as "
-            f"{_name(value)}{_shown(value.shape)}: give the example that it was exported with"
+            f"{graph.path.name}: input {name!r} is {dtype}{_format_shape(shape)}, the example gives {given.name} as "
+            f"{_name(value)}{_format_shape(value.shape)}: give the example that it was exported with"
         )
 
 
@@ -114,8 +118,8 @@ def _dtype(graph: Graph, name: str) -> str:
     import onnx
 
     element = next(i for i in graph.inputs if i.name == name).type.tensor_type.elem_type
-    told = onnx.TensorProto.DataType.Name(element)
-    return _DTYPES.get(told, told.lower())
+    onnx_name = onnx.TensorProto.DataType.Name(element)
+    return _DTYPES.get(onnx_name, onnx_name.lower())
 
 
 def _name(value: torch.Tensor) -> str:
@@ -123,12 +127,12 @@ def _name(value: torch.Tensor) -> str:
 
 
 def _takes(shape: Sequence[object], sizes: Sequence[int], free: set[int]) -> bool:
-    """shape: as the file states it, [] where it may state none."""
+    """Whether an input of `shape` takes `sizes`. shape: as the file declares it; [] if it declares none."""
     if len(shape) != len(sizes):
         return not shape
     fixed = {axis: size for axis, size in enumerate(shape) if isinstance(size, int) and size > 0 and axis not in free}
     return all(sizes[axis] == size for axis, size in fixed.items())
 
 
-def _shown(shape: Sequence[object]) -> str:
+def _format_shape(shape: Sequence[object]) -> str:
     return "[" + ",".join("?" if size is None else str(size) for size in shape) + "]"

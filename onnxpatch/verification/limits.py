@@ -1,4 +1,4 @@
-"""`Limits`: the sizes for which a file is meant to be right, where these are not all that eager accepts."""
+"""`Limits`: the sizes that a file is meant for, if these are fewer than eager accepts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Limits:
 
     @property
     def words(self) -> dict[str, str]:
-        """The bounds for people: `h in 2..64`."""
+        """The bounds as text: `h in 2..64`."""
         return {name: bound.words for name, bound in self.bounds.items()}
 
 
@@ -45,7 +45,7 @@ def kept(dims: Sequence[DynamicDim], names: Sequence[str]) -> Limits:
 
 
 def declared_limits(graph: Graph, feed: Feed, dims: Sequence[DynamicDim]) -> Limits:
-    """What a file's metadata says, by the name of the dimension that has the bounds' places."""
+    """The limits in a file's metadata. Dimensions are matched by their axes, since names may differ."""
     bounds = size_bounds.read({entry.key: entry.value for entry in graph.proto.metadata_props})
     by_place = {(feed.leaves.get(name), axis): bound for bound in bounds for name, axis in bound.places}
     places = [(dim.name, (leaf, axis)) for dim in dims for leaf, axis, size in dim.places if size.is_plain]

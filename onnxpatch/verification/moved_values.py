@@ -1,7 +1,7 @@
-"""Whole numbers that move with a size: lengths, offsets, indices and masks of a call at other sizes.
+"""Adapts integer inputs to other sizes: lengths, offsets, indices and masks.
 
-`lengths = [20, 13]` beside 20 steps means something only as long as its largest is the number of steps. At 25 steps it
-becomes [25, 16]. What a tensor means is read off its values: its sum, its largest, one more or one less is a size.
+For x of 20 steps and `lengths = [20, 13]`, a probe of 25 steps needs lengths up to 25: [25, 16]. What a tensor means is
+guessed from the example: its largest value, its sum, or one of them plus or minus 1, equals a size.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Relation = Literal["sum", "largest", "largest + 1", "largest - 1"]
 Moves = Sequence[tuple[int, int]]
 """(size in the example, size wanted) of every dimension that may change, those that stay as they are included."""
 
-_ROW = 1 << 16  # elements that are looked at: lengths and offsets are short
+_ROW = 1 << 16  # elements that are examined: lengths and offsets are short
 
 
 def follows(example: torch.Tensor, moves: Moves) -> tuple[Relation, int] | None:
-    """Which size of the example the values equal or bound, and that size wanted; None for numbers that mean no size."""
+    """(how the values relate to a size of the example, that size in the probe); None if they relate to none."""
     if not _counts(example):
         return None
     total, largest = int(example.sum()), int(example.max())
@@ -33,10 +33,10 @@ def follows(example: torch.Tensor, moves: Moves) -> tuple[Relation, int] | None:
 
 
 def moved(example: torch.Tensor, shape: Sequence[int], moves: Moves) -> torch.Tensor:
-    """The example's whole numbers at another shape, so that what equalled or bounded a size does so again.
+    """The example's ints at another shape, with the same relation to the new sizes.
 
-    Numbers that rise along an axis (offsets, positions) keep their ends and are spread between them; others are
-    repeated in their order, so that a mask which is set up to some place stays one.
+    Values that rise along an axis (offsets, positions) keep their ends and are spread between them. Others are repeated
+    in order, so that a mask of leading ones stays one.
     """
     if not example.numel():
         return torch.zeros(tuple(shape), dtype=example.dtype, device=example.device)
@@ -76,7 +76,7 @@ def _resized(values: torch.Tensor, axis: int, size: int) -> torch.Tensor:
 
 
 def _to_sum(values: torch.Tensor, now: int, wanted: int) -> torch.Tensor:
-    """Whole numbers in the same proportion whose sum is as wanted; what was no zero stays none where there is room."""
+    """Ints in the same proportion with the sum `wanted`. Values other than 0 stay so where possible."""
     total = float(values.sum())
     shared = (values * (wanted / total)).floor() if total else torch.zeros_like(values)
     if wanted >= values.numel():
@@ -91,7 +91,7 @@ def _to_largest(values: torch.Tensor, now: int, wanted: int) -> torch.Tensor:
     scaled = (values * (wanted / now)).round().clamp(max=wanted)
     if wanted >= 1:
         scaled = scaled.maximum((values > 0).double())
-    if float(scaled.max()) < wanted:  # the row that had the largest was cut away
+    if float(scaled.max()) < wanted:  # the row with the largest value was cut off
         flat = scaled.reshape(-1)
         flat[int(flat.argmax())] = wanted
     return scaled

@@ -1,4 +1,9 @@
-"""What eager says at other sizes and to other data: asked once each, within a budget that counts work."""
+"""`Oracle`: runs eager at other sizes and on other data, each once, within a budget.
+
+    oracle.at({"h": 80})      a probe: the inputs at that size, and eager's outputs; None if eager refuses the size
+
+The budget counts runs and estimated operations, not seconds: so every machine compares at the same sizes.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +23,17 @@ from onnxpatch.verification.probe import Budget, Probe
 from onnxpatch.verification.probe_data import Fill, drawn, fills
 
 _FURTHEST = 1 << 24  # elements of all inputs together
-_LONGEST = 2e10  # operations that one question about a size far beyond the example may take by the worst reckoning
-_SEARCH = 0.5  # of the user's time, where a limit was asked for: the export and the graph's runs come after it
-_ROOM_FOR_GUARDS = 1.5  # of the budget may be spent in all, where the rest is for conditions that the file lost
-_SMALL = 1 << 16  # elements of all inputs together that are never too many
-_QUICK = 1e9  # operations: a model that takes fewer may be asked at much larger sizes
+_LONGEST = 2e10  # operations that one run far beyond the example may take, if its cost grows as the square
+_SEARCH = 0.5  # of max_seconds, for the search: the export and the runs of the graph come after it
+_ROOM_FOR_GUARDS = 1.5  # of the budget, together with what probes for dropped guards may take
+_SMALL = 1 << 16  # elements of all inputs together: never too many
+_QUICK = 1e9  # operations: a model with fewer may be run at much larger sizes
 
 
 class Oracle:
-    """One model, one example call, and what eager has answered so far: no size is asked for twice.
+    """The answers of eager for one model and one example call. No size is run twice.
 
-    operations: what the example takes, by `_torch.operations`; larger inputs are reckoned from it.
+    operations: of the example, by `_torch.operations`. The cost of larger inputs is estimated from it.
     """
 
     def __init__(
@@ -43,13 +48,13 @@ class Oracle:
         self.eager, self.inputs, self.dims, self.budget = eager, inputs, dims, budget
         self.generator = torch.Generator().manual_seed(20)
         self.left_out: set[tuple[int, ...]] = set()
-        self.refused_alone: dict[str, str] = {}  # by dimension: why eager refuses a size of it, all others as given
+        self.refused_alone: dict[str, str] = {}  # by dimension: why eager refused another size of it alone
         self.refused, self.first_refusal = 0, ""
-        self.cut_short = False  # by the user's limit in seconds
+        self.cut_short = False  # by max_seconds
         self._hints = hints
         self._known: dict[tuple[int, ...], Probe | None] = {}
         self._asked = self._held = self._before = 0
-        self._reserve = 0  # questions beyond the budget, for a dimension that no other question has moved
+        self._reserve = 0  # runs beyond the budget, for a dimension that no probe has moved yet
         self._finite = True
         self._example = {dim.name: dim.size for dim in dims}
         self._tensors = {leaf.index: leaf.value for leaf in inputs.leaves if isinstance(leaf.value, torch.Tensor)}
@@ -59,11 +64,11 @@ class Oracle:
 
     @functools.cached_property
     def hints(self) -> SizeHints:
-        """Sizes that the model itself mentions."""
+        """Sizes that the model's code mentions."""
         return self._hints or size_hints(self.eager.model)
 
     def start(self, example: Answer) -> Probe:
-        """The example's own probe. What is asked from here on is taken from the budget."""
+        """The probe of the example. Runs from here on count against the budget."""
         self._finite, self._before = example.finite, self.eager.elements
         return self.kept(
             Probe("example", "example", self._example, self.inputs.values(), example.outputs or (), example.raw)
@@ -71,10 +76,10 @@ class Oracle:
 
     # -------------------------------------------------------------- one size
     def at(self, sizes: Mapping[str, int], kind: str = "size", must: bool = False, far: bool = False) -> Probe | None:
-        """A probe at these sizes (those not named stay the example's), or None where eager refuses them.
+        """A probe at these sizes, or None if eager refuses them. Sizes not named are the example's.
 
-        must: ask even when the budget is used up. far: there is a reason to go far beyond the example, as far as the
-        budget allows. What was left out may be asked for again.
+        must: also when the budget is used up. far: also far beyond the example, if the budget allows it. A size that
+        was left out for the budget may be asked for again.
         """
         full = {**self._example, **sizes}
         key = tuple(full.values())
@@ -111,7 +116,7 @@ class Oracle:
         return f"the model itself refuses it: {answer.error or 'its output is not finite'}"
 
     def accepted(self) -> list[Probe]:
-        """Every size asked for so far that eager accepted."""
+        """Every probe so far."""
         return [probe for probe in self._known.values() if probe]
 
     def _ask(self, sizes: dict[str, int], shapes: Mapping[int, Sequence[int]], kind: str) -> Probe | None:
@@ -122,42 +127,42 @@ class Oracle:
             self._asked += 1
             answer = self.eager.ask(values)
             if self.usable(answer):
-                return self.kept(Probe(shown(sizes), kind, sizes, values, answer.outputs or (), answer.raw))
+                return self.kept(Probe(format_sizes(sizes), kind, sizes, values, answer.outputs or (), answer.raw))
             error = error or answer.error or ""
             if answer.outputs is not None and odd is None and not self._empties(values):
-                odd = Probe(shown(sizes), kind, sizes, values, answer.outputs, answer.raw)
-        if odd is not None:  # eager takes the size, and has NaN or infinity for an answer: so must the graph
+                odd = Probe(format_sizes(sizes), kind, sizes, values, answer.outputs, answer.raw)
+        if odd is not None:  # eager returns NaN or infinity at this size, so the graph has to
             return self.kept(odd)
-        self.first_refusal = self.first_refusal or f"{shown(sizes)}: {error}"
+        self.first_refusal = self.first_refusal or f"{format_sizes(sizes)}: {error}"
         self.refused += 1
         moved = [name for name, size in sizes.items() if size != self._example[name]]
         if len(moved) == 1 and sizes[moved[0]] != 1:
-            self.refused_alone.setdefault(moved[0], f"{shown({moved[0]: sizes[moved[0]]})}: {error}")
+            self.refused_alone.setdefault(moved[0], f"{format_sizes({moved[0]: sizes[moved[0]]})}: {error}")
         return None
 
     def _empties(self, values: Sequence[Any]) -> bool:
-        """Whether lengths of which none is zero in the example have become zero: a mean of nothing is of our making."""
+        """Whether lengths that are positive in the example became 0: the probe then causes the NaN of an empty mean."""
         whole = [i for i, tensor in self._tensors.items() if not tensor.is_floating_point() and tensor.numel()]
         return any(int(self._tensors[i].min()) > 0 and int(values[i].min()) <= 0 for i in whole if values[i].numel())
 
-    def tells(self, dim: DynamicDim, sizes: Iterable[int]) -> bool:
-        """Whether a dimension was moved, by the sizes that were compared.
+    def is_moved(self, dim: DynamicDim, sizes: Iterable[int]) -> bool:
+        """Whether these sizes show that a dimension is dynamic.
 
-        Size 1 alone, where eager refuses others, is broadcasting's accident: it says nothing of any other size.
+        Size 1 alone does not if eager refuses the others: it is accepted by broadcasting.
         """
         others = {size for size in sizes if size != dim.size}
         return bool(others - {1}) or (bool(others) and dim.name not in self.refused_alone)
 
     def moved_by(self, probes: Iterable[Probe], dim: DynamicDim) -> bool:
-        """Whether the probes move a dimension in a way that tells something."""
-        return self.tells(dim, {probe.sizes[dim.name] for probe in probes if dim.name in probe.sizes})
+        """Whether the probes move a dimension to another size, in the sense of `is_moved`."""
+        return self.is_moved(dim, {probe.sizes[dim.name] for probe in probes if dim.name in probe.sizes})
 
     def refusal_of(self, dimension: str) -> str:
-        """A size that eager refused, and its words; '' where none is known."""
+        """A size that eager refused, with its error; '' if there is none."""
         return self.refused_alone.get(dimension) or self.first_refusal
 
     def _moves(self, sizes: Mapping[str, int]) -> Moves:
-        """Every size that may change, derived ones included, with what it is to be."""
+        """(size in the example, new size) of every dynamic axis."""
         pairs = [(size.at(self._example), size.at(sizes)) for dim in self.dims for _, _, size in dim.places]
         return list(dict.fromkeys(pairs))
 
@@ -171,7 +176,7 @@ class Oracle:
     # -------------------------------------------------------------- the example's sizes
     @functools.cached_property
     def other_data(self) -> Probe | None:
-        """Other values of the example's kind, at its sizes."""
+        """A probe with other values at the example's sizes; None if eager refuses them."""
         shapes = {index: tensor.shape for index, tensor in self._tensors.items()}
         other = self._filled(shapes, drawn)
         answer = self.eager.ask(other)
@@ -181,32 +186,32 @@ class Oracle:
 
     # -------------------------------------------------------------- the budget
     def usable(self, answer: Answer) -> bool:
-        """Whether a graph can be compared with it: eager's own NaN and infinity say nothing of a graph."""
+        """Whether a graph can be compared with this answer: NaN and infinity in eager say nothing about a graph."""
         return answer.outputs is not None and (answer.finite or not self._finite)
 
     @property
     def spent(self) -> float:
-        """The operations of what was asked so far."""
+        """The estimated operations of all runs so far."""
         return self._cost * (self.eager.elements - self._before)
 
     @property
     def half_spent(self) -> bool:
-        """Whether other data has had its share: sizes need the other half."""
+        """Whether half of the budget is spent: other data gets one half, other sizes the other."""
         return self.spent > self.budget.operations / 2
 
     @property
     def used_up(self) -> bool:
-        """Whether no more may be asked, but for what every proof needs."""
+        """Whether the budget is used up, except for runs that every verification needs (`must`)."""
         return self._full or self.late or self.spent > self.budget.operations
 
     @property
     def late(self) -> bool:
-        """Whether the user's time for the search is up."""
+        """Whether the share of max_seconds for the search is over."""
         self.cut_short |= self.budget.over(_SEARCH)
         return self.cut_short
 
     def reserve(self, questions: int) -> None:
-        """Allow more questions than the budget has, counted from here."""
+        """Allow this many more runs, counted from now."""
         self._reserve = max(0, self._asked - self.budget.questions) + questions
 
     @property
@@ -215,7 +220,7 @@ class Oracle:
 
     @property
     def affords_the_example(self) -> bool:
-        """Whether the budget has room for one more input of the example's size."""
+        """Whether the budget allows one more run at the example's size."""
         return self._may(self._elements)
 
     def _may(self, elements: int, must: bool = False, share: float = 1.0) -> bool:
@@ -225,18 +230,18 @@ class Oracle:
         return must or self.spent + self._cost * elements <= room
 
     def _within_reach(self, elements: int) -> bool:
-        """Whether a model whose time and memory grow as the square of its input, as attention's do, may be asked."""
+        """Whether an input of so many elements may be run if the cost grows as its square, as in attention."""
         cost = self._cost * elements * max(1.0, elements / self._elements)
         return elements <= _FURTHEST and cost <= max(self.budget.operations - self.spent, _LONGEST)
 
     def kept(self, probe: Probe) -> Probe:
-        """The probe itself; the memory that it holds is counted."""
+        """Return the probe, and count the memory of its tensors."""
         for tensor in (*probe.expected, *probe.values):
             if isinstance(tensor, torch.Tensor):
                 self._held += tensor.numel() * tensor.element_size()
         return probe
 
 
-def shown(sizes: Mapping[str, int]) -> str:
+def format_sizes(sizes: Mapping[str, int]) -> str:
     """`b=3, h=17`."""
     return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "the example's sizes"

@@ -1,4 +1,4 @@
-"""One input at which a graph is compared with eager, and the budget: how much may be compared."""
+"""`Probe`: one input with eager's answer. `Budget`: how much may be compared."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
 
 @dataclass
 class Probe:
-    """One input with eager's answer. kind: example, data, size, branch, given, guard.
+    """One input with eager's answer. kind: example, data, size, branch, given or guard.
 
-    exact: the values are chosen to the last digit. Moved by one rounding they are other data, and excuse nothing.
+    exact: the values are chosen exactly, as 7 for `x == 7`. A difference at such a probe is not excused by eager's
+    answer to inputs moved by a rounding.
     """
 
     label: str
@@ -30,14 +31,13 @@ class Probe:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much may be compared. It counts work and no seconds, so that every machine comes to the same verdict.
+    """How much may be compared. It counts work, not seconds, so that the verdict is the same on every machine.
 
-    probes: inputs compared; other data, both sides of branches and what a dropped guard asks for come on top.
-    questions, operations: calls of eager in search of probes, and the arithmetic in them (`_torch.operations`: 4e10 are
-    about a second of one core). bytes: of inputs and answers that are kept. tries: sizes of one dimension that are
-    asked for though the budget is used up, until eager accepts one.
-    max_seconds: the limit that the user asked for; start: when it began, by time.monotonic(). Half of it is for the
-    search of probes, which comes before the export.
+    probes: inputs compared. Other data, branches and dropped guards come on top.
+    questions: runs of eager in the search for probes. operations: arithmetic in these runs, by `_torch.operations`;
+    4e10 take about a second on one core. bytes: of the inputs and answers that are kept. tries: sizes of one dimension
+    that are run even if the budget is used up, until eager accepts one.
+    max_seconds: the user's limit, counted from `start` (time.monotonic()). Half of it is for the search for probes.
     """
 
     probes: int = 16
@@ -50,7 +50,7 @@ class Budget:
 
     @classmethod
     def starting_now(cls, probes: int, max_seconds: float | None = None) -> Budget:
-        """Raises InputError for seconds that are no positive number."""
+        """A budget whose time starts now. Raises InputError if max_seconds is not a positive number."""
         if max_seconds is None:
             return cls(probes)
         if isinstance(max_seconds, bool) or not isinstance(max_seconds, int | float) or not max_seconds > 0:
@@ -58,17 +58,17 @@ class Budget:
         return cls(probes, max_seconds=max_seconds, start=time.monotonic())
 
     def over(self, share: float = 1.0) -> bool:
-        """Whether the user's time, or this share of it, is up."""
+        """Whether max_seconds, or this share of it, is over. False without a limit."""
         return self.max_seconds is not None and time.monotonic() > self.start + share * self.max_seconds
 
     @property
     def run_seconds(self) -> float:
-        """How long one run of a graph may take."""
+        """How many seconds one run of a graph may take."""
         return DEFAULT_SECONDS if self.max_seconds is None else self.max_seconds
 
     @property
     def seconds_left(self) -> float | None:
-        """Of the user's time; None: no limit was asked for."""
+        """The rest of max_seconds; None without a limit."""
         if self.max_seconds is None:
             return None
         return max(0.0, self.start + self.max_seconds - time.monotonic())

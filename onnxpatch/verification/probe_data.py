@@ -1,4 +1,4 @@
-"""Values for probes: like the example's, other than they, and such as may send a forward down another branch."""
+"""Makes values for probes: like the example's, different from them, and such as may flip a branch of the forward."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Fill = Callable[[torch.Tensor, Sequence[int], torch.Generator, Moves], torch.Ten
 
 
 def drawn(example: torch.Tensor, shape: Sequence[int], generator: torch.Generator, moves: Moves = ()) -> torch.Tensor:
-    """Other values of the example's kind: its range, its sign, whole numbers where it has whole numbers."""
+    """Random values with the example's dtype, range and sign; ints if it has ints."""
     if example.numel() == 0:
         return torch.zeros(tuple(shape), dtype=example.dtype, device=example.device)
     flat = example.detach().reshape(-1).cpu()
@@ -26,7 +26,7 @@ def drawn(example: torch.Tensor, shape: Sequence[int], generator: torch.Generato
 
 
 def _varied(flat: torch.Tensor, values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Zeros and ones as dummies say nothing about the range: any number serves. Whole numbers may be codes: kept."""
+    """Values in the example's range. Zeros or ones are a dummy example: any float will do. Ints may be ids: kept."""
     noise = torch.rand(values.shape, generator=generator).to(values.dtype)
     if flat.numel() > 1 and bool((flat == flat[0]).all()):
         return noise if float(flat[0]) in (0.0, 1.0) else values * (0.75 + noise / 2)
@@ -36,7 +36,7 @@ def _varied(flat: torch.Tensor, values: torch.Tensor, generator: torch.Generator
 
 
 def tiled(example: torch.Tensor, shape: Sequence[int], generator: torch.Generator, moves: Moves = ()) -> torch.Tensor:
-    """The example itself, cut or repeated along each axis: keeps order, one-hot rows, masks, positions."""
+    """The example, cut or repeated along each axis. Keeps order, one-hot rows, masks and positions."""
     out = example.detach()
     for axis, size in enumerate(shape):
         if out.shape[axis] != size and out.shape[axis]:
@@ -45,7 +45,7 @@ def tiled(example: torch.Tensor, shape: Sequence[int], generator: torch.Generato
 
 
 def fitted(example: torch.Tensor, shape: Sequence[int], generator: torch.Generator, moves: Moves = ()) -> torch.Tensor:
-    """As tiled, with whole numbers below the smallest new size: indices and lengths that must fit a smaller tensor."""
+    """As `tiled`, with ints below the smallest new size: indices and lengths must fit a smaller tensor."""
     out = tiled(example, shape, generator)
     changed = [size for size, old in zip(shape, example.shape, strict=True) if size != old]
     if changed and not out.is_floating_point() and out.dtype != torch.bool:
@@ -56,19 +56,19 @@ def fitted(example: torch.Tensor, shape: Sequence[int], generator: torch.Generat
 def following(
     example: torch.Tensor, shape: Sequence[int], generator: torch.Generator, moves: Moves = ()
 ) -> torch.Tensor:
-    """Whole numbers, flags and masks as `moved` has them: lengths and offsets fit the new sizes. Others as drawn."""
+    """Ints, bools and masks as `moved` makes them, so that lengths fit the new sizes; others as `drawn`."""
     if example.is_complex() or (example.is_floating_point() and bool((example != example.round()).any())):
         return drawn(example, shape, generator)
     return moved(example, shape, moves)
 
 
 def fills(values: Sequence[torch.Tensor], moves: Moves) -> Sequence[Fill]:
-    """Ways to fill the inputs at other sizes, the likeliest to be accepted first.
+    """Ways to fill the inputs at other sizes; those that eager will probably accept come first.
 
-    Where whole numbers are the lengths or offsets of something that changes, they change with it.
+    Lengths and offsets of something that changes its size change with it.
     """
     if all(v.is_floating_point() and bool((v != v.round()).any()) for v in values):
-        return (drawn,)  # no value has to fit a size
+        return (drawn,)  # no values that depend on a size
     if any(follows(value, moves) for value in values):
         return following, drawn, tiled, fitted
     return drawn, tiled, fitted, following
@@ -78,8 +78,10 @@ def fills(values: Sequence[torch.Tensor], moves: Moves) -> Sequence[Fill]:
 def variants(
     values: Sequence[object], finite: bool = True, compared: Sequence[tuple[float, float]] = ()
 ) -> Iterator[tuple[str, list[Any]]]:
-    """(label, leaves) at the given sizes: signs, magnitudes, zeros, other counts and flags; NaN and infinity unless
-    `finite`. compared: numbers made of the data, and what the forward compares them with."""
+    """(label, leaves): the values with other signs and magnitudes, zeros, other ints and bools.
+
+    finite: without NaN and infinity. compared: (number computed from the data, what the forward compares it with).
+    """
     if any(isinstance(v, torch.Tensor) and v.is_floating_point() for v in values):
         for factor in _factors(compared):
             yield f"times {factor:.3g}", [_on_floats(v, lambda x, f=factor: x * f) for v in values]  # type: ignore[misc]
@@ -98,15 +100,15 @@ MASKED = "a row masked whole"
 
 
 def is_mask(value: object) -> bool:
-    """Flags, or numbers of which each is zero or one."""
+    """Whether a value is a mask: bools, or numbers that are all 0 or 1."""
     if not isinstance(value, torch.Tensor) or not value.numel() or value.is_complex():
         return False
     return value.dtype == torch.bool or bool(((value == 0) | (value == 1)).all())
 
 
 def _last_row_off(value: Any) -> Any:
-    """A mask whose last row has nothing left: softmax and means over it are NaN in eager. A mask that marks what is
-    left out has everything marked."""
+    """The mask with its last row masked whole: softmax and means over it are NaN in eager. If the mask marks what is
+    left out, the whole row is marked."""
     if not is_mask(value) or not value.dim():
         return value
     out = value.detach().clone()
@@ -116,7 +118,7 @@ def _last_row_off(value: Any) -> Any:
 
 
 def _factors(compared: Sequence[tuple[float, float]], most: int = 6) -> list[float]:
-    """What to multiply the data by, for a number made of it to pass what it is compared with."""
+    """Factors for the data with which a number computed from it passes the number that it is compared with."""
     known = [(a, b) for a, b in compared if a and b and math.isfinite(a) and math.isfinite(b)]
     factors = dict.fromkeys(b / a * (2.0 if abs(a) <= abs(b) else 0.5) for a, b in known)
     return [f for f in factors if 1e-12 < abs(f) < 1e12][:most]

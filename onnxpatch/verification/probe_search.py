@@ -1,4 +1,4 @@
-"""Which inputs to compare a graph at: other data, other branches, other sizes, all such as eager itself accepts."""
+"""Chooses the inputs to compare a graph at: other data, other branches and other sizes that eager accepts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from onnxpatch.verification.probe_data import MASKED, is_mask, variants
 from onnxpatch.verification.size_branches import size_branches
 from onnxpatch.verification.size_search import size_probes
 
-_TRIES = 4  # other data tried for a branch, whatever it takes
-_SIZES = 8  # probes at other sizes, however many inputs go down other branches
-_LAST_QUESTIONS = 24  # for a dimension that has not moved when the search is over
-_BRANCHES = 8  # inputs at most that send the forward down another branch
+_TRIES = 4  # other data tried for a branch, even beyond the budget
+_SIZES = 8  # probes at other sizes, however many branches there are
+_LAST_QUESTIONS = 24  # for a dimension without a probe at another size
+_BRANCHES = 8  # inputs that take another branch
 
-# Whole numbers and flags go into indices and masks, where a graph may be wrong without any branch.
+# Ints and bools are indices and masks: a graph may be wrong for other ones without any branch.
 _ALWAYS = ("whole numbers + 1", "flags flipped", MASKED)
 _MORE = ("whole numbers zero", "whole numbers negated", "whole numbers reversed", "flags all set", "no flag set")
 _ZEROS = "zeros"
@@ -31,22 +31,22 @@ Candidate = tuple[str, list[Any], bool | None]
 
 
 def find_probes(oracle: Oracle, first: Probe, decisions: Decisions | None) -> list[Probe]:
-    """The example first, then other data and branches, then sizes, the most telling first.
+    """The example first, then other data and branches, then other sizes, the most informative first.
 
-    first: the example with eager's answer; decisions: which way eager goes at its branches on the example.
+    first: the example with eager's answer. decisions: the branches that eager takes at the example.
     """
     probes = [first, *_other_data(oracle), *_branches(oracle, first, decisions)]
     decided = list(_unique(_decided(oracle, decisions))) if decisions is not None else []
     most = oracle.budget.probes
     room = max(most - len(probes), min(_SIZES, most // 2))
-    # They are asked for one by one: what there is no room for costs nothing.
+    # A generator: sizes beyond the number of probes are never run.
     free = (probe for probe in _unique(size_probes(oracle)) if all(probe is not known for known in decided))
     found = [*probes, *decided, *itertools.islice(free, room)]
     return [*found, *_unmoved(oracle, found)] if most > 1 else found
 
 
 def _decided(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
-    """Sizes that the forward's own arithmetic names."""
+    """Sizes that follow from the forward's arithmetic and comparisons."""
     if example.sizes.products:
         yield from fractions_of_sizes(oracle, example.sizes)
     if example.sizes.comparisons:
@@ -54,8 +54,10 @@ def _decided(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
 
 
 def _unmoved(oracle: Oracle, found: Sequence[Probe]) -> Iterator[Probe]:
-    """A probe for each dimension that none of those found moves: with the others as given, or with those that share
-    its size. A declared dimension that never moved would be unproven."""
+    """A probe for each dimension that no probe so far moves: alone, or with the dimensions of the same size.
+
+    Without one the dimension would be unproven.
+    """
     for dim in oracle.dims:
         if oracle.moved_by(found, dim):
             continue
@@ -77,18 +79,20 @@ def _moving(oracle: Oracle, dim: DynamicDim) -> Probe | None:
 
 
 def _other_data(oracle: Oracle) -> list[Probe]:
-    """Not for a model whose example alone fills the budget: other sizes bring other data as well."""
+    """A probe with other values; none if the example alone fills the budget, since other sizes bring other values."""
     probe = oracle.other_data if not oracle.dims or oracle.affords_the_example else None
     return [probe] if probe else []
 
 
 def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterator[Probe]:
-    """Data under which the forward decides otherwise. Whole numbers, flags, masks, exact multiples of steps and zeros
-    in divisions are varied in any case; half of the budget is left for sizes."""
+    """Probes at which the forward takes another branch. Half of the budget is left for sizes.
+
+    Ints, bools, masks, exact multiples of steps, and zeros in divisions are varied even without another branch.
+    """
     values, seen = first.values, {example.signature if example else ()}
     decides, tried, flipped, most = seen != {()}, 0, False, _BRANCHES
     draws = oracle.eager.draws
-    found: list[Candidate] = []  # what comes to light on the way: the second half of `a and b`
+    found: list[Candidate] = []  # found on the way: the second half of `a and b`
     for label, changed, exact in _growing(_candidates(oracle, values, example, decides or draws), found):
         spare = not oracle.used_up and not oracle.half_spent
         if not most or (not spare and (flipped or tried >= _TRIES)) or oracle.late:
@@ -119,7 +123,7 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
 
 
 def _growing(first: Iterator[Candidate], more: list[Candidate]) -> Iterator[Candidate]:
-    """Candidates of which more are found while they are tried; what was found goes first."""
+    """The candidates of `first`; those that appear in `more` meanwhile go before the rest."""
     for one in first:
         yield one
         while more:
@@ -129,7 +133,7 @@ def _growing(first: Iterator[Candidate], more: list[Candidate]) -> Iterator[Cand
 def _candidates(
     oracle: Oracle, values: Sequence[object], example: Decisions | None, anything: bool
 ) -> Iterator[Candidate]:
-    """(label, leaves, whether the values are exact; None: exact, and to be compared whatever the forward decides)."""
+    """(label, leaves, exact). exact None: exact values, compared even if the forward takes the same branch."""
     if example is not None:
         yield from ((label, changed, None) for label, changed in example.constants.multiples(values))
     masks = any(map(is_mask, values))
@@ -145,7 +149,7 @@ def _candidates(
 
 
 def _by_chance(oracle: Oracle, values: Sequence[object], answer: Answer) -> bool:
-    """Whether another seed gives other outputs: random numbers make no difference at the example, and do here."""
+    """Whether eager's output depends on random numbers here, though it does not at the example."""
     other = oracle.eager.ask(values, seed=1)
     if answer.outputs is None or other.outputs is None:
         return False

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import InputError
+from onnxpatch.exporters.explain import remedy
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.patching.model_state import Snapshot
@@ -48,7 +49,7 @@ class Reference:
         operations, self.decisions = self.eager.operations(inputs.values(), sizes=bool(dims))
         example = self.eager.ask(inputs.values())
         if example.outputs is None:
-            raise InputError(f"the model itself refuses the example: {example.error}")
+            raise InputError(f"the model itself refuses the example: {example.error}{remedy(example.error or '')}")
         self.names = self.eager.names
         given = [self._given(one, f"data[{i}]") for i, one in enumerate(data)]
         self.oracle = Oracle(self.eager, inputs, dims, budget, operations)

@@ -1,4 +1,4 @@
-"""Comparing a graph with eager's answers at every probe, and at sizes that break a dropped guard."""
+"""Compares a graph with eager's answers at every probe, and at sizes that break a dropped guard."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from onnxpatch.verification.undetermined import excused
 from onnxpatch.verification.unproven import unproven_dimensions
 
 Progress = Callable[[str, int, int], None]
-_FIRST = 6  # probes that are run before those at which a guard breaks: they come in the order of how much they tell
+_FIRST = 6  # probes run before those that break a guard; probes are ordered by how informative they are
 
 
 def run(
@@ -35,11 +35,11 @@ def run(
     progress: Progress | None = None,
     limits: Limits | None = None,
 ) -> Report:
-    """Compare the graph with the reference; returns `made`, what is known of the file so far, with what was found.
+    """Compare the graph with the reference. Returns `made`, the report so far, with the findings added.
 
-    graphs: the file, in each of the runtimes that it is to be right in. conditions: the ExportedProgram, whose
-    conditions on sizes no ONNX file holds. progress: called with (runtime, done, of). limits: the sizes that the graph
-    is meant for, where these are not all that eager accepts.
+    graphs: the file, loaded in each runtime that it is compared in. conditions: the ExportedProgram, whose guards the
+    ONNX file does not have. progress: called with (runtime, done, of). limits: the sizes that the graph is meant for,
+    if these are fewer than eager accepts.
     """
     start = time.perf_counter()
     broken = _broken(conditions, reference) if conditions is not None else []
@@ -68,10 +68,7 @@ def _in_runtime(
     fixed: Collection[str],
     progress: Progress | None,
 ) -> Report:
-    """What one runtime makes of the probes, up to the limit that was asked for.
-
-    fixed: dimensions that may have one size.
-    """
+    """The report for one runtime, of as many probes as max_seconds allows. fixed: static dimensions."""
     checks: list[Checked] = []
     for probe in probes:
         if checks and reference.budget.over():
@@ -79,13 +76,14 @@ def _in_runtime(
         if progress:
             progress(graph.runtime, len(checks), len(probes))
         checks.append(check_at(graph, feed, probe, reference.eager, made.tolerance))
-        if graph.stopped:  # every further run may take as long
+        if graph.stopped:  # a run reached its time limit; further runs may, too
             break
 
     def right(probe: Probe) -> bool:
         return check_at(graph, feed, probe, reference.eager, made.tolerance).ok
 
-    within = right_within(reference.oracle, checks, right, fixed) if not graph.stopped else []
+    right_everywhere = all(check.ok for check in checks)
+    within = right_within(reference.oracle, checks, right, fixed) if not (graph.stopped or right_everywhere) else []
     notes = [*made.notes, *([graph.note] if graph.note else []), *_skipped(reference, graph, len(probes) - len(checks))]
     return replace(
         made,
@@ -100,7 +98,7 @@ def _in_runtime(
 
 
 def _joined(reports: Sequence[Report]) -> Report:
-    """The reports of several runtimes as one. The file is one: what one of them shows of it is not told again."""
+    """One report from those of several runtimes. A finding that several of them have is listed once."""
     first = reports[0]
     if len(reports) == 1:
         return first
@@ -123,14 +121,14 @@ def _broken(conditions: object, reference: Reference) -> list[tuple[Guard, Probe
 
 
 def _in_order(probes: Sequence[Probe], broken: Sequence[tuple[Guard, Probe]]) -> list[Probe]:
-    """The example, all dimensions at other sizes, then the rest: where time runs out, a verdict is there."""
+    """The example, one probe at other sizes, then the rest: so a short max_seconds still gives a verdict."""
     sized = [probe for probe in probes if probe.kind == "size"][:1]
     ordered = (*probes[:1], *sized, *probes[1:_FIRST], *(probe for _, probe in broken), *probes[_FIRST:])
     return list({id(probe): probe for probe in ordered}.values())
 
 
 def _skipped(reference: Reference, graph: Graph, not_run: int) -> list[str]:
-    """What the budget left out, for the report."""
+    """Notes for the report on what the budget left out."""
     if graph.stopped:
         return [f"{not_run} more inputs were not tried"] if not_run else []
     budget, left_out = reference.budget, len(reference.oracle.left_out)
@@ -145,7 +143,7 @@ def check_graph(graph: Graph, feed: Feed, probes: Iterable[Probe], tolerance: fl
 
 
 def check_at(graph: Graph, feed: Feed, probe: Probe, eager: Eager, tolerance: float) -> Checked:
-    """Run the graph at one probe. A difference that eager itself does not determine is no wrong answer."""
+    """Run the graph at one probe. A difference that eager does not determine is marked unsteady, not wrong."""
     check = _check(graph, feed, probe, tolerance)
     return excused(check, probe, eager, tolerance) if check.status == "wrong" else check
 

@@ -1,4 +1,4 @@
-"""Sizes at which a forward decides otherwise than at the example: found by what it compares sizes with."""
+"""Finds sizes at which a forward takes another branch, from the comparisons of sizes that it made."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from onnxpatch.verification.size_recorder import Comparison
 
 _MOST = 6  # probes
 _TRIES = 12  # sizes tried for one comparison
-_QUESTIONS = 30  # for all of them, and half of the budget: the search over sizes that comes afterwards needs its own
+_QUESTIONS = 30  # for all of them; the search over sizes afterwards needs the rest
 Wish = dict[str, int]
 
 
 def size_branches(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
-    """For each comparison of sizes that went one way only, a probe at which it goes the other way.
+    """For each comparison of sizes that had one outcome, a probe at which it has the other one.
 
-    A comparison may be of a size deep inside, of which only one value is known: that it grows as an input's size does
-    is a guess, which eager confirms by going the other way. There it may compare what it did not before: these are
-    followed as well, from that probe's sizes.
+    The compared size may be computed deep inside the model. That it grows with an input's size is a guess; eager, run
+    at the guessed size, shows whether the outcome changed. New comparisons in that run are followed as well.
     """
     sizes = {dim.name: dim.size for dim in oracle.dims}
     seen, kept, asked = set(example.sizes.outcomes()), 0, 0
@@ -48,7 +47,7 @@ def size_branches(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
 
 
 def _wishes(one: Comparison, dims: Sequence[DynamicDim], base: Wish, hints: SizeHints) -> Iterator[Wish]:
-    """Sizes at which it may go the other way, the likeliest first, none of them twice."""
+    """Sizes at which the comparison may have the other outcome, likely ones first, each once."""
     asked = [base]
     for guess in _guesses(one, dims, base, hints):
         wish = {**base, **guess}
@@ -65,7 +64,7 @@ def _guesses(one: Comparison, dims: Sequence[DynamicDim], base: Wish, hints: Siz
     def all_to(names: Sequence[str], value: int, step: int = 1) -> Wish:
         return {name: _scaled(base[name], value, one, step) for name in names}
 
-    if one.equality and not one.step:  # two sizes that are to be equal: either may move
+    if one.equality and not one.step:  # h == w: either may move
         yield from ({name: int(one.other)} for name in theirs)
         yield from ({name: one.size} for name, size in base.items() if size == one.other)
     for value in wanted:
@@ -75,12 +74,12 @@ def _guesses(one: Comparison, dims: Sequence[DynamicDim], base: Wish, hints: Siz
         for step in _steps(hints):
             yield from (all_to([name], value, step) for name in theirs)
             yield all_to(inner, value, step)
-        share = math.sqrt(max(0, value) / max(1, one.size))  # where it is an area
+        share = math.sqrt(max(0, value) / max(1, one.size))  # if the compared size is an area
         yield {name: math.ceil(base[name] * share) for name in inner}
 
 
 def _by_kinship(one: Comparison, dims: Sequence[DynamicDim], base: Wish) -> list[str]:
-    """Those first of which the compared size is a part or a multiple; the batch last."""
+    """Names of dimensions: first those that divide the compared size or are multiples of it, last the batch."""
 
     def stranger(dim: DynamicDim) -> tuple[bool, bool]:
         small, large = sorted((max(1, base[dim.name]), max(1, one.size)))
@@ -90,7 +89,7 @@ def _by_kinship(one: Comparison, dims: Sequence[DynamicDim], base: Wish) -> list
 
 
 def _wanted(one: Comparison) -> Iterator[int]:
-    """Values of the compared size that answer otherwise, those nearest by first."""
+    """Values of the compared size with the other outcome, the nearest first."""
     size, other = one.size, one.other
     if one.step:
         rest = (int(other) - size) % one.step
@@ -104,7 +103,7 @@ def _wanted(one: Comparison) -> Iterator[int]:
 
 
 def _scaled(size: int, value: int, one: Comparison, step: int) -> int:
-    """What an input's size becomes when the compared one becomes `value`, rounded up to a multiple."""
+    """The input's size at which the compared size is about `value`, rounded up to a multiple of `step`."""
     value = max(0, value)
     exact = value if size == one.size else math.ceil(size * value / max(1, one.size))
     return -(-exact // step) * step

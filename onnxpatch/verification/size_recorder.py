@@ -1,7 +1,9 @@
-"""Which way a forward goes at each of its comparisons of sizes: the branches that a graph of one size may have frozen.
+"""Records the comparisons of sizes in a forward: the branches that a graph of one size may freeze.
 
-In eager a size is a plain int, and `if height > 512` leaves no trace. Watched, sizes read off tensors are ints that
-note what they are compared with.
+    if x.shape[-1] > 512: ...      in eager a comparison of plain ints, which no hook of torch sees
+
+While a `SizeWatch` is active, `x.shape` returns `WatchedSize`, a subclass of int that records its comparisons, and
+whose sums and products are watched sizes as well.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ _MOST = 2000
 
 @dataclass(frozen=True)
 class Comparison:
-    """One comparison of sizes in the code of a model: where it stands, what was compared, the answer.
+    """One comparison of sizes in the code of a model, with its outcome.
 
-    place: file, line, instruction; equality: == or !=, or a size that was asked whether it is 0, and no order; size,
-    other: what stood on either side; step: of a remainder, the divisor (`size` is then what was divided), else 0.
+    place: file, line, instruction. equality: == or != (or `if size:`), not an order. size, other: the two sides.
+    step: if a remainder is compared (`size % step`), the divisor; `size` is then the dividend. Else 0.
     """
 
     place: tuple[str, int, int]
@@ -39,9 +41,9 @@ class Comparison:
 
 
 class SizeWatch:
-    """Notes, in order, the comparisons of sizes in a forward, those in torch's own code left out.
+    """Records the comparisons of sizes in a forward, in order. Those in torch's code are left out.
 
-    products: sizes that were multiplied by a fraction, or divided by one: (size, fraction, whether it was divided).
+    products: (size, fraction, whether it was divided) of sizes multiplied or divided by a fraction.
     """
 
     def __init__(self) -> None:
@@ -49,7 +51,7 @@ class SizeWatch:
         self.products: dict[tuple[int, float, bool], None] = {}
 
     def watched(self, sizes: Any) -> Any:
-        """What a tensor says of its shape, as sizes that are watched."""
+        """The sizes that a tensor returned, as watched sizes."""
         if isinstance(sizes, int):
             return WatchedSize(sizes, self)
         return torch.Size([WatchedSize(size, self) for size in sizes])
@@ -64,13 +66,12 @@ class SizeWatch:
         return answer
 
     def outcomes(self) -> frozenset[tuple[object, ...]]:
-        """Every comparison with its answer, once."""
+        """Every comparison with its outcome, once."""
         return frozenset(one.outcome for one in self.comparisons)
 
 
 class WatchedSize(int):
-    """A size, or what was computed from sizes by whole-number arithmetic. divided, step: of a remainder, what was
-    divided by what."""
+    """A size, or an int computed from sizes. divided, step: of a remainder, its dividend and divisor."""
 
     watch: SizeWatch
     divided: int

@@ -1,6 +1,7 @@
-"""The search over sizes: chosen to break things (1, 2, odd, the trained size, non-square, larger), found by asking.
+"""Searches other sizes that eager accepts: 1, 2, odd, larger, not square, the training size.
 
-A model which wants multiples of 14, square images or two sizes that move together gets probes it can run.
+A model may accept only multiples of 14, square images, or two sizes that change together. What it accepts is found by
+running it, so that every model gets probes that it can run.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ Wish = dict[str, int]
 
 
 def size_probes(oracle: Oracle) -> Iterator[Probe]:
-    """Probes at other sizes, the most telling first, each asked for when it is wanted.
+    """Probes at other sizes, the most informative first. Each is run when it is requested.
 
-    What every proof needs comes before what the model's own numbers suggest: all dimensions larger, all as small as
-    they may be, all a little smaller, all 2; then the trained size, and each dimension far larger and alone.
+    First all dimensions larger, all as small as possible, all a little smaller, all 2; then the training size, and
+    each dimension alone and far larger.
     """
     found = [_Sizes(oracle, dim) for dim in oracle.dims]
     free = [one for one in found if one.up or not one.stuck]
@@ -39,7 +40,7 @@ def size_probes(oracle: Oracle) -> Iterator[Probe]:
 
 
 class _Sizes:
-    """Sizes of one dimension that eager accepts, the others as in the example. Each is asked for once, when wanted."""
+    """Sizes of one dimension that eager accepts, the others as in the example. Each is run once, when requested."""
 
     def __init__(self, oracle: Oracle, dim: DynamicDim) -> None:
         self.oracle, self.dim = oracle, dim
@@ -47,7 +48,7 @@ class _Sizes:
 
     @functools.cached_property
     def up(self) -> Probe | None:
-        """The next larger size; how much larger it is is the step for the sizes after it."""
+        """A larger size. Its distance from the example is the step for further sizes."""
         n, hints = self.dim.size, self.oracle.hints
         steps = {1, 2, 4, 8, 16, 32, n, *hints.steps, *(d for d in range(3, min(n, 65)) if n % d == 0)}
         for step in sorted(steps)[:12]:
@@ -67,7 +68,7 @@ class _Sizes:
 
     @functools.cached_property
     def below(self) -> Probe | None:
-        """A size below the example: a step less, or the half where the budget is used up."""
+        """A smaller size: one step less, or half of it if the budget is used up."""
         step = self.step if self.up else 1
         return self._at(self.dim.size - step) or _smaller(self.oracle, [self.dim])
 
@@ -77,7 +78,7 @@ class _Sizes:
         return self._at(3 * n + self.step if self.step == 1 else n + 2 * self.step)
 
     def others(self) -> Iterator[Probe]:
-        """The sizes that the model mentions, past every constant, multiples of the example's."""
+        """The sizes that the model mentions, sizes beyond each of its constants, multiples of the example."""
         hints, n = self.oracle.hints, self.dim.size
         near = [v for v in hints.native if n // 8 <= v <= 4 * n]
         compared = [v for v in hints.thresholds if v <= 4 * n + 8]
@@ -87,7 +88,7 @@ class _Sizes:
 
     @functools.cached_property
     def stuck(self) -> bool:
-        """Whether it moves only together with another: no size is accepted alone, or 1 by broadcasting's accident."""
+        """Whether it changes only together with another dimension: alone, only size 1 is accepted, by broadcasting."""
         accepted = itertools.chain(filter(None, (self.below, self.large, self.two)), self.others())
         if any(probe.sizes[self.dim.name] != 1 for probe in accepted):
             return False
@@ -98,7 +99,7 @@ class _Sizes:
 
 
 def _smaller(oracle: Oracle, dims: Sequence[DynamicDim]) -> Probe | None:
-    """Where the budget has no room for a larger size, a smaller one all the same: no dimension goes unprobed."""
+    """A probe at a smaller size, for when the budget has no room for a larger one: every dimension is probed."""
     if not oracle.left_out:
         return None
     steps = dict.fromkeys([*oracle.hints.steps[:2], 1, 2, 4, 8, 16])
@@ -110,7 +111,7 @@ def _smaller(oracle: Oracle, dims: Sequence[DynamicDim]) -> Probe | None:
 
 
 def _joint(oracle: Oracle, free: Sequence[_Sizes], role: str) -> Iterator[Probe]:
-    """Every dimension at its size of one kind; a dimension that has none of that kind at another that it takes."""
+    """All dimensions at their size of one role ("up", "below"); a dimension without one at another that it takes."""
     known: Mapping[str, Probe | None] = {one.dim.name: getattr(one, role) for one in free}
     if not any(known.values()):
         return
@@ -128,7 +129,7 @@ def _each(found: Sequence[_Sizes], role: str) -> Iterator[Probe]:
 
 
 def _coupled(oracle: Oracle, stuck: Sequence[DynamicDim]) -> Iterator[Probe]:
-    """Sizes that eager takes only together: equal ones, proportional ones, all of them."""
+    """Sizes of dimensions that change only together: equal, proportional, all."""
     for group in _groups(oracle.dims, stuck):
         kept = 0
         for factor in (1, 2, 4, 8, 16, 32, *oracle.hints.steps):
@@ -145,7 +146,7 @@ def _coupled(oracle: Oracle, stuck: Sequence[DynamicDim]) -> Iterator[Probe]:
 
 
 def _groups(dims: Sequence[DynamicDim], stuck: Sequence[DynamicDim]) -> Iterator[list[tuple[DynamicDim, int]]]:
-    """Dimensions with the share of a common step that each takes."""
+    """Groups of (dimension, its multiple of a common step)."""
     for dim in stuck:
         same = [(other, 1) for other in dims if other.size == dim.size]
         if len(same) > 1 and dim is next(d for d in stuck if d.size == dim.size):
@@ -160,7 +161,7 @@ def _groups(dims: Sequence[DynamicDim], stuck: Sequence[DynamicDim]) -> Iterator
 
 
 def _trained(oracle: Oracle) -> Iterator[Probe]:
-    """Images of the trained size, and of its area in another form."""
+    """Images of the training size, and others with the same area."""
     pairs, native = _image_pairs(oracle.dims), oracle.hints.native[:3]
     wishes = [{a.name: v, b.name: v} for a, b in pairs for v in native]
     wishes += [{a.name: v // 2, b.name: 2 * v} for a, b in pairs for v in native[:1] if v % 2 == 0]
@@ -173,7 +174,7 @@ def _swapped(oracle: Oracle) -> Iterator[Probe]:
 
 
 def _image_pairs(dims: Sequence[DynamicDim]) -> list[tuple[DynamicDim, DynamicDim]]:
-    """Neighbouring axes of one input that both may change, the first axis (the batch) left out."""
+    """Pairs of neighbouring dynamic axes of one input, without axis 0, the batch."""
     places = {(leaf, axis): dim for dim in dims for leaf, axis, size in dim.places if axis and len(size.terms) == 1}
     pairs = [(dim, places[leaf, axis + 1]) for (leaf, axis), dim in places.items() if (leaf, axis + 1) in places]
     return [(a, b) for a, b in pairs if a is not b]

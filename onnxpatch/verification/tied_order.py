@@ -1,4 +1,4 @@
-"""Sorting with equal values put in another order: what torch leaves open where `stable=True` is not asked for."""
+"""Sorts with equal values in another order, which torch.sort does not determine unless `stable=True`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch.overrides import TorchFunctionMode
 
 
 class TiesBroken(TorchFunctionMode):
-    """Inside the block equal values come out of unstable sorts in the order they have, or in the opposite one.
+    """A mode in which unstable sorts keep the order of equal values, or (`last`) reverse it.
 
-    last: the opposite one. `met` is whether there were any.
+    met: whether there were equal values.
     """
 
     def __init__(self, last: bool) -> None:
@@ -25,7 +25,7 @@ class TiesBroken(TorchFunctionMode):
         return result if form is None else form(self, result, *args, **(kwargs or {}))
 
     def order(self, x: torch.Tensor, dim: int, descending: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """(values, indices) sorted."""
+        """(values, indices), sorted."""
         if self.last and x.dim():
             values, at = torch.sort(x.flip(dim), dim=dim, descending=descending, stable=True)
             at = x.shape[dim] - 1 - at
@@ -56,7 +56,7 @@ def _topk(
     return type(result)(part.narrow(dim, 0, k) for part in ties.order(x, dim, largest))
 
 
-# A call of another form than these (out=, names of axes) is an error of the block's: such an answer is left out.
+# A call with other arguments (out=, names of axes) raises inside the block; that answer is then not used.
 _FORMS: dict[Any, Callable[..., Any]] = {
     torch.sort: _sort,
     torch.Tensor.sort: _sort,

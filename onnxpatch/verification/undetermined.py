@@ -41,7 +41,7 @@ def excused(check: Checked, probe: Probe, eager: Eager, tolerance: float) -> Che
     """The check, marked unsteady with the reason where eager determines none of its wrong outputs."""
     wrong = [i for i, output in enumerate(check.outputs) if not output.ok]
     if any(check.outputs[i].first_index is None for i in wrong):
-        return check  # shapes and dtypes
+        return check  # another shape or dtype is never excused
     names = [output.name for output in check.outputs]
     unmoved = set(wrong)
     for reason, answer in _other_answers(probe, eager):
@@ -65,7 +65,7 @@ def _other_answers(probe: Probe, eager: Eager) -> Iterator[tuple[str, Answer]]:
         return
     for seed, by in itertools.product((3, 4, 5), (+_ROUNDING, -_ROUNDING)):
         yield _ROUNDED, eager.ask([_nudged(value, by, seed) for value in probe.values])
-    if not eager.draws:  # random numbers are others in float64
+    if not eager.draws:  # torch draws other random numbers in float64
         yield _DOUBLE, eager.in_float64(probe.values)
 
 

@@ -1,4 +1,4 @@
-"""Which dynamic dimensions no comparison has shown to be dynamic: eager took no other size, or none was compared."""
+"""Finds dynamic dimensions that are unproven: no probe had another size of them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from onnxpatch.verification.reference import Reference
 
 
 def unproven_dimensions(reference: Reference, checks: Sequence[Checked]) -> list[Unproven]:
-    """The declared dimensions without one right comparison at another size, with what would prove each of them."""
+    """The dynamic dimensions without a right comparison at another size, with what would prove each of them."""
     right = [check.sizes for check in checks if check.status == "right"]
     oracle = reference.oracle
     return [
         Unproven(dim.name, dim.size, _reason(dim, reference), _remedy(dim, reference))
         for dim in reference.dims
-        if not oracle.tells(dim, {sizes[dim.name] for sizes in right if dim.name in sizes})
+        if not oracle.is_moved(dim, {sizes[dim.name] for sizes in right if dim.name in sizes})
     ]
 
 

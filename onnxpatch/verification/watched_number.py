@@ -1,4 +1,4 @@
-"""A number taken out of a tensor that notes what it is compared with: `x.sum().item() == 10.0` shows nothing else."""
+"""`WatchedNumber`: a float that records its comparisons, since no hook of torch sees `x.item() == 10.0`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ Note = Callable[[float, float, bool, bool], None]
 
 
 class WatchedNumber(float):
-    """A float that notes comparisons.
-
-    note: called with (the number, the other one, whether they were asked to be equal, the answer).
-    """
+    """A float that records comparisons. note: called with (number, other, whether by == or !=, outcome)."""
 
     note: Note
 

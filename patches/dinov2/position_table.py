@@ -1,4 +1,4 @@
-"""DINOv2 and Depth-Anything-V2 in their own repositories' code, wherever the file was copied to."""
+"""Position tables of DINOv2 and Depth-Anything-V2, in their repositories' code and copies of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINK = "https://github.com/facebookresearch/dinov2/issues/288"
 
 
 class DinoVisionTransformer(torch.nn.Module):
-    """The proof's model: one class token and a square table, interpolated with DINO's offset to the image's grid."""
+    """The model of the proof: a class token and a square table, interpolated to the image's grid with DINO's offset."""
 
     def __init__(self, side: int = 5, patch_size: int = 4, dim: int = 6, offset: float = 0.1) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ def _images() -> list[tuple[Tensor]]:
     ),
 )
 class DinoPositions:
-    """The table at any size: offset and antialias as trained, and the table as it is at its own square size."""
+    """The table resized to any grid, with the offset and antialias of the model; unchanged at its own square size."""
 
     pos_embed: Tensor
     patch_size: int
@@ -118,9 +118,9 @@ class DinoPositions:
 
     def _axes(self, grid: tuple[object, object]) -> list[Axis]:
         if not self.interpolate_offset:
-            return [Axis(size) for size in grid]  # a resize to its own size is the table itself
+            return [Axis(size) for size in grid]  # a resize to the same size changes nothing
         side, lengths = self.onnxpatch_side, [as_tensor(size, torch.float64) for size in grid]
-        # With antialias torch copies an axis of unchanged size by itself, whatever the offset.
+        # With antialias, torch copies an axis of unchanged size whatever the offset.
         native = None if self.interpolate_antialias else (lengths[0] == side) & (lengths[1] == side)
         return [
             Axis(size, (length + self.interpolate_offset) / side, native)

@@ -1,4 +1,4 @@
-"""einops.einsum called inside a forward: in an integer type that the runtimes multiply."""
+"""einops.einsum of narrow ints, computed in an int type for which onnxruntime has an Einsum."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from onnxpatch import Proof, patch
 from onnxpatch.formulas.einops.words import explained
 
-_NARROW = (torch.uint8, torch.int8, torch.int16)  # ONNX has an Einsum of them, onnxruntime does not
+_NARROW = (torch.uint8, torch.int8, torch.int16)  # ONNX allows Einsum of these, onnxruntime has no kernel
 
 
 class _Counted(torch.nn.Module):
-    """How often each of two things is met together, in bytes."""
+    """Counts how often two things occur together, in bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,6 +53,6 @@ def einsum(original: Callable[..., torch.Tensor], *tensors_and_pattern: object) 
     dtypes = {each.dtype for each in tensors}
     if len(dtypes) != 1 or not dtypes <= set(_NARROW):
         return NotImplemented
-    # What overflows is the same modulo the narrow type's range, whatever the wider type.
+    # Overflow wraps around: the low bits are the same in a wider type.
     wide = [each.to(torch.int32) if isinstance(each, torch.Tensor) else each for each in tensors_and_pattern]
     return explained(lambda: original(*wide)).to(dtypes.pop())

@@ -1,4 +1,4 @@
-"""einops.rearrange, reduce and repeat called inside a forward: the plan of the pattern, in the leanest nodes."""
+"""einops.rearrange, reduce and repeat called in a forward: written by the pattern's plan, with few nodes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _LINK = "https://github.com/pytorch/pytorch/issues/137629"
 def planned(
     tensor: Any, pattern: str, operation: Operation, reduction: str, lengths: Mapping[str, Any]
 ) -> tuple[torch.Tensor, AxisPlan, tuple[Any, ...]] | None:
-    """(tensor, plan, lengths) of a call of einops, or None where einops itself is to be called.
+    """(tensor, plan, lengths) of a call of einops; None for a call that only einops can handle.
 
-    Raises UnplannedError for a pattern that does not fit, which einops refuses.
+    Raises UnplannedError for a pattern that does not fit the tensor.
     """
     if isinstance(tensor, list) and tensor and all(map(is_tensor_like, tensor)):
         tensor = torch.stack(tensor)
-    # Complex tensors are like tensors: two real ones, which einops itself does not know.
+    # A complex tensor is a Pair here, which einops does not know.
     if not is_tensor_like(tensor) or not isinstance(pattern, str):
         return None
     given = tuple(lengths.values())
@@ -42,7 +42,7 @@ def planned(
 
 
 def _is_size(length: Any) -> bool:
-    if isinstance(length, torch.Tensor):  # a size in a trace
+    if isinstance(length, torch.Tensor):  # a traced size
         return length.dim() == 0 and not length.dtype.is_floating_point and length.dtype != torch.bool
     return isinstance(length, int | torch.SymInt) and not isinstance(length, bool)
 

@@ -1,4 +1,4 @@
-"""einops.layers.torch.Rearrange and Reduce: the pattern is a fixed plan before the export starts."""
+"""einops.layers.torch.Rearrange and Reduce: the pattern becomes a plan before the export starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WHY = "symbolic for __getitem__ produced an incorrect number of outputs (expect
 
 
 def prepare(pattern: str, reduction: str, lengths: dict[str, Any]) -> dict[str, object]:
-    """The attributes of the plan; raises RefusedError where there is none."""
+    """The attributes that a `Stepwise` needs. Raises RefusedError for a pattern without a plan."""
     fixed = all(isinstance(length, int) for length in lengths.values())
     if not fixed:
         raise RefusedError(f"an axis length of {pattern!r} is not a plain number: {lengths}")
@@ -28,7 +28,7 @@ def prepare(pattern: str, reduction: str, lengths: dict[str, Any]) -> dict[str, 
 
 
 def own_forward(cls_path: str) -> Any:
-    """Refuses instances of subclasses whose forward is not the layer's."""
+    """A function for `accepts=` that refuses subclasses with a forward of their own."""
 
     def accepts(module: torch.nn.Module, settings: Settings) -> str | None:
         owner = next(cls for cls in type(module).__mro__ if "forward" in vars(cls))

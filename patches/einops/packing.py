@@ -1,4 +1,4 @@
-"""einops.pack and unpack called inside a forward: each tensor by a plan of its own, and slices that need few sizes."""
+"""einops.pack and unpack called in a forward: a plan for each tensor, and slices that read few sizes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LINK = "https://einops.rocks/4-pack-and-unpack/"
 
 
 def packing_plan(before: int, packed: int, after: int) -> AxisPlan:
-    """Of a tensor whose dimensions from `before` on, `packed` many, become one."""
+    """The plan that merges `packed` dimensions, after the first `before` ones, into one."""
     alone = [(axis,) for axis in range(before + packed + after)]
     middle = tuple(range(before, before + packed))
     count = len(alone)
@@ -28,7 +28,7 @@ def packing_plan(before: int, packed: int, after: int) -> AxisPlan:
 
 
 def unpacking_plan(before: int, lengths: Sequence[Any], after: int) -> AxisPlan:
-    """The reverse; the lengths of the dimensions are handed in, one of them may be -1."""
+    """The plan that splits them again. lengths: of the dimensions; one may be -1."""
     packing = packing_plan(before, len(lengths), after)
     middle = packing.outputs[before]
     given = tuple(axis - before if axis in middle else -1 for axis in range(len(packing.inputs)))
@@ -44,9 +44,9 @@ def _is_open(length: Any) -> bool:
 
 
 def slices(shapes: Sequence[Sequence[Any]]) -> list[slice]:
-    """Where each of the packed shapes lies; what follows an open length is counted from the end.
+    """The slice of each packed shape. After a length of -1, slices are counted from the end of the axis.
 
-    The last one goes to the end of the axis, whatever its length.
+    The last one extends to the end of the axis, so that its length need not be read.
     """
     lengths = [None if any(map(_is_open, shape)) else product(shape) for shape in shapes]
     unknown = lengths.index(None) if None in lengths else len(lengths) - 1
@@ -61,7 +61,7 @@ def slices(shapes: Sequence[Sequence[Any]]) -> list[slice]:
 
 
 def _sides(pattern: Any) -> tuple[int, int] | None:
-    """How many axes stand before and after the "*", or None for a pattern that einops refuses."""
+    """The numbers of axes before and after the "*"; None for a pattern that einops refuses."""
     axes = pattern.split() if isinstance(pattern, str) else []
     named = [axis for axis in axes if axis != "*"]
     if len(named) != len(axes) - 1 or len(set(named)) != len(named) or not all(map(_is_name, named)):
@@ -81,7 +81,7 @@ def _is_shape(shape: Any) -> bool:
 
 
 def _fits(shapes: Sequence[Sequence[Any]], size: Any) -> bool:
-    """Whether an axis of this size can be cut so, as far as plain numbers tell."""
+    """Whether an axis of this size can be unpacked so, as far as sizes are ints."""
     size, *lengths = numbers([size, *(length for shape in shapes for length in shape)])
     if sum(map(_is_open, lengths)) > 1:
         return False
@@ -95,7 +95,7 @@ def _fits(shapes: Sequence[Sequence[Any]], size: Any) -> bool:
 
 
 class _TwoPacked(torch.nn.Module):
-    """Tokens of an image and of a text as one sequence, and apart again."""
+    """Packs tokens of an image and of a text into one sequence, and unpacks them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class _TwoPacked(torch.nn.Module):
 
 
 def _pairs() -> list[tuple[torch.Tensor, torch.Tensor]]:
-    sizes = ((2, 3, 7, 8, 6), (3, 5, 4, 8, 1), (1, 2, 10, 8, 9))  # no empty batch: einops refuses it
+    sizes = ((2, 3, 7, 8, 6), (3, 5, 4, 8, 1), (1, 2, 10, 8, 9))  # einops refuses an empty batch
     return [(torch.randn(b, h, w, d), torch.randn(b, n, d)) for b, h, w, d, n in sizes]
 
 
@@ -134,7 +134,7 @@ def pack(original: Any, tensors: Any, pattern: str) -> tuple[torch.Tensor, list[
         return explained(lambda: original(tensors, pattern))
     before, after = sides
     plans = [packing_plan(before, x.dim() - before - after, after) for x in tensors]
-    # A length of -1 is einops' own way of packing, and torch refuses one for an empty tensor.
+    # einops packs with a length of -1, which torch refuses for an empty tensor.
     parts = [rearrange(x, plan, filled=True) for x, plan in zip(tensors, plans, strict=True)]
     shapes = [tuple(x.shape)[before : x.dim() - after] for x in tensors]
     return torch.cat(parts, dim=before), shapes

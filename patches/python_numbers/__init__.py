@@ -1,1 +1,1 @@
-"""Patches for Python numbers made of sizes and tensors: int(), len(), `//`, `if` on a size, `.item()`."""
+"""Patches for Python numbers computed from sizes and tensors: int(), len(), `//`, `if` on a size, `.item()`."""

@@ -1,4 +1,4 @@
-"""Division rounded down, which the TorchScript exporter rounds towards zero: `-7 // 2`, `-(-n // 2)`, `-5 >> 1`."""
+"""Floor division, which the TorchScript exporter rounds towards zero: `-7 // 2`, `-(-n // 2)`, `-5 >> 1`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, exporting, patch
 from onnxpatch.formulas.proof_models import Computes
+from onnxpatch.formulas.quotients import floor_quotient
 from onnxpatch.formulas.shortcuts import deciding_frame
 from onnxpatch.formulas.symbolic import never_negative
 
@@ -35,9 +36,12 @@ _DIVISIONS = (torch.floor_divide, Tensor.floor_divide, Tensor.__floordiv__, Tens
 
 
 def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Not a size that is never negative: either way rounds it down."""
+    """Whether a quotient may be negative. For a size that is never negative, both roundings agree."""
     if function not in _DIVISIONS or len(args) < 2:
         return False
+    if exporting() == "dynamo":  # it rounds whole numbers down by itself
+        fraction = any(isinstance(one, Tensor) and _fractional(one) for one in args)
+        return (fraction or function is Tensor.__rfloordiv__) and not any(map(_is_symbol, args))
     sized = isinstance(args[0], Tensor) and args[0].dim() == 0 and not _fractional(args[0])
     return not sized or function is Tensor.__rfloordiv__ or _fractional(args[1]) or not never_negative(args[0])
 
@@ -46,29 +50,36 @@ def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     "torch.*",
     calls=_may_be_negative,
     name="floor-division",
-    why="x // 2 of negative numbers, and -(-n // 2), are rounded towards zero in the graph",
+    why="x // 2 of negative numbers, and -(-n // 2), are rounded towards zero in the graph; "
+    "7 // 0.7 is 10 there, and 9 in eager",
     link="https://github.com/pytorch/pytorch/issues/44692",
-    exporters=("trace",),
+    exporters=("dynamo", "trace"),
     proof=Proof(
         _Quotients,
         _rows,
         ({0: "b", 1: "n"},),
         fails=("trace",),
+        exporters=("dynamo",),
+        beside=("floor-division-sizes",),
         reason="relative error|flags differ",
         unchanged=lambda: Computes(lambda x: x[:, : x.shape[1] // 2]),
     ),
 )
 def floor_division(original: Any, input: Any, other: Any) -> Any:
-    """Of floats the floor of the quotient; of whole numbers what leaves no rest."""
+    """Ints: (a - a mod b) / b, an exact quotient. Floats: `floor_quotient`, which rounds as Python does."""
     if original.__name__ == "__rfloordiv__":
         input, other = torch.as_tensor(other, dtype=_dtype(other, input), device=input.device), input
     if _fractional(input) or _fractional(other):
-        return torch.floor(torch.true_divide(input, other))
+        return floor_quotient(torch.as_tensor(input), other)
     return torch.floor_divide(input - torch.remainder(input, other), other)
 
 
 def _dtype(number: object, beside: Tensor) -> torch.dtype | None:
     return None if isinstance(number, float) else beside.dtype
+
+
+def _is_symbol(value: object) -> bool:
+    return isinstance(value, torch.SymInt | torch.SymFloat)
 
 
 def _fractional(value: object) -> bool:
@@ -88,7 +99,7 @@ class _Shifts(torch.nn.Module):
     name="right-shift",
     why="A right shift of a negative number is a division rounded towards zero in the graph",
     link="https://github.com/pytorch/pytorch/issues/139455",
-    requires=("torch<2.14",),  # later ones divide rounded down
+    requires=("torch<2.14",),  # later versions round down
     exporters=("trace",),
     proof=Proof(
         _Shifts,
@@ -100,7 +111,7 @@ class _Shifts(torch.nn.Module):
     ),
 )
 def right_shift(original: Callable[..., Tensor], input: object, other: object) -> Any:
-    """By a number: a division by its power of two, rounded down."""
+    """A shift by n as a floor division by 2 ** n."""
     if not isinstance(other, int) or not isinstance(input, Tensor):
         return NotImplemented
     return floor_division(torch.floor_divide, input, 2**other)

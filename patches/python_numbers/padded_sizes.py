@@ -1,4 +1,4 @@
-"""Sizes padded to a multiple: `(k - size % k) % k`, as models with windows and strides write what is missing."""
+"""Padding to a multiple, `(k - size % k) % k`, as models with windows and strides write it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnxpatch.formulas.symbolic import missing_to
 
 
 class _Groups(torch.nn.Module):
-    """The largest of each group of four rows, the last group padded, and the first row of each."""
+    """The maximum of each group of four rows, the last group padded, and the first row of each."""
 
     def forward(self, x: Tensor) -> Tensor:
         missing = (4 - x.shape[1] % 4) % 4
@@ -38,7 +38,7 @@ class _Groups(torch.nn.Module):
     ),
 )
 def padded_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> Any:
-    """What is missing to a multiple, as `k * ceil(size / k) - size`: added to the size, the size itself cancels."""
+    """The padding as `k * ceil(size / k) - size`. Added to the size, the size cancels, which sympy can solve."""
     if not isinstance(step, int) or step < 2:
         return NotImplemented
     size = missing_to(value, step)

@@ -1,4 +1,4 @@
-"""The native-size trap: a Python `if` that returns the table unchanged when the traced image has the trained size."""
+"""Shortcuts past a resize: an `if` that returns the position table unchanged if the image has the training size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHY = "native-size trap: exported at the trained size, the graph keeps the posit
 
 
 class _Trained(torch.nn.Module):
-    """A position table of its trained size, or resized to the image's with the offset that DINO introduced."""
+    """A position table, unchanged at its training size, else resized to the image's grid with DINO's offset."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def _proof(exporter: Literal["dynamo", "trace"]) -> Proof:
     proof=_proof("dynamo"),
 )
 def size_shortcut(original: Callable[[Any], bool], value: object) -> bool:
-    """An `if` on sizes that leaves a resize out is answered so that the resize is done, at every size."""
+    """The answer with which the resize is done at every size, for an `if` on sizes that would skip it."""
     answer = _answer(value)
     return NotImplemented if answer is None else answer
 

@@ -1,4 +1,4 @@
-"""Python decisions on stored tensors: a schedule in a buffer, a flag in a parameter. Their value is known."""
+"""Python branches on buffers and parameters, such as a schedule or a flag. Their values are known at export."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnxpatch.formulas.tracing import constant, unrecorded
 
 
 class _Scheduled(torch.nn.Module):
-    """Blocks of which a buffer says whether they are on, and how often their result is added."""
+    """Blocks with a buffer that switches them on, and says how often their result is added."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class _Scheduled(torch.nn.Module):
     ),
 )
 def stored_numbers(original: Callable[..., Tensor], tensor: Tensor) -> Any:
-    """The number itself where it is made of parameters and buffers alone: they are constants of the graph."""
+    """The Python number, if the tensor is computed from parameters and buffers only: these are constants."""
     running = running_model()
     if running is None or running.model is None:
         return NotImplemented

@@ -1,4 +1,4 @@
-"""Numbers taken out of tensors that were made of sizes: `.item()` and `.tolist()` under the TorchScript exporter."""
+"""`.item()` and `.tolist()` of tensors that were computed from sizes, under the TorchScript exporter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINK = "https://github.com/pytorch/pytorch/issues/21576"
 
 
 class _Longest(torch.nn.Module):
-    """As many places as the longer of two sequences has, and how many are missing from each."""
+    """The length of the longer of two sequences, and how many entries each lacks."""
 
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         lengths = torch.stack([torch.arange(rows.shape[0]).amax() + 1 for rows in (x, y)])
@@ -45,7 +45,7 @@ def _pairs() -> list[tuple[Tensor, Tensor]]:
     ),
 )
 def symbolic_items(original: Callable[..., Tensor], tensor: Tensor) -> Any:
-    """What was computed from sizes alone stays so: 0-d tensors where eager has numbers."""
+    """A tensor computed from sizes only stays a 0-d tensor; in eager it becomes a number."""
     if not traced_from_sizes(tensor) or (not tensor.dim() and static_number(tensor) is not None):
         return NotImplemented
     if original.__name__ == "item":

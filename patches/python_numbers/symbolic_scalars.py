@@ -1,4 +1,4 @@
-"""A tensor and a number computed from sizes: `positions * (keys / queries)`, `indices % width`, `x ** length`."""
+"""Arithmetic of a tensor with a number computed from sizes: `positions * (keys / queries)`, `indices % width`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ARITHMETIC = {f"__{side}{word}__" for word in _WORDS for side in ("", "r", "i")}
 
 
 class _Relative(torch.nn.Module):
-    """Distances between rows and columns of two resolutions, as decomposed relative positions scale them."""
+    """Distances between rows and columns of two resolutions, scaled as in decomposed relative positions."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         ratio = x.shape[2] / x.shape[1]
@@ -30,7 +30,7 @@ class _Relative(torch.nn.Module):
 
 
 def between(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
-    """Whether torch.export meets arithmetic of a tensor with a symbolic number."""
+    """Whether a call under torch.export combines a tensor with a symbolic number."""
     if function_name(function) not in ARITHMETIC or "out" in kwargs:
         return False
     given = (*args, *kwargs.values())
@@ -54,11 +54,11 @@ def between(function: object, args: tuple[object, ...], kwargs: dict[str, object
     ),
 )
 def symbolic_scalars(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Tensor:
-    """The number as a 0-d tensor, which the exporter can write; like a number, it does not widen the other's dtype."""
+    """The call with the number as a 0-d tensor. Like a number, it does not promote the other operand's dtype."""
     name = function_name(original)
-    both = name.startswith("cl")  # clamp takes two numbers or two tensors
+    both = name.startswith("cl")  # clamp takes two numbers or two tensors, not one of each
     tensors = [_tensor(value, both and place > 0) for place, value in enumerate(args)]
-    if name.strip("_").endswith("pow") and len(tensors) == 2:  # ONNX's Pow is of its base's dtype
+    if name.strip("_").endswith("pow") and len(tensors) == 2:  # ONNX's Pow returns the dtype of its base
         common = torch.result_type(*tensors)
         tensors = [value.to(common) for value in tensors]
     return original(*tensors, **{key: _tensor(value, both) for key, value in kwargs.items()})

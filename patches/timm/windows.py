@@ -1,7 +1,7 @@
-"""timm's windows: Swin, Swin V2, DaViT and relatives at sizes known at run time, in few nodes and few symbolic sizes.
+"""Windows of timm's Swin, Swin V2, DaViT and relatives at dynamic sizes, with few nodes and few symbolic sizes.
 
-Plain torch.export gets them right where eager takes other sizes, but writes the mask by nine assignments to slices and
-asks sympy about each of them: with dynamic height and width that is most of the time of an export.
+Plain torch.export gets them right. But their mask is nine assignments to slices, and sympy reasons about each: with
+dynamic height and width that is most of the time of an export.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SIZES = ((8, 12), (9, 6), (4, 8), (11, 5))
 
 
 def _blocks() -> nn.Module:
-    """One shifted block of timm's Swin and one of Swin V2, (B, H, W, C) to the same, that take maps of any size."""
+    """A shifted block of timm's Swin and one of Swin V2, (B, H, W, C) to the same, for maps of any size."""
     import importlib
 
     found = [getattr(importlib.import_module(f"{_MODELS}.{module}"), name) for module, name in _BLOCKS]
@@ -74,7 +74,7 @@ def _proof_in_davit(other: str) -> Proof:
     proof=_proof_in_davit("timm-window-reverse"),
 )
 def window_partition(original: Callable[..., Tensor], x: Tensor, window_size: Pair) -> Tensor:
-    """(B, H, W, C) to (B * windows, wh, ww, C), one axis moved."""
+    """(B, H, W, C) to (B * windows, wh, ww, C)."""
     if is_static(*x.shape[1:3]):
         return NotImplemented
     high, wide = window_size
@@ -92,7 +92,7 @@ def window_partition(original: Callable[..., Tensor], x: Tensor, window_size: Pa
 def window_reverse(
     original: Any, windows: Tensor, window_size: Pair, H: Any = None, W: Any = None, img_size: Any = None
 ) -> Tensor:
-    """(B * windows, wh, ww, C) back to (B, H, W, C); the size is given as H and W, or as a pair."""
+    """(B * windows, wh, ww, C) to (B, H, W, C). The size is given as H and W, or as img_size (H, W)."""
     height, width = (H, W) if img_size is None else img_size
     if is_static(height, width):
         return NotImplemented
@@ -119,7 +119,7 @@ def window_reverse(
     ),
 )
 class SwinBlock:
-    """Attention inside the windows of a map that was shifted, then padded."""
+    """Attention in the windows of a map that is shifted, then padded."""
 
     def _attn(self, x: Tensor) -> Tensor:
         """(B, H, W, C) to the same."""
@@ -147,7 +147,7 @@ class SwinBlock:
     ),
 )
 class SwinCrBlock:
-    """The same in Swin V2's other implementation."""
+    """The same in timm's other implementation of Swin V2."""
 
     def _shifted_window_attn(self, x: Tensor) -> Tensor:
         """(B, H, W, C) to the same."""

@@ -1,4 +1,4 @@
-"""Adaptive pooling to any output size, of a map of any size: which cells a window covers is worked out in the graph."""
+"""Adaptive pooling of maps of any size to any output size: the graph computes which cells a window covers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _proof(pool: Callable[..., Tensor]) -> Proof:
     proof=_proof(torch.nn.functional.adaptive_avg_pool2d),
 )
 def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size: object) -> Tensor:
-    """Averages by one matrix for each axis."""
+    """Means, by one matrix product for each axis."""
     spatial = int(original.__name__[-2])
     sizes = _sizes(input, output_size, spatial)
     if not _ours(input, sizes):
@@ -80,7 +80,7 @@ def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size
 def adaptive_max(
     original: Callable[..., object], input: Tensor, output_size: object, return_indices: bool = False
 ) -> Any:
-    """The largest value under each window, one axis after the other."""
+    """The maximum in each window, one axis after the other."""
     spatial = int(original.__name__[-2]) if original.__name__[-1] == "d" else input.dim() - 2
     sizes = _sizes(input, output_size, spatial)
     if return_indices or not input.is_floating_point() or not _ours(input, sizes):
@@ -103,7 +103,7 @@ def _sizes(input: Tensor, output_size: object, spatial: int) -> list[Any]:
 
 
 def _ours(input: Tensor, sizes: list[object]) -> bool:
-    """Whether windows depend on a size. One global window is what the exporters know; under trace all is dynamic."""
+    """Whether windows depend on a dynamic size. One global window is right without a patch."""
     if all(isinstance(size, int) and size == 1 for size in sizes):
         return False
     numbers = (*sizes, *input.shape[-len(sizes) :])

@@ -1,8 +1,8 @@
-"""torch.nn.functional.scaled_dot_product_attention: what the exporters get wrong or refuse, in the form that is fast.
+"""F.scaled_dot_product_attention, in calls that the exporters refuse or get wrong, and in a faster form.
 
-Grouped heads, other ranks than four, a causal flag that depends on a size, and masks that leave a query without any
-key come out right. Without the patch the exporters copy the keys, scale queries and keys, and pass over all scores
-again for NaN.
+Without the patch they refuse grouped heads, ranks other than four and a causal flag that depends on a size; they give
+NaN or wrong numbers for queries that may attend to no key; and they copy keys, scale queries and keys, and pass over
+all scores once more to remove NaN.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from onnxpatch.formulas.attention import attend, upto
 
 
 class _Attention(torch.nn.Module):
-    """A mask of padding in which a row may be all padding, then attention over (batch, length, features)."""
+    """Attention over (batch, length, features) with a padding mask in which a row may be all padding."""
 
     def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         keep = torch.arange(x.shape[1]) < lengths[:, None]
@@ -30,7 +30,7 @@ class _Attention(torch.nn.Module):
     why="only 4D query, key, and value are supported; conversion of scaled_dot_product_attention not implemented if "
     "enable_gqa is True; argument 'is_causal' must be bool, not Tensor; wrong numbers where a row is masked entirely",
     link="https://github.com/pytorch/pytorch/issues/149662",
-    by_name=True,  # torch refuses a causal flag that is a tensor before it dispatches the call
+    by_name=True,  # torch refuses a tensor for is_causal before it dispatches the call
     proof=Proof(
         build=_Attention,
         inputs=lambda: [
@@ -54,15 +54,15 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """As torch's; `is_causal` may depend on a size."""
-    if dropout_p:  # an export of a model in training
+    """As in torch. `is_causal` may depend on a size. Source: torch.nn.functional.scaled_dot_product_attention."""
+    if dropout_p:  # the model is in training mode
         return NotImplemented
     depends = isinstance(is_causal, torch.Tensor | torch.SymBool)
     if depends and attn_mask is not None:
-        # torch takes a mask or the flag. `q > 1 and mask is None` gives back its first operand where that is false: in
-        # a trace of one query, a flag that says "more than one query" beside a mask.
+        # torch takes a mask or the flag, not both. `is_causal = q > 1 and mask is None` is `q > 1` if that is false: a
+        # trace of one query has a mask and a flag that is a traced `q > 1`.
         depends, is_causal = False, False
-    if depends:  # with one query and one key a causal mask changes nothing; with more, the flag is what it says
+    if depends:  # the flag is True for more than one query; for one, a causal mask changes nothing
         attn_mask, is_causal = upto(query, key) | ~_as_tensor(is_causal, query), False
     return attend(query, key, value, attn_mask, scale, bool(is_causal), empty_rows=not depends)
 

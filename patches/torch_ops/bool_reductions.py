@@ -1,4 +1,4 @@
-"""Reductions of bool tensors: ReduceMax and CumSum have no bool form in onnxruntime; any and all of numbers."""
+"""Reductions of bool tensors, for which onnxruntime has no ReduceMax and CumSum; any() and all() of numbers."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class _Masks(torch.nn.Module):
     ),
 )
 def reduce_bool(original: Any, input: Any, **kwargs: Any) -> Any:
-    """On whole numbers instead, and back to bool where the result is one.
+    """The reduction of ints in place of bools; the result is converted back if torch returns bool.
 
-    `any` of floats under trace: the exporter casts them to whole numbers first, so that 0.2 counts as zero.
+    Also any() of floats under trace: the exporter converts them to ints first, where 0.2 becomes 0.
     """
     name = original.__name__
     if name in ("any", "all") and exporting() == "trace":

@@ -1,7 +1,7 @@
 """Complex tensors as pairs of real ones: rotary position encodings, spectra, phases.
 
-ONNX has a complex dtype and no operators for it. While a patched model runs, every torch call that makes or takes a
-complex tensor is done on `Pair`s: the real and the imaginary part, each an ordinary tensor.
+ONNX has a complex dtype and no operators for it. While a patched model is exported, every torch call that returns or
+takes a complex tensor is computed with `Pair`s: two real tensors, the real and the imaginary part.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onnxpatch.formulas.complex_calls import complex_call, touches_complex
 
 
 class _Rotary(torch.nn.Module):
-    """Rotary encoding as Llama and SAM 2 write it, with a stored table and one made of positions."""
+    """Rotary encoding as in Llama and SAM 2, with a stored table and a computed one."""
 
     table: torch.Tensor
 
@@ -48,5 +48,5 @@ class _Rotary(torch.nn.Module):
     ),
 )
 def complex_as_pairs(original: object, *args: object, **kwargs: object) -> Any:
-    """Any torch call on complex tensors, done on pairs of real ones."""
+    """A torch call on complex tensors, computed with pairs of real ones."""
     return complex_call(original, *args, **kwargs)

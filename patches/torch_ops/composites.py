@@ -1,4 +1,4 @@
-"""Functions that the TorchScript exporter does not know, made of simpler ones that it knows."""
+"""Functions without a TorchScript translation, composed of functions that have one."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def logspace(start: Any, end: Any, steps: Any, base: float = 10.0, **kwargs: Any
 
 
 def unflatten(x: Tensor, dim: Any, sizes: Any) -> Tensor:
-    """By a reshape: the exporter takes the traced shape of aten::unflatten for a static one, silently."""
+    """`unflatten` as a reshape: the exporter silently makes the traced shape of aten::unflatten static."""
     axis = dim % x.dim()
     return x.reshape([*x.shape[:axis], *sizes, *x.shape[axis + 1 :]])
 
@@ -108,7 +108,7 @@ class _Composed(torch.nn.Module):
 
 
 def _expm1(x: Tensor) -> Tensor:
-    # exp(x) - 1 loses the digits of a small x; tanh keeps them: exp(x) - 1 = tanh(x / 2) (exp(x) + 1).
+    # exp(x) - 1 cancels for small x. exp(x) - 1 = tanh(x / 2) (exp(x) + 1) does not.
     return torch.where(x.abs() < 1, torch.tanh(x / 2) * (torch.exp(x) + 1), torch.exp(x) - 1)
 
 
@@ -160,12 +160,12 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
 
 
 def composed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the TorchScript exporter would meet one of these."""
+    """Whether the call is one of these functions."""
     return _name(function) in COMPOSITES
 
 
 def _name(function: Any) -> str:
-    # Tensor.unfold is another function than F.unfold, under the same name.
+    # Tensor.unfold and F.unfold have one name and are different functions.
     if getattr(function, "__module__", None) == "torch.nn.functional" and function.__name__ == "unfold":
         return "im2col"
     return function_name(function)
@@ -188,7 +188,7 @@ def _name(function: Any) -> str:
     ),
 )
 def compose(original: Any, *args: Any, **kwargs: Any) -> Any:
-    """The function, out of others that the exporter knows."""
+    """The function, composed of others."""
     composite = COMPOSITES[_name(original)]
     call = call_of(composite, original, args, kwargs, takes_original=False)
     return NotImplemented if call is None else composite(*call[0], **call[1])

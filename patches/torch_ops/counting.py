@@ -1,4 +1,4 @@
-"""Counting whole numbers and histograms: each element adds one to its place, in one pass over the elements."""
+"""bincount and histc: each element adds one to its bin, by one scatter over the elements."""
 
 from __future__ import annotations
 
@@ -34,15 +34,17 @@ class _Counted(torch.nn.Module):
 def bincount(
     original: Callable[..., Tensor], input: Tensor, weights: Tensor | None = None, minlength: int = 0
 ) -> Tensor:
-    """As long as the largest number asks for, which under dynamo is a size that depends on the data."""
+    """Counts of 0 ... max(input). Under dynamo their number is a size that depends on data."""
     places = input.to(torch.int64)
-    # With one zero more an empty input has a largest number, -1 + 1.
+    # One more entry, so that an empty input has a maximum.
     longest = torch.cat((places, places.new_full((1,), -1))).amax(0) + 1
     count: Any = torch.clamp(longest, min=minlength)
     if exporting() == "dynamo":
         count = count.item()
         torch._check(count >= 0)
-    ones = torch.ones_like(places) if weights is None else weights
+    # In eager, weights of any dtype but float32 are summed in float64, and so is what comes out.
+    wide = weights is None or weights.dtype == torch.float32
+    ones = torch.ones_like(places) if weights is None else weights if wide else weights.double()
     return torch.zeros([count], dtype=ones.dtype, device=ones.device).scatter_add(0, places, ones)
 
 
@@ -67,13 +69,17 @@ class _Histogram(torch.nn.Module):
     ),
 )
 def histc(original: Callable[..., Tensor], input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """Places by torch's own formula. Without limits they are the smallest and the largest element."""
+    """Bins by torch's formula. Without limits: from the smallest to the largest element."""
     x = input.flatten()
     free = min == 0 and max == 0
     low, high = (x.amin(0), x.amax(0)) if free else (torch.full_like(x[:1], min), torch.full_like(x[:1], max))
     equal = high == low
     low, high = torch.where(equal, low - 1, low), torch.where(equal, high + 1, high)
     inside = (x >= low) & (x <= high)
-    # One step outside stands for what is not counted; the upper limit belongs to the last bin.
+    # One more bin takes elements outside the limits. The upper limit belongs to the last bin.
     places = ((x - low) * bins / (high - low)).to(torch.int64).clamp(0, bins - 1)
-    return torch.zeros_like(x[:1]).expand([bins]).clone().scatter_add(0, places, inside.to(x.dtype))
+    # Counted in float32: onnxruntime adds nothing up in halves.
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return (
+        torch.zeros_like(x[:1], dtype=wide).expand([bins]).clone().scatter_add(0, places, inside.to(wide)).to(x.dtype)
+    )

@@ -1,4 +1,4 @@
-"""Tensors made from sizes: lists of them, linspace over a dynamic number of steps, identity matrices of bools."""
+"""Tensors made of sizes: torch.tensor of a list, linspace with dynamic steps, eye of bools, full."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Sizes(torch.nn.Module):
     ),
 )
 def tensor_of_sizes(original: Any, data: Any, dtype: Any = None, device: Any = None) -> torch.Tensor:
-    """A nest of lists of numbers, sizes among them: stacked, so that the sizes stay sizes."""
+    """torch.tensor of nested lists with sizes in them: stacked, so that the sizes stay dynamic."""
     return _stacked(data, dtype or _dtype_of(data), device) if _holds_size(data) else NotImplemented
 
 
@@ -50,7 +50,7 @@ def _dtype_of(data: object) -> torch.dtype:
     if isinstance(data, list | tuple):
         return functools.reduce(torch.promote_types, map(_dtype_of, data))
     if isinstance(data, torch.Tensor):
-        # A number made of sizes is a Python float in eager.
+        # In eager, a number computed from sizes is a Python float.
         return torch.get_default_dtype() if data.dtype.is_floating_point else data.dtype
     whole = isinstance(data, int | torch.SymInt)
     return torch.bool if isinstance(data, bool) else torch.int64 if whole else torch.get_default_dtype()
@@ -84,7 +84,7 @@ class _Positions(torch.nn.Module):
     ),
 )
 def linspace(original: Any, start: Any, end: Any, steps: Any, **kwargs: Any) -> torch.Tensor:
-    """With dynamic steps: from both ends towards the middle, as torch does, so that each end is met exactly."""
+    """linspace with dynamic steps. Computed from both ends, as in torch, so that both ends are exact."""
     if not symbolic(steps):
         return NotImplemented
     made = {key: value for key, value in kwargs.items() if key in ("dtype", "device") and value is not None}
@@ -99,7 +99,7 @@ def linspace(original: Any, start: Any, end: Any, steps: Any, **kwargs: Any) -> 
 
 
 def _number(value: object, dtype: torch.dtype, device: torch.device) -> Any:
-    """A number as it is; a size, or what was computed from one, as a 0-d tensor."""
+    """A number unchanged; a size, or a number computed from sizes, as a 0-d tensor."""
     if isinstance(value, torch.Tensor):
         return value.to(dtype)
     if isinstance(value, torch.SymInt | torch.SymFloat):
@@ -129,7 +129,7 @@ class _Diagonal(torch.nn.Module):
     ),
 )
 def eye(original: Any, n: Any, m: Any = None, **kwargs: Any) -> torch.Tensor:
-    """Where the numbers of row and column agree."""
+    """1 where the row index equals the column index."""
     device = kwargs.get("device")
     rows, columns = torch.arange(n, device=device), torch.arange(n if m is None else m, device=device)
     return (rows[:, None] == columns).to(kwargs.get("dtype") or torch.get_default_dtype())
@@ -158,12 +158,12 @@ class _Filled(torch.nn.Module):
     ),
 )
 def full(original: Any, size: Any, fill_value: Any, **kwargs: Any) -> torch.Tensor:
-    """Of the dtype that eager infers from the value, which the exporter does not."""
+    """torch.full with the dtype that eager infers from the value; the exporter makes it float."""
     if kwargs.get("dtype") is not None:
         return NotImplemented
-    if isinstance(fill_value, torch.Tensor) and not fill_value.is_floating_point():  # a size, while it is traced
+    if isinstance(fill_value, torch.Tensor) and not fill_value.is_floating_point():  # a traced size
         return fill_value.to(kwargs.get("device")).expand(size).clone()
     if isinstance(fill_value, int):
         kwargs["dtype"] = torch.bool if isinstance(fill_value, bool) else torch.int64
-        return original(size, int(fill_value), **kwargs)  # the exporter has no form for a bool
+        return original(size, int(fill_value), **kwargs)  # the exporter cannot fill with a bool
     return NotImplemented

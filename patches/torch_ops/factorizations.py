@@ -12,14 +12,14 @@ from onnxpatch import Proof, RefusedError, patch
 from onnxpatch.formulas import factorizations as unrolled
 from onnxpatch.formulas.symbolic import fixed_size
 
-_ROWS = 8  # of what is eliminated row by row
-_ROTATED = 4  # of what is rotated pair by pair: five sweeps over 4 rows are 30 rotations
+_ROWS = 8  # limit for elimination, row by row
+_ROTATED = 4  # limit for Jacobi rotations: five sweeps over 4 rows are 30 rotations
 _WHY = "Exporting the operator 'aten::{0}' to ONNX is not supported; No ONNX function found for aten.{0}"
 _LINK = "https://github.com/pytorch/pytorch/issues/107948"
 
 
 def _rows(x: Tensor, axis: int, most: int, name: str) -> int:
-    """A size that is known at export. Raises RefusedError for a dynamic one, and for one beyond the bound."""
+    """A static size. Raises RefusedError for a dynamic one, and for one larger than `most`."""
     size = fixed_size(x, axis)
     if size is None or size > most:
         raise RefusedError(
@@ -61,7 +61,7 @@ class _Triangles(torch.nn.Module):
     ),
 )
 def cholesky(original: Callable[..., Tensor], A: Tensor, upper: bool = False) -> Tensor:
-    """Column by column."""
+    """torch.linalg.cholesky of (..., n, n), column by column."""
     found = unrolled.cholesky(A.double(), _rows(A, -1, _ROWS, "Cholesky's factor")).to(A.dtype)
     return found.transpose(-2, -1) if upper else found
 
@@ -96,7 +96,7 @@ def solve_triangular(
     left: bool = True,
     unitriangular: bool = False,
 ) -> Tensor:
-    """Row by row."""
+    """torch.linalg.solve_triangular for (..., n, n), (..., n, k), row by row."""
     if not left:
         raise RefusedError("torch.linalg.solve_triangular with left=False has no ONNX form here: transpose both")
     rows = _rows(A, -1, _ROWS, "a triangular system")
@@ -129,7 +129,7 @@ class _Orthogonal(torch.nn.Module):
     ),
 )  # fmt: skip
 def qr(original: Callable[..., Tensor], A: Tensor, mode: str = "reduced") -> Factors:
-    """By reflections, with the signs that LAPACK gives."""
+    """torch.linalg.qr of (..., m, n) by Householder reflections, with LAPACK's signs."""
     if mode != "reduced":
         raise RefusedError(f"torch.linalg.qr with mode={mode!r} has no ONNX form here: use the reduced one")
     rows, columns = (_rows(A, axis, _ROWS, "a QR factorization") for axis in (-2, -1))
@@ -155,14 +155,15 @@ class _Spectrum(torch.nn.Module):
     ),
 )  # fmt: skip
 def spectrum(original: Callable[..., Tensor], A: Tensor, *ignored: Any, **named: Any) -> Tensor:
-    """Eigenvalues by rotations; singular values as roots of those of AᵀA, in float64 inside.
+    """Eigenvalues by Jacobi rotations; singular values as roots of the eigenvalues of AᵀA, computed in float64.
 
-    Not under dynamo, which takes minutes over that many nodes."""
+    Not under dynamo, where so many nodes take minutes.
+    """
     values = "svd" in original.__name__
     rows = [_rows(A, axis, _ROTATED, "a spectrum") for axis in (-2, -1)]
     wide = A.double()
     if not values:
-        lower = torch.tril(wide)  # torch reads one triangle
+        lower = torch.tril(wide)  # torch reads only one triangle
         return unrolled.eigvalsh(lower + torch.tril(wide, -1).transpose(-2, -1), rows[0]).to(A.dtype)
     turned = wide.transpose(-2, -1)
     square = torch.matmul(turned, wide) if rows[1] <= rows[0] else torch.matmul(wide, turned)

@@ -1,7 +1,7 @@
 """Discrete Fourier transforms as products with cosine and sine matrices; spectra are pairs of real tensors.
 
-A transform of n points is `x @ W` with `W[j, k] = exp(-2 pi i j k / n)`. The matrices of a size that is known at export
-become constants; those of a dynamic size are made in the graph.
+A transform of n points is `x @ W` with `W[j, k] = exp(-2 pi i j k / n)`. The matrices of a static size become
+constants; those of a dynamic size are computed in the graph.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _table(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray
 
 
 def count(size: Any, like: torch.Tensor) -> torch.Tensor:
-    """A size as a 0-d tensor, which stays dynamic under both exporters; as a Python float it would be frozen."""
+    """A size as a 0-d tensor, which stays dynamic. A Python float would freeze it."""
     return torch.ones_like(torch.arange(size, device=like.device)).sum()
 
 
@@ -38,12 +38,12 @@ def matrices(rows: Any, columns: Any, points: Any, like: torch.Tensor) -> Matric
         return tuple(torch.from_numpy(part).to(like) for part in found)  # type: ignore[return-value]
     total = count(points, like)
     steps = torch.arange(rows, device=like.device)[:, None] * torch.arange(columns, device=like.device)
-    angles = (steps % total).to(like.dtype) * (2 * math.pi) / total.to(like.dtype)  # the remainder keeps angles exact
+    angles = (steps % total).to(like.dtype) * (2 * math.pi) / total.to(like.dtype)
     return torch.cos(angles), torch.sin(angles)
 
 
 def forward_1d(x: Any, size: Any, dim: int, sign: int, half: bool) -> Pair:
-    """Unscaled transform along `dim`, of the first `size` entries (zeros beyond); half: size // 2 + 1 terms."""
+    """Unscaled transform along `dim`, of the first `size` entries (padded with zeros). half: size // 2 + 1 terms."""
     pair = x if isinstance(x, Pair) or x.is_complex() else None
     x = Pair.of(x) if pair is not None else x
     like = x.real if isinstance(x, Pair) else x
@@ -63,7 +63,7 @@ def inverse_real_1d(x: Pair, size: Any, dim: int) -> torch.Tensor:
     terms = points // 2 + 1
     cos, sin = matrices(terms, points, points, x.real)
     order = torch.arange(terms, device=x.real.device)
-    # Every term stands for itself and its mirror image, but the first, and the last of an even number of points.
+    # Every term counts twice, for its conjugate, but the first, and for an even number of points the last.
     alone = (order == 0) | (order * 2 == count(points, x.real))
     weight = torch.where(alone, 1.0, 2.0).to(x.real)[:, None]
     along = lambda part: _fit(part, terms if size is not None else None, dim).transpose(dim, -1)  # noqa: E731
@@ -71,7 +71,7 @@ def inverse_real_1d(x: Pair, size: Any, dim: int) -> torch.Tensor:
 
 
 def _fit(x: torch.Tensor, size: Any, dim: int) -> torch.Tensor:
-    """`x` cut or filled with zeros to `size` entries along `dim`."""
+    """`x` cut or padded with zeros to `size` entries along `dim`."""
     if size is None:
         return x
     x = x.narrow(dim, 0, size) if _static(x.shape[dim]) and x.shape[dim] >= size else _padded(x, size, dim)
@@ -88,7 +88,7 @@ def _padded(x: torch.Tensor, size: Any, dim: int) -> torch.Tensor:
 
 
 def scaled(x: Any, sizes: list[Any], norm: str | None, inverse: bool) -> Any:
-    """The share of the normalisation that this direction has: none, 1 / n, or 1 / sqrt(n)."""
+    """`x` with the factor that `norm` gives this direction: 1, 1 / n or 1 / sqrt(n)."""
     norm = norm or "backward"
     if norm not in ("backward", "forward", "ortho"):
         raise RuntimeError(f"Invalid normalization mode: {norm!r}")
@@ -111,7 +111,7 @@ def _axes(x: Any, s: Any, dim: Any, default: int | None) -> tuple[list[int], lis
 
 
 def transform(name: str, x: Any, s: Any, dim: Any, norm: str | None) -> Any:
-    """torch.fft.<name>; `name` is what torch calls it: (i)(r)fft, 2 or n at the end for several dimensions."""
+    """torch.fft.<name>. name: (i)(r)fft, with 2 or n at the end for several dimensions."""
     kind = name.removesuffix("2").removesuffix("n")
     if kind not in ("fft", "ifft", "rfft", "irfft"):
         raise RefusedError(f"torch.fft.{name} has no ONNX form here")
@@ -134,7 +134,7 @@ def transform(name: str, x: Any, s: Any, dim: Any, norm: str | None) -> Any:
 
 
 class _Spectrum(torch.nn.Module):
-    """A filter in the frequency domain, as global filter networks have it, and a transform over a fixed axis."""
+    """A filter in the frequency domain, as in global filter networks, and a transform over a static axis."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""torch.nn.attention.flex_attention in plain tensor operations: its functions are applied to all pairs at once."""
+"""flex_attention in plain tensor operations: score_mod and mask_mod are called once, with all index pairs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODULE = "torch.nn.attention.flex_attention"
 
 @dataclass(frozen=True)
 class MaskFunction:
-    """What stands in for a BlockMask while exporting: its function; blocks are a matter of kernels."""
+    """Replaces a BlockMask during export: only the mask function. Blocks matter for kernels only."""
 
     mask_mod: Mod
 
@@ -33,7 +33,7 @@ def pairs(scores: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 class _Windowed(torch.nn.Module):
-    """Attention to near tokens that lie not ahead, with a bias that grows with the distance for each head."""
+    """Causal attention within a window, with a bias by distance for each head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ def flex_attention(
     *,
     return_aux: Any = None,
 ) -> Any:
-    """As torch's, except for return_aux, which is refused."""
+    """As in torch, but return_aux is refused. (batch, heads, length, features)."""
     if return_aux is not None:
         raise RefusedError("flex_attention with return_aux has no ONNX form here")
     if enable_gqa:
@@ -93,7 +93,7 @@ def flex_attention(
     if block_mask is not None:
         allowed = block_mask.mask_mod(*where)
         scores = torch.where(allowed, scores, torch.full_like(scores, -math.inf))
-    # A query that sees no key gives zeros: the largest score is then -inf, and minus itself it would be NaN.
+    # A query that may attend to no key gives zeros. Its largest score is -inf, and -inf - -inf would be NaN.
     largest = scores.amax(-1, keepdim=True)
     largest = torch.where(largest == -math.inf, torch.zeros_like(largest), largest)
     weights = torch.exp(scores - largest)
@@ -126,5 +126,5 @@ class _MaskOnly(torch.nn.Module):
     ),
 )
 def create_block_mask(original: object, mask_mod: Mod, *args: object, **kwargs: object) -> MaskFunction:
-    """The mask function alone: the stand-in of flex_attention asks it about all pairs of tokens."""
+    """A `MaskFunction`: the stand-in of flex_attention calls it with all pairs of tokens."""
     return MaskFunction(mask_mod)

@@ -1,4 +1,4 @@
-"""`F.fold` to a size that the graph works out: patches added up where they lie, by a transposed convolution."""
+"""`F.fold` to a dynamic output size, by a transposed convolution that adds overlapping patches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnxpatch.formulas.symbolic import symbolic
 
 
 class _Overlap(torch.nn.Module):
-    """Windows cut out, weighed and put back; some of the edge is in no window."""
+    """Cuts out windows, weights them and folds them back; part of the edge is in no window."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         whole = x.shape[-2:]
@@ -48,7 +48,7 @@ def fold(
     padding: object = 0,
     stride: object = 1,
 ) -> Tensor:
-    """Each column of `input` is a patch; a transposed convolution by the identity lays it down and adds."""
+    """(N, C * kh * kw, L) to (N, C, H, W). An identity kernel adds each column as a patch."""
     sizes, kernel, dilation, padding, stride = (_pair(v) for v in (output_size, kernel_size, dilation, padding, stride))
     if input.dim() != 3 or not any(symbolic(size) for size in sizes):
         return NotImplemented
@@ -56,7 +56,7 @@ def fold(
     counts = [(n + 2 * p - span) // s + 1 for n, p, span, s in zip(sizes, padding, spans, stride, strict=True)]
     entries = kernel[0] * kernel[1]
     columns = input.reshape([input.shape[0], input.shape[1], counts[0], counts[1]])
-    maps = columns.unflatten(1, (-1, entries)).flatten(0, 1)  # every channel is laid down by itself
+    maps = columns.unflatten(1, (-1, entries)).flatten(0, 1)  # each channel is folded separately
     weight = torch.eye(entries, dtype=input.dtype, device=input.device).reshape(entries, 1, *kernel)
     laid = F.conv_transpose2d(maps, weight, stride=tuple(stride), dilation=tuple(dilation))
     for axis, (size, span, step, margin) in enumerate(zip(sizes, spans, stride, padding, strict=True), start=2):

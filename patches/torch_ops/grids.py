@@ -10,12 +10,12 @@ from onnxpatch import Proof, patch
 
 
 def _axis(size: Any, align_corners: bool, like: torch.Tensor) -> torch.Tensor:
-    """Places of pixels in [-1, 1]: the centres, or, with aligned corners, from edge to edge."""
+    """Positions of pixels in [-1, 1]: their centres, or with align_corners from edge to edge."""
     ticks = torch.arange(size, device=like.device)
     total = torch.ones_like(ticks).sum().to(like.dtype)
     ticks = ticks.to(like.dtype)
     if align_corners:
-        # one pixel alone lies in the middle
+        # a single pixel is at 0
         return ticks * 2 / (total - 1).clamp(min=1) - torch.where(total > 1, 1.0, 0.0).to(like.dtype)
     return (ticks * 2 + 1) / total - 1
 

@@ -1,4 +1,4 @@
-"""Group normalization in the form that onnxruntime is fastest on, at every opset."""
+"""Group normalization in the form that is fastest in onnxruntime, at every opset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""F.interpolate with sizes that come from symbolic shapes: position tables by two MatMuls, images by ONNX Resize."""
+"""F.interpolate with dynamic sizes: position tables by two MatMuls, images by ONNX's Resize."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMOOTH = ("linear", "bilinear", "bicubic", "trilinear")
 
 
 class _Table(torch.nn.Module):
-    """A learned table, interpolated to the image's grid by a scale factor with an offset: frozen by both exporters."""
+    """A learned table, interpolated to the image's grid by a scale factor with an offset. Both exporters freeze it."""
 
     def __init__(self, antialias: bool = False) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """F.interpolate; by `onnxpatch.formulas.resize` for a static table, an antialiased image, or a scale from sizes."""
+    """F.interpolate, by `formulas.resize` for position tables, antialiased images, and scales computed from sizes."""
     given = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
     spatial = input.dim() - 2
     if not input.is_floating_point() or spatial < 1:
@@ -78,7 +78,7 @@ def interpolate(
     scales = None if scale_factor is None else _each(scale_factor, spatial)
     if mode == "area" and (exporting() == "trace" or any(map(symbolic, (*input.shape[2:], *(sizes or ()))))):
         return resize(input, [Axis(size) for size in _outputs(input, sizes, scales)], "area")
-    if mode == "nearest-exact" and scales is not None and exporting() == "trace":  # which knows no operator for it
+    if mode == "nearest-exact" and scales is not None and exporting() == "trace":  # it has no operator for it
         return nearest.sampled(input, _outputs(input, None, scales), mode, None if recompute_scale_factor else scales)
     if sizes is not None and _misplaced(input, sizes, mode):
         return nearest.sampled(input, sizes, mode)
@@ -89,7 +89,7 @@ def interpolate(
 
 
 def _stored(original: Callable[..., Tensor], input: Tensor, given: tuple[object, ...]) -> Tensor | None:
-    """The table interpolated once, for good: where the image's size is not dynamic, or the user named it."""
+    """The interpolated table as a constant, if the image's size is static or the user gave `image_size`."""
     running = running_model()
     if running is None or running.model is None or not _is_constant_size(running.settings, given[:2]):
         return None
@@ -107,13 +107,13 @@ def _is_constant_size(settings: Settings, asked: tuple[object, ...]) -> bool:
     form = form_of(settings, "interpolate")
     if form is not None:
         return form == "static"
-    # Under trace every size is a tensor, whether it is going to be dynamic or not.
+    # Under trace every size is a tensor, also a static one.
     leaves = [number for value in asked if value is not None for number in _each(value, 1)]
     return exporting() == "dynamo" and not any(symbolic(number) for number in leaves)
 
 
 def _numbers(value: Any) -> Any:
-    """Python numbers of a size or scale: the traced ones, which is what was asked for."""
+    """A size or scale as Python numbers, those of the example: the table is stored for them."""
     if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, torch.SymInt | torch.SymFloat):
@@ -131,7 +131,7 @@ def _each(value: object, spatial: int) -> list[Any]:
 
 
 def _ours(input: Tensor, sizes: list[object] | None, scales: list[object] | None, mode: str, antialias: bool) -> bool:
-    """Whether the two matrices are better than what the exporter makes of it."""
+    """Whether two matrix products are better than the exporter's Resize."""
     asked = [*(sizes or ()), *(scales or ())]
     if antialias:
         return True
@@ -142,9 +142,9 @@ def _ours(input: Tensor, sizes: list[object] | None, scales: list[object] | None
 
 
 def _misplaced(input: Tensor, sizes: list[object], mode: str) -> bool:
-    """Whether onnxruntime's Resize picks, or at other sizes may pick, another neighbour than torch."""
+    """Whether onnxruntime's Resize picks other neighbours than torch, here or possibly at other sizes."""
     if mode == "nearest-exact":
-        return exporting() == "trace"  # which knows no operator for it; dynamo gathers already
+        return exporting() == "trace"  # no operator for it under trace; dynamo writes Gathers already
     if mode != "nearest":
         return False
     pairs = list(zip(input.shape[2:], sizes, strict=True))
@@ -164,7 +164,7 @@ def _asked_to_compute() -> bool:
 
 
 def _is_table(input: Tensor) -> bool:
-    """Whether its spatial sizes are those of a parameter, not of an image."""
+    """Whether `input` is a position table: its spatial sizes are those of a parameter, not of an image."""
     if exporting() == "trace":
         running = running_model()
         model = running.model if running else None
@@ -187,7 +187,7 @@ def _axes(input: Tensor, sizes: list[object] | None, scales: list[object] | None
 
 
 def _precise(extent: Any, size: Any, scale: Any) -> Any:
-    """The scale in double precision where it is a whole number of elements and an offset over the table's."""
+    """The scale in float64, if it is (a whole number of elements + an offset) / the table's size."""
     if not isinstance(scale, torch.SymFloat):
         return scale
     split = split_fraction(scale * extent)

@@ -1,4 +1,4 @@
-"""The last element of an axis, `x[:, -1:]`: torch.export does not see that it is one where the size is computed."""
+"""The last element of an axis, `x[:, -1:]`. torch.export cannot show that its length is 1 if the size is computed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnxpatch.formulas.symbolic import symbolic
 
 
 class _Sine(torch.nn.Module):
-    """Rows and columns of a map that was halved three times, over the last of them: DETR's sine embedding."""
+    """DETR's sine embedding: rows and columns of a map that was halved three times, divided by the last of them."""
 
     def forward(self, x: Tensor) -> Tensor:
         for _ in range(3):
@@ -36,7 +36,7 @@ def _takes_last(function: object, args: tuple[object, ...], kwargs: dict[str, ob
 
 @patch(
     "torch.*",
-    calls=_takes_last,  # not for every index: those into complex tensors are for the patch of complex numbers
+    calls=_takes_last,  # only these: indices into complex tensors are for the patch of complex numbers
     name="last-slice",
     why="The size of tensor a must match the size of tensor b (Min(1, Max(0, ...))); The following inconsistencies "
     "were found: Eq(A, Max(0, A - Max(0, A - 1)))",
@@ -52,7 +52,7 @@ def _takes_last(function: object, args: tuple[object, ...], kwargs: dict[str, ob
     ),
 )
 def last_slice(original: Callable[..., Tensor], tensor: Tensor, index: object) -> Tensor:
-    """`tensor[..., -1:, ...]` has one element there, whatever formula the axis' size has; an empty axis is refused."""
+    """`tensor[..., -1:, ...]` with a length of 1, whatever the formula of the axis' size. An empty axis is refused."""
     items = _items(index)
     rest, axis, kept = sum(_axes(item) for item in items), 0, []
     given = tensor
@@ -73,7 +73,7 @@ def _is_last(item: object) -> bool:
 
 
 def _axes(item: object) -> int:
-    """How many axes of the tensor one item of an index takes up."""
+    """How many axes of the tensor an item of an index uses."""
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
     return item.dim() if isinstance(item, Tensor) and item.dtype == torch.bool else 1

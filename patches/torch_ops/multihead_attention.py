@@ -1,4 +1,4 @@
-"""torch.nn.MultiheadAttention and TransformerEncoder: sizes that the TorchScript exporter freezes, nested padding."""
+"""nn.MultiheadAttention, whose sizes the TorchScript exporter freezes; nn.TransformerEncoder with padding."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: object = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """(length, batch, features), or without the batch; sizes go through views with -1 only."""
+    """(length, batch, features), or without the batch. Only views with -1, so that no size is read."""
     if training or static_k is not None or static_v is not None:
         return NotImplemented
     single = query.dim() == 2
@@ -103,7 +103,7 @@ def multi_head_attention_forward(
 
 
 def _mask(attn_mask: Any, padding: Any, dtype: torch.dtype, heads: int, single: bool) -> Tensor | None:
-    """Both masks, added up, to be added to scores (batch, heads, queries, keys)."""
+    """The sum of both masks, for scores (batch, heads, queries, keys)."""
     parts = []
     if attn_mask is not None:
         added = _added(attn_mask, dtype)
@@ -154,7 +154,7 @@ def _exporter_named(module: torch.nn.Module, settings: Settings) -> str | None:
     ),
 )
 class PaddedEncoder:
-    """Zeros at padded places, as eager leaves them when it runs the sequences as one nested tensor."""
+    """Sets padded positions to zero, as eager does by running the sequences as a nested tensor."""
 
     def forward(self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: Any = None) -> Any:
         nested = getattr(self, "use_nested_tensor", False) and mask is None

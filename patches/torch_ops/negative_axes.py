@@ -1,4 +1,4 @@
-"""Axes counted from the end, `x.permute(0, -1, 1)`: the TorchScript exporter writes them as they are."""
+"""Negative axes, `x.permute(0, -1, 1)`, which the TorchScript exporter writes into an attribute that forbids them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Turned(torch.nn.Module):
     ),
 )
 def permute(original: Callable[..., Tensor], x: Tensor, *axes: Any, **named: Any) -> Tensor:
-    """The same axes, counted from the front."""
+    """The call with axes counted from the front."""
     rank = x.dim()
     if "permute" in original.__name__:
         order = _numbers(named["dims"] if "dims" in named else axes[0] if len(axes) == 1 else axes)
@@ -57,7 +57,7 @@ def _numbers(axes: Any) -> list[int]:
 
 
 def _moved(rank: int, source: list[int], destination: list[int]) -> list[int]:
-    """The order of axes that `movedim` makes."""
+    """`movedim` as a permutation."""
     place = dict(zip(destination, source, strict=True))
     rest = iter(axis for axis in range(rank) if axis not in source)
     return [place[axis] if axis in place else next(rest) for axis in range(rank)]

@@ -1,4 +1,4 @@
-"""Several tensors as one index, `x[rows, lengths - 1]`: under `dynamo=False` a negative one reads another row."""
+"""Negative numbers in index tensors, `x[rows, lengths - 1]`: under dynamo=False they read a wrong row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnxpatch import Proof, patch
 
 
 class _LastToken(torch.nn.Module):
-    """The last step of each row by its mask; of a row without any, eager takes the last one there is."""
+    """The last step of each row by its mask. For an empty row the index is -1, the last step of all."""
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         rows = torch.arange(x.shape[0])
@@ -54,7 +54,7 @@ def _whole(item: object) -> bool:
     ),
 )
 def negative_indices(original: Callable[..., Tensor], tensor: Tensor, index: tuple[Any, ...]) -> Tensor:
-    """Each index as it counts from the front."""
+    """The indices counted from the front."""
     axis, kept = 0, []
     for item in index:
         kept.append(torch.remainder(item, tensor.shape[axis]) if _whole(item) else item)

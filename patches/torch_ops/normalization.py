@@ -1,5 +1,5 @@
-"""Normalisations that the TorchScript exporter refuses: layer norm over a size read off its input, RMS norm, and
-instance norm over dynamic channels."""
+"""Normalizations that the TorchScript exporter refuses: layer norm over a size of its input, RMS norm, and instance
+norm over dynamic channels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnxpatch.formulas.tracing import tracing_paused
 
 
 class _Layer(torch.nn.Module):
-    """The shape to normalise over read off a value whose own shape the exporter does not know."""
+    """A layer norm over the size of a value whose shape the exporter does not know."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ def layer_norm(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
 ) -> torch.Tensor:
-    """The shape to normalise over is the weight's; sizes of the input are no constants for the exporter."""
+    """F.layer_norm with the weight's shape as `normalized_shape`: sizes of the input are no constants under trace."""
     if weight is None or not any(map(symbolic, normalized_shape)):
         return NotImplemented
     with tracing_paused():
@@ -92,13 +92,13 @@ def rms_norm(
 ) -> torch.Tensor:
     """x / sqrt(mean(x^2) + eps), times the weight."""
     if exporting() == "dynamo" and (weight is None or input.dtype != torch.float32 or target_opset() >= 23):
-        return NotImplemented  # right as it is, and one node from opset 23 on
+        return NotImplemented  # the exporter is right, and writes one node from opset 23 on
     eps = torch.finfo(input.dtype).eps if eps is None else eps
     return _rms_norm(input, weight, eps, range(-len(normalized_shape), 0))
 
 
 class _Instance(torch.nn.Module):
-    """Over channels whose number is known, and over an axis that is dynamic."""
+    """Instance norm over static channels, and over a dynamic axis."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> torch.Tensor:
-    """Each channel of each sample by its own mean and variance, or by the running ones."""
+    """F.instance_norm: each channel of each sample by its mean and variance, or by the running ones."""
     by_channel = [1, -1] + [1] * (input.dim() - 2)
     if use_input_stats:
         axes = list(range(2, input.dim()))

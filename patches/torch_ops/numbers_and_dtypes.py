@@ -1,4 +1,4 @@
-"""Whole numbers beside floats, where an exporter mistakes the dtype of what comes out."""
+"""Operations on ints and floats for which an exporter writes a wrong dtype."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Reversed(torch.nn.Module):
     ),
 )
 def number_minus(original: Callable[..., Tensor], input: Tensor, other: object, *, alpha: object = 1) -> Tensor:
-    """`other - input` of a float and whole numbers: the negative, and then the sum."""
+    """`2.5 - ints`: -ints + 2.5, which the exporter promotes correctly."""
     if input.is_floating_point() or not isinstance(other, float) or alpha != 1:
         return NotImplemented
     return input.to(torch.get_default_dtype()).neg() + other
@@ -61,7 +61,7 @@ class _Limited(torch.nn.Module):
     ),
 )
 def clamp(original: Callable[..., Tensor], input: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """As floats, which is what torch makes of them."""
+    """clamp of ints by floats, computed in floats as in torch."""
     if input.is_floating_point() or not any(isinstance(limit, float) for limit in (min, max)):
         return NotImplemented
     return input.to(torch.get_default_dtype()).clamp(min, max)
@@ -90,7 +90,7 @@ class _Largest(torch.nn.Module):
     ),
 )
 def largest(original: Callable[..., Tensor], input: Tensor, dim: object = (), keepdim: bool = False) -> Tensor:
-    """Over all axes by their numbers."""
+    """amax over all axes, which are listed."""
     if dim != () or input.dim() == 0:
         return NotImplemented
     return original(input, tuple(range(input.dim())), keepdim)
@@ -117,7 +117,7 @@ class _Squeezed(torch.nn.Module):
     ),
 )
 def squeeze(original: Callable[..., Tensor], input: Tensor, *axes: Any, **named: Any) -> Tensor:
-    """An axis that may have many sizes stays, as it does in eager but for the size 1."""
+    """squeeze of a dynamic axis keeps it. Eager removes it only at size 1."""
     given = (*axes, *named.values())
     if len(given) != 1 or isinstance(given[0], str):
         return NotImplemented

@@ -1,4 +1,4 @@
-"""Sorting and what is made of it: stable sort, searchsorted, bucketize, median, k-th value, quantile."""
+"""Stable sort, searchsorted, bucketize, median, kthvalue and quantile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnxpatch.formulas.tracing import traced_from, tracing_paused
 
 
 class Found(NamedTuple):
-    """What torch returns for values found along an axis, with their places."""
+    """torch's result of a search along an axis: values and their indices."""
 
     values: torch.Tensor
     indices: torch.Tensor
@@ -49,8 +49,7 @@ def sort(
     descending: bool = False,
     stable: bool | None = None,
 ) -> Any:
-    """With `stable=True`: TopK over all entries, which puts equal ones in their order, as ONNX defines it (torch's own
-    topk does not)."""
+    """sort(stable=True) as TopK over all entries. ONNX's TopK keeps the order of equal entries; torch.topk does not."""
     if not stable:
         return NotImplemented
     found = input.topk(input.shape[dim], dim=dim, largest=descending, sorted=True)
@@ -87,10 +86,10 @@ def searchsorted(
     original: Any, sorted_sequence: Any = None, input: Any = None, *, boundaries: Any = None, out_int32: bool = False,
     right: bool = False, side: str | None = None, sorter: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """How many boundaries lie before each value, by a search tree."""
+    """The number of boundaries before each value, by a search tree."""
     if boundaries is None:
         boundaries, values = sorted_sequence, input
-    else:  # bucketize, whose first argument are the values
+    else:  # bucketize: the values are the first argument
         values = sorted_sequence
     values = torch.as_tensor(values, device=boundaries.device)
     if sorter is not None:
@@ -101,7 +100,7 @@ def searchsorted(
 
 
 def _stored_length(boundaries: torch.Tensor) -> int | None:
-    """How many boundaries a parameter or buffer has, which under trace no size says; None for others."""
+    """The length of boundaries that are a parameter or buffer; None for others. Under trace sizes are tensors."""
     running = running_model() if exporting() == "trace" else None
     if running is None or not traced_from(boundaries, running.tensors.values()):
         return None
@@ -133,7 +132,7 @@ class _Middle(torch.nn.Module):
     ),
 )
 def order_statistic(original: Callable[..., torch.Tensor], input: torch.Tensor, **given: Any) -> Any:
-    """Entries of the sorted axis."""
+    """median, kthvalue or quantile, from the smallest entries of the axis."""
     forms: dict[str, Callable[..., Any]] = {"median": median, "kthvalue": kthvalue, "quantile": quantile}
     return forms[original.__name__](input, **given)
 
@@ -148,21 +147,21 @@ def _ascending(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def median(x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The lower of the two middle entries, as torch takes it."""
+    """torch.median: the lower of the two middle entries."""
     if dim is None:
         return median(x.flatten(), 0).values
     return Found(*order_statistics.median(x, dim, keepdim))
 
 
 def kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Found:
-    """The k-th smallest entry."""
+    """torch.kthvalue: the k-th smallest entry and its index."""
     return Found(*order_statistics.kthvalue(x, k, dim, keepdim))
 
 
 def quantile(
     x: torch.Tensor, q: object, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> torch.Tensor:
-    """Between the two entries around q (n - 1), by `interpolation`; several q make a first axis."""
+    """torch.quantile: interpolated between the two entries around q (n - 1). Several q become the first axis."""
     if dim is None:
         flat = quantile(x.flatten(), q, 0, interpolation=interpolation)
         return flat.reshape([*flat.shape, *([1] * x.dim())]) if keepdim else flat

@@ -1,4 +1,4 @@
-"""Sequences of several lengths in one batch."""
+"""pad_sequence: sequences of several lengths as one batch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Padded(torch.nn.Module):
 def padded(
     original: Any, sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
 ) -> Tensor:
-    """Each sequence by its index, clamped, and the padding where it has ended."""
+    """Each sequence gathered by a clamped index, with the padding beyond its end."""
     lengths = [torch.ones_like(torch.arange(each.shape[0])).sum() for each in sequences]
     longest: Any = torch.stack(lengths).amax()
     ticks = torch.arange(longest, device=sequences[0].device)

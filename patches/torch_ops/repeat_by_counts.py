@@ -1,4 +1,4 @@
-"""Repeating each element by its own count: in time and memory that grow with what comes out."""
+"""repeat_interleave with a count for each element, in time and memory proportional to the result."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class _Spread(torch.nn.Module):
 def repeat_by_counts(
     original: object, input: Tensor, repeats: object = None, dim: int | None = None, *, output_size: object = None
 ) -> Tensor:
-    """Marks where each element ends, summed up."""
-    if repeats is None:  # the overload that makes indices of the counts
+    """The indices are the running sum of a 1 at the end of each element; see `formulas.repeats`."""
+    if repeats is None:  # repeat_interleave(counts), which returns indices
         return sources(input, output_size)
     if not isinstance(repeats, Tensor) or repeats.dim() == 0 or repeats.shape[0] == 1:
         return NotImplemented

@@ -1,4 +1,4 @@
-"""Repeating each element of a dimension."""
+"""repeat_interleave with one count for all elements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnxpatch import Proof, patch
 
 
 class _Angles(torch.nn.Module):
-    """Rotary angles: each holds for two channels, then everything is laid out by a size that the exporter infers."""
+    """Rotary angles, each for two channels, then a reshape with an inferred size."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.repeat_interleave(2, -1).reshape(x.shape[0], 2, -1)
@@ -36,7 +36,7 @@ class _Angles(torch.nn.Module):
 def repeat_interleave(
     original: object, input: Tensor, repeats: object = None, dim: int | None = None, output_size: object = None
 ) -> Tensor:
-    """One number of times as a view, (…, n, …) -> (…, n, 1, …) -> (…, n * repeats, …)."""
+    """By expand and reshape: (…, n, …) -> (…, n, 1, …) -> (…, n * repeats, …)."""
     if repeats is None or (isinstance(repeats, Tensor) and repeats.dim() > 0 and repeats.shape[0] != 1):
         return NotImplemented  # one count for each element
     source, dim = (input.flatten(), 0) if dim is None else (input, dim % input.dim())

@@ -1,4 +1,4 @@
-"""Running products, sums of exponentials and extremes, by doubling: no tensor of length x length."""
+"""cumprod, logcumsumexp, cummax and cummin by doubling steps, without a tensor of (length, length)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Running(torch.nn.Module):
 def running_product(
     original: Callable[..., torch.Tensor], input: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """log2(length) steps, each of which combines every entry with the one 1, 2, 4, ... places before it."""
+    """cumprod or logcumsumexp, in log2(length) steps."""
     if not (dtype or input.dtype).is_floating_point or input.dim() == 0:
         return NotImplemented
     x = input if dtype is None else input.to(dtype)
@@ -49,7 +49,7 @@ def _logcumsumexp(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 class Extremes(NamedTuple):
-    """What torch returns for the extreme entries so far, with their places."""
+    """torch's result: the extreme entries so far, and their indices."""
 
     values: torch.Tensor
     indices: torch.Tensor
@@ -79,7 +79,7 @@ class _Extremes(torch.nn.Module):
     ),
 )
 def running_extreme(original: Callable[..., torch.Tensor], input: torch.Tensor, dim: int) -> Extremes:
-    """By the same doubling steps. Infinite entries and NaN are torch's own only where none comes before a number."""
+    """cummax or cummin, by the same steps. Rows with a NaN or infinity before a number differ from torch."""
     if input.dim() == 0:
         return NotImplemented
     sign = 1 if original.__name__ == "cummax" else -1

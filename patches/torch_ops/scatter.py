@@ -1,4 +1,4 @@
-"""Scattered sums with repeated indices: means, accumulation and counts that ONNX's scatters lose or lack."""
+"""Scatters with repeated indices: means, which ONNX lacks, and sums, which the exporters lose."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def scatter_reduce(
     *,
     include_self: bool = True,
 ) -> torch.Tensor:
-    """Means as sum over count; without `include_self`, the start where anything is written is the neutral element."""
+    """Means as sum / count. Without `include_self`, elements that are written start from the neutral element."""
     result = _reduced(input, dim, index, src, reduce, include_self)
     return input.copy_(result) if original.__name__.endswith("_") else result
 
@@ -108,7 +108,7 @@ class _Accumulated(torch.nn.Module):
     ),
 )
 def index_add(original: Callable[..., torch.Tensor], input: torch.Tensor, **given: Any) -> torch.Tensor:
-    """As scatter_add, whose ONNX form adds up."""
+    """index_add as scatter_add, whose ONNX form accumulates."""
     result = _put(input, **given) if "index_put" in original.__name__ else _added(input, **given)
     written = original.__name__.endswith("_") and result is not NotImplemented
     return input.copy_(result) if written else result

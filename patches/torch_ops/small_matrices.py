@@ -1,4 +1,4 @@
-"""Inverse and solution for small matrices: closed forms up to 3 rows, elimination up to 8. ONNX has Det alone."""
+"""torch.linalg.inv and solve of small matrices: closed forms up to 3 rows, elimination up to 8. ONNX has only Det."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from onnxpatch import Proof, RefusedError, patch
 from onnxpatch.formulas.factorizations import solve
 from onnxpatch.formulas.symbolic import fixed_size
 
-_MOST = 8  # rows: beyond 3, where closed forms end, each is eliminated in nodes of its own
+_MOST = 8  # rows; each beyond 3 adds nodes
 
 
 def rows_of(a: torch.Tensor, name: str) -> int:
-    """The number of rows, which must be known at export and at most 8."""
+    """The number of rows, which must be static and at most 8."""
     rows = fixed_size(a, -1)
     if rows is None or rows > _MOST:
         raise RefusedError(
@@ -24,7 +24,7 @@ def rows_of(a: torch.Tensor, name: str) -> int:
 
 
 def adjugate(a: torch.Tensor, n: int) -> torch.Tensor:
-    """The transposed matrix of cofactors, (..., n, n)."""
+    """The adjugate (transposed cofactors), (..., n, n)."""
     if n == 1:
         return torch.ones_like(a)
     if n == 2:
@@ -50,18 +50,18 @@ def inverse(a: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def eliminated(a: torch.Tensor, b: torch.Tensor, rows: int) -> torch.Tensor:
-    """x with a x = b, worked out in float64."""
+    """x with a x = b, computed in float64."""
     wide = torch.broadcast_tensors(a[..., :1, :1].double(), b[..., :1, :1].double())[0].shape[:-2]
     left, right = (one.double().expand([*wide, *one.shape[-2:]]) for one in (a, b))
     return solve(left, right, rows).to(a.dtype)
 
 
 class _Geometry(torch.nn.Module):
-    """Camera matrices inverted, a small system solved."""
+    """Inverts camera matrices and solves a small system."""
 
     def forward(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
         a = a + 3 * torch.eye(3)
-        larger = torch.cat((a, b), -1) @ torch.cat((a, b), -1).transpose(-2, -1)  # positive, but not in order of size
+        larger = torch.cat((a, b), -1) @ torch.cat((a, b), -1).transpose(-2, -1)
         five = torch.nn.functional.pad(larger, (1, 1, 1, 1)) + torch.eye(5).flip(0)
         wide = torch.linalg.inv(five), torch.linalg.solve(five, five[..., :2])
         three = torch.inverse(a), torch.linalg.solve(a, b), torch.linalg.solve(a, a)
@@ -86,7 +86,7 @@ class _Geometry(torch.nn.Module):
     ),
 )
 def invert(original: Any, a: torch.Tensor, B: Any = None, *, left: bool = True, check_errors: bool = False) -> Any:
-    """By the adjugate over the determinant; `solve` multiplies the right-hand side by it."""
+    """inv(a), or solve(a, B) = inv(a) B: the adjugate over the determinant, or elimination."""
     name = original.__name__
     if "solve" in name:
         if not left:

@@ -1,4 +1,4 @@
-"""Functions of one number that ONNX has no operator for: the logarithm of the gamma function."""
+"""torch.lgamma, which has no ONNX operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from onnxpatch import Proof, patch
 
-# Lanczos' approximation with g = 7 and nine terms, good to 15 digits.
+# Lanczos approximation with g = 7 and nine terms: 15 digits.
 _G = 7.0
 _TERMS = (
     0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059,
@@ -19,7 +19,7 @@ _TERMS = (
 
 
 def lgamma(x: Tensor) -> Tensor:
-    """log |gamma(x)|, in float64 inside: near its roots at 1 and 2 large terms cancel."""
+    """log |gamma(x)|, computed in float64, since large terms cancel near its roots at 1 and 2."""
     wide = x.to(torch.float64)
     above = torch.where(wide < 0.5, 1 - wide, wide) - 1
     series = torch.full_like(above, _TERMS[0])
@@ -27,7 +27,7 @@ def lgamma(x: Tensor) -> Tensor:
         series = series + term / (above + number)
     t = above + _G + 0.5
     found = 0.5 * math.log(2 * math.pi) + (above + 0.5) * torch.log(t) - t + torch.log(series)
-    # gamma(x) gamma(1 - x) = pi / sin(pi x); sin by the distance to the next whole number, which is exact.
+    # gamma(x) gamma(1 - x) = pi / sin(pi x). The sine is that of the distance to the nearest integer, which is exact.
     part = wide - torch.floor(wide)
     mirrored = math.log(math.pi) - torch.log(torch.sin(math.pi * part).abs()) - found
     found = torch.where(wide < 0.5, mirrored, found)
@@ -57,5 +57,5 @@ class _Gamma(torch.nn.Module):
     ),
 )
 def log_gamma(original: Callable[..., Tensor], input: Tensor) -> Tensor:
-    """By a series of nine terms, mirrored below 0.5."""
+    """By a series of nine terms; below 0.5 by reflection."""
     return lgamma(input) if input.is_floating_point() else lgamma(input.to(torch.float32))

@@ -1,4 +1,4 @@
-"""Splitting into parts of a dynamic size."""
+"""split and chunk into parts of dynamic size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnxpatch.formulas.symbolic import symbolic
 
 
 class _Stages(torch.nn.Module):
-    """Stages stacked along the batch, and taken apart again."""
+    """Stages that are stacked along the batch and split again."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         stacked = torch.cat([x, x * 2, x.square()])
@@ -37,7 +37,7 @@ class _Stages(torch.nn.Module):
     ),
 )
 def split(original: Any, tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """As many parts as the example has; their size stays a size."""
+    """The example's number of parts, whose size stays dynamic."""
     size = split_size_or_sections
     if not symbolic(size):
         return NotImplemented
@@ -48,7 +48,7 @@ def split(original: Any, tensor: Tensor, split_size_or_sections: Any, dim: int =
 def _count(original: Any, tensor: Tensor, size: Any, dim: int) -> int:
     if exporting() == "trace":
         return len(original(tensor, int(size), dim))
-    return int((tensor.shape[dim] + size - 1) // size)  # torch.export keeps what it relies on here as a guard
+    return int((tensor.shape[dim] + size - 1) // size)  # torch.export records a guard for the number of parts
 
 
 def _part(tensor: Tensor, start: object, end: object, dim: int) -> Tensor:

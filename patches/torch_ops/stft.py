@@ -21,14 +21,14 @@ def _waves(points: int, terms: int) -> np.ndarray:
 
 
 def _window(window: torch.Tensor | None, length: int, points: int, like: torch.Tensor) -> torch.Tensor:
-    """The window over `points` samples: ones when none is given, with zeros on both sides when it is shorter."""
+    """The window over `points` samples: ones if none is given; a shorter one is padded on both sides."""
     window = torch.ones(length, dtype=like.dtype, device=like.device) if window is None else window.to(like)
     before = (points - length) // 2
     return F.pad(window, (before, points - length - before))
 
 
 def _sizes(n_fft: Any, hop_length: Any, win_length: Any) -> tuple[int, int, int]:
-    """(points, hop, window length), as torch fills them in; all must be known at export."""
+    """(points, hop, window length) with torch's defaults. All must be static."""
     hop = n_fft // 4 if hop_length is None else hop_length
     length = n_fft if win_length is None else win_length
     if not all(isinstance(size, int) for size in (n_fft, hop, length)):
@@ -37,7 +37,7 @@ def _sizes(n_fft: Any, hop_length: Any, win_length: Any) -> tuple[int, int, int]
 
 
 class _Spectrogram(torch.nn.Module):
-    """Magnitude and phase, changed and turned back into sound, as vocoders do."""
+    """Changes magnitude and phase and transforms back, as vocoders do."""
 
     window: torch.Tensor
 
@@ -122,7 +122,7 @@ def inverse(
     length: int | None = None,
     return_complex: bool = False,
 ) -> torch.Tensor:
-    """(..., frequencies, frames), complex, to (..., samples); overlapping windows are divided out."""
+    """(..., frequencies, frames), complex, to (..., samples); the sum of overlapping windows is divided out."""
     if return_complex:
         raise RefusedError("istft with return_complex=True has no ONNX form here")
     points, hop, window_length = _sizes(n_fft, hop_length, win_length)
@@ -134,7 +134,7 @@ def inverse(
     shape = _window(window, window_length, points, both)
     kernel = torch.from_numpy(_waves(points, terms) * _weights(points, terms)).to(both) * shape
     signal = F.conv_transpose1d(both, kernel.reshape(2 * terms, 1, points), stride=hop)
-    # How much window lies over each sample: the same overlap-add, of the squared window.
+    # The sum of squared windows at each sample, by the same overlap-add.
     frames = torch.ones_like(both.narrow(-2, 0, 1).narrow(0, 0, 1))
     weight = F.conv_transpose1d(frames, (shape * shape).reshape(1, 1, points), stride=hop)
     signal = _cut(signal, weight, points, center, length).squeeze(1)
@@ -144,7 +144,7 @@ def inverse(
 
 
 def _weights(points: int, terms: int) -> np.ndarray:
-    """(2 terms, 1): every term counts for itself and its mirror image, but those that are their own."""
+    """(2 terms, 1): every term counts twice, for its conjugate, but the real ones."""
     weight = np.full(terms, 1.0 if terms == points else 2.0)
     weight[0] = 1.0
     if points % 2 == 0 and terms != points:

@@ -1,4 +1,4 @@
-"""Checks of a model on its own tensors: ONNX has no assertion, and eager keeps its own."""
+"""Assertions on tensors, which ONNX does not have. They are left out of the graph and stay in eager."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onnxpatch import Proof, patch
 
 
 class _Checked(torch.nn.Module):
-    """Lengths that have to add up to the number of rows, checked where they are used."""
+    """Checks that lengths add up to the number of rows."""
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         torch._check_tensor_all_with(ValueError, lengths.sum() == x.shape[0])
@@ -35,4 +35,4 @@ def _parts() -> list[tuple[Tensor, Tensor]]:
     ),
 )
 def tensor_checks(original: object, error_type: object, cond: Tensor, message: object = None) -> None:
-    """Nothing: torch.onnx drops assertions that it has a form for, too."""
+    """Does nothing. torch.onnx drops the assertions that it knows, too."""

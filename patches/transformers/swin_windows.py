@@ -1,4 +1,7 @@
-"""Swin and its copies in transformers: windows, cyclic shift, masks and patch merging at sizes known at run time."""
+"""Windows of transformers' Swin, DonutSwin and CLAP at dynamic sizes: padding, cyclic shift and mask.
+
+These layers drop the shift if the map is no larger than the window; `swinv2_windows.py` has those that do not.
+"""
 
 from __future__ import annotations
 
@@ -9,41 +12,21 @@ from torch import Tensor, nn
 
 from onnxpatch import KnownBody, Proof, Settings, patch
 from onnxpatch.formulas import windows
-from onnxpatch.formulas.proof_models import randomised
-from onnxpatch.formulas.windows import is_static, merge, pad_to, partition, shift_mask, windows_over
+from onnxpatch.formulas.proof_models import OfMap
+from onnxpatch.formulas.windows import PaddedWindows, is_static, merge, pad_to, partition, shift_mask, windows_over
 
 WRITTEN_FOR = "transformers 5.23.0"
 
 LINK = "https://github.com/microsoft/Swin-Transformer/issues/301"
 FROZEN = "exported with dynamic height and width, the graph keeps the padding, windows and shift mask of its example"
+DYNAMIC = ({0: "batch", 1: "height", 2: "width"},)
 _SWIN = "transformers.models.swin.modeling_swin"
 _DONUT = "transformers.models.donut.modeling_donut_swin"
-_SWINV2 = "transformers.models.swinv2.modeling_swinv2"
-_SWIN2SR = "transformers.models.swin2sr.modeling_swin2sr"
-_MASKFORMER = "transformers.models.maskformer.modeling_maskformer_swin"
 _CLAP = "transformers.models.clap.modeling_clap"
-# What the layers' `forward` takes for "was padded, crop again": cropping is right also where nothing was padded.
-_CROP = (0, 0, 0, 1, 0, 1)
 
 
-class _OfMap(nn.Module):
-    """Feeds a (B, H, W, C) map to a layer that takes (B, H * W, C) and (H, W); returns the first output."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.layer(x.flatten(1, 2), (x.shape[1], x.shape[2]))
-        return out[0] if isinstance(out, tuple) else out
-
-
-def _maps(*sizes: tuple[int, int]) -> list[tuple[Tensor]]:
-    return [(torch.randn(2, height, width, 8),) for height, width in sizes]
-
-
-def _random(layer: nn.Module) -> nn.Module:
-    return _OfMap(randomised(layer))
+def _maps() -> list[tuple[Tensor]]:
+    return [(torch.randn(2, height, width, 8),) for height, width in ((8, 12), (9, 6), (4, 8), (11, 5))]
 
 
 def _swin_layer() -> nn.Module:
@@ -52,47 +35,17 @@ def _swin_layer() -> nn.Module:
 
     config = SwinConfig(image_size=32, embed_dim=8, window_size=4)
     config._attn_implementation = "eager"
-    return _random(SwinLayer(config, 8, (8, 8), 2, shift_size=2))
+    return OfMap(SwinLayer(config, 8, (8, 8), 2, shift_size=2))
 
 
 def _donut_layer() -> nn.Module:
     from transformers import DonutSwinConfig
     from transformers.models.donut.modeling_donut_swin import DonutSwinLayer
 
-    return _random(DonutSwinLayer(DonutSwinConfig(image_size=32, embed_dim=8, window_size=4), 8, (8, 8), 2, 0.0, 2))
+    return OfMap(DonutSwinLayer(DonutSwinConfig(image_size=32, embed_dim=8, window_size=4), 8, (8, 8), 2, 0.0, 2))
 
 
-def _swinv2_layer() -> nn.Module:
-    from transformers import Swinv2Config
-    from transformers.models.swinv2.modeling_swinv2 import Swinv2Layer
-
-    return _random(Swinv2Layer(Swinv2Config(image_size=32, embed_dim=8, window_size=4), 8, (8, 8), 2, 0.0, 2))
-
-
-def _maskformer_layer() -> nn.Module:
-    from transformers import MaskFormerSwinConfig
-    from transformers.models.maskformer.modeling_maskformer_swin import MaskFormerSwinLayer
-
-    config = MaskFormerSwinConfig(image_size=32, embed_dim=8, window_size=4)
-    return _random(MaskFormerSwinLayer(config, 8, (8, 8), 2, 0.0, 2))
-
-
-def _proof(build: Any, *sizes: tuple[int, int], **options: Any) -> Proof:
-    dynamic = ({0: "batch", 1: "height", 2: "width"},)
-    return Proof(build, lambda: _maps(*sizes), dynamic_shapes=dynamic, **options)
-
-
-class _Padding:
-    """Layers over (B, H, W, C) that attend inside windows."""
-
-    window_size: int
-
-    def maybe_pad(self, hidden_states: Tensor, height: int, width: int) -> tuple[Tensor, tuple[int, ...]]:
-        """Pad always, by nothing where nothing is missing, and have the caller crop."""
-        return pad_to(hidden_states, (self.window_size, self.window_size)), _CROP
-
-
-class _Clamping(_Padding):
+class _Clamping(PaddedWindows):
     """Layers that do without the shift where the map is no larger than the window.
 
     transformers' own method writes the answer for the size at hand into the layer, for every call to come; here it is
@@ -148,15 +101,7 @@ class _Clamping(_Padding):
         "get_attn_mask": {KnownBody("ab01d82feec2", WRITTEN_FOR)},
         "cyclic_shift": {KnownBody("605e6496a5e3", WRITTEN_FOR)},
     },
-    proof=_proof(
-        _swin_layer,
-        (8, 12),
-        (9, 6),
-        (4, 8),
-        (11, 5),
-        fails=("dynamo", "trace"),
-        reason="cannot be reshaped",
-    ),
+    proof=Proof(_swin_layer, _maps, DYNAMIC, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
 class SwinLayer(_Clamping):
     """Shifted-window attention of transformers' Swin."""
@@ -174,15 +119,7 @@ class SwinLayer(_Clamping):
         "get_attn_mask": {KnownBody("ab01d82feec2", WRITTEN_FOR)},
         "forward": {KnownBody("be6544e6d606", WRITTEN_FOR)},
     },
-    proof=_proof(
-        _donut_layer,
-        (8, 12),
-        (9, 6),
-        (4, 8),
-        (11, 5),
-        fails=("dynamo", "trace"),
-        reason="cannot be reshaped",
-    ),
+    proof=Proof(_donut_layer, _maps, DYNAMIC, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
 class DonutSwinLayer(_Clamping):
     """The same layer in its older spelling, the shift written out in `forward`."""
@@ -216,73 +153,3 @@ class DonutSwinLayer(_Clamping):
         hidden_states = hidden_states + self.drop_path(x)
         hidden_states = hidden_states + self.output(self.intermediate(self.layernorm_after(hidden_states)))
         return hidden_states, *weights
-
-
-@patch(
-    f"{_SWINV2}.Swinv2Layer",
-    f"{_SWIN2SR}.Swin2SRLayer",
-    name="swinv2-layer",
-    why=FROZEN,
-    link=LINK,
-    bodies={
-        "maybe_pad": {KnownBody("92c2f7144880", WRITTEN_FOR)},
-        "get_attn_mask": {KnownBody("069b3902dd11", WRITTEN_FOR)},
-    },
-    proof=_proof(
-        _swinv2_layer,
-        (8, 12),
-        (9, 6),
-        (4, 8),
-        (11, 5),
-        fails=("dynamo", "trace"),
-        reason="cannot be reshaped",
-    ),
-)
-class Swinv2Layer(_Padding):
-    """Shifted-window attention whose window and shift are settled when the layer is made."""
-
-    shift_size: int
-
-    def get_attn_mask(
-        self, height: int, width: int, dtype: torch.dtype, device: torch.device | None = None
-    ) -> Tensor | None:
-        """(windows, window cells, window cells) for a padded map, or None without a shift."""
-        if not self.shift_size:
-            return None
-        window, shift = (self.window_size, self.window_size), (self.shift_size, self.shift_size)
-        like = torch.empty(0, dtype=dtype, device=device)
-        return shift_mask(window, shift, (height // window[0], width // window[1]), like)
-
-
-@patch(
-    f"{_MASKFORMER}.MaskFormerSwinLayer",
-    name="maskformer-swin-layer",
-    why=FROZEN,
-    link=LINK,
-    bodies={
-        "maybe_pad": {KnownBody("944d2b5e4f32", WRITTEN_FOR)},
-        "get_attn_mask": {KnownBody("95aa288c6ae2", WRITTEN_FOR)},
-    },
-    proof=_proof(
-        _maskformer_layer,
-        (8, 12),
-        (9, 6),
-        (4, 8),
-        (11, 5),
-        fails=("dynamo", "trace"),
-        reason="cannot be reshaped",
-    ),
-)
-class MaskFormerSwinLayer(_Padding):
-    """Shifted-window attention of MaskFormer's backbone."""
-
-    shift_size: int
-
-    def get_attn_mask(
-        self,
-        input_resolution: tuple[int, int],
-        device: torch.device | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> Tensor | None:
-        """(windows, window cells, window cells) for a padded map, or None without a shift."""
-        return Swinv2Layer.get_attn_mask(self, *input_resolution, dtype, device)  # type: ignore[arg-type]

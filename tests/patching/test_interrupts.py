@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import math
+import sys
 
 import pytest
 import torch
 from einops.layers.torch import Rearrange
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 import onnxpatch
-from tests.patching.interrupting import leaks
+from tests.exporting import while_traced
+from tests.patching.interrupting import Interrupt, everything, leaks
 
 
 class Net(nn.Module):
@@ -53,6 +56,62 @@ def outcome(how, exporter, times, seed):
 @pytest.mark.parametrize(("how", "times"), [(plain, 8), (whole, 2)])
 def test_an_interrupt_at_random_lines(how, times):
     assert outcome(how, "trace", times, 0) == []
+
+
+def interrupted_at(name, event, nth=1):
+    """A trace function that raises when Python is about to run the first line of, or to leave, `patched.<name>`."""
+    seen = [0]
+
+    def follow(frame, what, argument):
+        code = frame.f_code
+        if code.co_name != name or not isinstance(frame.f_locals.get("self"), onnxpatch.patched):
+            return None
+
+        def inside(frame, what, argument):
+            seen[0] += what == event
+            if what == event and seen[0] == nth:
+                raise Interrupt
+            return inside
+
+        return inside
+
+    return follow
+
+
+@pytest.mark.parametrize(
+    ("name", "event"), [("__enter__", "line"), ("__enter__", "return"), ("__exit__", "line"), ("_leave", "line")]
+)
+def test_an_interrupt_where_no_exit_is_called(name, event):
+    model = Net().eval()
+    before, tracer = everything(model), sys.gettrace()
+    with pytest.raises(Interrupt):
+        sys.settrace(interrupted_at(name, event))
+        try:
+            with onnxpatch.patched(model):
+                pass
+        finally:
+            sys.settrace(tracer)
+    assert everything(model) == before
+    with onnxpatch.patched(model) as patched:  # as ever
+        assert patched.plan.swaps
+    assert everything(model) == before
+
+
+def test_a_mode_that_an_interrupt_left_in_force_ends_with_the_run():
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    class Left(nn.Module):
+        def forward(self, x):
+            Mode().__enter__()
+            return x + math.sqrt(4.0)
+
+    model = Left().eval()
+    before = everything(model)
+    with onnxpatch.patched(model, branches=True):
+        while_traced(lambda: model(torch.zeros(2)))
+    assert everything(model) == before
 
 
 @pytest.mark.slow

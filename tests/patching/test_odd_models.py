@@ -14,6 +14,14 @@ from torch import nn
 
 import onnxpatch
 
+
+@pytest.fixture(autouse=True)
+def compiled_code_removed():
+    """torch.compile writes its functions into this module, and a later export removes them: in another test."""
+    yield
+    torch.compiler.reset()
+
+
 X = torch.randn(1, 3, 4, 6)
 
 

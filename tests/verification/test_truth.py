@@ -16,7 +16,7 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.results.report import Checked, Report
 from onnxpatch.verification.comparison import compare_all
 from onnxpatch.verification.eager import Eager
-from onnxpatch.verification.fractions_of_sizes import told_apart
+from onnxpatch.verification.fractions_of_sizes import distinguishing_sizes
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.undetermined import excused
 
@@ -79,8 +79,8 @@ def test_no_range_is_told_where_data_or_no_range_explains_it() -> None:
 
 
 def test_sizes_that_float32_rounds_otherwise() -> None:
-    assert 100 in told_apart(0.29) and 10 in told_apart(0.3)
-    assert not list(told_apart(float("nan"))) and not list(told_apart(0.0))
+    assert 100 in distinguishing_sizes(0.29) and 10 in distinguishing_sizes(0.3)
+    assert not list(distinguishing_sizes(float("nan"))) and not list(distinguishing_sizes(0.0))
 
 
 # ------------------------------------------------------------------ what eager does not determine

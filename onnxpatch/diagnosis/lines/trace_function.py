@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from onnxpatch.undone import undone
+
 TraceFunction = Callable[[FrameType, str, object], "TraceFunction | None"]
 """Called with (frame, event, argument); returns the function for the lines of that frame, or None."""
 
@@ -15,8 +17,6 @@ TraceFunction = Callable[[FrameType, str, object], "TraceFunction | None"]
 def tracing_with(follow: TraceFunction) -> Iterator[None]:
     """Inside the block, `follow` is the trace function of this thread. Debuggers and coverage get theirs back."""
     before = sys.gettrace()
-    sys.settrace(follow)
-    try:
+    with undone(lambda: sys.settrace(before)):
+        sys.settrace(follow)
         yield
-    finally:
-        sys.settrace(before)

@@ -18,6 +18,7 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.nested import Value, opened, output_leaves
 from onnxpatch.messages.user_code import is_user_frame
 from onnxpatch.patching.walk import modules
+from onnxpatch.undone import undone
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
 
@@ -112,11 +113,13 @@ def _hooked(model: torch.nn.Module, root: Unit, tree: Tree, stack: list[Unit]) -
                 stack.pop()
 
         handles += [module.register_forward_pre_hook(enter, prepend=True), module.register_forward_hook(leave)]
-    try:
-        yield
-    finally:
+
+    def unhook() -> None:
         for handle in handles:
             handle.remove()
+
+    with undone(unhook):
+        yield
 
 
 class _MethodWatch:

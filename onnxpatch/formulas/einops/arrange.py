@@ -1,8 +1,9 @@
-"""Reordering the axes of a layout with the kernels that are fast, not only with the fewest nodes.
+"""Reorders the axes of a layout with the kernels that are fast in onnxruntime.
 
-onnxruntime moves one axis past others by copying rows; a transpose of many axes goes element by element. So a
-permutation that is two such moves is made in two, where a reshape stands between them anyway: a whole dimension of the
-input is moved before its neighbours are split, or one of the output after they are merged.
+A Transpose that moves one axis past others copies rows; one that permutes many axes goes element by element. So a
+permutation that consists of two moves is written as two Transposes, where a Reshape stands between them anyway: one
+moves a whole dimension of the input before it is split, the other one of the output after it is merged. Where all sizes
+but one are static, the two Transposes stand between two Reshapes to constant shapes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Dims = tuple[Group, ...]
 
 
 def arrange(layout: Layout, outputs: Sequence[Group]) -> None:
-    """Bring the layout to `outputs`, which hold the same axes."""
+    """Reorder the layout to `outputs`, which have the same axes."""
     outputs = tuple(outputs)
     if _same_up_to_units(layout.dims, outputs):
         layout.transpose(outputs)
@@ -25,7 +26,7 @@ def arrange(layout: Layout, outputs: Sequence[Group]) -> None:
     before, after = _moves(layout.dims, outputs)
     layout.transpose(before)
     source, target = _axes(before), _axes(after)
-    if source != target:
+    if source != target and not _in_two(layout, source, target):
         layout.reshape(_blocks(layout, before, after))
         layout.transpose(_ordered(layout.dims, target))
     layout.reshape(after)
@@ -37,12 +38,12 @@ def _axes(dims: Sequence[Group]) -> Group:
 
 
 def _same_up_to_units(inputs: Dims, outputs: Dims) -> bool:
-    """Whether whole dimensions change places and nothing else happens."""
+    """Whether whole dimensions are permuted, and none is split or merged."""
     return sorted(inputs) == sorted(outputs)
 
 
 def _moves(inputs: Dims, outputs: Dims) -> tuple[Dims, Dims]:
-    """The inputs after the move made first, the outputs before the move made last; cheapest pair."""
+    """(the inputs after a first move, the outputs before a last move), the pair with the lowest cost."""
     firsts = [inputs, *_moved(inputs)] if any(len(group) > 1 for group in inputs) else [inputs]
     lasts = [outputs, *_moved(outputs)] if any(len(group) > 1 for group in outputs) else [outputs]
     pairs = [(first, last) for first in firsts for last in lasts]
@@ -53,22 +54,25 @@ def _moved(dims: Dims) -> list[Dims]:
     """Every way to move one dimension of a single axis."""
     ways = []
     for place, group in enumerate(dims):
-        rest = dims[:place] + dims[place + 1 :]
         if len(group) == 1:
-            ways += [(*rest[:to], group, *rest[to:]) for to in range(len(dims)) if to != place]
+            ways += _placed(dims, place, group)
     return ways
 
 
 def _cost(first: Dims, last: Dims) -> int:
-    """Of the transpose in between, in single moves; anything but a single move goes element by element."""
-    source, target = _axes(first), _axes(last)
-    ranks = [target.index(run[0]) for run in _runs(source, target)]
-    moves = len(ranks) - _longest_rise(ranks)
+    """The cost of the Transpose in between, in single moves; anything but a single move goes element by element."""
+    moves = _distance(_axes(first), _axes(last))
     return moves if moves < 2 else 3
 
 
+def _distance(source: Group, target: Group) -> int:
+    """How many moves of neighbours that stay together bring one order into the other."""
+    ranks = [target.index(run[0]) for run in _runs(source, target)]
+    return len(ranks) - _longest_rise(ranks)
+
+
 def _runs(source: Group, target: Group) -> list[Group]:
-    """The source cut where the target does not go on with the same neighbour."""
+    """The source, cut where the target has another neighbour."""
     follows = dict(pairwise(target))
     runs: list[Group] = []
     for axis in source:
@@ -86,9 +90,52 @@ def _longest_rise(ranks: Sequence[int]) -> int:
     return max(best, default=0)
 
 
+def _in_two(layout: Layout, source: Group, target: Group) -> bool:
+    """Write the Transpose as two single moves, if it consists of two and the last axis changes. Returns whether it did.
+
+    A Reshape has to stand between the two, or onnxruntime joins them to one Transpose again. So this is done only where
+    every Reshape has a constant shape.
+    """
+    between = _halfway(source, target) if source[-1] != target[-1] else None
+    if between is None:
+        return False
+    first, second = _fixed(layout, source, between), _fixed(layout, between, target)
+    moved = _ordered(first, between)
+    if moved == second or not (layout.by_constant(layout.dims, first) and layout.by_constant(moved, second)):
+        return False
+    for dims, order in ((first, between), (second, target)):
+        layout.reshape(dims)
+        layout.transpose(_ordered(dims, order))
+    return True
+
+
+def _halfway(source: Group, target: Group) -> Group | None:
+    """An order one move away from both; of several, the one that shares most of its last axes with the target."""
+    if _distance(source, target) != 2:
+        return None
+    runs = tuple(_runs(source, target))
+    orders = [_axes(moved) for place, run in enumerate(runs) for moved in _placed(runs, place, run)]
+    near = [one for one in orders if _distance(source, one) == 1 and _distance(one, target) == 1]
+    return max(near, key=lambda one: _common_end(one, target), default=None)
+
+
+def _placed(runs: Dims, place: int, run: Group) -> list[Dims]:
+    rest = runs[:place] + runs[place + 1 :]
+    return [(*rest[:to], run, *rest[to:]) for to in range(len(runs)) if to != place]
+
+
+def _common_end(one: Group, other: Group) -> int:
+    return next((n for n, (a, b) in enumerate(zip(reversed(one), reversed(other), strict=True)) if a != b), len(one))
+
+
+def _fixed(layout: Layout, source: Group, target: Group) -> Dims:
+    """The dimensions that stay together from one order to the other; static neighbours are merged into one."""
+    apart: list[list[Group]] = [[(axis,) for axis in run] for run in _runs(source, target)]
+    return tuple(piece for pieces in apart for piece in _merged(layout, pieces))
+
+
 def _blocks(layout: Layout, before: Dims, after: Dims) -> Dims:
-    """The dimensions to transpose: as little split as possible; where they are split before and merged after anyway,
-    fixed neighbours that stay together are one."""
+    """The dimensions to transpose, split as little as possible. Static neighbours that stay together are one."""
     target = _axes(after)
     runs = [_pieces(run, before) for run in _runs(_axes(before), target)]
     apart = [piece for pieces in runs for piece in pieces]
@@ -112,6 +159,6 @@ def _merged(layout: Layout, pieces: list[Group]) -> list[Group]:
 
 
 def _pieces(run: Group, dims: Dims) -> list[Group]:
-    """The run cut into whole dimensions where it holds them, else into axes."""
+    """The run cut into whole dimensions where possible, else into axes."""
     whole = {axis: group for group in dims for axis in group if set(group) <= set(run)}
     return list(dict.fromkeys(whole.get(axis, (axis,)) for axis in run))

@@ -1,6 +1,8 @@
-"""An einops pattern as a fixed plan: which axes each dimension is made of, as integers and tuples.
+"""`AxisPlan`: an einops pattern as numbers: which axes each dimension is made of.
 
-The pattern is read once; what is left to do at run time is arithmetic on sizes.
+    "b (h p) -> b h p"     axes: b 0, h 1, p 2     inputs ((0,), (1, 2))     outputs ((0,), (1,), (2,))
+
+The pattern is parsed once. At run time only sizes are computed.
 """
 
 from __future__ import annotations
@@ -12,21 +14,21 @@ from typing import Any, Literal
 
 Group = tuple[int, ...]
 Operation = Literal["rearrange", "reduce", "repeat"]
-_ELLIPSIS = "…"  # how einops' parser spells it
+_ELLIPSIS = "…"  # as einops' parser writes it
 
 
 class UnplannedError(Exception):
-    """The pattern has no plan: einops is to be called, which does it or says what is wrong with it."""
+    """The pattern has no plan. The caller then calls einops, which handles it or raises its own error."""
 
 
 @dataclass(frozen=True)
 class AxisPlan:
-    """The axes of a pattern, numbered: those of the input in its order first, then those that the output adds.
+    """The axes of a pattern, numbered: first those of the input in order, then those that the output adds.
 
-    inputs, outputs: per dimension the axes it is made of, outermost first; () is a dimension of length 1.
-    fixed: per axis its length where the pattern states it ("(h 2)"), else 0.
-    given: per axis the place of its length among the lengths handed in, else -1.
-    inferred: per input dimension the axis whose length follows from the dimension's, else -1.
+    inputs, outputs: for each dimension its axes, outermost first; () is a dimension of length 1.
+    fixed: for each axis its length in the pattern ("(h 2)"), or 0.
+    given: for each axis the index of its length among the given ones, or -1.
+    inferred: for each input dimension the axis whose length is computed from the dimension's, or -1.
     """
 
     inputs: tuple[Group, ...]
@@ -37,12 +39,12 @@ class AxisPlan:
 
     @property
     def split(self) -> Group:
-        """The axes of the input, in its order."""
+        """The axes of the input, in order."""
         return tuple(axis for group in self.inputs for axis in group)
 
     @property
     def order(self) -> Group:
-        """The axes of the output, in its order."""
+        """The axes of the output, in order."""
         return tuple(axis for group in self.outputs for axis in group)
 
     @property
@@ -56,7 +58,7 @@ class AxisPlan:
         return tuple(axis for axis in self.order if axis not in set(self.split))
 
     def lengths(self, shape: Sequence[object], given: Sequence[object] = ()) -> list[Any]:
-        """Every axis's length for an input of this shape: numbers, symbolic sizes or 0-d tensors, as they come."""
+        """The length of every axis for an input of this shape: ints, symbolic sizes or 0-d tensors."""
         known = [given[place] if place >= 0 else length for place, length in zip(self.given, self.fixed, strict=True)]
         for dim, (group, axis) in enumerate(zip(self.inputs, self.inferred, strict=True)):
             if axis >= 0:
@@ -65,7 +67,7 @@ class AxisPlan:
         return known
 
     def refuses(self, shape: Sequence[object], given: Sequence[object]) -> bool:
-        """Whether an input of this shape does not fit, as far as that can be told from plain numbers."""
+        """Whether an input of this shape does not fit the pattern, as far as its sizes are ints."""
         lengths = self.lengths(shape, given)
         for size, group in zip(shape, self.inputs, strict=True):
             made = product([lengths[axis] for axis in group])
@@ -75,10 +77,9 @@ class AxisPlan:
 
 
 def product(lengths: Sequence[Any]) -> Any:
-    """The product of sizes of any kind; 1 of none.
+    """The product of sizes of any kind; 1 for none.
 
-    Lengths of 1 are left out: torch's peephole pass stops with an error at a traced size times 1, within a node that is
-    recorded with its torch code.
+    Lengths of 1 are left out, since torch's peephole pass fails at a traced size times 1.
     """
     factors = [length for length in lengths if not isinstance(length, int) or length != 1]
     return functools.reduce(lambda left, right: left * right, factors) if factors else 1
@@ -88,8 +89,7 @@ def product(lengths: Sequence[Any]) -> Any:
 def plan_axes(pattern: str, operation: Operation, names: tuple[str, ...], ndim: int) -> AxisPlan:
     """The plan of a pattern for an input of `ndim` dimensions.
 
-    names: the axes whose lengths are handed in, in the order in which they are.
-    Raises UnplannedError for what einops refuses; called with the same arguments, it says why.
+    names: the axes whose lengths are given, in order. Raises UnplannedError for a pattern that einops refuses.
     """
     sides = pattern.split("->")
     if len(sides) != 2:
@@ -97,7 +97,7 @@ def plan_axes(pattern: str, operation: Operation, names: tuple[str, ...], ndim: 
     left, right = _expand(_groups(sides[0]), _groups(sides[1]), ndim)
     numbers: dict[Any, int] = {}
     inputs, outputs = (tuple(_number(group, numbers) for group in side) for side in (left, right))
-    # An axis without a name is an object of its own that knows its length.
+    # einops' parser has an object with its length for an axis without a name.
     fixed = tuple(0 if isinstance(axis, str) else int(axis.value) for axis in numbers)
     given = tuple(names.index(axis) if axis in names else -1 for axis in numbers)
     known = {axis for axis in numbers.values() if fixed[axis] > 0 or given[axis] >= 0}
@@ -120,14 +120,14 @@ def _groups(side: str) -> list[list[Any]]:
     from einops.parsing import ParsedExpression
 
     try:
-        # A bare ellipsis is a text, everything else a list: "..." and "(...)" differ in that alone.
+        # The parser gives a str for "..." and a list for everything else, also for "(...)".
         return [[[_ELLIPSIS]] if group == _ELLIPSIS else list(group) for group in ParsedExpression(side).composition]
     except EinopsError as error:
         raise UnplannedError(side) from error
 
 
 def _expand(left: list[list[object]], right: list[list[object]], ndim: int) -> list[list[list[Any]]]:
-    """Both sides with the ellipsis written out as axes of its own."""
+    """Both sides with the ellipsis replaced by axes."""
     if any(_ELLIPSIS in group for group in left):
         raise UnplannedError("an ellipsis inside parentheses on the left")
     if [[_ELLIPSIS]] not in left:

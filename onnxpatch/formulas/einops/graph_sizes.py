@@ -1,4 +1,4 @@
-"""Sizes of an exported graph as products of a number and of what is only known when the graph runs."""
+"""`Size`: a size in an exported graph, as a product of an int and of sizes that are known at run time only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnxpatch.formulas.nodes import Value, Writer
 
 
 class Factor(NamedTuple):
-    """A dynamic dimension of the source divided by what is known of it; or, with dim -1, a length handed in."""
+    """A dynamic dimension of the source, divided by its static part; with dim -1, a given length."""
 
     dim: int
     divisor: int
@@ -20,7 +20,7 @@ class Factor(NamedTuple):
 
 @dataclass(frozen=True)
 class Size:
-    """number × factors; without factors it is known at export."""
+    """number × factors. Without factors the size is static."""
 
     number: int
     factors: tuple[Factor, ...] = ()
@@ -33,7 +33,7 @@ ONE = Size(1)
 
 
 def total(sizes: Sequence[Size]) -> Size:
-    """Their product."""
+    """The product of sizes."""
     result = ONE
     for size in sizes:
         result = result * size
@@ -41,7 +41,7 @@ def total(sizes: Sequence[Size]) -> Size:
 
 
 class Sizes:
-    """The sizes of a source tensor and the lengths handed in, as nodes (`vector`) and as numbers (`number`)."""
+    """The sizes of a source tensor and the given lengths, as nodes (`vector`) or as numbers (`number`)."""
 
     def __init__(self, writer: Writer, source: Value, given: Sequence[object] = ()) -> None:
         self._writer = writer
@@ -51,7 +51,7 @@ class Sizes:
         self._made: dict[tuple[Size, ...], Value] = {}
 
     def axes(self, plan: AxisPlan) -> list[Size]:
-        """Every axis's size."""
+        """The size of every axis."""
         sizes = [
             self._length(place) if place >= 0 else Size(length)
             for place, length in zip(plan.given, plan.fixed, strict=True)
@@ -62,12 +62,12 @@ class Sizes:
         return sizes
 
     def number(self, size: Size) -> Any:
-        """The size as the exporter's own symbolic size, or None where it has none."""
+        """The size as an int or the exporter's symbolic size; None if it has none."""
         numbers = [self._number(factor) for factor in size.factors]
         return None if any(number is None for number in numbers) else product([size.number, *numbers])
 
     def vector(self, sizes: Sequence[Size]) -> Value:
-        """An int64 tensor that holds these sizes when the graph runs."""
+        """An int64 vector of these sizes, computed in the graph."""
         key = tuple(sizes)
         if key not in self._made:
             self._made[key] = self._vector(key)
@@ -121,7 +121,7 @@ class Sizes:
         return values[0] if len(values) == 1 else self._writer.node("Concat", *values, shape=(count,), axis=0)
 
     def _run(self, factors: list[Factor]) -> tuple[Value, int]:
-        """Neighbouring dimensions in one go, or a single factor with lengths handed in."""
+        """(value, count): neighbouring dimensions read by one Shape, or a single factor with given lengths."""
         first, count = factors[0], len(factors)
         if first.dim < 0:
             return self._writer.length(self._given[first.given[0]]), 1
@@ -143,7 +143,7 @@ class Sizes:
 
 
 def _run(factors: list[Factor]) -> int:
-    """How many factors from the first on are neighbouring dimensions, without lengths handed in."""
+    """How many of the first factors are neighbouring dimensions without given lengths."""
     count = 1
     if factors[0].given:
         return count

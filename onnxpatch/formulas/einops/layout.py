@@ -1,8 +1,8 @@
-"""A value in the graph whose dimensions are made of axes, and the leanest nodes that bring them into another order.
+"""`Layout`: a value in the graph whose dimensions are made of axes, and the fewest nodes that regroup them.
 
-A size that is only known when the graph runs is copied by a Reshape's 0 where its place is the same, or read and
-computed. A Reshape's -1 is used only where it takes in the leading dimension: onnxruntime cannot work it out beside
-a copied dimension of length 0, and an empty batch is a batch. Where eager refuses empty tensors, anything is inferred.
+A dynamic size in a Reshape target is copied by a 0 if it stays at its place; else it is computed. A -1 is used only for
+a group with the leading dimension: onnxruntime cannot infer it beside a copied dimension of length 0, and a batch may
+be empty. If eager refuses empty tensors, any dimension may be inferred.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ from onnxpatch.formulas.nodes import Value, Writer
 
 
 class Layout:
-    """value: the tensor; dims: per dimension the axes it is made of; axes: the size of every axis.
-
-    filled: whether the tensor has elements at every size that is ever met.
-    """
+    """value: the tensor. dims: for each dimension its axes. axes: the size of every axis. filled: it is never empty."""
 
     filled = False
 
@@ -36,40 +33,45 @@ class Layout:
         return self.writer.dtype(self.value)
 
     def size(self, group: Group) -> Size:
-        """The length of a dimension made of these axes."""
+        """The size of a dimension made of these axes."""
         return total([self.axes[axis] for axis in group])
 
     def is_static(self, group: Group) -> bool:
-        """Whether that length is known at export."""
+        """Whether that size is static."""
         return not self.size(group).factors
 
+    def by_constant(self, old: Sequence[Group], new: Sequence[Group]) -> bool:
+        """Whether the Reshape from `old` to `new`, which splits dimensions, needs no computed shape."""
+        before, after = [self.size(group) for group in old], [self.size(group) for group in new]
+        return constant_target(before, after, self.filled) is not None or self._split_shift(before, after) is not None
+
     def apply(self, op: str, *inputs: Value | None, dims: Sequence[Group], **attributes: object) -> None:
-        """Put a node over the value; `dims` is what the result is made of."""
+        """Append a node to the value. dims: the axes of the result."""
         shape = [self.sizes.number(self.size(group)) for group in dims]
         self.value = self.writer.node(op, self.value, *inputs, shape=shape, **attributes)
         self.dims = tuple(dims)
 
     def cast(self, dtype: torch.dtype) -> None:
-        """Change the element type."""
+        """Convert to another dtype."""
         if dtype != self.dtype:
             shape = [self.sizes.number(self.size(group)) for group in self.dims]
             self.value = self.writer.cast(self.value, dtype, shape)
 
     def transpose(self, dims: Sequence[Group]) -> None:
-        """Bring the dimensions into this order."""
+        """Transpose to this order."""
         if tuple(dims) != self.dims:
             places = _places(self.dims, dims)
             self.apply("Transpose", dims=dims, perm=places)
 
     def reshape(self, dims: Sequence[Group]) -> None:
-        """Regroup the axes, whose order stays."""
+        """Regroup the axes; their order stays."""
         dims = tuple(dims)
         if dims == self.dims:
             return
         old, new = [self.size(group) for group in self.dims], [self.size(group) for group in dims]
         if old == new:
             self.dims = dims
-        elif Size(0) in new:  # a fixed length of 0 would be read as a copy
+        elif Size(0) in new:  # a static length of 0 in the target would mean a copy
             self.apply("Reshape", self.sizes.vector(new), dims=dims, allowzero=1)
         elif [size for size in old if size != ONE] == [size for size in new if size != ONE] and self._units(dims):
             return
@@ -81,7 +83,7 @@ class Layout:
             self.apply("Reshape", self._computed_target(old, new), dims=dims)
 
     def unsqueeze(self, places: Sequence[int], dims: Sequence[Group]) -> None:
-        """Insert dimensions of length 1 at these places of the result."""
+        """Insert dimensions of length 1 at these positions of the result."""
         self.apply("Unsqueeze", self.writer.ints(places), dims=dims)
 
     def _reshape(self, target: list[int], dims: Sequence[Group]) -> None:
@@ -91,7 +93,7 @@ class Layout:
         self.apply("Reshape", self.writer.ints(target), dims=dims)
 
     def _units(self, dims: tuple[Group, ...]) -> bool:
-        """Only lengths of 1 come, or only go."""
+        """Squeeze or Unsqueeze, if only dimensions of length 1 are removed or added. Returns whether it was done."""
         if len(dims) > len(self.dims):
             places = _inserted(self.dims, dims, self.size)
             if places is not None:
@@ -103,14 +105,12 @@ class Layout:
         return places is not None
 
     def _through_units(self, old: list[Size], new: list[Size], dims: tuple[Group, ...]) -> bool:
-        """Shift the places by lengths of 1, so that a constant target serves."""
-        for units, place in _shifts(len(new) - len(old), len(old)):
-            shifted = [*old[:place], *[ONE] * units, *old[place:]]
-            if (target := constant_target(shifted, new, self.filled)) is not None:
-                at = list(range(place, place + units))
-                self.unsqueeze(at, (*self.dims[:place], *[()] * units, *self.dims[place:]))
-                self._reshape(target, dims)
-                return True
+        """Insert dimensions of length 1 first, if a constant Reshape target is then possible. Returns whether it is."""
+        if (found := self._split_shift(old, new)) is not None:
+            units, place, split = found
+            self.unsqueeze(list(range(place, place + units)), (*self.dims[:place], *[()] * units, *self.dims[place:]))
+            self._reshape(split, dims)
+            return True
         for units, place in _shifts(len(old) - len(new), len(new)):
             shifted = [*new[:place], *[ONE] * units, *new[place:]]
             if (target := constant_target(old, shifted, self.filled)) is not None:
@@ -119,6 +119,14 @@ class Layout:
                 self.apply("Squeeze", self.writer.ints(range(place, place + units)), dims=dims)
                 return True
         return False
+
+    def _split_shift(self, old: list[Size], new: list[Size]) -> tuple[int, int, list[int]] | None:
+        """How many lengths of 1 at which place of `old` make a constant target serve, and the target."""
+        for units, place in _shifts(len(new) - len(old), len(old)):
+            target = constant_target([*old[:place], *[ONE] * units, *old[place:]], new, self.filled)
+            if target is not None:
+                return units, place, target
+        return None
 
     def _computed_target(self, old: list[Size], new: list[Size]) -> Value:
         copied = [place < len(old) and size == old[place] for place, size in enumerate(new)]
@@ -129,7 +137,7 @@ class Layout:
         if inferred is not None:
             template[inferred] = -1
             places.remove(inferred)
-        places.sort(key=lambda place: new[place].factors)  # neighbouring dimensions are read in one go
+        places.sort(key=lambda place: new[place].factors)  # one Shape reads neighbouring dimensions
         values = self.sizes.vector([new[place] for place in places])
         return scattered(self.writer, template, places, values)
 
@@ -137,14 +145,14 @@ class Layout:
 def scattered(writer: Writer, template: Sequence[int], places: Sequence[int], values: Value) -> Value:
     """A vector of sizes: `values` at these places, the template's numbers elsewhere.
 
-    Not a Concat: one with a single unknown entry becomes a -1 in onnxruntime, which an empty batch does not survive.
+    Not a Concat: onnxruntime replaces a single unknown entry of it by -1, which fails for an empty batch.
     """
     constants = writer.ints(template), writer.ints(places)
     return writer.node("ScatterElements", *constants, values, shape=(len(template),), axis=0)
 
 
 def constant_target(old: Sequence[Size], new: Sequence[Size], filled: bool = False) -> list[int] | None:
-    """A Reshape target of numbers, zeros and at most one -1, or None where sizes have to be computed.
+    """A constant Reshape target with zeros and at most one -1; None if sizes have to be computed.
 
     filled: whether the tensor is never empty.
     """
@@ -181,7 +189,7 @@ def _shifts(most: int, places: int) -> list[tuple[int, int]]:
 
 
 def _places(old: Sequence[Group], new: Sequence[Group]) -> list[int]:
-    """Where each of the new dimensions stands among the old; those of length 1 are taken in order."""
+    """The index of each new dimension among the old ones. Those of length 1 are taken in order."""
     left = list(enumerate(old))
     places = []
     for group in new:
@@ -191,7 +199,7 @@ def _places(old: Sequence[Group], new: Sequence[Group]) -> list[int]:
 
 
 def _inserted(few: Sequence[Group], many: Sequence[Group], size: object) -> list[int] | None:
-    """The places in `many` of dimensions of length 1 that `few` lacks, or None if that is not all."""
+    """The positions in `many` of dimensions of length 1 that `few` lacks; None if they differ otherwise."""
     places, rest = [], list(few)
     for place, group in enumerate(many):
         if rest and size(rest[0]) == size(group):  # type: ignore[operator]

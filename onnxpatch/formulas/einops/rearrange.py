@@ -1,4 +1,4 @@
-"""einops' rearrangement as a layer of its own, and the plan run in torch and in ONNX nodes."""
+"""einops.rearrange from a plan, in torch and in ONNX nodes; and `CustomRearrange`, a layer made of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onnxpatch.formulas.nodes import Recipe, Value, Writer, numbers, run
 def rearrange(x: torch.Tensor, plan: AxisPlan, given: Sequence[Any] = (), filled: bool = False) -> torch.Tensor:
     """The tensor rearranged.
 
-    given: the lengths that the plan's pattern leaves to the caller; filled: whether eager refuses an empty tensor.
+    given: the lengths that the pattern leaves to the caller. filled: eager refuses an empty tensor.
     """
     if plan.inputs == plan.outputs:
         return x
@@ -41,13 +41,13 @@ def rearrange(x: torch.Tensor, plan: AxisPlan, given: Sequence[Any] = (), filled
 
 
 def start(writer: Writer, x: Value, plan: AxisPlan, given: Sequence[Any]) -> Layout:
-    """The layout of a plan's input."""
+    """The layout of the input of a plan."""
     sizes = Sizes(writer, x, given)
     return Layout(writer, sizes, x, plan.inputs, sizes.axes(plan))
 
 
 def separate(given: Sequence[Any]) -> tuple[list[Any], list[torch.Tensor]]:
-    """Lengths that are tensors (sizes in a trace) become inputs of the recipe; their places are left None."""
+    """(lengths with None for tensors, these tensors): under trace, sizes are tensors and inputs of the recipe."""
     lengths = [None if isinstance(length, torch.Tensor) else length for length in given]
     return lengths, [length for length in given if isinstance(length, torch.Tensor)]
 
@@ -59,26 +59,26 @@ def together(lengths: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
 
 
 def split(x: torch.Tensor, plan: AxisPlan, sizes: Sequence[Any]) -> torch.Tensor:
-    """One dimension per axis of the input."""
+    """Reshape to one dimension for each axis of the input."""
     if all(len(group) == 1 for group in plan.inputs):
         return x
     return x.reshape([sizes[axis] for axis in plan.split])
 
 
 def permute(x: torch.Tensor, places: Sequence[int]) -> torch.Tensor:
-    """Nothing where the order is right already."""
+    """x.permute(places), or x itself if the order is right already."""
     return x if list(places) == list(range(len(places))) else x.permute(list(places))
 
 
 def merge(x: torch.Tensor, plan: AxisPlan, sizes: Sequence[Any]) -> torch.Tensor:
-    """The dimensions of the output, from one per axis."""
+    """Reshape from one dimension for each axis to the dimensions of the output."""
     if all(len(group) == 1 for group in plan.outputs):
         return x
     return x.reshape([product([sizes[axis] for axis in group]) for group in plan.outputs])
 
 
 class CustomRearrange(Stepwise, torch.nn.Module):
-    """`einops.layers.torch.Rearrange`, but exported to ONNX right and lean by itself, no patching needed.
+    """`einops.layers.torch.Rearrange` that exports to ONNX right and with few nodes, without patching.
 
     pattern: an einops pattern, e.g. "b c (h p1) (w p2) -> b (h w) (p1 p2 c)"; axes_lengths: e.g. p1=16, p2=16.
     Takes and returns one tensor of any dtype, with any dimension dynamic, under torch.jit.script, under
@@ -92,7 +92,7 @@ class CustomRearrange(Stepwise, torch.nn.Module):
         super().__init__()
         from einops.layers.torch import Rearrange
 
-        Rearrange(pattern, **axes_lengths)  # refuses what einops refuses
+        Rearrange(pattern, **axes_lengths)  # raises for what einops refuses
         self.pattern = pattern
         self.axes_lengths = axes_lengths
         vars(self).update(stepwise(pattern, "rearrange", axes_lengths))
@@ -100,7 +100,7 @@ class CustomRearrange(Stepwise, torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if torch.jit.is_scripting():  # type: ignore[attr-defined]
             return self.onnxpatch_steps_applied(x)
-        else:  # a return after the if would be compiled, too
+        else:  # torch.jit.script would compile a return after the if, too
             return rearranged_by(self, x)
 
     def extra_repr(self) -> str:
@@ -108,7 +108,7 @@ class CustomRearrange(Stepwise, torch.nn.Module):
 
 
 def rearranged_by(module: Any, x: torch.Tensor) -> torch.Tensor:
-    """What a module with einops' `pattern` and `axes_lengths`, prepared by `stepwise`, makes of `x`."""
+    """The output of a module with einops' `pattern` and `axes_lengths` for `x`; `stepwise` has prepared it."""
     plan, given = module.onnxpatch_plans.get(x.dim()), module.onnxpatch_given
     if plan is None or plan.refuses(numbers(x.shape), given):
         refuse(x.shape, module.pattern, module.axes_lengths, "rearrange", module)

@@ -1,4 +1,4 @@
-"""einops' reductions, run in torch and in ONNX nodes: a pooling kernel where whole blocks of fixed size are reduced."""
+"""einops.reduce from a plan, in torch and in ONNX nodes: a pooling node for blocks of static size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NODES = {
     "any": "ReduceMax",
     "all": "ReduceMin",
 }
-# The exporters' runtimes reduce these; a bool or a narrow integer goes through int32, bfloat16 through float32.
+# dtypes that runtimes reduce. Bools and narrow ints are reduced as int32, bfloat16 as float32.
 _REDUCIBLE = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
 
 
@@ -57,7 +57,7 @@ def reduce(x: torch.Tensor, plan: AxisPlan, reduction: str, given: Sequence[Any]
 
 
 def reduced_by(module: Any, x: torch.Tensor) -> torch.Tensor:
-    """What a module with einops' `pattern`, `reduction` and `axes_lengths`, prepared by `stepwise`, makes of `x`."""
+    """The output of a module with einops' `pattern`, `reduction` and `axes_lengths`; `stepwise` has prepared it."""
     plan, given = module.onnxpatch_plans.get(x.dim()), module.onnxpatch_given
     if plan is None or plan.refuses(numbers(x.shape), given):
         refuse(x.shape, module.pattern, module.axes_lengths, module.reduction, module)
@@ -86,7 +86,7 @@ def _result_dtype(dtype: torch.dtype, reduction: str) -> torch.dtype:
 
 
 def _reduce(layout: Layout, plan: AxisPlan, reduction: str) -> None:
-    """A reducing node over whole dimensions."""
+    """A Reduce node over whole dimensions."""
     result = _result_dtype(layout.dtype, reduction)
     dims = [piece for group in layout.dims for piece in _parts(group, plan.reduced)]
     layout.reshape(dims)
@@ -104,7 +104,7 @@ def _reduce(layout: Layout, plan: AxisPlan, reduction: str) -> None:
 
 
 def _parts(group: Group, reduced: Group) -> list[Group]:
-    """The dimension cut where what is reduced and what is kept meet."""
+    """The dimension, cut between reduced axes and kept ones."""
     parts: list[Group] = []
     for axis in group:
         if parts and (parts[-1][-1] in reduced) == (axis in reduced):
@@ -115,7 +115,7 @@ def _parts(group: Group, reduced: Group) -> list[Group]:
 
 
 def _pool(layout: Layout, plan: AxisPlan, reduction: str) -> bool:
-    """A pooling node, if it is one: blocks of fixed size in the last dimensions, of float32."""
+    """A pooling node for blocks of static size in the last dimensions, float32. Returns whether it was possible."""
     kernels = [_kernel(layout, group, plan.reduced) for group in layout.dims]
     if layout.dtype != torch.float32 or reduction in ("prod", "any", "all") or 0 in kernels:
         return False
@@ -135,7 +135,7 @@ def _pool(layout: Layout, plan: AxisPlan, reduction: str) -> bool:
 
 
 def _kernel(layout: Layout, group: Group, reduced: Group) -> int:
-    """How many neighbours of the dimension become one; 0 where that is not what happens or not known."""
+    """The pooling kernel of a dimension; 0 if it is not reduced by blocks of static size."""
     parts = _parts(group, reduced)
     if parts[0] == () or parts[0][0] not in reduced:
         block = parts[1] if len(parts) == 2 else ()

@@ -1,4 +1,4 @@
-"""einops' repetition, run in torch and in ONNX nodes: Resize where neighbours are repeated in place."""
+"""einops.repeat from a plan, in torch and in ONNX nodes: Resize for elements repeated in place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def repeat(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = ()) -> tor
         x = permute(split(x, plan, sizes), [plan.split.index(axis) for axis in kept])
         for place, axis in enumerate(plan.order):
             x = x.unsqueeze(place) if axis in plan.added else x
-        # torch's own peephole pass stops with an error at an expand that changes nothing.
+        # torch's peephole pass fails at an expand that changes nothing.
         if any(not isinstance(sizes[axis], int) or sizes[axis] != 1 for axis in plan.added):
             x = x.expand([sizes[axis] if axis in plan.added else -1 for axis in plan.order])
         return merge(x, plan, sizes)
@@ -49,7 +49,7 @@ def repeat(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = ()) -> tor
 
 def _repeat(layout: Layout, plan: AxisPlan, bare: list[Group]) -> None:
     dtype = layout.dtype
-    if dtype == torch.bfloat16:  # which onnxruntime neither resizes, tiles nor expands
+    if dtype == torch.bfloat16:  # onnxruntime has no Resize, Tile or Expand for it
         layout.cast(torch.float32)
     if not _resize(layout, plan, bare) and not _tile(layout, plan, bare):
         _expand(layout, plan)
@@ -57,8 +57,8 @@ def _repeat(layout: Layout, plan: AxisPlan, bare: list[Group]) -> None:
 
 
 def _factors(layout: Layout, plan: AxisPlan, last: bool) -> list[int] | None:
-    """By how much each output dimension is repeated, if all that is added stands last (or first) in its dimension and
-    is of fixed length; else None."""
+    """How often each output dimension is repeated, if all added axes are last (or first) in their dimension and
+    static; else None."""
     factors = []
     for group in plan.outputs:
         added = tuple(axis for axis in group if axis in plan.added)
@@ -70,7 +70,7 @@ def _factors(layout: Layout, plan: AxisPlan, last: bool) -> list[int] | None:
 
 
 def _resize(layout: Layout, plan: AxisPlan, bare: list[Group]) -> bool:
-    """Every element several times over, next to itself."""
+    """Repeat every element next to itself, by Resize. Returns whether it was possible."""
     factors = _factors(layout, plan, last=True)
     new = any(group and not kept for group, kept in zip(plan.outputs, bare, strict=True))
     if factors is None or new or layout.dtype not in _RESIZABLE:
@@ -83,7 +83,7 @@ def _resize(layout: Layout, plan: AxisPlan, bare: list[Group]) -> bool:
 
 
 def _tile(layout: Layout, plan: AxisPlan, bare: list[Group]) -> bool:
-    """Whole dimensions one after the other."""
+    """Repeat whole dimensions, by Tile. Returns whether it was possible."""
     factors = _factors(layout, plan, last=False)
     new = any(group and not kept for group, kept in zip(plan.outputs, bare, strict=True))
     if factors is None or new:
@@ -116,7 +116,7 @@ def _apart(group: Group, added: Group) -> list[Group]:
 
 
 def _expanded(layout: Layout, dims: list[Group], added: list[int]) -> Value:
-    """The shape to expand to: 1 leaves a dimension as it is."""
+    """The shape to expand to; a 1 keeps a dimension."""
     writer = layout.writer
     sizes = [layout.size(dims[place]) for place in added]
     target = [1] * len(dims)

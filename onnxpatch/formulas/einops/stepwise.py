@@ -1,4 +1,4 @@
-"""A plan as nested tuples of integers that torch.jit.script unrolls: no dict, no text, nothing to parse at run time."""
+"""A plan as nested tuples of ints, which torch.jit.script can compile: it has no dict of plans and no parser."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 
 from onnxpatch.formulas.einops.axes import AxisPlan, Operation, UnplannedError, plan_axes
 
-REDUCTIONS = ("rearrange", "min", "max", "sum", "mean", "prod")  # by number, in scripted code
-_MOST_DIMENSIONS = 8  # einops' own limit for a layer with an ellipsis
+REDUCTIONS = ("rearrange", "min", "max", "sum", "mean", "prod")  # scripted code uses the index
+_MOST_DIMENSIONS = 8  # einops' limit for a layer with an ellipsis
 
 
 def plans_by_rank(pattern: str, operation: Operation, names: Sequence[str]) -> dict[int, AxisPlan]:
-    """The plan for every number of dimensions that the pattern fits; several only if it has an ellipsis."""
+    """The plan for every number of dimensions that the pattern fits: several if it has an ellipsis."""
     plans = {}
     for ndim in range(_MOST_DIMENSIONS + 1):
         try:
@@ -57,7 +57,7 @@ def _steps(ndim: int, plan: AxisPlan, given: Sequence[int]) -> tuple[Any, ...]:
 
 
 def _source(axis: int, plan: AxisPlan, known: Sequence[int]) -> tuple[int, int, int]:
-    """Where an axis's length comes from: a dimension of the input and a divisor, or itself."""
+    """(dimension of the input, divisor, length): an axis's length is the dimension's over the divisor, or given."""
     if axis not in plan.inferred:
         return 0, 1, known[axis]
     dim = plan.inferred.index(axis)
@@ -68,15 +68,15 @@ def _source(axis: int, plan: AxisPlan, known: Sequence[int]) -> tuple[int, int, 
 
 
 class Stepwise:
-    """For modules with the attributes of `stepwise`: the steps in a form that torch.jit.script compiles."""
+    """A base for modules with the attributes of `stepwise`: methods that torch.jit.script compiles."""
 
-    if TYPE_CHECKING:  # annotations at run time would be taken by the script compiler, which infers better
+    if TYPE_CHECKING:  # at run time torch.jit.script would use the annotations; what it infers is more exact
         onnxpatch_steps: tuple[Any, ...]
         onnxpatch_one_rank: bool
         onnxpatch_reduction: int
 
     def onnxpatch_steps_applied(self, x: torch.Tensor) -> torch.Tensor:
-        """The input split, reduced, permuted and merged as its plan says."""
+        """The input split, reduced, permuted and merged by its plan."""
         for ndim, split, lengths, reduce, reduced, permute, order, merge, groups in self.onnxpatch_steps:
             if self.onnxpatch_one_rank or x.dim() == ndim:
                 if split:
@@ -108,12 +108,12 @@ class Stepwise:
         return x
 
     def onnxpatch_reduced(self, x: torch.Tensor, dims: list[int]) -> torch.Tensor:
-        """The input reduced over these dimensions, which it loses; products are taken already."""
+        """The input reduced over these dimensions, which are removed. Products are computed before."""
         kind = x.dtype
         narrow = kind == torch.bool or kind == torch.uint8 or kind == torch.int8 or kind == torch.int16
         narrow = narrow and self.onnxpatch_reduction < 3
         if narrow:
-            x = x.to(torch.int64)  # runtimes compare no bools, and no narrow integers either
+            x = x.to(torch.int64)  # runtimes do not compare bools and narrow ints
         if self.onnxpatch_reduction == 1:
             x = x.amin(dims)
         elif self.onnxpatch_reduction == 2:

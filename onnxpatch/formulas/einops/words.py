@@ -1,4 +1,4 @@
-"""What einops says about a pattern or a size that it does not take, with the path of the module that asked."""
+"""einops' own errors about a pattern or a size, with the path of the module that called it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Answer = TypeVar("Answer")
 
 
 def where(module: torch.nn.Module | None = None) -> str:
-    """The path of the module, or of the one whose code is running, as "module 'encoder.patch'"."""
+    """The path of the module (default: of the module whose code runs), as "module 'encoder.patch'"."""
     found = module if module is not None else _caller()
     if found is None:
         return "outside any module"
@@ -40,7 +40,7 @@ def refuse(
     reduction: str,
     module: torch.nn.Module | None = None,
 ) -> NoReturn:
-    """Raise what einops raises for an input of this shape, with the module's path.
+    """Raise einops' error for an input of this shape, with the module's path.
 
     reduction: "rearrange", "repeat" or the name of a reduction.
     Raises EinopsError.
@@ -61,7 +61,7 @@ def refuse(
 
 
 def explained(call: Callable[[], Answer]) -> Answer:
-    """einops' own answer; a refusal keeps its type and its words, and gets the path of the module."""
+    """The result of a call of einops. An error keeps its type and text, and gets the path of the module."""
     from einops import EinopsError
 
     try:

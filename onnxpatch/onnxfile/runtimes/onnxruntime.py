@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +12,7 @@ import torch
 from onnxpatch.errors import InputError, RunError
 from onnxpatch.onnxfile import bfloat16
 from onnxpatch.onnxfile.arrays import Array, Output
+from onnxpatch.onnxfile.mapped_weights import LARGE, is_large, weigh, without_weights
 from onnxpatch.onnxfile.runtimes.interface import LoadedGraph, Provider, Runtime, importable
 from onnxpatch.onnxfile.runtimes.terminated_runs import TerminatedRuns
 
@@ -37,6 +39,8 @@ class OnnxRuntime(Runtime):
     def load(self, model: str | bytes, providers: Sequence[Provider] | None) -> LoadedGraph:
         options = quiet_options()
         options.intra_op_num_threads = torch.get_num_threads()
+        if isinstance(model, str) and providers is None and weigh(model) >= LARGE:
+            return InOnnxRuntime(_open_mapped(model, options))
         return InOnnxRuntime(open_session(model, providers, options))
 
 
@@ -83,6 +87,17 @@ def open_session(
             "libraries (CUDA, cuDNN, TensorRT) or its device are missing, or of other versions than it was built for"
         )
     return session
+
+
+def _open_mapped(path: str, options: SessionOptions) -> InferenceSession:
+    """A session on the CPU that maps the weights of a large file. What it would make of them for its kernels, the same
+    values in another order, is not made: that is a copy of all of them."""
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    if not is_large(path):  # they are in files of their own, which are mapped in any case
+        return open_session(path, None, options)
+    folder = str(Path(path).resolve().parent)
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    return open_session(without_weights(path), None, options)
 
 
 def _check_providers(wanted: Sequence[Provider], available: Sequence[str]) -> None:

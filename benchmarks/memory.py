@@ -1,0 +1,131 @@
+"""The private memory of an export at its peak, as a multiple of the model's weights, plain and with the kit.
+
+    python -m benchmarks.memory [--megabytes 1000] [--json FILE]
+
+Each export runs in a process of its own, which makes a model of linear layers, with buffers of 64 MB. Another process
+reads /proc/PID/smaps_rollup, of the whole tree of processes, some hundred times a second: the anonymous pages. The
+pages of a file that is mapped and read are no cost, since the system takes them back when it needs them. What the
+process had before the model was made (torch, onnx and onnxruntime imported) is taken off. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+EXPORTERS = ("dynamo", "trace")
+KITS = ("plain", "unchecked", "checked", "beside")
+_ANONYMOUS = ("Anonymous:", "Swap:")
+
+_CHILD = """
+import sys, torch, onnx, onnxruntime, onnxscript, onnxpatch, onnxpatch.export
+import torch.onnx
+from torch import nn
+
+exporter, kit, layers, width, file = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(width, width) for _ in range(layers)))
+        self.register_buffer("table", torch.rand(1 << 24))
+
+    def forward(self, x):
+        return self.layers(x) + self.table[0]
+
+def export(model, file):
+    x = torch.rand(2, model.table.numel() and model.layers[0].in_features)
+    if kit == "plain" and exporter == "dynamo":
+        torch.onnx.export(model, (x,), file, dynamo=True, dynamic_shapes=({0: "b"},), verbose=False)
+    elif kit == "plain":
+        torch.onnx.export(model, (x,), file, dynamo=False, dynamic_axes={"x": {0: "b"}}, input_names=["x"])
+    else:
+        onnxpatch.export(model, (x,), file, exporter=exporter, dynamic_shapes={"x": {0: "b"}}, max_probes=2,
+                         external_data=kit == "beside", check=kit != "unchecked")
+
+print("before", flush=True)
+sys.stdin.readline()
+with torch.no_grad():
+    model = Net().eval()
+export(model, file)
+print("done", flush=True)
+"""
+
+
+def private(pid: int) -> int:
+    """Bytes of private memory of a process and of those that it started."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:  # it has ended
+        return 0
+    own = sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(_ANONYMOUS))
+    return own + sum(private(int(child)) for child in children)
+
+
+def peak(exporter: str, kit: str, megabytes: int) -> float:
+    """The largest private memory while a model of `megabytes` is exported, as a multiple of its weights."""
+    width = 2048
+    layers = max(1, (megabytes - 64) // (width * width * 4 // 10**6))
+    weights = 4 * (layers * (width * width + width) + (1 << 24))
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [exporter, kit, str(layers), str(width), str(Path(folder) / "m.onnx")]
+        child = subprocess.Popen(
+            [sys.executable, "-c", _CHILD, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        assert child.stdin is not None and child.stdout is not None
+        assert child.stdout.readline() == "before\n"
+        before, found, ended = private(child.pid), [0], threading.Event()
+
+        def watch() -> None:
+            while not ended.is_set():
+                found[0] = max(found[0], private(child.pid))
+                time.sleep(0.005)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        child.stdin.write("\n")
+        child.stdin.flush()
+        done = any(line == "done\n" for line in child.stdout)
+        ended.set()
+        watcher.join()
+        if child.wait() or not done:
+            raise RuntimeError(f"the export failed: {exporter}, {kit}")
+    return (found[0] - before) / weights
+
+
+def table(megabytes: int, exporters: tuple[str, ...] = EXPORTERS) -> str:
+    """The table, in Markdown."""
+    lines = [
+        "| exporter | torch.onnx.export | the kit, check=False | the kit | the kit, external_data=True |",
+        "|---|---|---|---|---|",
+    ]
+    for exporter in exporters:
+        kits = KITS if exporter == "dynamo" else KITS[:3]  # trace writes such files above 2 GB alone
+        found = [f"{peak(exporter, kit, megabytes):.2f}" for kit in kits] + ["-"] * (len(KITS) - len(kits))
+        lines.append(f"| {exporter} | {' | '.join(found)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--megabytes", type=int, default=1000)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    found = table(asked.megabytes)
+    print(found)
+    if asked.out:
+        asked.out.write_text(
+            f"# Private memory at the peak, as a multiple of the weights\n\nA model of {asked.megabytes} MB, "
+            f"`python -m benchmarks.memory`; the model itself is 1.00 of each figure.\n\n{found}\n"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""What is said where the installed torch lacks a private API that the kit relies on: which one, and what is lost.
+
+Importing the kit never fails for it. Names that a file needs while it is imported are replaced by what refuses when it
+is used; a name that is looked up later raises AttributeError or ImportError there, which `told` reads.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+from onnxpatch._torch.relied_on import RELIED_ON, Api, GoneError, find, sentence
+
+_HERE = Path(__file__).parent
+
+
+def gone_class(path: str) -> Any:
+    """A class to derive from in place of one that is gone. Its constructor raises GoneError."""
+
+    class Gone:
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            raise GoneError(sentence(_listed(path)))
+
+    return Gone
+
+
+class GoneModule:
+    """In place of a module that is gone: any attribute of it raises GoneError."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __getattr__(self, name: str) -> Any:
+        raise GoneError(sentence(_listed(self._path)))
+
+
+def told(error: BaseException) -> str | None:
+    """A sentence where `error` arose in this folder, over a private API that is not there; None for any other."""
+    if isinstance(error, GoneError):
+        return str(error)
+    if not isinstance(error, AttributeError | ImportError):
+        return None
+    frames = traceback.walk_tb(error.__traceback__)
+    if not any(Path(frame.f_code.co_filename).parent == _HERE for frame, _ in frames):
+        return None
+    named = (api for api in RELIED_ON if api.path.rpartition(".")[2] in str(error))
+    return next((sentence(api) for api in named if not _there(api)), None)
+
+
+def _there(api: Api) -> bool:
+    try:
+        find(api.path)
+    except GoneError:
+        return False
+    return True
+
+
+def _listed(path: str) -> Api:
+    return next(api for api in RELIED_ON if api.path == path)

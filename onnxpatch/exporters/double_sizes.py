@@ -1,0 +1,98 @@
+"""Fractions of sizes in double precision under dynamo: what `math.ceil(n * 0.3)` becomes in the graph.
+
+torch.export records the arithmetic as Python does it, in double precision; the exporter writes it in float32, and
+rounds another number. Where such a fraction is made a whole number again (`ceil`, `floor`, `trunc`, `round`), it is
+computed once more from the sizes, in float64. The constants come from the recorded calls, which the exporter keeps on
+its nodes (`node.meta["node"]`); where it does not, or where a node is of another kind, its own translation stands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import onnx_ir as ir
+from onnxscript.onnx_opset import opset18 as op
+
+_INT64, _DOUBLE = int(ir.DataType.INT64), int(ir.DataType.DOUBLE)
+_BINARY: dict[str, Callable[..., Any]] = {"Add": op.Add, "Sub": op.Sub, "Mul": op.Mul, "Div": op.Div, "Pow": op.Pow}
+_UNARY: dict[str, Callable[..., Any]] = {
+    "Sqrt": op.Sqrt,
+    "Neg": op.Neg,
+    "Abs": op.Abs,
+    "Floor": op.Floor,
+    "Ceil": op.Ceil,
+}
+
+
+class _OtherKindError(Exception):
+    """A value is no fraction of sizes, or was made in another way."""
+
+
+def _doubled(value: Any) -> Any:
+    """The same number in float64. Raises _OtherKindError."""
+    constant = ir.convenience.get_const_tensor(value)
+    if constant is not None:
+        return _constant(float(constant.numpy()))
+    node = value.producer()
+    if node is None:
+        raise _OtherKindError
+    if node.op_type == "Cast":  # of a size
+        source = node.inputs[0]
+        return op.Cast(source, to=_DOUBLE) if source.dtype == ir.DataType.INT64 else _doubled(source)
+    if node.op_type in _UNARY:
+        return _UNARY[node.op_type](_doubled(node.inputs[0]))
+    if node.op_type in _BINARY:
+        return _BINARY[node.op_type](*(_operand(one, node) for one in node.inputs))
+    raise _OtherKindError
+
+
+def _operand(value: Any, node: Any) -> Any:
+    """An operand; a constant as the recorded call has it, in double precision."""
+    constant = ir.convenience.get_const_tensor(value)
+    if constant is None:
+        return _doubled(value)
+    rounded = numpy.float32(float(constant.numpy()))
+    recorded = getattr(node.meta.get("node"), "args", ())
+    exact = [one for one in recorded if isinstance(one, int | float) and numpy.float32(one) == rounded]
+    if not exact:
+        raise _OtherKindError
+    return _constant(float(exact[0]))
+
+
+def _constant(number: float) -> Any:
+    exact: Any = ir.tensor(number, dtype=ir.DataType.DOUBLE)
+    return op.Constant(value=exact)
+
+
+def _best(value: Any) -> Any:
+    try:
+        return _doubled(value)
+    except (_OtherKindError, AttributeError, TypeError, ValueError):
+        return value
+
+
+def _ceil(self: Any) -> Any:
+    return op.Cast(op.Ceil(_best(self)), to=_INT64)
+
+
+def _floor(self: Any) -> Any:
+    return op.Cast(op.Floor(_best(self)), to=_INT64)
+
+
+def _trunc(self: Any) -> Any:
+    return op.Cast(_best(self), to=_INT64)
+
+
+def _round(self: Any, *digits: Any) -> Any:
+    if digits and digits[0] is not None:
+        raise ValueError("round() to a number of digits has no form in ONNX")
+    return op.Cast(op.Round(_best(self)), to=_INT64)
+
+
+TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    math.ceil: _ceil, math.floor: _floor, math.trunc: _trunc, round: _round,
+}  # fmt: skip
+"""For torch.onnx.export's `custom_translation_table`."""

@@ -1,0 +1,52 @@
+"""mambapy's parallel scan: steps of doubling lengths, written in place through views, as one Scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+import onnxpatch
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.symbolic import symbolic
+
+
+class _Scan(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        import mambapy.pscan  # noqa: F401  loaded before the patches look for it
+
+    def forward(self, factors: Tensor, x: Tensor) -> Tensor:
+        from mambapy.pscan import pscan
+
+        return pscan(torch.sigmoid(factors), x)
+
+
+@patch(
+    "mambapy.pscan.pscan",
+    name="mambapy-scan",
+    why="PScan writes in place through views of a transposed tensor, and loops over halves of the example's length",
+    link="https://github.com/alxndrTL/mamba.py/blob/main/mambapy/pscan.py",
+    requires=("mambapy",),
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        build=_Scan,
+        inputs=lambda: [tuple(torch.randn(b, n, 2, 3) for _ in range(2)) for b, n in ((2, 6), (3, 11), (1, 1))],
+        dynamic_shapes=({0: "batch", 1: "length"},) * 2,
+        fails=("dynamo", "trace"),
+        reason="relative error|shape|onnxruntime fails",
+        unchanged="fixed sizes",
+    ),
+)
+def pscan(original: Callable[[Tensor, Tensor], Tensor], A_in: Tensor, X_in: Tensor) -> Tensor:
+    """(batch, length, channels, states): each entry, and the one before it times its factor."""
+    if not symbolic(X_in.shape[1]):
+        return NotImplemented
+
+    def step(state: Tensor, row: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        state = row[0] * state + row[1]
+        return state, state * 1  # a result must not be the state itself
+
+    _, outs = onnxpatch.scan(step)(torch.zeros_like(X_in[:, 0]), (A_in.transpose(0, 1), X_in.transpose(0, 1)))
+    return outs.transpose(0, 1)

@@ -1,0 +1,110 @@
+"""int(), float() and len() of sizes, and transformers' torch_int and torch_float, stay symbolic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.symbolic import as_float, symbolic, truncated
+
+FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
+LINK = "https://github.com/huggingface/transformers/issues/26790"
+
+
+class _SquareGrid(torch.nn.Module):
+    """Tokens back to a square image, the side computed from their number."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        side = int(tokens.shape[1] ** 0.5)
+        return tokens.transpose(1, 2).reshape(tokens.shape[0], -1, side, side).cumsum(-1)
+
+
+def _squares() -> list[tuple[Tensor]]:
+    return [(torch.randn(2, n, 3),) for n in (16, 4, 49, 1369)]
+
+
+@patch(
+    "builtins.int",
+    "transformers.utils.torch_int",
+    name="symbolic-int",
+    why=FROZEN,
+    link=LINK,
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        _SquareGrid,
+        _squares,
+        ({0: "b", 1: "n"},),
+        fails=("dynamo", "trace"),
+        reason="cannot be reshaped",
+        unchanged="fixed sizes",
+    ),
+)
+def symbolic_int(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
+    """`int(size)` that stays a size; anything else is Python's int."""
+    if len(args) == 1 and not kwargs and symbolic(args[0]):
+        return truncated(args[0])
+    return NotImplemented
+
+
+class _Share(torch.nn.Module):
+    """Every value as a share of the number of rows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / float(x.shape[1] // 2 + 1)
+
+
+@patch(
+    "builtins.float",
+    "transformers.utils.torch_float",
+    name="symbolic-float",
+    why=FROZEN,
+    link=LINK,
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        _Share,
+        lambda: [(torch.ones(2, n),) for n in (6, 3, 11)],
+        ({1: "n"},),
+        fails=("dynamo", "trace"),
+        reason="relative error",
+        unchanged="fixed sizes",
+    ),
+)
+def symbolic_float(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
+    """`float(size)` that stays a size."""
+    if len(args) == 1 and not kwargs and symbolic(args[0]):
+        return as_float(args[0])
+    return NotImplemented
+
+
+class _Tiled(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.arange(x.shape[1]).repeat(len(x), 1)
+
+
+def _batches() -> list[tuple[Tensor]]:
+    return [(torch.ones(*size),) for size in ((3, 4), (1, 2), (5, 7))]
+
+
+@patch(
+    "builtins.len",
+    name="symbolic-len",
+    why="Using len to get tensor shape might cause the trace to be incorrect: the batch of the example stays",
+    link=LINK,
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        _Tiled,
+        _batches,
+        ({0: "b", 1: "n"},),
+        fails=("trace",),
+        exporters=("dynamo",),
+        reason="shape",
+        unchanged="fixed sizes",
+    ),
+)
+def symbolic_len(original: Callable[[Any], int], value: object) -> Any:
+    """`len(tensor)` that stays a size."""
+    return value.shape[0] if isinstance(value, Tensor) and value.dim() else NotImplemented

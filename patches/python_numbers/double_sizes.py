@@ -1,0 +1,79 @@
+"""Fractions of sizes in double precision, as Python computes them: `int(n * 0.29)`, `ceil(n / 3)`, `n // 0.7`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.quotients import floor_quotient, floor_rest
+from onnxpatch.formulas.symbolic import as_float, symbolic
+from onnxpatch.formulas.tracing import function_name
+
+_COMPUTED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "truediv": torch.true_divide, "div": torch.true_divide,
+    "floordiv": floor_quotient, "floor_divide": floor_quotient, "mod": floor_rest, "remainder": floor_rest,
+    "pow": torch.pow,
+}  # fmt: skip
+_ARITHMETIC = {*_COMPUTED, *(f"r{word}" for word in _COMPUTED)}
+_DIVISIONS = ("truediv", "rtruediv", "div", "rdiv")
+
+
+class _Shares(torch.nn.Module):
+    """Parts of a length, rounded every way."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        n = x.shape[1]
+        up, down = math.ceil(n * 0.3), int(n * 0.29)
+        return x[:, :up], x[:, : down + 1], x.new_zeros(int(n // 0.7)), x.new_ones(int(n / 0.7 + 1))
+
+
+def _in_double(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+    """Whether it is arithmetic of sizes and numbers alone whose result is a fraction: float32 would round it."""
+    name = function_name(function).strip("_")
+    if name not in _ARITHMETIC or len(args) != 2 or kwargs or not all(_is_number(one) for one in args):
+        return False
+    fraction = name in _DIVISIONS or any(_is_fraction(one) for one in args)
+    return fraction and any(isinstance(one, Tensor) and symbolic(one) for one in args)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) or (isinstance(value, Tensor) and not value.dim())
+
+
+def _is_fraction(value: object) -> bool:
+    return value.is_floating_point() if isinstance(value, Tensor) else isinstance(value, float)
+
+
+@patch(
+    "torch.*",
+    name="double-sizes",
+    why="int(n * 0.29) and ceil(n * 0.3) are computed in float32, and come out one off at some sizes",
+    link="https://github.com/pytorch/pytorch/issues/74459",
+    exporters=("trace",),
+    calls=_in_double,
+    proof=Proof(
+        _Shares,
+        lambda: [(torch.randn(1, n, 2),) for n in (8, 7, 14, 20, 50, 57, 58, 100, 200)],
+        ({1: "n"},),
+        fails=("trace",),
+        reason="shape",
+        beside=("symbolic-int", "symbolic-rounding"),
+        unchanged=lambda: torch.nn.Linear(2, 3),
+    ),
+)
+def double_sizes(original: Callable[..., Tensor], *args: Any) -> Tensor:
+    """The same in float64, on tensors of one element: the exporter writes what has none of its own axes as float32."""
+    numbers = [_in_float64(one) for one in args]
+    word = function_name(original).strip("_")
+    if word not in _COMPUTED:  # `0.3 * n`
+        word, numbers = word[1:], numbers[::-1]
+    return _COMPUTED[word](*numbers).reshape(())
+
+
+def _in_float64(number: Any) -> Tensor:
+    return as_float(number).reshape(1) if isinstance(number, Tensor) else torch.tensor([number], dtype=torch.float64)

@@ -1,0 +1,63 @@
+"""max() and min() of sizes are decided at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.symbolic import symbolic
+
+LINK = "https://github.com/huggingface/transformers/issues/26790"
+
+
+class _Larger(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.new_ones(max(x.shape[1], x.shape[2])) * min(x.shape[1], x.shape[2], 7)
+
+
+def _oblong() -> list[tuple[Tensor]]:
+    return [(torch.ones(1, *shape),) for shape in ((4, 6), (9, 3), (11, 12))]
+
+
+@patch(
+    "builtins.max",
+    "builtins.min",
+    name="symbolic-max",
+    why="max() or min() of two sizes is decided at the traced size, and the other one is never used again",
+    link=LINK,
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        _Larger,
+        _oblong,
+        ({1: "h", 2: "w"},),
+        fails=("dynamo", "trace"),
+        reason="relative error|shape",
+        unchanged="fixed sizes",
+    ),
+)
+def symbolic_max(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
+    """`max(a, b, ...)` and `min` of sizes, decided at run time."""
+    values = list(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else list(args)
+    if kwargs or len(values) < 2 or not any(symbolic(value) for value in values):
+        return NotImplemented
+    pick = _pick(original.__name__)
+    result = values[0]
+    for value in values[1:]:
+        result = pick(result, value)
+    return result
+
+
+def _pick(name: str) -> Callable[[Any, Any], Any]:
+    symbolic_pick = torch.sym_max if name == "max" else torch.sym_min
+    tensor_pick = torch.maximum if name == "max" else torch.minimum
+
+    def pick(a: object, b: object) -> Any:
+        if isinstance(a, Tensor) or isinstance(b, Tensor):
+            return tensor_pick(torch.as_tensor(a), torch.as_tensor(b))
+        return symbolic_pick(a, b)
+
+    return pick

@@ -1,0 +1,51 @@
+"""numpy.prod and math.prod of sizes stay symbolic."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.proof_models import Computes
+from onnxpatch.formulas.symbolic import symbolic
+
+FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
+LINK = "https://github.com/huggingface/transformers/issues/26790"
+
+
+class _Flat(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        import numpy
+
+        count: Any = numpy.prod(x.shape[1:3])
+        return x.reshape(x.shape[0], count, -1).cumsum(1)
+
+
+@patch(
+    "numpy.prod",
+    "math.prod",
+    name="symbolic-product",
+    why=FROZEN,
+    link=LINK,
+    exporters=("trace",),
+    proof=Proof(
+        _Flat,
+        lambda: [(torch.ones(2, *n, 3),) for n in ((4, 5), (7, 2))],
+        ({0: "b", 1: "h", 2: "w"},),
+        fails=("trace",),
+        reason="cannot be reshaped",
+        unchanged=lambda: Computes(lambda x: x * math.prod((2, 3))),
+    ),
+)
+def symbolic_product(original: Callable[..., Tensor], values: object) -> Any:
+    """`numpy.prod(x.shape[1:3])` that stays a size, under trace; math.prod of symbolic sizes multiplies by itself."""
+    numbers = list(values) if isinstance(values, tuple | list) else []
+    if not any(isinstance(number, Tensor) and symbolic(number) for number in numbers):
+        return NotImplemented
+    return functools.reduce(operator.mul, numbers)

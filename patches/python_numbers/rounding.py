@@ -1,0 +1,75 @@
+"""math.ceil, math.floor, math.trunc and round() of fractions of sizes stay symbolic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.proof_models import Computes
+from onnxpatch.formulas.symbolic import symbolic
+
+FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
+LINK = "https://github.com/huggingface/transformers/issues/26790"
+
+
+class _Rounded(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        up, down = math.ceil(x.shape[1] / 3), math.floor(x.shape[1] / 2)
+        return x.new_ones(up, down).cumsum(0)
+
+
+@patch(
+    "math.ceil",
+    "math.floor",
+    "math.trunc",
+    name="symbolic-rounding",
+    why=FROZEN,
+    link=LINK,
+    exporters=("trace",),
+    proof=Proof(
+        _Rounded,
+        lambda: [(torch.ones(2, n),) for n in (6, 3, 11)],
+        ({1: "n"},),
+        fails=("trace",),
+        reason="shape",
+        unchanged=lambda: Computes(lambda x: x * math.ceil(2.5)),
+    ),
+)
+def symbolic_rounding(original: Callable[..., Tensor], value: object) -> Any:
+    """`math.ceil`, `math.floor`, `math.trunc` of a size under trace (torch.SymFloat rounds by itself)."""
+    if not (isinstance(value, Tensor) and symbolic(value)):
+        return NotImplemented
+    return getattr(torch, original.__name__)(value).to(torch.int64)
+
+
+class _Nearest(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, : round(x.shape[1] * 0.55)].cumsum(1)
+
+
+@patch(
+    "builtins.round",
+    name="symbolic-round",
+    why="type Tensor doesn't define __round__ method: round() of a fraction of a size",
+    link=LINK,
+    exporters=("trace",),
+    proof=Proof(
+        _Nearest,
+        lambda: [(torch.ones(2, n),) for n in (6, 3, 10, 11, 30)],
+        ({1: "n"},),
+        fails=("trace",),
+        reason="__round__",
+        beside=("double-sizes",),
+        unchanged=lambda: Computes(lambda x: x * round(2.5)),
+    ),
+)
+def symbolic_round(original: Callable[..., Tensor], value: object, *digits: object) -> Any:
+    """`round(value)` to the nearest whole number, halves to the even one."""
+    if digits or not isinstance(value, Tensor) or not symbolic(value):
+        return NotImplemented
+    return torch.round(value).to(torch.int64) if value.is_floating_point() else value

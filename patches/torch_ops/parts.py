@@ -1,0 +1,100 @@
+"""Parts of a batch whose numbers are data (images for each text), put together again as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, patch
+
+# On each part: (what was split, the same as the parts are now, the number of the part, how many there are).
+_PART = "__onnxpatch_part__"
+
+
+class _Images(torch.nn.Module):
+    """Idefics' image features: split into those of each text, tokens of all its images in a row, and put together."""
+
+    def forward(self, x: Tensor, numbers: Tensor) -> Tensor:
+        parts = (x * 2).split(numbers.tolist())
+        return torch.cat([part.reshape(-1, part.shape[-1]) for part in parts], dim=0)
+
+
+def _texts() -> list[tuple[Tensor, Tensor]]:
+    counts = ([1, 2], [3, 1], [1, 1])
+    return [(torch.randn(sum(numbers), 4, 3), torch.tensor(numbers)) for numbers in counts]
+
+
+def _proof(*beside: str) -> Proof:
+    return Proof(
+        build=_Images,
+        inputs=_texts,
+        dynamic_shapes=({0: "images"}, None),
+        fails=("trace",),
+        reason="in 'split'",
+        beside=beside,
+    )
+
+
+@patch(
+    "torch.split",
+    "torch.Tensor.split",
+    name="parts-apart",
+    why="x.split(numbers.tolist()): the numbers are the example's",
+    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/idefics3/modeling_idefics3.py",
+    exporters=("trace",),
+    proof=_proof("parts-flattened", "parts-together"),
+)
+def parts_apart(
+    original: Callable[..., Sequence[Tensor]], tensor: Tensor, split_size_or_sections: Any, dim: int = 0
+) -> tuple[Tensor, ...]:
+    """As in the example; each part knows which it is, so that all of them together are the whole."""
+    if dim != 0 or not isinstance(split_size_or_sections, list | tuple):
+        return NotImplemented
+    parts = tuple(original(tensor, split_size_or_sections, 0))
+    for number, part in enumerate(parts):
+        vars(part)[_PART] = (tensor, tensor, number, len(parts))
+    return parts
+
+
+@patch(
+    "torch.reshape",
+    "torch.Tensor.reshape",
+    name="parts-flattened",
+    why="part.reshape(-1, part.shape[-1]) of each part is that of the whole",
+    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/idefics3/modeling_idefics3.py",
+    exporters=("trace",),
+    proof=_proof("parts-apart", "parts-together"),
+)
+def parts_flattened(original: Callable[..., Tensor], input: Tensor, shape: Sequence[Any]) -> Tensor:
+    """A part whose rows stay as they are is a part still."""
+    mark = getattr(input, _PART, None)
+    if mark is None or len(shape) != 2 or int(shape[0]) != -1 or int(shape[1]) != int(input.shape[-1]):
+        return NotImplemented
+    flat = original(input, shape)
+    source, whole, number, count = mark
+    vars(flat)[_PART] = (source, whole.flatten(0, -2), number, count)
+    return flat
+
+
+@patch(
+    "torch.cat",
+    "torch.concat",
+    "torch.concatenate",
+    name="parts-together",
+    why="torch.cat(x.split(numbers.tolist())) has as many rows as the example's numbers",
+    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/idefics3/modeling_idefics3.py",
+    exporters=("trace",),
+    proof=_proof("parts-apart", "parts-flattened"),
+)
+def parts_together(original: Any, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """All parts in their order, along the axis along which they were split: the whole."""
+    found = [getattr(tensor, _PART, None) for tensor in tensors] if isinstance(tensors, list | tuple) else []
+    marks = [mark for mark in found if mark is not None]
+    if dim != 0 or not marks:
+        return NotImplemented
+    source, whole, _, count = marks[0]
+    numbers = [mark[2] for mark in marks if mark[0] is source]
+    return whole if numbers == list(range(count)) and len(found) == count else NotImplemented

@@ -1,0 +1,115 @@
+"""`list(x)` and back: the rows of a batch taken apart, and put together again as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch.formulas.symbolic import example_of, symbolic
+
+_ROW = "__onnxpatch_row__"  # on each row: (the tensor it is of, its number, how many there are in the example)
+
+
+class _Listed(torch.nn.Module):
+    """LLaVA's image features: a list of them, one for each image, and later all of their tokens in one row."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        rows = list(x * 2)
+        return torch.cat(rows, dim=0), torch.stack(list(x + 1), dim=1)
+
+
+def _images() -> list[tuple[Tensor]]:
+    return [(torch.randn(batch, 4, 3),) for batch in (2, 3, 1)]
+
+
+@patch(
+    "torch.unbind",
+    "torch.Tensor.unbind",
+    name="rows-apart",
+    why="list(x): as many rows as the example's batch",
+    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/llava/modeling_llava.py",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        build=_Listed,
+        inputs=_images,
+        dynamic_shapes=({0: "batch"},),
+        fails=("dynamo", "trace"),
+        reason="inferred a static shape|Cannot split using values|shape",
+        beside=("rows-together", "rows-counted"),
+    ),
+)
+def rows_apart(original: Callable[..., Sequence[Tensor]], input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """As many rows as the example has; each knows which row it is."""
+    if dim != 0 or input.dim() < 2 or not symbolic(input.shape[0]):
+        return NotImplemented
+    if exporting() == "trace":
+        rows = tuple(original(input, 0))
+    else:  # an index that is a number would be checked against the size, and pin it
+        numbers = range(example_of(input.shape[0]) or 0)
+        rows = tuple(input.index_select(0, torch.tensor([number])).squeeze(0) for number in numbers)
+    for number, row in enumerate(rows):
+        vars(row)[_ROW] = (input, number, len(rows))
+    return rows
+
+
+@patch(
+    "torch.Tensor.__len__",
+    name="rows-counted",
+    why="list(x) asks for the length: inferred a static shape of 2 for dimension x.shape[0]",
+    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/llava/modeling_llava.py",
+    exporters=("dynamo",),
+    proof=Proof(
+        build=_Listed,
+        inputs=_images,
+        dynamic_shapes=({0: "batch"},),
+        fails=("dynamo",),
+        reason="inferred a static shape",
+        beside=("rows-apart", "rows-together"),
+    ),
+)
+def rows_counted(original: Callable[..., int], tensor: Tensor) -> int:
+    """The example's number, for a list of its rows; `len(x)` in a model's code is a size, and does not come here."""
+    count = example_of(tensor.shape[0]) if tensor.dim() and symbolic(tensor.shape[0]) else None
+    return NotImplemented if count is None else count
+
+
+@patch(
+    "torch.cat",
+    "torch.concat",
+    "torch.concatenate",
+    "torch.stack",
+    name="rows-together",
+    why="torch.cat(list(x)) has as many rows as the example's batch",
+    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/llava/modeling_llava.py",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        build=_Listed,
+        inputs=_images,
+        dynamic_shapes=({0: "batch"},),
+        fails=("dynamo", "trace"),
+        reason="inferred a static shape|Cannot split using values|shape",
+        beside=("rows-apart", "rows-counted"),
+    ),
+)
+def rows_together(original: Any, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """All rows of one tensor in their order: the tensor itself, its first axis merged with or moved to `dim`."""
+    whole = _whole(tensors)
+    if whole is None:
+        return NotImplemented
+    if original.__name__ == "stack":
+        return whole.movedim(0, dim % whole.dim())
+    dim = dim % (whole.dim() - 1)
+    return whole.movedim(0, dim).flatten(dim, dim + 1)
+
+
+def _whole(tensors: Sequence[Tensor]) -> Tensor | None:
+    marks = [getattr(tensor, _ROW, None) for tensor in tensors] if isinstance(tensors, list | tuple) else []
+    if not marks or marks[0] is None:
+        return None
+    whole, _, count = marks[0]
+    numbers = [mark[1] for mark in marks if mark is not None and mark[0] is whole]
+    return whole if numbers == list(range(count)) and len(marks) == count else None

@@ -1,0 +1,179 @@
+"""Experts of transformers' models that loop over those that a token chose: a number of rounds that data decides."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from onnxpatch import KnownBody, Proof, patch
+from onnxpatch.formulas.proof_models import randomised
+
+WRITTEN_FOR = "transformers 5.23.0"
+WHY = "for expert_idx in expert_hit: only the experts that the example's tokens chose are in the graph"
+LINK = "https://github.com/huggingface/transformers/pull/42697"
+FAILURE = "Cannot split using values|relative error|data-dependent"
+_MODELS = "transformers.models"
+
+
+def _switch() -> torch.nn.Module:
+    from transformers import SwitchTransformersConfig
+    from transformers.models.switch_transformers import modeling_switch_transformers as switch
+
+    config = SwitchTransformersConfig(d_model=8, d_ff=12, num_experts=4)
+    return randomised(switch.SwitchTransformersSparseMLP(config))
+
+
+def _nllb() -> torch.nn.Module:
+    from transformers import NllbMoeConfig
+    from transformers.models.nllb_moe.modeling_nllb_moe import NllbMoeExperts
+
+    return randomised(NllbMoeExperts(NllbMoeConfig(d_model=8, num_experts=4), 12))
+
+
+def _dbrx() -> torch.nn.Module:
+    from transformers.models.dbrx.configuration_dbrx import DbrxFFNConfig
+    from transformers.models.dbrx.modeling_dbrx import DbrxExperts
+
+    config = DbrxFFNConfig(hidden_size=8, ffn_hidden_size=12, moe_num_experts=4, moe_top_k=2)
+    return randomised(DbrxExperts(config))
+
+
+def _longcat() -> torch.nn.Module:
+    from transformers import LongcatFlashConfig
+    from transformers.models.longcat_flash.modeling_longcat_flash import LongcatFlashExperts
+
+    config = LongcatFlashConfig(hidden_size=8, expert_ffn_hidden_size=12, n_routed_experts=3, zero_expert_num=1)
+    return randomised(LongcatFlashExperts(config))
+
+
+def _tokens() -> list[tuple[Tensor, ...]]:
+    """Tokens, the two experts that each chose, and their weights; in the example some expert is chosen by none."""
+    chosen = [torch.rand(count, 4).topk(2).indices for count in (3, 18, 1)]
+    chosen[0] = torch.tensor([[0, 2], [2, 0], [0, 2]])
+    return [(torch.randn(len(picks), 8), picks, torch.rand(len(picks), 2)) for picks in chosen]
+
+
+def _sequences() -> list[tuple[Tensor, ...]]:
+    """The same, each token a text of its own."""
+    return [(tokens[:, None], picks, weights) for tokens, picks, weights in _tokens()]
+
+
+def _proof(build: Callable[[], torch.nn.Module], inputs: Callable[[], list[tuple[Tensor, ...]]] = _tokens) -> Proof:
+    return Proof(
+        build=build,
+        inputs=inputs,
+        dynamic_shapes=({0: "tokens"},) * 3,
+        fails=("dynamo", "trace"),
+        reason=FAILURE,
+    )
+
+
+def _each(
+    hidden: Tensor, chosen: Sequence[Tensor], weights: Tensor, experts: Sequence[Callable[[Tensor], Tensor]]
+) -> Tensor:
+    """(tokens, hidden): what each expert makes of the tokens that chose it, weighted and summed.
+
+    chosen: for each expert a bool mask (tokens, choices). weights: (tokens, choices).
+    """
+    results = torch.zeros_like(hidden)
+    for mask, expert in zip(chosen, experts, strict=True):
+        # A token chooses an expert once, so that no row is written twice.
+        tokens = torch.nonzero(mask.any(1)).squeeze(1)
+        share = (weights * mask).sum(1).index_select(0, tokens)
+        made = expert(hidden.index_select(0, tokens)) * share[:, None]
+        results = results.index_put((tokens,), results.index_select(0, tokens) + made.to(results.dtype))
+    return results
+
+
+@patch(
+    f"{_MODELS}.switch_transformers.modeling_switch_transformers.SwitchTransformersExperts",
+    name="switch-experts",
+    why=WHY,
+    link=LINK,
+    bodies={"forward": {KnownBody("6f547878e681", WRITTEN_FOR)}},
+    proof=Proof(
+        build=_switch,
+        inputs=lambda: [(torch.randn(b, n, 8),) for b, n in ((2, 2), (3, 9), (1, 1))],
+        dynamic_shapes=({0: "batch", 1: "length"},),
+        fails=("dynamo", "trace"),
+        reason=FAILURE,
+        beside=("idle-cast",),
+    ),
+)
+class SwitchTransformersExperts:
+    """Experts in a ModuleDict, a mask of the choices (tokens, 1, experts)."""
+
+    def forward(self: Any, hidden_states: Tensor, selected_experts: Tensor, routing_weights: Tensor) -> Tensor:
+        """hidden_states: (tokens, hidden). routing_weights: (tokens, 1)."""
+        chosen = [selected_experts[:, :, number] > 0 for number in range(self.num_experts)]
+        return _each(hidden_states, chosen, routing_weights, [self[f"expert_{n}"] for n in range(self.num_experts)])
+
+
+@patch(
+    f"{_MODELS}.nllb_moe.modeling_nllb_moe.NllbMoeExperts",
+    name="nllb-experts",
+    why=WHY,
+    link=LINK,
+    bodies={"forward": {KnownBody("830152032d0f", WRITTEN_FOR)}},
+    proof=_proof(_nllb),
+)
+class NllbMoeExperts:
+    """Experts in a ModuleDict, the choices as numbers."""
+
+    def forward(self: Any, hidden_states: Tensor, router_mask: Tensor, router_probs: Tensor) -> Tensor:
+        """hidden_states: (tokens, hidden). router_mask: (tokens, choices). router_probs: (tokens, choices)."""
+        chosen = [router_mask == number for number in range(self.num_experts)]
+        kept = router_probs if self.training else router_probs * (1 - self.moe_token_dropout)
+        return _each(hidden_states, chosen, kept, [self[f"expert_{n}"] for n in range(self.num_experts)])
+
+
+@patch(
+    f"{_MODELS}.dbrx.modeling_dbrx.DbrxExperts",
+    name="dbrx-experts",
+    why=WHY,
+    link=LINK,
+    bodies={"forward": {KnownBody("8f9eb88f2427", WRITTEN_FOR)}},
+    proof=_proof(_dbrx, _sequences),
+)
+class DbrxExperts:
+    """Experts whose weights are parts of one tensor."""
+
+    def forward(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+        """hidden_states: (batch, length, hidden). top_k_index, top_k_weights: (batch * length, choices)."""
+        parts = [self.ffn_hidden_size] * self.num_experts
+        weights = zip(*(getattr(self.mlp, name).split(parts) for name in ("w1", "v1", "w2")), strict=True)
+        experts = [lambda x, own=own: self.mlp(x, *own) for own in weights]
+        chosen = [top_k_index == number for number in range(self.num_experts)]
+        tokens = hidden_states.reshape(-1, self.hidden_size)
+        return _each(tokens, chosen, top_k_weights, experts).reshape(hidden_states.shape)
+
+
+@patch(
+    f"{_MODELS}.longcat_flash.modeling_longcat_flash.LongcatFlashExperts",
+    name="longcat-experts",
+    why=WHY,
+    link=LINK,
+    bodies={"forward": {KnownBody("453eaea1d033", WRITTEN_FOR)}},
+    proof=_proof(_longcat),
+)
+class LongcatFlashExperts:
+    """Experts of which the last ones hand a token on as it is."""
+
+    def forward(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+        """hidden_states: (tokens, hidden). top_k_index, top_k_weights: (tokens, choices)."""
+        gated = 0 if self.gate_up_proj is None else self.num_routed_experts
+
+        def expert(number: int, x: Tensor) -> Tensor:
+            if number >= gated:
+                return self.identity_expert(x)
+            gate, up = functional.linear(x, self.gate_up_proj[number]).chunk(2, dim=-1)
+            return functional.linear(self.act_fn(gate) * up, self.down_proj[number])
+
+        numbers = range(self.total_experts)
+        chosen = [top_k_index == number for number in numbers]
+        return _each(hidden_states, chosen, top_k_weights, [functools.partial(expert, number) for number in numbers])

@@ -1,0 +1,99 @@
+"""Funnel's relative positions: Python lists of as many numbers as there are tokens, as formulas of the length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from onnxpatch import KnownBody, Proof, patch
+from onnxpatch.formulas.symbolic import as_tensor, symbolic
+
+WRITTEN_FOR = "transformers 5.23.0"
+
+
+class _Row(NamedTuple):
+    """Positions at even steps: the first one, how many there are, and the step."""
+
+    first: int
+    count: Any
+    step: int
+
+    @property
+    def last(self) -> Any:
+        return self.first + self.step * (self.count - 1)
+
+
+class _Structure(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import FunnelConfig
+        from transformers.models.funnel.modeling_funnel import FunnelAttentionStructure, FunnelRelMultiheadAttention
+
+        config = FunnelConfig(d_model=8, n_head=2, d_head=4, block_sizes=[1, 1])
+        self.structure = FunnelAttentionStructure(config)
+        self.attention = FunnelRelMultiheadAttention(config, 1)
+        torch.nn.init.normal_(self.attention.r_r_bias)
+        torch.nn.init.normal_(self.attention.r_kernel)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (batch, length, 8): the second block's bias of positions, before and after the queries are pooled."""
+        positions, *_ = self.structure.init_attention_inputs(x)
+        length = x.shape[1]
+        queries = x.reshape(x.shape[0], length, 2, 4)[:, : 1 + (length - 1) // 2]
+        pooled = self.attention.relative_positional_attention(positions, queries, length)
+        return torch.cat([pooled.sum((2, 3)), positions[1][0].sum(0)[None, :2] * torch.ones_like(x[:, 0, :2])], dim=1)
+
+
+@patch(
+    "transformers.models.funnel.modeling_funnel.FunnelAttentionStructure",
+    name="funnel-positions",
+    why="pos = list(range(seq_len)): as many positions as the example has tokens",
+    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/funnel/modeling_funnel.py",
+    bodies={"get_position_embeds": {KnownBody("03372cac2409", WRITTEN_FOR)}},
+    proof=Proof(
+        build=_Structure,
+        inputs=lambda: [(torch.randn(b, n, 8),) for b, n in ((2, 9), (3, 12), (2, 6))],
+        dynamic_shapes=({0: "batch", 1: "length"},),
+        fails=("dynamo", "trace"),
+        reason="onnxruntime fails|relative error|shape|reshape",
+    ),
+)
+class FunnelAttentionStructure:
+    """What Funnel's attention needs besides the tokens."""
+
+    def get_position_embeds(self: Any, seq_len: Any, dtype: torch.dtype, device: torch.device) -> Any:
+        """For each block [vectors of pooled queries and keys, vectors of pooled queries and the keys before]."""
+        if self.config.attention_type == "factorized" or not symbolic(seq_len):
+            return super().get_position_embeds(seq_len, dtype, device)  # type: ignore[misc]
+        keys = _Row(0, seq_len, 1)
+        found: list[Sequence[Tensor | None]] = []
+        for block in range(self.config.num_blocks):
+            queries, pooling = keys, None
+            if block > 0:
+                queries = self._pooled(keys, block)
+                pooling = self._vectors(queries, keys, 2, dtype, device)
+            found.append([self._vectors(queries, queries, 1, dtype, device), pooling])
+            keys = queries
+        return found
+
+    def _pooled(self: Any, row: _Row, block: int) -> _Row:
+        """Every other position; the one of <cls> stays, and is counted as the last of a block before."""
+        step = 2**block
+        if not self.config.separate_cls:
+            return _Row(0, (row.count + 1) // 2, step)
+        return _Row(1 - step, 1 + (row.count - (1 if self.config.truncate_seq else 0)) // 2, step)
+
+    def _vectors(self: Any, queries: _Row, keys: _Row, shift: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """(shift * queries + keys, d_model): sines and cosines of the distances, the largest first."""
+        half = self.config.d_model // 2
+        frequencies = 1 / (10000 ** (torch.arange(half, dtype=torch.int64, device=device).to(dtype) / half))
+        many, few = (as_tensor(row.count, torch.int64, device) for row in (keys, queries))
+        # One token is not pooled: eager takes the vectors of unpooled keys then.
+        offset = torch.where(many == few, 0, queries.first - keys.first)
+        numbers = torch.arange(queries.count * shift + keys.count, dtype=torch.int64, device=device)
+        distances = (offset + keys.step * (few * shift - numbers)).to(dtype)
+        angles = distances[:, None] * frequencies
+        return torch.cat([self.sin_dropout(angles.sin()), self.cos_dropout(angles.cos())], dim=-1)

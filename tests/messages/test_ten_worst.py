@@ -1,0 +1,124 @@
+"""The messages that new users stumbled over: each is provoked for real, and says what was found and what to do."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from torch import nn
+
+import onnxpatch
+from onnxpatch.errors import ExportError, InputError, UnknownPatchError, VerificationError
+from onnxpatch.exporters.explain import reason
+
+X = torch.randn(2, 3)
+
+
+class Twice(nn.Module):
+    def forward(self, x: torch.Tensor, more: Any = None) -> torch.Tensor:
+        return x * 2
+
+
+class TwoForTheFile(nn.Module):
+    """Gives its inner state as well, but to an exporter alone."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = x * 2
+        return (y, y + 1) if torch.onnx.is_in_onnx_export() else y
+
+
+class Raising(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+            raise ValueError("cannot be traced")
+        return x
+
+
+def refused(error: type[Exception], *args: Any, **given: Any) -> str:
+    with pytest.raises(error) as raised:
+        onnxpatch.export(*args, **given)
+    return str(raised.value)
+
+
+def test_a_pattern_that_fits_no_patch_names_the_nearest_and_not_all() -> None:
+    with pytest.raises(UnknownPatchError, match=r"^'interpolte' is neither .*; did you mean 'interpolate'") as raised:
+        onnxpatch.plan(Twice().eval(), only="interpolte")
+    assert len(str(raised.value)) < 250
+
+
+def test_long_words_of_an_exporter_end_at_a_word() -> None:
+    said = reason(RuntimeError("Could not guard on it. " * 40 + "\nFor more information, run with TORCH_LOGS=x"))
+    assert said.endswith("…") and said.removesuffix(" …").split()[-1] in {"Could", "not", "guard", "on", "it."}
+    assert reason(RuntimeError("no\nFor extended logs we suggest TORCHDYNAMO_EXTENDED_DEBUG=1")) == "RuntimeError: no"
+
+
+def test_an_argument_of_an_unknown_class_says_what_can_be_given() -> None:
+    class Odd:
+        keys = torch.ones(2, 3)
+
+    said = refused(InputError, Twice().eval(), (X, Odd()), dynamic_shapes=({0: "b"}, {0: "b"}))
+    assert "more" in said and "Odd" in said and "register" in said
+
+
+@pytest.mark.parametrize("body_is_copied", [False, True])
+def test_a_scan_whose_body_returns_what_it_was_given(body_is_copied: bool) -> None:
+    from torch._higher_order_ops.scan import scan
+
+    class Summing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            def add(total: torch.Tensor, row: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+                total = total + row
+                return total, total.clone() if body_is_copied else total
+
+            return scan(add, torch.zeros(3), x)[1]
+
+    if body_is_copied:
+        assert onnxpatch.export(Summing().eval(), (X,), attempts="asked").ok
+    else:
+        said = refused(InputError, Summing().eval(), (X,), attempts="asked")
+        assert "aliasing" in said and "x.clone()" in said
+
+
+def test_another_number_of_outputs_names_them_and_the_option_that_helps() -> None:
+    model = TwoForTheFile().eval()
+    said = refused(VerificationError, model, (X,), exporter="trace", attempts="asked")
+    assert "the file has 2 of the outputs" in said and "the model returns 1 tensor" in said and "flatten=" in said
+    assert onnxpatch.export(model, (X,), exporter="trace", flatten=lambda y: [y, y + 1]).ok
+
+
+def test_without_onnxruntime_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    said = refused(InputError, Twice().eval(), (X,), runtime="onnxruntime")
+    assert said.startswith("onnxruntime is not installed: pip install")
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "trace"])
+def test_a_refusal_names_exporter_model_module_and_line_once(exporter: str) -> None:
+    said = refused(ExportError, nn.Sequential(Raising()).eval(), (X,), exporter=exporter)
+    first, where, *_ = said.splitlines()
+    assert first == f"{exporter} export refused Sequential: ValueError: cannot be traced"
+    assert where.startswith("  in module 0 (Raising) at ") and f"{Path(__file__).name}:" in where
+    assert said.count("in module") == 1
+
+
+def test_a_diagnosis_without_a_cure_goes_on_to_what_can_be_done() -> None:
+    said = str(onnxpatch.doctor(nn.Sequential(Raising()).eval(), (X,)))
+    assert "none known" not in said and "no registered patch cures it" not in said
+    assert "onnxpatch.onnx_forward" in said or "nothing that was tried cures it" in said
+
+
+def test_a_session_counts_inputs_in_good_english() -> None:
+    shape = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["B", 3]) for name in ("x", "y")]
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    opset = onnx.helper.make_opsetid("", 18)
+    made = onnx.helper.make_model(
+        onnx.helper.make_graph([node], "g", shape[:1], shape[1:]), opset_imports=[opset], ir_version=9
+    )
+    file = io.BytesIO(made.SerializeToString())
+    with pytest.raises(InputError, match=r"2 inputs given; the graph takes 1: x float32\[B,3\]"):
+        onnxpatch.Session(file.getvalue())(X, X)

@@ -1,0 +1,116 @@
+"""Large files without their weights in memory: what is read and written is the same model."""
+
+import contextlib
+import sys
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from torch import nn
+
+import onnxpatch
+from benchmarks.memory import peak
+from onnxpatch.errors import InputError
+from onnxpatch.onnxfile import mapped_weights
+from onnxpatch.onnxfile.editing import edited
+from onnxpatch.onnxfile.mapped_weights import take_in, weigh, without_weights
+from onnxpatch.onnxfile.runtime import Graph
+
+
+def model(weights):
+    arrays = [numpy_helper.from_array(array, f"w{i}") for i, array in enumerate(weights)]
+    nodes = [helper.make_node("Add", ["x" if i == 0 else f"y{i}", f"w{i}"], [f"y{i + 1}"]) for i in range(len(weights))]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in ("x", f"y{len(weights)}")]
+    made = helper.make_model(helper.make_graph(nodes, "g", value[:1], value[1:], arrays))
+    made.opset_import[0].version, made.ir_version = 18, 9
+    made.metadata_props.add(key="a", value="b" * 300)
+    return made
+
+
+WEIGHTS = [np.random.rand(5000).astype(np.float32), np.ones(1, np.float32), np.random.rand(5000).astype(np.float32)]
+
+
+def test_weights_stay_in_the_file_and_come_back(tmp_path, monkeypatch):
+    file, whole = tmp_path / "m.onnx", model(WEIGHTS)
+    onnx.save(whole, file)
+    small = without_weights(file)
+    assert len(small) < 5000
+    (tmp_path / "small.onnx").write_bytes(small)
+    assert onnx.load(tmp_path / "small.onnx").graph.initializer[0].raw_data == whole.graph.initializer[0].raw_data
+    taken = onnx.load(tmp_path / "small.onnx")
+    assert [numpy_helper.to_array(t).tolist() for t in taken.graph.initializer] == [w.tolist() for w in WEIGHTS]
+    x = np.zeros(5000, np.float32)
+    expected = Graph(file).run({"x": x})[0]
+    monkeypatch.setattr(mapped_weights, "LARGE", 1 << 10)
+    monkeypatch.setattr("onnxpatch.onnxfile.runtimes.onnxruntime.LARGE", 1 << 10)
+    mapped = Graph(file)
+    assert not mapped.proto.graph.initializer[0].raw_data
+    assert np.array_equal(mapped.run({"x": x})[0], expected)
+
+
+def test_weights_in_another_file_are_taken_in(tmp_path):
+    file, whole = tmp_path / "m.onnx", model(WEIGHTS)
+    onnx.save(model(WEIGHTS), file, save_as_external_data=True, location="m.onnx.data", size_threshold=0)
+    assert weigh(file) > 40_000
+    take_in(file, "m.onnx.data")
+    assert [one.name for one in tmp_path.iterdir()] == ["m.onnx"]
+    found = onnx.load(file)
+    assert [numpy_helper.to_array(t).tolist() for t in found.graph.initializer] == [w.tolist() for w in WEIGHTS]
+    for one in (found, whole):
+        del one.graph.initializer[:]
+    assert found == whole
+
+
+def test_a_large_file_is_edited_without_its_weights(tmp_path, monkeypatch):
+    file = tmp_path / "m.onnx"
+    onnx.save(model(WEIGHTS), file)
+    monkeypatch.setattr(mapped_weights, "LARGE", 1 << 10)
+    with edited(file) as proto:
+        assert not proto.graph.initializer[0].raw_data
+        proto.graph.name = "another"
+    expected = model(WEIGHTS)
+    expected.graph.name = "another"
+    found = onnx.load(file)
+    assert [one.name for one in tmp_path.iterdir()] == ["m.onnx"]
+    for one in (found, expected):
+        one.graph.initializer.sort(key=lambda tensor: tensor.name)
+    assert [t.raw_data for t in found.graph.initializer] == [t.raw_data for t in expected.graph.initializer]
+    del found.graph.initializer[:], expected.graph.initializer[:]
+    assert found == expected
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=300, deadline=None)
+def test_bytes_that_are_no_model_are_refused_or_read(tmp_path_factory, content):
+    file = tmp_path_factory.getbasetemp() / "fuzz.onnx"
+    file.write_bytes(content)
+    with contextlib.suppress(InputError):
+        without_weights(file)
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_an_export_of_large_weights_is_the_same_file(tmp_path, monkeypatch, external):
+    net, x = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)).eval(), torch.rand(2, 64)
+    options = dict(exporter="dynamo", dynamic_shapes={"input": {0: "b"}}, external_data=external)
+    onnxpatch.export(net, (x,), tmp_path / "small.onnx", **options)
+    for place in ("onnxpatch.exporters.dynamo", "onnxpatch.onnxfile.mapped_weights"):
+        monkeypatch.setattr(f"{place}.LARGE", 1 << 10)
+    monkeypatch.setattr("onnxpatch.onnxfile.runtimes.onnxruntime.LARGE", 1 << 10)
+    assert onnxpatch.export(net, (x,), tmp_path / "large.onnx", **options).ok
+    files = sorted(one.name for one in tmp_path.iterdir())
+    assert files == ["large.onnx", "large.onnx.data", "small.onnx", "small.onnx.data"] if external else files
+    assert external or files == ["large.onnx", "small.onnx"]
+    arrays = [{t.name: numpy_helper.to_array(t).tolist() for t in onnx.load(tmp_path / f).graph.initializer}
+              for f in ("small.onnx", "large.onnx")]  # fmt: skip
+    assert arrays[0] == arrays[1] and len(arrays[0]) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+@pytest.mark.parametrize("kit", ["checked", "beside"])
+def test_memory_of_an_export_stays_below_1_6_times_the_weights(kit):
+    assert peak("dynamo", kit, 500) < 1.6
