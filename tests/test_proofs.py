@@ -53,10 +53,15 @@ def test_those_that_take_long_are_patches_with_a_proof():
 
 
 def held(patch) -> dict[tuple[str, str], int]:
-    """What the modules of the patched library hold, torch's and Python's own left out."""
+    """The functions and classes of the patched library's modules, torch's and Python's own left out.
+
+    Other values may change by themselves: a library fills its tables at the first use.
+    """
     packages = {target.partition(".")[0] for target in patch.targets} - {"torch", "builtins", "math", "*"}
     modules = [(name, one) for name, one in list(sys.modules.items()) if name.partition(".")[0] in packages]
-    return {(name, key): id(value) for name, one in modules for key, value in list(vars(one).items())}
+    return {
+        (name, key): id(value) for name, one in modules for key, value in list(vars(one).items()) if callable(value)
+    }
 
 
 @pytest.mark.parametrize(("patch", "exporter"), PROVEN)

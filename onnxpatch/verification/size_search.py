@@ -103,11 +103,19 @@ def _smaller(oracle: Oracle, dims: Sequence[DynamicDim]) -> Probe | None:
     if not oracle.left_out:
         return None
     steps = dict.fromkeys([*oracle.hints.steps[:2], 1, 2, 4, 8, 16])
-    wishes = [{d.name: d.size // 2 for d in dims}, *({d.name: d.size - k for d in dims} for k in steps)]
+    # An odd size first: half of a native size is a multiple of what the model pads to, and hides a missing crop.
+    halves = [{d.name: _odd_half(d.size) for d in dims}, {d.name: d.size // 2 for d in dims}]
+    wishes = [*halves, *({d.name: d.size - k for d in dims} for k in steps)]
     wishes += [{d.name: 1 for d in dims}, *({d.name: d.size + k for d in dims} for k in steps)]
     example = {d.name: d.size for d in dims}
     possible = [w for w in wishes if min(w.values()) > 0 and w != example][: oracle.budget.tries]
     return next(filter(None, (oracle.at(wish, must=True) for wish in possible)), None)
+
+
+def _odd_half(size: int) -> int:
+    """The largest odd number below half of a size; half of it if that is only 1."""
+    odd = (size // 2 - 1) | 1
+    return odd if odd > 2 else size // 2
 
 
 def _joint(oracle: Oracle, free: Sequence[_Sizes], role: str) -> Iterator[Probe]:
