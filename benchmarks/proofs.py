@@ -63,7 +63,8 @@ def judged(name: str, exporter: str, options: argparse.Namespace) -> dict[str, A
         outcome = prove_under(patch, exporter, opset=options.opset, dtype=dtype, runtime=runtime)
     else:
         outcome = prove(patch, exporter, runtime)
-    return {"status": outcome.status, "reason": outcome.sentence.replace(f"{os.getcwd()}/", "")[:600], "seconds": round(time.process_time() - start)}
+    reason = outcome.sentence.replace(f"{os.getcwd()}/", "")[:600]
+    return {"status": outcome.status, "reason": reason, "seconds": round(time.process_time() - start)}
 
 
 def answer(name: str, exporter: str, options: argparse.Namespace) -> dict[str, Any]:
