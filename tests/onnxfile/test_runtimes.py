@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from importlib import metadata
 from pathlib import Path
@@ -173,9 +176,23 @@ class Counting(nn.Module):
 def test_a_loop_that_ends_runs_in_openvino(tmp_path: Path) -> None:
     needing("openvino")
     onnxpatch.export(Counting().eval(), (X[0],), tmp_path / "m.onnx", dynamo=False, check=False)
-    limited, unlimited = (Graph(tmp_path / "m.onnx", "openvino", seconds) for seconds in (60, None))
-    for graph in (limited, unlimited):
-        assert np.allclose(graph.run({"x": X[0]})[0], Counting()(X[0]), atol=1e-5)
+    limited = Graph(tmp_path / "m.onnx", "openvino", 60)
+    assert np.allclose(limited.run({"x": X[0]})[0], Counting()(X[0]), atol=1e-5)
+
+
+def test_a_loop_without_a_limit_runs_in_openvino(tmp_path: Path) -> None:
+    """In a process of its own: a process in which OpenVINO ran a loop has crashed later, at an alarm signal."""
+    needing("openvino")
+    onnxpatch.export(Counting().eval(), (X[0],), tmp_path / "m.onnx", dynamo=False, check=False)
+    np.save(tmp_path / "x.npy", X[0])
+    code = (
+        "import numpy as np; from onnxpatch.onnxfile.runtime import Graph; "
+        "np.save('y.npy', Graph('m.onnx', 'openvino', None).run({'x': np.load('x.npy')})[0])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert np.allclose(np.load(tmp_path / "y.npy"), Counting()(X[0]), atol=1e-5)
 
 
 def test_errors_of_openvino_say_what_is_wrong_and_not_where_its_source_is(tmp_path: Path) -> None:
