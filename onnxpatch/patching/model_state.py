@@ -9,6 +9,7 @@ that is compared must start from the model as the user gave it, and so must ever
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from onnxpatch._torch.writes import Writes
 from onnxpatch.inputs.held_objects import MISSING, HeldObjects, bind_again
 from onnxpatch.patching.tensor_contents import TensorContents
 
-__all__ = ["MISSING", "Bindings", "Key", "Snapshot"]
+__all__ = ["MISSING", "Bindings", "Key", "Snapshot", "restore_training"]
 
 _REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
 
@@ -96,3 +97,15 @@ class Snapshot:
     def lost(self) -> list[str]:
         """Names of parameters and buffers that were written and cannot be put back."""
         return self._tensors.lost()
+
+
+def restore_training(model: torch.nn.Module, modes: Sequence[tuple[torch.nn.Module, bool]]) -> None:
+    """Set every module's training flag back to the one in `modes`, whose first entry is the root.
+
+    torch.onnx.export(dynamo=False) sets every module's flag to the root's. If the user called train() or eval()
+    meanwhile, the root's flag differs, and all flags stay as they are.
+    """
+    if model.training == modes[0][1]:
+        for module, training in modes:
+            if module.training != training:
+                module.training = training
