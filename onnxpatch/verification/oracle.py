@@ -88,7 +88,7 @@ class Oracle:
         if not all(dim.minimum <= full[dim.name] <= (dim.maximum or math.inf) for dim in self.dims):
             self._known[key] = None
             return None
-        if any(place.size.at(full) < 1 for dim in self.dims for place in dim.places):
+        if any(place.size.at(full) < min(1, place.size.at(self._example)) for dim in self.dims for place in dim.places):
             self._known[key] = None
             return None
         shapes = {index: shape_at(self.inputs.leaves[index], self.dims, full) for index in self._tensors}
