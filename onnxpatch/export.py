@@ -29,7 +29,7 @@ from onnxpatch.results.report import Report
 from onnxpatch.settings import Exporter, Operators
 from onnxpatch.verification.eager import Flatten, lost_state
 from onnxpatch.verification.probe import Budget
-from onnxpatch.verification.random_state import random_state_kept
+from onnxpatch.verification.process_state import process_state_kept
 from onnxpatch.verification.reference import Reference
 
 Attempts = Literal["auto", "asked"]
@@ -132,7 +132,7 @@ def export(
         check_runnable(model)
         _refuse_training(request)
     _log.info("exporting %s (%s, opset %d)", type(model).__name__, request.exporter, request.opset)
-    with OutFile(f) as out, random_state_kept():
+    with OutFile(f) as out, process_state_kept():
         state, reference = Snapshot(model, *request.inputs.objects()), None
         try:
             if check:

@@ -27,7 +27,7 @@ from onnxpatch.verification.eager import Flatten, lost_state
 from onnxpatch.verification.input_matching import Feed, declared_by, match_inputs, refuse_unfitting
 from onnxpatch.verification.limits import declared_limits
 from onnxpatch.verification.probe import Budget
-from onnxpatch.verification.random_state import random_state_kept
+from onnxpatch.verification.process_state import process_state_kept
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import run
 from onnxpatch.versions import versions
@@ -100,7 +100,7 @@ def verify(
     notes: list[str] = []
     if guards and dims:
         try:
-            with random_state_kept():
+            with process_state_kept():
                 conditions, notes = _conditions(model, inputs, specs, budget)
         finally:
             state.restore()

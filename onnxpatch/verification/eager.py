@@ -17,7 +17,7 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.state_names import output_names
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.random_state import random_state_kept
+from onnxpatch.verification.process_state import process_state_kept
 
 _LARGEST_COPY = 1 << 27  # parameters
 
@@ -155,7 +155,7 @@ class Eager:
     def _run(self, values: Sequence[Any], seed: int = 0, gradients: bool = False) -> tuple[Any, str | None]:
         args, kwargs = self.inputs.rebuild([copied(value) for value in values])
         try:
-            with torch.set_grad_enabled(gradients), random_state_kept(seed=seed):
+            with torch.set_grad_enabled(gradients), process_state_kept(seed=seed):
                 before = _random_state()
                 try:
                     output = self.model(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Keeps the random state of torch, NumPy and Python."""
+"""Keeps what a forward may change in the process: random generators, the default dtype, whether gradients are on."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from onnxpatch.undone import undone
 
 
 @contextmanager
-def random_state_kept(seed: int | None = None) -> Iterator[None]:
-    """A context that restores all random generators afterwards. seed: for all of them, inside."""
+def process_state_kept(seed: int | None = None) -> Iterator[None]:
+    """A context that restores all of it afterwards. seed: for all random generators, inside."""
     cuda = torch.cuda.is_initialized()
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     devices = torch.cuda.get_rng_state_all() if cuda else []
+    dtype, gradients = torch.get_default_dtype(), torch.is_grad_enabled()
 
     def put_back() -> None:
         random.setstate(states[0])
@@ -25,6 +26,8 @@ def random_state_kept(seed: int | None = None) -> Iterator[None]:
         torch.set_rng_state(states[2])
         if cuda:
             torch.cuda.set_rng_state_all(devices)
+        torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(gradients)
 
     with undone(put_back):
         if seed is not None:
