@@ -84,6 +84,9 @@ def gather(name: str, options: argparse.Namespace, record: Path) -> Iterator[Ans
         ):
             if key[0] in alone:
                 continue
+            if key not in have and (made := first_attempt(have, key)):
+                have[key] = made
+                out.write(json.dumps(made) + "\n")
             if key not in have:
                 job = lambda made, key=key: measure(made, *key[1:], openvino=options.openvino).as_dict()  # noqa: E731
                 result = forked.run(lambda key=key, job=job: answer(name, key[0], job), options.limit)
@@ -97,6 +100,14 @@ def gather(name: str, options: argparse.Namespace, record: Path) -> Iterator[Ans
                 continue
             yield have[key]
             say(have[key]["verdict"], f"{key[1]:7s} {key[2]:8s}", key[0], have[key]["reason"])
+
+
+def first_attempt(have: dict[tuple[str, str, str], Answer], key: tuple[str, str, str]) -> Answer | None:
+    """The answer of all attempts where the first one is right: that is the call of kit "export" with dynamo."""
+    asked = have.get((key[0], "dynamo", "export"))
+    if key[2] != AUTO or not asked or asked["verdict"] != "right":
+        return None
+    return {**asked, "exporter": AUTO, "kit": AUTO}
 
 
 def say(verdict: str, column: str, case: str, reason: str) -> None:
