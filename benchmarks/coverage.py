@@ -27,7 +27,7 @@ import torch
 from benchmarks import forked, torchvision_ops
 from benchmarks.case import NATIVE, Case, build, families, family
 from benchmarks.dry import run_eager
-from benchmarks.measure import AUTO, EXPORTERS, KITS, measure
+from benchmarks.measure import AUTO, EXPORTERS, KITS, NARROW, measure
 from benchmarks.tables import Answer, document
 
 RESULTS = Path(__file__).parent / "results"
@@ -80,7 +80,10 @@ def gather(name: str, options: argparse.Namespace, record: Path) -> Iterator[Ans
     alone: set[str] = set()  # what would be exported from the same example again
     with record.open("a" if options.resume else "w") as out:
         for key in dict.fromkeys(
-            (c, AUTO if k == AUTO else e, k) for c in asked_cases(name, options) for e in exporters for k in kits
+            (c, AUTO if k in (AUTO, NARROW) else e, k)
+            for c in asked_cases(name, options)
+            for e in exporters
+            for k in kits
         ):
             if key[0] in alone:
                 continue
@@ -103,11 +106,13 @@ def gather(name: str, options: argparse.Namespace, record: Path) -> Iterator[Ans
 
 
 def first_attempt(have: dict[tuple[str, str, str], Answer], key: tuple[str, str, str]) -> Answer | None:
-    """The answer of all attempts where the first one is right: that is the call of kit "export" with dynamo."""
-    asked = have.get((key[0], "dynamo", "export"))
-    if key[2] != AUTO or not asked or asked["verdict"] != "right":
-        return None
-    return {**asked, "exporter": AUTO, "kit": AUTO}
+    """What needs no export of its own: all attempts where the first is right, and bounds where none are needed.
+
+    The first attempt of all is the call of kit "export" with dynamo; bounds="narrow" comes after all attempts.
+    """
+    earlier = {AUTO: ("dynamo", "export"), NARROW: (AUTO, AUTO)}.get(key[2])
+    found = have.get((key[0], *earlier)) if earlier else None
+    return {**found, "exporter": AUTO, "kit": key[2]} if found and found["verdict"] == "right" else None
 
 
 def say(verdict: str, column: str, case: str, reason: str) -> None:
