@@ -16,7 +16,7 @@ from importlib import metadata, resources
 from typing import Any, TypedDict
 
 from onnxpatch._torch.relied_on import RELIED_ON, Api, GoneError, find
-from onnxpatch.patching.dotted_paths import ANY_TORCH_FUNCTION, resolve
+from onnxpatch.patching.conditions import ANY_TORCH_FUNCTION, resolve
 from onnxpatch.patching.fingerprints import KnownBody, fingerprint, marked_lines, outline
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
 from onnxpatch.results.drift import Drift, Reliance, Status

@@ -19,17 +19,15 @@ from onnxpatch.attempts.preference import Prefer, best_of
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.request import ExportRequest, asked_exporters, split_options
-from onnxpatch.inputs.usable import check_runnable
-from onnxpatch.inputs.validate import check_numbers
+from onnxpatch.inputs.validate import check_numbers, check_runnable
 from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.runtimes.known import chosen
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
 from onnxpatch.settings import Exporter, Operators
-from onnxpatch.verification.eager import Flatten, lost_state
+from onnxpatch.verification.eager import Flatten, lost_state, random_state_kept
 from onnxpatch.verification.probe import Budget
-from onnxpatch.verification.random_state import random_state_kept
 from onnxpatch.verification.reference import Reference
 
 Attempts = Literal["auto", "asked"]

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.compiled import written_callables
+from onnxpatch._torch.module_marks import written_callables
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.usable import check_depth
-from onnxpatch.patching.claims import claim
+from onnxpatch.inputs.validate import check_depth
 from onnxpatch.patching.export_only import eager_forward, export_only
 from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.patched_call import OptedOut, root_mixin, watched_functions
@@ -19,7 +18,7 @@ from onnxpatch.patching.plan import Plan, Swap, make_plan
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.patching.runtime import Scope
 from onnxpatch.patching.script_defaults import defaults_kept
-from onnxpatch.patching.swap import UndoLog
+from onnxpatch.patching.swap import UndoLog, claim
 from onnxpatch.settings import Exporter, make_settings
 
 

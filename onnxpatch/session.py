@@ -13,12 +13,18 @@ import torch
 from onnxpatch.errors import InputError
 from onnxpatch.messages.visible import one_line
 from onnxpatch.onnxfile import denormals, output_structure, size_bounds
-from onnxpatch.onnxfile.arrays import Array, Output, as_array
 from onnxpatch.onnxfile.bound import BoundCall
 from onnxpatch.onnxfile.declared_inputs import check, described, refuse_count
 from onnxpatch.onnxfile.rebuild import Classes, rebuilt
-from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS, checked_limit
-from onnxpatch.onnxfile.runtimes.interface import Provider, importable
+from onnxpatch.onnxfile.runtimes.interface import (
+    DEFAULT_SECONDS,
+    Array,
+    Output,
+    Provider,
+    as_array,
+    checked_limit,
+    importable,
+)
 from onnxpatch.onnxfile.runtimes.onnxruntime import InOnnxRuntime, open_session, quiet_options
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from onnxpatch.exporters.dynamo import capture
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.usable import check_runnable
-from onnxpatch.inputs.validate import check_numbers
+from onnxpatch.inputs.validate import check_numbers, check_runnable
 from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile import stamp
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
@@ -23,13 +22,11 @@ from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
-from onnxpatch.verification.eager import Flatten, lost_state
+from onnxpatch.verification.eager import Flatten, lost_state, random_state_kept
 from onnxpatch.verification.input_matching import Feed, declared_by, match_inputs, refuse_unfitting
-from onnxpatch.verification.limits import declared_limits
 from onnxpatch.verification.probe import Budget
-from onnxpatch.verification.random_state import random_state_kept
 from onnxpatch.verification.reference import Reference
-from onnxpatch.verification.runner import run
+from onnxpatch.verification.runner import declared_limits, run
 from onnxpatch.versions import versions
 
 _log = logging.getLogger("onnxpatch")

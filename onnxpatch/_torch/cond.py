@@ -35,14 +35,6 @@ def substitute_symbols(number: Any, symbols: dict[Any, Any]) -> Any:
     return node.shape_env.create_symintnode(changed, hint=None)
 
 
-def storage_key(tensor: torch.Tensor) -> int:
-    """The same number for all views into one storage."""
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (RuntimeError, NotImplementedError, TypeError):
-        return id(tensor)
-
-
 def constant_answer(condition: torch.SymBool) -> bool | None:
     """The value of a condition that is the same for all sizes of at least 1; None if it depends on a size.
 

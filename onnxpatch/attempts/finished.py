@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import inspect
 import itertools
+import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +24,7 @@ from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
 from onnxpatch.onnxfile.residual_sums import sum_residuals
 from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.patched import Patched
-from onnxpatch.patching.digest import digest
+from onnxpatch.patching.registry import Patch
 from onnxpatch.versions import versions
 
 
@@ -51,6 +55,19 @@ def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
     rows = [{"path": s.path, "class": type(s.module).__name__, "patch": s.patch.name} for s in made.swaps]
     functions = [p for p, _ in made.functions if acted[p.name]]  # those that only watched changed nothing
     return rows + [{"path": ", ".join(p.targets), "class": "function", "patch": p.name} for p in functions]
+
+
+def digest(patches: Iterable[Patch]) -> str:
+    """A digest of the code of patches: `sha256:` and 16 hex digits over their names and source, in any order."""
+    sources = sorted((patch.name, _source(patch)) for patch in patches)
+    return f"sha256:{hashlib.sha256(json.dumps(sources).encode()).hexdigest()[:16]}"
+
+
+def _source(patch: Patch) -> str:
+    try:
+        return inspect.getsource(inspect.unwrap(patch.stand_in))
+    except (OSError, TypeError):  # typed into an interpreter
+        return patch.declared_at
 
 
 def _with_structure(exported: Exported, forked: BranchReport | None) -> Exported:

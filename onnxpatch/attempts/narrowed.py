@@ -15,10 +15,9 @@ from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.onnxfile.stamp import CALL
 from onnxpatch.verification.input_matching import Feed, match_inputs
-from onnxpatch.verification.limits import declared_limits
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.right_sizes import RightSizes
-from onnxpatch.verification.runner import check_at, run
+from onnxpatch.verification.runner import check_at, declared_limits, run
 
 _FIXED = 6  # attempts with static dimensions
 

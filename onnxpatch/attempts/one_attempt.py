@@ -28,10 +28,9 @@ from onnxpatch.patching.registry import Patch
 from onnxpatch.results.report import Checked, Report
 from onnxpatch.verification.eager import Eager, Flatten, flatten_output
 from onnxpatch.verification.input_matching import match_inputs
-from onnxpatch.verification.limits import kept
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
-from onnxpatch.verification.runner import Progress, run
+from onnxpatch.verification.runner import Progress, kept, run
 from onnxpatch.versions import versions
 
 HINT = "\n  (forward branches on tensor values: branches=True exports both sides)"

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import torch
 
-from onnxpatch._torch.cond import storage_key
+from onnxpatch._torch.dispatch_modes import storage_key
 from onnxpatch.control_flow.call_effects import written_tensors
 from onnxpatch.control_flow.nests import names_in, tensors
 from onnxpatch.control_flow.source_sites import Site, here

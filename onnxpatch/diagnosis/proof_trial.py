@@ -16,8 +16,8 @@ from onnxpatch.exporters.exported import export
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.onnxfile.graph import histogram
 from onnxpatch.onnxfile.intermediate_values import intermediate_values
-from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
+from onnxpatch.onnxfile.runtimes.interface import DEFAULT_SECONDS
 from onnxpatch.patched import patched
 from onnxpatch.patching.proof import Args, Proof
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry

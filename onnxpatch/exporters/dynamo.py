@@ -18,8 +18,8 @@ from onnxpatch.exporters.double_sizes import TRANSLATIONS
 from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.inputs.axis_specs import has_operator
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.size_expressions import has_operator
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.mapped_weights import LARGE, take_in
 

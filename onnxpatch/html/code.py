@@ -13,7 +13,7 @@ from html import escape
 
 import torch
 
-from onnxpatch.patching.dotted_paths import resolve
+from onnxpatch.patching.conditions import resolve
 from onnxpatch.patching.registry import Patch
 
 _MOST_LINES = 90

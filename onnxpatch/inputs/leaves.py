@@ -17,9 +17,8 @@ import torch
 
 from onnxpatch._torch import pytree
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.caches import closed, has_caches, is_cache, opened
+from onnxpatch.inputs.caches import closed, has_caches, is_cache, layered_names, opened
 from onnxpatch.inputs.held_objects import copied
-from onnxpatch.inputs.state_names import layered_names
 
 Kwargs: TypeAlias = Mapping[str, object]
 # `args` as torch.onnx.export takes them: a bare tensor (or array), or the positional arguments.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from onnxpatch.onnxfile.arrays import Array, Output
+from onnxpatch.onnxfile.runtimes.interface import Array, Output
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from onnxpatch.errors import InputError
-from onnxpatch.onnxfile.arrays import Array, Output
+from onnxpatch.onnxfile.runtimes.interface import Array, Output
 from onnxpatch.onnxfile.runtimes.onnxruntime import run_error
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxpatch.errors import InputError
-from onnxpatch.onnxfile.arrays import Array
+from onnxpatch.onnxfile.runtimes.interface import Array
 
 if TYPE_CHECKING:
     from onnxruntime import NodeArg

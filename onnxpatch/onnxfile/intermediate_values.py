@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from onnxpatch.onnxfile.arrays import Array, as_array
 from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.onnxfile.runtimes.interface import Array, as_array
 
 _LARGEST = 1 << 30  # bytes: a larger file is not read into memory a second time
 

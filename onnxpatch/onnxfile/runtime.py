@@ -12,11 +12,18 @@ import torch
 
 from onnxpatch.errors import InputError, RunError
 from onnxpatch.onnxfile import bfloat16
-from onnxpatch.onnxfile.arrays import Array, Output, as_array
 from onnxpatch.onnxfile.graph import has_text_names
 from onnxpatch.onnxfile.mapped_weights import is_large, without_weights
-from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS, checked_limit
-from onnxpatch.onnxfile.runtimes.interface import LoadedGraph, Provider, Runtime
+from onnxpatch.onnxfile.runtimes.interface import (
+    DEFAULT_SECONDS,
+    Array,
+    LoadedGraph,
+    Output,
+    Provider,
+    Runtime,
+    as_array,
+    checked_limit,
+)
 from onnxpatch.onnxfile.runtimes.known import chosen
 
 if TYPE_CHECKING:

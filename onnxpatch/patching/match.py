@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import torch
 
 from onnxpatch.errors import DuplicatePatchError
-from onnxpatch.patching.conditions import refusals
+from onnxpatch.patching.conditions import loaded, refusals, resolve
 from onnxpatch.patching.decorators import own_patch
-from onnxpatch.patching.dotted_paths import loaded, resolve
 from onnxpatch.patching.fingerprints import known, unknown_body
 from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.registry import Patch, Registry

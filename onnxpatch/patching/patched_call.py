@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch import exporting, pytree
-from onnxpatch._torch.guard_sources import drop_unsolvable_guards
+from onnxpatch._torch.guards import drop_unsolvable_guards
 from onnxpatch.errors import OnnxpatchError, RefusedError
 from onnxpatch.formulas.position_forms import check_example
 from onnxpatch.patching import runtime as scopes

@@ -15,11 +15,10 @@ import torch
 from onnxpatch.errors import InputError, RefusedError, ScriptedModelError
 from onnxpatch.messages.visible import one_line
 from onnxpatch.patching import decorators
-from onnxpatch.patching.dotted_paths import misspelled
+from onnxpatch.patching.conditions import Selection, misspelled
 from onnxpatch.patching.generated import class_before, mixins_of
 from onnxpatch.patching.match import Candidate, FunctionPatch, Matcher, raise_if_ambiguous, ties
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
-from onnxpatch.patching.select import Selection
 from onnxpatch.patching.walk import modules
 from onnxpatch.results.notebook import fragment
 from onnxpatch.results.table import table

@@ -30,7 +30,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
-from onnxpatch.patching.dotted_paths import resolve
+from onnxpatch.patching.conditions import resolve
 from onnxpatch.undone import undone
 
 # Answers a call in this thread, given (function, args, kwargs); NotImplemented lets the original run.

@@ -15,8 +15,7 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from onnxpatch.errors import DuplicatePatchError
-from onnxpatch.patching.conditions import Conditions
-from onnxpatch.patching.dotted_paths import ANY_TORCH_FUNCTION
+from onnxpatch.patching.conditions import ANY_TORCH_FUNCTION, Conditions
 from onnxpatch.patching.fingerprints import Bodies
 from onnxpatch.patching.proof import Proof
 from onnxpatch.settings import EXPORTERS, Exporter, Settings

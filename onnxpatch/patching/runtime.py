@@ -24,12 +24,12 @@ from torch.overrides import TorchFunctionMode
 from onnxpatch._torch import exporting
 from onnxpatch._torch.caught_errors import ExportKept
 from onnxpatch._torch.function_modes import function_modes_kept, torch_function_key
-from onnxpatch._torch.guard_sources import ignore_frames
+from onnxpatch._torch.guards import ignore_frames
 from onnxpatch._torch.script_tracing import traced
 from onnxpatch.messages.module_paths import paths_named_by
 from onnxpatch.patching import dispatch, rebinding
-from onnxpatch.patching.asked_types import ask_for_types, written_type
 from onnxpatch.patching.dispatch import Dispatcher
+from onnxpatch.patching.generated import ask_for_types, written_type
 from onnxpatch.patching.match import FunctionPatch
 from onnxpatch.settings import Settings, put_in_force
 from onnxpatch.undone import undone

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from onnxpatch.onnxfile.arrays import as_array
+from onnxpatch.onnxfile.runtimes.interface import as_array
 from onnxpatch.results.report import OutputParity
 
 # The largest difference that still counts as equal, as a share of the output's largest magnitude. float16 keeps 11 bits

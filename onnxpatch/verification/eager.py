@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from onnxpatch._torch import pytree
-from onnxpatch._torch.operations import OperationCount
-from onnxpatch.inputs.caches import opened
+from onnxpatch._torch.dispatch_modes import OperationCount
+from onnxpatch.inputs.caches import opened, output_names
 from onnxpatch.inputs.held_objects import copied
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.state_names import output_names
 from onnxpatch.patching.model_state import Snapshot
+from onnxpatch.undone import undone
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.random_state import random_state_kept
 
 _LARGEST_COPY = 1 << 27  # parameters
 
@@ -176,3 +178,33 @@ def lost_state(state: Snapshot) -> list[str]:
         return []
     more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
     return [f"the forward writes into {', '.join(lost[:3])}{more}, which could not be put back: reload the weights"]
+
+
+@contextmanager
+def random_state_kept(seed: int | None = None) -> Iterator[None]:
+    """A context that restores all random generators afterwards. seed: for all of them, inside."""
+    cuda = torch.cuda.is_initialized()
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    devices = torch.cuda.get_rng_state_all() if cuda else []
+
+    def put_back() -> None:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+        if cuda:
+            torch.cuda.set_rng_state_all(devices)
+
+    with undone(put_back):
+        if seed is not None:
+            random.seed(seed)
+            np.random.seed(seed)
+            _seed_torch(seed)
+        yield
+
+
+def _seed_torch(seed: int) -> None:
+    """torch.manual_seed also notes the seed for a CUDA that nobody uses yet, with the whole stack as text."""
+    if torch.cuda.is_initialized() or torch.backends.mps.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)

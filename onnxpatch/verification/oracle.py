@@ -33,7 +33,7 @@ _QUICK = 1e9  # operations: a model with fewer may be run at much larger sizes
 class Oracle:
     """The answers of eager for one model and one example call. No size is run twice.
 
-    operations: of the example, by `_torch.operations`. The cost of larger inputs is estimated from it.
+    operations: of the example, by `_torch.dispatch_modes`. The cost of larger inputs is estimated from it.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import sympy
 import torch
 
-from onnxpatch._torch.size_conditions import compiled_condition, size_conditions
+from onnxpatch._torch.guards import compiled_condition, size_conditions
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.stack_lines import Place
 from onnxpatch.diagnosis.trials.trial import Condition, Stack, Subject, Trial

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 from onnxpatch.errors import RunError
-from onnxpatch.onnxfile.arrays import Array, Output
 from onnxpatch.onnxfile.runtimes import openvino_child as child
-from onnxpatch.onnxfile.runtimes.interface import LoadedGraph, Provider, Runtime, importable, stopped
+from onnxpatch.onnxfile.runtimes.interface import Array, LoadedGraph, Output, Provider, Runtime, importable, stopped
 
 if TYPE_CHECKING:
     from openvino import CompiledModel

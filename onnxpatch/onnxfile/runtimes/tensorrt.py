@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from onnxpatch.errors import InputError, RunError
-from onnxpatch.onnxfile.arrays import Array, Output
-from onnxpatch.onnxfile.runtimes.interface import LoadedGraph, Provider, Runtime, importable
+from onnxpatch.onnxfile.runtimes.interface import Array, LoadedGraph, Output, Provider, Runtime, importable
 
 if TYPE_CHECKING:
     import tensorrt as trt
