@@ -10,7 +10,7 @@ that is compared must start from the model as the user gave it, and so must ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from onnxpatch._torch.dispatch_modes import Writes, storage_key
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch.inputs.held_objects import MISSING, HeldObjects, bind_again
 
-__all__ = ["MISSING", "Bindings", "Key", "Snapshot"]
+__all__ = ["MISSING", "Bindings", "Key", "Snapshot", "restore_training"]
 
 _REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
 
@@ -175,3 +175,15 @@ def _can_be_kept(tensor: torch.Tensor) -> bool:
         )
     except (RuntimeError, NotImplementedError):
         return False
+
+
+def restore_training(model: torch.nn.Module, modes: Sequence[tuple[torch.nn.Module, bool]]) -> None:
+    """Set every module's training flag back to the one in `modes`, whose first entry is the root.
+
+    torch.onnx.export(dynamo=False) sets every module's flag to the root's. If the user called train() or eval()
+    meanwhile, the root's flag differs, and all flags stay as they are.
+    """
+    if model.training == modes[0][1]:
+        for module, training in modes:
+            if module.training != training:
+                module.training = training

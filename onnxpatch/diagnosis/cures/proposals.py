@@ -13,7 +13,7 @@ from onnxpatch.diagnosis.cures.patch_bisect import Step, applied, steps_of
 from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.cause import Cause
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
-from onnxpatch.patched import patch_model
+from onnxpatch.patched import patched
 from onnxpatch.patching.plan import Plan, make_plan
 from onnxpatch.patching.registry import Registry
 from onnxpatch.results.diagnosis import Proposal
@@ -94,9 +94,9 @@ def _used(subject: Subject, made: Plan, exporter: Exporter, attempt: Try) -> lis
     steps = steps_of(made)
     if not steps:
         return []
-    with applied(made, steps) as patched:
+    with applied(made, steps) as active:
         trial = attempt(subject, exporter)
-        hits = set(patched.scope.hits)
+        hits = set(active.scope.hits)
     if trial.status != "right":
         return []
     return [step for step in steps if step.path is not None or step.patch in hits]
@@ -124,14 +124,13 @@ def _by_branches(subject: Subject, exporter: Exporter, opset: int, attempt: Try,
 def forked(subject: Subject, exporter: Exporter, opset: int, registry: Registry) -> Iterator[bool]:
     """Patch the subject with branches=True inside the block; yields False where that is not possible."""
     example = subject.inputs.rebuild(subject.inputs.values())
-    try:
-        patched = patch_model(
-            subject.model, exporter=exporter, opset=opset, branches=True, example=example, registry=registry
-        )
-    except Exception:  # no branches, or none that can be exported: no proposal
-        yield False
-        return
-    with patched:
+    forking = patched(subject.model, exporter=exporter, opset=opset, branches=True, example=example, registry=registry)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(forking)
+        except Exception:  # no branches, or none that can be exported: no proposal
+            yield False
+            return
         yield True
 
 

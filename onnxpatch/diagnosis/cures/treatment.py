@@ -18,7 +18,7 @@ from onnxpatch.diagnosis.parts.failing_part import FailingPart
 from onnxpatch.diagnosis.parts.search import Search
 from onnxpatch.diagnosis.parts.whole_model import breaking_line
 from onnxpatch.diagnosis.trials.trial import Trial, as_patched
-from onnxpatch.patched import patch_model
+from onnxpatch.patched import patched
 from onnxpatch.patching.plan import Plan, make_plan
 from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.diagnosis import Culprit, Proposal
@@ -120,7 +120,7 @@ def _attempt_whole(search: Search, kind: str, name: str) -> Trial:
         if kind == "branches":
             stack.enter_context(forked(search.root, search.exporter, opset, search.registry))
         else:
-            made = patch_model(search.root.model, exporter=search.exporter, opset=opset, registry=search.registry)
+            made = patched(search.root.model, exporter=search.exporter, opset=opset, registry=search.registry)
             stack.enter_context(made)
         return search.attempt(as_patched(search.root, search.whole), search.exporter, what)
 
