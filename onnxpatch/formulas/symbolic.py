@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from onnxpatch._torch.cond import free_symbols
 from onnxpatch._torch.symbolic_sizes import (
     example_of,
     missing_to,
@@ -31,6 +32,7 @@ __all__ = [
     "missing_to",
     "never_negative",
     "relation_of",
+    "same_size",
     "scaled",
     "split_fraction",
     "static_number",
@@ -60,6 +62,14 @@ def fixed_size(x: Tensor, axis: int) -> int | None:
     if isinstance(size, Tensor):
         return int(x.detach().numpy().shape[axis])
     return size if isinstance(size, int) else None
+
+
+def same_size(a: Any, b: Any) -> bool:
+    """Whether two sizes are the same at all sizes of the inputs, as far as that can be told without a guard."""
+    difference = a - b
+    if isinstance(difference, Tensor):
+        return static_number(difference) == 0
+    return not free_symbols(difference) and int(difference) == 0
 
 
 def _known(value: torch.SymInt | torch.SymFloat) -> bool:
