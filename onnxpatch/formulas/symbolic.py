@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch._torch.symbolic_sizes import (
+    divides_negative,
     example_of,
     missing_to,
     never_negative,
@@ -27,6 +28,7 @@ __all__ = [
     "as_float",
     "as_tensor",
     "chosen",
+    "divides_negative",
     "example_of",
     "missing_to",
     "never_negative",
