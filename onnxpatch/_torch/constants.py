@@ -73,13 +73,13 @@ def _views(target: object) -> bool:
     return isinstance(target, torch._ops.OpOverload) and any(one.alias_info for one in target._schema.returns)
 
 
-def _written(node: Any) -> bool:
+def written(node: Any) -> bool:
     """Whether the tensor or a view of it is written in place, so that its value is not its operator's result."""
-    return any(_writes(user.target) or (_views(user.target) and _written(user)) for user in node.users)
+    return any(_writes(user.target) or (_views(user.target) and written(user)) for user in node.users)
 
 
 def _run(node: Any, known: dict[Any, Any], tracer: Any) -> Any:
-    if _written(node):
+    if written(node):
         raise _UnknownError
     if node in known:
         return known[node]

@@ -140,6 +140,22 @@ def never_negative(value: Any) -> bool:
     return isinstance(value, int | float) and value >= 0
 
 
+# The same sympy classes. Where they have moved, a quotient counts as right: it is then that of the exporter.
+def divides_negative(value: torch.SymInt) -> bool:
+    """Whether a quotient divides, in its formula, what may be negative. sympy makes `(16 - n) // 2` to `8 + -n // 2`,
+    and -n // 2 is rounded towards zero in the graph."""
+    try:
+        from torch.utils._sympy.functions import FloorDiv
+        from torch.utils._sympy.value_ranges import bound_sympy
+
+        ranges = value.node.shape_env.var_to_range
+        divided = [quotient.args[0] for quotient in value.node.expr.atoms(FloorDiv)]
+        known = [bound_sympy(one, {s: ranges[s] for s in one.free_symbols}).lower for one in divided]
+        return any(not lower >= 0 for lower in known)
+    except (ImportError, AttributeError, KeyError, TypeError):
+        return False
+
+
 def _least(expression: Any) -> Any:
     """An expression that is at most as large, with a quotient rounded down by what it is at least: of
     `(n + 3) // 4 * 4 - n`, which is 0 to 3, it leaves 0. The bounds of `n` alone tell nothing about it."""

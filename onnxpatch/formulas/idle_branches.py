@@ -125,8 +125,13 @@ def _cropped(body: list[ast.stmt]) -> tuple[str, list[ast.Slice]] | None:
 
 
 def _is_crop(node: ast.If) -> bool:
-    """`if n < x.shape[i]: x = x[..., :n]`, or `x[..., -n:]`, which start at the first where there are fewer."""
+    """`if n < x.shape[i]: x = x[..., :n]`, or `x[..., -n:]`, which start at the first where there are fewer.
+
+    Before it may stand `y is not None and`.
+    """
     test, cropped = node.test, _cropped(node.body)
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) and all(map(_is_given, test.values[:-1])):
+        test = test.values[-1]
     if cropped is None or not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return False
     smaller, larger = test.left, test.comparators[0]
@@ -139,6 +144,10 @@ def _is_crop(node: ast.If) -> bool:
     sized = ast.unparse(larger).startswith((f"{source}.shape[", f"{source}.size("))
     kept = [_kept(part) for part in parts]
     return sized and kept == [bound]
+
+
+def _is_given(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and all(isinstance(one, ast.IsNot) for one in test.ops)
 
 
 def _kept(part: ast.Slice) -> str | None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from onnxpatch._torch.cond import free_symbols
 from onnxpatch._torch.symbolic_sizes import (
+    divides_negative,
     example_of,
     missing_to,
     never_negative,
@@ -28,6 +29,7 @@ __all__ = [
     "as_float",
     "as_tensor",
     "chosen",
+    "divides_negative",
     "example_of",
     "missing_to",
     "never_negative",

@@ -12,7 +12,7 @@ from onnxpatch import Proof, exporting, patch
 from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.formulas.quotients import floor_quotient
 from onnxpatch.formulas.shortcuts import deciding_frame
-from onnxpatch.formulas.symbolic import never_negative
+from onnxpatch.formulas.symbolic import divides_negative, never_negative
 
 
 class _Quotients(torch.nn.Module):
@@ -118,17 +118,22 @@ def right_shift(original: Callable[..., Tensor], input: object, other: object) -
 
 
 class _Halved(torch.nn.Module):
-    """One length cut or padded to the other, half of it on each side."""
+    """One length cut or padded to the other, half of it on each side; a table's middle."""
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        missing = x.shape[1] - y.shape[1]
-        return x + torch.nn.functional.pad(y, (missing // 2, missing - missing // 2))
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(12))
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        missing, first = x.shape[1] - y.shape[1], (12 - x.shape[1]) // 2
+        return x + torch.nn.functional.pad(y, (missing // 2, missing - missing // 2)), self.table[first:] * first
 
 
 @patch(
     "torch.SymInt.__floordiv__",
     name="floor-division-sizes",
-    why="(m - n) // 2 of sizes is rounded towards zero in the graph, where n is larger than m",
+    why="(m - n) // 2 of sizes is rounded towards zero in the graph, where n is larger than m; so is (16 - n) // 2, of "
+    "which torch.export makes 8 + -n // 2",
     link="https://github.com/pytorch/pytorch/issues/44692",
     exporters=("dynamo",),
     proof=Proof(
@@ -142,6 +147,8 @@ class _Halved(torch.nn.Module):
 )
 def floor_division_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> Any:
     """What leaves no rest is divided. Sizes that are never negative, and torch's own, are divided as they are."""
-    if not isinstance(step, int) or step < 1 or never_negative(value) or deciding_frame(1) is None:
+    if not isinstance(step, int) or step < 1 or deciding_frame(1) is None:
+        return NotImplemented
+    if never_negative(value) and not divides_negative(original(value, step)):
         return NotImplemented
     return original(value - value % step, step)
