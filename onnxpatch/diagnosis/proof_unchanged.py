@@ -53,7 +53,7 @@ class Ordinary(torch.nn.Module):
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(batch, 3, height, width) to probabilities (batch, 4) and a pooled map (batch, 8, height / 2, width / 2)."""
         pooled = torch.nn.functional.max_pool2d(torch.relu(self.norm(self.conv(image))), 2)
-        hidden = torch.nn.functional.gelu(self.hidden(pooled.mean((2, 3))))
+        hidden = torch.nn.functional.silu(self.hidden(pooled.mean((2, 3))))
         return torch.softmax(self.out(hidden + hidden.sigmoid()), -1), torch.cat((pooled[:, :4], pooled[:, 4:]), 1)
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onnxpatch.onnxfile.editing import edited
-from onnxpatch.onnxfile.graph import all_nodes
 from onnxpatch.onnxfile.produced import Produced, Size, permutation
+from onnxpatch.onnxfile.unread import drop_unread
 from onnxpatch.settings import Operators
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import ModelProto, NodeProto
 
 _OPSET = 23  # of Attention
 _SOFTMAX = 13  # from here on it is over one axis
@@ -46,14 +46,14 @@ def name_attention(file: str | os.PathLike[str], operators: Operators) -> int:
         opset = next((one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")), 0)
         if opset < (_SOFTMAX if operators == "onnxruntime" else _OPSET):
             return 0
-        graph = Produced(proto.graph)
+        graph = Produced(proto)
         for node in list(proto.graph.node):
             written = _written(graph, node) if node.op_type == "Softmax" else None
             if written is not None:
                 _replace(proto, written, operators)
                 changed += 1
         if changed:
-            _drop_unread(proto.graph)
+            drop_unread(proto.graph)
     return changed
 
 
@@ -130,29 +130,3 @@ def _replace(proto: ModelProto, written: _Written, operators: Operators) -> None
     node = onnx.helper.make_node(op, written.given, last.output, last.name, domain=domain, **made)
     node.metadata_props.extend(last.metadata_props)
     last.CopyFrom(node)
-
-
-def _drop_unread(graph: GraphProto) -> None:
-    """Take out nodes that nothing reads any more, and what is said or stored for their values alone."""
-    wanted = {one.name for one in graph.output}
-    kept: list[NodeProto] = []
-    for node in reversed(graph.node):
-        if wanted.intersection(node.output):
-            kept.append(node)
-            wanted.update(name for one in (node, *_inside(node)) for name in one.input)
-    left = {name for node in kept for name in node.output}
-    dropped = [node for node in graph.node if not left.intersection(node.output)]
-    gone = {name for node in dropped for name in node.output}
-    idle = {name for node in dropped for name in node.input} - wanted - {one.name for one in graph.input}
-    for repeated, names in ((graph.value_info, gone), (graph.initializer, idle)):
-        for place in reversed(range(len(repeated))):
-            if repeated[place].name in names:
-                del repeated[place]
-    nodes = list(reversed(kept))
-    del graph.node[:]
-    graph.node.extend(nodes)
-
-
-def _inside(node: NodeProto) -> list[NodeProto]:
-    graphs = [one.g for one in node.attribute if one.HasField("g")]
-    return [inner for one in graphs for inner in all_nodes(one)]
