@@ -129,11 +129,15 @@ def chosen_exporter(exporter: str | None, dynamo: bool | None = None, script: bo
         return "dynamo" if dynamo is not False else "script" if script else "trace"
     chosen = next((known for known in EXPORTERS if known == exporter), None)
     if chosen is None:
-        raise UnknownExporterError(f"exporter={exporter!r} is not known: use one of {', '.join(EXPORTERS)}")
+        raise _unknown(exporter, EXPORTERS)
     for name, value, wanted in (("dynamo", dynamo, chosen == "dynamo"), ("script", script, chosen == "script")):
         if value is not None and value != wanted:
             raise InputError(f"exporter={exporter!r} and {name}={value!r} disagree: give one of them")
     return chosen
+
+
+def _unknown(exporter: str | None, known: Iterable[str]) -> UnknownExporterError:
+    return UnknownExporterError(f"exporter={exporter!r} is not known: use one of {', '.join(known)}")
 
 
 def asked_exporters(
@@ -143,6 +147,8 @@ def asked_exporters(
 
     Raises what `chosen_exporter` raises. For a scripted model, torch.export is left out: it cannot read scripted code.
     """
+    if exporter not in (None, "auto", *EXPORTERS):
+        raise _unknown(exporter, (*EXPORTERS, "auto"))
     if exporter != "auto":
         return (chosen_exporter(exporter, dynamo, script),)
     for name, value in (("dynamo", dynamo), ("script", script)):
