@@ -101,6 +101,7 @@ def _len(capture: Capture, value: object) -> object:
 
 
 def _round(capture: Capture, value: object, digits: int | None = None) -> object:
+    # torch rounds half to even, as Python does.
     if not isinstance(value, torch.Tensor):
         return NotImplemented
     return as_number(capture, value.round().to(torch.int64)) if digits is None else value.round(decimals=digits)

@@ -30,6 +30,7 @@ PLAIN = (bool, int, float, complex, str, bytes, types.NoneType, torch.dtype, tor
 LARGEST = 1000
 """Parts of one container, and elements of one array, that are looked at."""
 
+# Hooks, flags and parameters: torch's own entries in every module, which no forward sets between two rounds.
 _MODULES_OWN = frozenset(vars(torch.nn.Module())) - {"_buffers"}
 _LIBRARIES = sys.stdlib_module_names - {"__main__"} | {"torch", "onnxpatch", "numpy"}
 _OUTERMOST = ("onnxpatch.control_flow.forked_forward", "run_root")
@@ -61,6 +62,7 @@ def parts_of(value: object) -> Parts | None:
         return enumerate(value)
     if isinstance(value, Mapping):
         return enumerate(value.items())
+    # The order of a set may change from round to round.
     if isinstance(value, set | frozenset):
         return enumerate(sorted(repr(one) if isinstance(one, PLAIN) else str(id(one)) for one in value))
     if isinstance(value, np.ndarray):

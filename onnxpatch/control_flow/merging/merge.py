@@ -66,6 +66,7 @@ class BranchMerger:
             return self._if(node, binding)
         sides = []
         for answer in (True, False):
+            # Outside an If the calls of both sides have run, while the paths were explored.
             inner = binding.child() if replaying else binding
             if replaying:
                 inner.run(self._plan.kept[id(node.children[answer])])
@@ -123,6 +124,7 @@ class BranchMerger:
         call = IfCall(self, node, operands)
         assert node.predicate is not None
         predicate, now = binding(node.predicate), [binding(operand) for operand in operands]
+        # Inside the branch of another If the capture is paused: that If is what the tape has.
         outputs = call(predicate, now) if self.capture.paused else self.capture.execute(call, (predicate, now))
         self.capture.alive.append(call)
         found = iter(outputs)
