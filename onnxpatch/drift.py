@@ -136,6 +136,7 @@ def _method(patch: Patch, path: str, method: Any, prints: Any, record: dict[str,
         return Reliance(path, "method", patch.name, "known" if recorded == installed else "same", recorded, installed)
     outlines = [one.outline for one in prints if isinstance(one, KnownBody)] + ([kept["outline"]] if kept else [])
     diffs = [marked_lines(method, one) for one in outlines if one]
+    # Of several known bodies, the most similar one shows best what has changed.
     nearest = min(diffs, key=lambda diff: sum(line[0] != " " for line in diff), default=[])
     return Reliance(path, "method", patch.name, "changed", recorded, installed, patch.instead, nearest)
 
@@ -165,8 +166,10 @@ def _version(path: str) -> str:
     package = path.partition(".")[0]
     if package in ("math", "builtins"):
         return "Python"
+    # Distributions may be named with hyphens where the import has underscores.
     for name in (package, package.replace("_", "-")):
         try:
+            # 2.13.0+cpu has the same Python code as 2.13.0.
             return metadata.version(name).partition("+")[0]
         except metadata.PackageNotFoundError:
             continue

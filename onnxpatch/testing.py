@@ -39,6 +39,7 @@ def assert_exports(
     Returns the reports by exporter. Raises AssertionError with the report of every exporter that failed, also where
     check=False left nothing compared.
     """
+    # pytest leaves this frame out: the failing line is the test's own.
     __tracebackhide__ = True
     wanted = (exporters,) if isinstance(exporters, str) else tuple(exporters)
     unknown = [name for name in wanted if name not in EXPORTERS]

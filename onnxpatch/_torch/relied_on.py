@@ -129,6 +129,7 @@ def find(path: str) -> Any:
             found = getattr(found, name) if hasattr(found, name) else importlib.import_module(".".join(names[:at]))
         except ImportError as error:
             raise GoneError(path) from error
+        # What `__init__` sets is on no class: one instance is made to look at.
         found = _instance(found) if made else found
     return found
 

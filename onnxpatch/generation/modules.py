@@ -9,7 +9,7 @@ from torch import nn
 
 
 class _Around(nn.Module):
-    """In eval mode if the model is."""
+    """A module around a model, in eval mode if the model is."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -52,6 +52,7 @@ def generation_parts(
             f"{type(model).__name__} has no config and generate(): export_generation takes transformers' models that "
             "generate, such as AutoModelForCausalLM's"
         )
+    # The caller's random state is left as it was. devices=[] forks the CPU's alone: the example is made there.
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if getattr(config, "is_encoder_decoder", False):
@@ -62,6 +63,7 @@ def generation_parts(
 
 
 def _tokens(model: Any, batch: int, count: int) -> torch.Tensor:
+    # Ids 0 to 2 are padding, begin and end in many vocabularies, which models treat in a way of their own.
     return torch.randint(3, model.config.get_text_config(decoder=True).vocab_size, (batch, count))
 
 
@@ -90,6 +92,7 @@ def _past(model: Any, batch: int, length: int) -> Any:
     """A cache after some tokens, all its layers of full length, as a loop feeds it."""
     from transformers import DynamicCache
 
+    # No model runs on zero tokens: an empty past is cut from one of length 1.
     answer = model(_tokens(model, batch, max(1, length)), past_key_values=DynamicCache(), use_cache=True)
     cache: Any = getattr(answer, "past_key_values", None)
     if not is_cache(cache) or not all(hasattr(layer, "keys") for layer in cache.layers):
@@ -145,6 +148,7 @@ def _own_inputs(model: Any, main: str) -> dict[str, torch.Tensor]:
         return {main: _tokens(model, 2, 6), "attention_mask": mask}
     bands, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_source_positions", None)
     if main == "input_features" and bands and frames:
+        # Whisper's encoder halves the frames by a convolution of stride 2.
         sound = {main: torch.randn(2, bands, 2 * frames)}
         try:
             model.get_encoder()(**sound)
