@@ -48,7 +48,6 @@ def drop_unsolvable_guards() -> None:
         if mode is None or mode.shape_env is None:
             return
         env = mode.shape_env
-        # Under the key None are the asserts that have no number taken from data.
         kept: tuple[list[Any], list[Any]] = (env.guards, env.deferred_runtime_asserts.get(None, []))
         for conditions in kept:
             conditions[:] = [one for one in conditions if not (_agreement(one.expr) and _by_operator(one))]

@@ -81,7 +81,6 @@ def _user_inputs(exported: Any) -> list[Any]:
 def _range_conditions(exported: object) -> list[tuple[Any, str]]:
     found: list[tuple[Any, str]] = []
     for symbol, bounds in getattr(exported, "range_constraints", {}).items():
-        # torch writes an open end as infinity, or as a number near sys.maxsize.
         low, high = (b if getattr(b, "is_Integer", False) and b < 2**31 else None for b in (bounds.lower, bounds.upper))
         if low is not None and low > 1:
             found.append((sympy.Ge(symbol, low), ""))

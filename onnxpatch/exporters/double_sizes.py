@@ -89,6 +89,7 @@ def _trunc(self: Any) -> Any:
 def _round(self: Any, *digits: Any) -> Any:
     if digits and digits[0] is not None:
         raise ValueError("round() to a number of digits has no form in ONNX")
+    # ONNX rounds half to even, as Python does.
     return op.Cast(op.Round(_best(self)), to=_INT64)
 
 

@@ -23,6 +23,7 @@ _DEEPEST = 8
 _MOST = 200_000  # objects that are followed
 _ARRAY_BYTES = 16 * 1024 * 1024
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, torch.dtype, torch.device, torch.Size)
+# SimpleNamespace and argparse.Namespace are mere holders of the user's attributes.
 _NOT_FOLLOWED = {*sys.stdlib_module_names, "torch", "numpy", "onnxpatch"} - {"types", "argparse"}
 
 
@@ -39,6 +40,7 @@ def copied(value: object) -> Any:
         with torch.no_grad():
             return copy.deepcopy(value, known)
     except Exception:  # a lock, a file: whatever the object's classes raise
+        # A method of the user's that copying called may have changed the object before another one failed.
         held.restore()
         return value
 
@@ -54,6 +56,7 @@ class HeldObjects:
         self._containers: list[tuple[Any, Any]] = []
         self._arrays: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
         self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
+        # The objects themselves are kept too, so that none of these ids is used again.
         self._seen: dict[int, object] = {}
         for one in apart:
             self._seen[id(one)] = one
@@ -78,6 +81,7 @@ class HeldObjects:
             if value.nbytes <= _ARRAY_BYTES and not value.dtype.hasobject:
                 self._arrays.append((value, value.copy()))
         elif isinstance(value, dict):
+            # Past an `items` that a subclass has overridden.
             content = dict(dict.items(value))
             self._containers.append((value, content))
             return [*content.values(), *self._note_attributes(value)]

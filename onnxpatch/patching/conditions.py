@@ -47,6 +47,7 @@ class Conditions:
             version = installed_version(requirement.name)
             if version is None:
                 return f"needs {text}, which is not installed"
+            # Nightly builds of torch are prereleases, and would meet no requirement otherwise.
             if not requirement.specifier.contains(version, prereleases=True):
                 return f"needs {text}, found {version}"
         return None

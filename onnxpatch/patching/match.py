@@ -112,7 +112,9 @@ def _named_exactly(patch: Patch, cls: type) -> bool:
 
 def raise_if_ambiguous(cls: type, candidates: list[Candidate]) -> None:
     """Raises DuplicatePatchError if two patches of the same rank replace the same method."""
+    # A patch with `accepts` may still refuse the instance, so that it clashes with none for certain.
     certain = [each for each in candidates if each.refusal is None and not each.patch.accepts]
+    # Sorted by rank: patches of equal rank are neighbours.
     for first, second in itertools.pairwise(certain):
         clash = first.patch.methods & second.patch.methods
         if clash and first.rank == second.rank:
