@@ -132,6 +132,7 @@ def export(
         check_runnable(model)
         _refuse_training(request)
     _log.info("exporting %s (%s, opset %d)", type(model).__name__, request.exporter, request.opset)
+    # Probes are drawn at random: the caller's generators go on as if nothing had been drawn.
     with OutFile(f) as out, random_state_kept():
         # Before the reference runs, since a forward in eager may change the model as well.
         state, reference = Snapshot(model, *request.inputs.objects()), None

@@ -95,6 +95,7 @@ class ExportKept(TorchFunctionMode):
             return function(*args, **(kwargs or {}))
         except Exception:
             if graph is not None:
+                # Backwards: fx erases a node only when no other uses it.
                 for begun in list(itertools.takewhile(lambda node: node is not before, reversed(graph.nodes))):
                     graph.erase_node(begun)
             raise

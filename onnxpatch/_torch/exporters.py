@@ -61,6 +61,7 @@ def dynamo_capture(
     results = []
     for strategy in CAPTURE_STRATEGIES[: 1 if once else None]:
         traces = strategy.__name__.startswith("Jit")  # the last strategy, up to torch 2.7
+        # torch.jit.trace ends the process where the model catches an error of torch.
         with TraceKept() if traces else contextlib.nullcontext():
             results.append(strategy(verbose=False)(model, args, kwargs, dynamic_shapes))
         if results[-1].exported_program is not None:

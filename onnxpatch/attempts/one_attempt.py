@@ -98,6 +98,7 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
         try:
             exported, seconds = _exported(attempt, shared, path, acting)
         finally:
+            # Before the comparison, which runs the model in eager again, and before the next attempt.
             shared.state.restore()
         report = Report(
             shared.out.name, type(shared.request.model).__name__, attempt.exporter, attempt.opset,

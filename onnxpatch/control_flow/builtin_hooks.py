@@ -73,6 +73,7 @@ class _HookScope(runtime.Scope):
 
 
 def _int(capture: Capture, value: object = 0, *base: object) -> object:
+    # Python's int() would fix the size at the example's.
     if isinstance(value, torch.SymInt):
         return value
     if not isinstance(value, torch.Tensor) or base:

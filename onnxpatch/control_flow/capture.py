@@ -70,6 +70,7 @@ class Capture:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """This is the capture of the current thread inside the block."""
+        # A copy, so that the thread's list is set back even if an inner capture was not left properly.
         before = list(captures())
         with undone(lambda: captures().__setitem__(slice(None), before)):
             captures().append(self)
@@ -132,6 +133,7 @@ class Capture:
     def declare(self, output: object, mark: OptionalOutput, args: Sequence[object], kwargs: dict[str, object]) -> None:
         """Note the tensors that a forward marked with `optional_output` returns on this path."""
         like = mark.sentinel_like(args, kwargs)
+        # `tensors` opens containers, and takes a dataclass for a plain value.
         fields = is_dataclass(output) and not isinstance(output, type)
         for tensor in tensors(list(vars(output).values()) if fields else output):
             self.declared[id(tensor)] = mark, like

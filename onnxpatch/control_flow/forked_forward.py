@@ -108,7 +108,9 @@ def _merged(capture: Capture, explorer: PathExplorer, is_root: bool) -> object:
     paths = list(explorer.root.finished())
     _report_paths(capture, explorer)
     if not paths:
+        # Every path raised: eager raises on these inputs as well.
         raise explorer.root.first().error or RuntimeError("no path returns")
+    # The path that ran last has left its own attributes.
     explorer.attributes.restore()
     template = _template(capture, explorer, paths, is_root)
     if template is None:

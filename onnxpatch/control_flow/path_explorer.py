@@ -89,6 +89,8 @@ class PathExplorer:
 
     def _same_after_another_round(self) -> bool:
         """Whether a forward with loops does the same when its loops run one round more; False asks for that run."""
+        # Python code after a loop may depend on what the rounds left, such as the length of a list: one round more
+        # shows it.
         if not self._looped:
             return True
         summaries = [path_summary(path) for path in self.root.finished()]
@@ -130,6 +132,7 @@ class PathExplorer:
 
     def _flip(self, path: FinishedPath) -> bool:
         """Turn the last answer that is True to False; False where none is left."""
+        # A decision that is answered False has both of its sides behind it.
         while self.answers and not self.answers[-1]:
             self.answers.pop()
         if not self.answers:
@@ -149,6 +152,7 @@ class PathExplorer:
         # A known `while` on data is answered by its loop, which decides how many rounds run: no paths fork there.
         if site in self._while_sites and condition is None:
             return self.loops.another_round(predicate, site)
+        # Rounds that took different paths would not be one body.
         self.loops.refuse_branch(site)
         answer = self._answer(predicate, site, on_sizes=condition is not None)
         self.decided_at.append(len(self.recorder.calls))

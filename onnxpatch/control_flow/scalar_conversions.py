@@ -41,6 +41,7 @@ def _bool(capture: Capture, function: Function, tensor: torch.Tensor) -> bool:
 
 
 def _equal(capture: Capture, function: Function, a: torch.Tensor, b: torch.Tensor) -> bool:
+    # torch.equal is False for different shapes; `==` below would broadcast, or fail.
     if a.dim() != b.dim() or any(_differ(*sizes) for sizes in zip(a.shape, b.shape, strict=True)):
         return False
     return decide_bool(capture, torch.all(a == b))
@@ -174,6 +175,7 @@ def _tensor(capture: Capture, function: Function, data: object, *args: object, *
     return capture.execute(function, (data, *args), kwargs)
 
 
+# A mode is given the function that was called: `t.equal(u)` and `torch.equal(t, u)` are two keys.
 CONVERSIONS: dict[Function, Function] = {
     _T.__bool__: _bool,
     _T.is_nonzero: _bool,

@@ -33,6 +33,7 @@ class SymbolicShadow:
 
     def __init__(self, inputs: list[torch.Tensor]) -> None:
         self._world = FakeWorld()
+        # By id, which stays valid: the capture keeps every call alive, with its tensors.
         self._known: dict[int, Shadow] = {}
         self._derived: set[int] = set()  # ids of tensors that depend on the inputs
         axes = traced_dynamic_axes()

@@ -88,6 +88,8 @@ class Rebinding:
                 self.tensors[id(before)] = after
                 # While tracing, a size is a tensor, and has been bound as the result of its own call.
                 if exporting() != "trace":
+                    # A repeated call may give new symbols (the size of a `nonzero`, say), which later calls use as
+                    # numbers.
                     for size, other in zip(before.shape, after.shape, strict=False):
                         self._bind_symbol(size, other)
             else:

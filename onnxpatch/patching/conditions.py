@@ -13,6 +13,7 @@ from packaging.requirements import Requirement  # comes with onnxscript
 from onnxpatch.settings import EXPORTERS, Exporter, Settings
 
 
+# metadata.version opens files, for every patch of every plan; what is installed stays as it is in a process.
 @functools.cache
 def installed_version(distribution: str) -> str | None:
     """The version of an installed distribution, or None. torch is asked itself: its local builds report more."""

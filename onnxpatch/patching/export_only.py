@@ -34,6 +34,7 @@ def export_only(patch: Patch, written: type, acted: Acted) -> type:
     a method of the stand-in runs.
     """
     stand_in = patch.stand_in
+    # What the written class does not have is called by the stand-in alone, and needs no guard.
     names = {
         name: _guarded(patch, name, value, acted)
         for name, value in _members(stand_in)

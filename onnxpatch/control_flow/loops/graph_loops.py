@@ -147,6 +147,7 @@ def _fixed_sizes(tensor: torch.Tensor) -> list[int] | None:
 
 def _with_sizes(tensor: torch.Tensor, sizes: list[int] | None) -> torch.Tensor:
     # Inside a Loop a tensor has no shape, and some operators need the fixed sizes when they are written.
+    # reshape can work out one size, no more.
     return tensor.reshape(sizes) if sizes and sizes.count(-1) <= 1 else tensor
 
 

@@ -44,6 +44,7 @@ def roots(frame: FrameType | None, model: torch.nn.Module) -> Iterator[tuple[str
     """
     files: dict[str, dict[str, object]] = {}
     depth = 0
+    # Frames further out are the exporter's.
     while frame is not None and not (runs_in(frame, _OUTERMOST[0]) and frame.f_code.co_name == _OUTERMOST[1]):
         if is_user_frame(frame):
             prefix = "" if depth == 0 else f"{depth}:"

@@ -162,6 +162,7 @@ class BranchMerger:
         if self.capture.exporter == "trace":
             binding.run(self._plan.making(slot)[0])
             return torch.full_like(binding(like), fill, dtype=slot.dtype)
+        # A size that comes from data is not known on a path without the value: the sentinel has no elements along it.
         sizes = [binding(size) if has_hint(size) else 0 for size in like.shape]
         return torch.full(sizes, fill, dtype=slot.dtype)
 
