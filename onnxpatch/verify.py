@@ -1,4 +1,4 @@
-"""`verify`: is this ONNX file what the model computes, at the sizes and on the data that the model accepts?"""
+"""`verify`: compares an ONNX file with the model, at the sizes and on the data that the model accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors without data whose dynamic dimensions are symbols, under trace: private torch APIs, and what if they move.
+"""Makes fake tensors whose dynamic dimensions are symbols, under trace, with private torch APIs.
 
 `FakeTensorMode.from_tensor` and `StatelessSymbolicContext` are what torch.export makes its inputs with. Which
 dimensions are dynamic is read off the arguments of the TorchScript exporter's own frame, since nothing public tells

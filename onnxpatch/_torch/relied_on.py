@@ -114,7 +114,7 @@ class GoneError(RefusedError, LookupError):
 
 
 def sentence(api: Api) -> str:
-    """What is said where a private API is gone."""
+    """The sentence to show where a private API is gone."""
     version = importlib.import_module("torch").__version__
     return f"torch {version} has no {api.path}: {api.without}. `onnxpatch drift` shows what else has moved"
 

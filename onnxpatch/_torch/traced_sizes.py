@@ -37,7 +37,7 @@ _SIZES: dict[str, Callable[..., Any]] = {
 
 
 class _UnknownError(Exception):
-    """What a value is cannot be told."""
+    """A value of the graph cannot be computed again."""
 
 
 class _Running(threading.local):
@@ -81,7 +81,7 @@ class _Sizes:
         self._inputs: dict[int, tuple[int, frozenset[int] | None]] = {}
 
     def of(self, state: Any) -> _Sizes:
-        """Itself, for the first trace that asks. Raises _UnknownError for one within it, whose inputs are others."""
+        """This object, set up for the first trace that asks. Raises _UnknownError for a trace inside that one."""
         if self._state is None:
             self._state, axes = state, traced_dynamic_axes()
             for place, value in enumerate(state.graph().inputs()):
@@ -171,7 +171,7 @@ class _Sizes:
         return results
 
     def _anything(self, value: Any) -> Any:
-        """A tensor of which nothing is known but its number of dimensions, where an operator cannot be run again."""
+        """A fake tensor with all dimensions dynamic, for the result of an operator that cannot be run again."""
         try:
             # `FakeWorld` names symbols after this number: 1000 keeps them apart from the inputs, which have their
             # places.

@@ -1,7 +1,7 @@
 """Lines of the user's code: which line is running now, and which one raised an error.
 
-A `Site` names one expression, not only its line: `if x.any() and y.any():` decides twice in one line. The byte code has
-the column of each instruction (Python 3.11); what it does, by its name there, tells a subscript from a call.
+A `Site` names one expression, not only its line: `if x.any() and y.any():` decides twice in one line. From
+Python 3.11 on, the byte code has the columns of each instruction. An instruction's name tells a subscript from a call.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Rebinding:
         self.symbols: dict[sympy.Symbol, object] = {}
 
     def child(self) -> Rebinding:
-        """A copy: what is bound in it stays unknown here. One for each side of a branch."""
+        """A copy for one side of a branch: what is bound in the copy is not bound here."""
         copy = Rebinding()
         copy.tensors, copy.symbols = dict(self.tensors), dict(self.symbols)
         return copy

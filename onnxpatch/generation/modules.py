@@ -31,7 +31,7 @@ class Decoder(_Around):
 
 
 class PlacedDecoder(Decoder):
-    """A decoder that is told the place of each token: padding in front of a text moves its places."""
+    """A decoder that takes `position_ids`: padding before a text shifts the positions of its tokens."""
 
     def forward(  # type: ignore[override]
         self,

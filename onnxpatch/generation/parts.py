@@ -44,7 +44,7 @@ def generation_parts(
 ) -> list[Part]:
     """The graphs of a model. inputs: an example for its encoder, where that takes no text; shapes: dynamic, of these.
 
-    Raises InputError for a model that keeps no keys and values, and for an encoder of which no input is known.
+    Raises InputError for a model without a cache of keys and values, and for an encoder whose input cannot be made up.
     """
     config = getattr(model, "config", None)
     if config is None or not hasattr(model, "generate"):
@@ -80,7 +80,7 @@ def _decoder(model: Any) -> Part:
 
 
 def _step(model: object, batch: int, new: int, past: int, placed: bool, padding: int = 0) -> dict[str, Any]:
-    """The arguments of one step after `past` tokens, of which the first `padding` of row 0 are none."""
+    """The arguments of one step after `past` tokens. The first `padding` tokens of row 0 are padding."""
     mask = torch.ones(batch, past + new, dtype=torch.int64)
     mask[0, :padding] = 0
     places = (mask.cumsum(1) - 1).clamp(min=0)[:, past:]

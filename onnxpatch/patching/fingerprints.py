@@ -106,15 +106,17 @@ def _bare(function: ast.FunctionDef) -> ast.FunctionDef:
 
 
 def _written(function: ast.FunctionDef) -> str:
-    """The function as text, the same in every version of Python: what is kept was written by 3.11 and later, and 3.10
-    puts names that are assigned together in brackets."""
+    """The function as text, the same in every version of Python.
+
+    The fingerprints in patches were made by 3.11 and later. Python 3.10 writes brackets in `(a, b) = c`.
+    """
     if sys.version_info >= (3, 11):
         return ast.unparse(function)
     return ast.unparse(_Unbracketed().visit(function)).replace("lambda :", "lambda:")
 
 
 class _Unbracketed(ast.NodeTransformer):
-    """`for (a, b) in c` becomes `for a, b in c`, by a name that holds the text of both."""
+    """`for (a, b) in c` becomes `for a, b in c`: the tuple is replaced by one name with the text `a, b`."""
 
     def visit_For(self, node: ast.For) -> ast.For:
         node.target = _text(node.target)

@@ -127,7 +127,7 @@ def raise_if_ambiguous(cls: type, candidates: list[Candidate]) -> None:
 def ties(functions: list[FunctionPatch]) -> list[str]:
     """A sentence for every two patches of the user's that name the same function for the same exporter.
 
-    Of the kit's own patches the order is meant.
+    The order of onnxpatch's own patches is intended.
     """
     by_function: dict[Any, list[Patch]] = {}
     for patch, targets in functions:

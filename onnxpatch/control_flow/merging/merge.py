@@ -152,7 +152,7 @@ class BranchMerger:
         return outputs
 
     def _sentinel(self, slot: Slot, binding: Rebinding) -> torch.Tensor:
-        """What stands for an absent value inside a branch: the declared shape, else that of a path that has one."""
+        """The tensor for an absent value inside a branch: of the declared shape, else of its shape on another path."""
         declared, fill = self.capture.sentinel_for(slot.present)
         if declared is not None:
             return torch.full_like(binding(declared), fill, dtype=slot.dtype)
