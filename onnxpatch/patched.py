@@ -45,6 +45,7 @@ class Patched:
         check_depth(self.model)
         try:
             claim(self.model, self._log)
+            # The log is undone backwards: modes are set once every module has its own class again.
             self._log.call(functools.partial(restore_training, self.model, self.plan.modes))
             self._uncompile()
             for swap in self.plan.swaps:
@@ -107,6 +108,7 @@ class Patched:
             return
         if self.plan.settings.exporter == "trace" and (defaults := defaults_kept(self.model)) is not None:
             self._specialise(self.model, defaults)
+        # The root's mixin comes last, so that it stands in front of all others and enters the scope before they run.
         self.scope.watch(self.model, functions, self.plan.classes)
         self._specialise(self.model, root_mixin(self.scope))
 
@@ -203,6 +205,7 @@ class patched:  # named like the function it stands for: `with onnxpatch.patched
             "only": only, "exclude": exclude, "exporter": exporter, "opset": opset, "image_size": image_size,
             "branches": branches, "registry": registry, "example": example, **options,
         }  # fmt: skip
+        # A list, since the same context may be entered again inside itself.
         self._entered: list[Patched] = []
 
     def __enter__(self) -> Patched:
@@ -232,8 +235,10 @@ def _replace_in_place(swap: Swap, log: UndoLog) -> None:
     module = swap.module
     new = swap.patch.stand_in(module)
     before, cls = vars(module), type(module)
+    # A second object with the old class and the old attributes: its forward is what runs in eager.
     own = cls.__new__(cls)
     own.__dict__ = before
+    # Hooks were registered on the module by its user, and stay whatever its class is.
     hooks = {name: value for name, value in before.items() if "_hooks" in name}
 
     def undo() -> None:

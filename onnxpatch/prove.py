@@ -66,6 +66,7 @@ def prove(patch: Patch, exporter: Exporter, runtime: str | Sequence[str] | None 
         return Outcome("failed", after=problem)
     if exporter not in (*proof.fails, *proof.leaner, *proof.slower):
         return Outcome("proven", after=str(after))
+    # Last, since an export without the patch tells nothing where the patch itself fails.
     before = tried(proof, exporter, runtime=runtime)
     if exporter in proof.slower and before.problem is None:
         return _timed(proof.slower[exporter], before, after)

@@ -73,6 +73,7 @@ class Session:
         if isinstance(self._source, str) and not os.path.isfile(self._source):
             raise InputError(f"there is no file {self._source!r}")
         self._flushed = denormals.flushed if flush_denormals else contextlib.nullcontext
+        # The first session of a process that flushes denormals sets the thread that opens it, for good.
         with denormals.kept():
             self.session = _open(self._source, providers, options, flush_denormals)
         try:
@@ -165,6 +166,7 @@ def _fed(node: NodeArg, value: object) -> Array:
     """A value as the array to feed. A Python number has no dtype of its own: it takes that of the input."""
     array = _array(value)
     if isinstance(value, bool | int | float):
+        # `described` gives NAME DTYPE[SIZES].
         wanted = described(node).split(" ")[1].partition("[")[0]
         array = array.astype(wanted) if wanted in np.sctypeDict else array
     return array

@@ -72,6 +72,7 @@ class ExportKept(TorchFunctionMode):
         if self._outer is not None:  # another one's, around this
             self._tracer.call_module = self._outer
         elif self._tracer is not None:
+            # It was set on the instance: without it, the tracer's own method is found again.
             vars(self._tracer).pop("call_module", None)
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:
@@ -80,6 +81,7 @@ class ExportKept(TorchFunctionMode):
         try:
             return self._call_module(*args, **kwargs)
         except Exception:
+            # torch pops a module only where its call returns: later nodes would be filed under the module that failed.
             while len(stack) > before:
                 stack.popitem()
             raise
@@ -93,6 +95,7 @@ class ExportKept(TorchFunctionMode):
             return function(*args, **(kwargs or {}))
         except Exception:
             if graph is not None:
+                # Backwards: fx erases a node only when no other uses it.
                 for begun in list(itertools.takewhile(lambda node: node is not before, reversed(graph.nodes))):
                     graph.erase_node(begun)
             raise

@@ -121,7 +121,7 @@ class GoneError(RefusedError, LookupError):
 
 
 def sentence(api: Api) -> str:
-    """What is said where a private API is gone."""
+    """The sentence to show where a private API is gone."""
     version = importlib.import_module("torch").__version__
     return f"torch {version} has no {api.path}: {api.without}. `onnxpatch drift` shows what else has moved"
 
@@ -136,6 +136,7 @@ def find(path: str) -> Any:
             found = getattr(found, name) if hasattr(found, name) else importlib.import_module(".".join(names[:at]))
         except ImportError as error:
             raise GoneError(path) from error
+        # What `__init__` sets is on no class: one instance is made to look at.
         found = _instance(found) if made else found
     return found
 

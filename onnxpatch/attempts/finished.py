@@ -71,8 +71,11 @@ def _source(patch: Patch) -> str:
 
 
 def _with_structure(exported: Exported, forked: BranchReport | None) -> Exported:
-    """With branches, what the model may leave out is a value and a flag in the graph, or ONNX's own optional: named
-    after the model's own structure, which goes into the file; the reference follows."""
+    """Name the outputs of an export with branches after the model's structure, and write that into the file.
+
+    An output that may be None is a value and a flag in the graph, or ONNX's own optional type. Eager's output is
+    flattened in the same way from now on.
+    """
     if forked is None:
         return exported
     path, names = exported.path, exported.request.output_names

@@ -26,7 +26,7 @@ _DTYPES: dict[str, torch.dtype] = {
 
 
 def substitutions(model_modules: Iterable[ModuleType]) -> list[rebinding.Substitution]:
-    """The proxy and the constructors, for every name in the modules that holds torch or one of its constructors."""
+    """The proxy and the constructors, for every name of torch, or of one of its constructors, in the modules."""
     proxy = _TorchProxy()
     replacements: dict[int, object] = {id(torch): proxy}
     replacements.update((id(getattr(torch, name)), getattr(proxy, name)) for name in _DTYPES)

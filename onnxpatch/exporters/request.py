@@ -91,6 +91,7 @@ class ExportRequest:
         """The names of the TorchScript exporter's graph inputs: the user's, then the arguments' own."""
         graph = self.inputs.graph_leaves("trace")
         given = list(self.input_names or ())
+        # In the TorchScript exporter's graph, inputs and parameters share one space of names.
         taken = set(self.model.state_dict()) | set(given)
         own = [f"{leaf.name}_input" if leaf.name in taken else leaf.name for leaf in graph[len(given) :]]
         return given + own

@@ -44,7 +44,7 @@ def generation_parts(
 ) -> list[Part]:
     """The graphs of a model. inputs: an example for its encoder, where that takes no text; shapes: dynamic, of these.
 
-    Raises InputError for a model that keeps no keys and values, and for an encoder of which no input is known.
+    Raises InputError for a model without a cache of keys and values, and for an encoder whose input cannot be made up.
     """
     config = getattr(model, "config", None)
     if config is None or not hasattr(model, "generate"):
@@ -52,6 +52,7 @@ def generation_parts(
             f"{type(model).__name__} has no config and generate(): export_generation takes transformers' models that "
             "generate, such as AutoModelForCausalLM's"
         )
+    # The caller's random state is left as it was. devices=[] forks the CPU's alone: the example is made there.
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if getattr(config, "is_encoder_decoder", False):
@@ -62,6 +63,7 @@ def generation_parts(
 
 
 def _tokens(model: Any, batch: int, count: int) -> torch.Tensor:
+    # Ids 0 to 2 are padding, begin and end in many vocabularies, which models treat in a way of their own.
     return torch.randint(3, model.config.get_text_config(decoder=True).vocab_size, (batch, count))
 
 
@@ -78,7 +80,7 @@ def _decoder(model: Any) -> Part:
 
 
 def _step(model: object, batch: int, new: int, past: int, placed: bool, padding: int = 0) -> dict[str, Any]:
-    """The arguments of one step after `past` tokens, of which the first `padding` of row 0 are none."""
+    """The arguments of one step after `past` tokens. The first `padding` tokens of row 0 are padding."""
     mask = torch.ones(batch, past + new, dtype=torch.int64)
     mask[0, :padding] = 0
     places = (mask.cumsum(1) - 1).clamp(min=0)[:, past:]
@@ -90,6 +92,7 @@ def _past(model: Any, batch: int, length: int) -> Any:
     """A cache after some tokens, all its layers of full length, as a loop feeds it."""
     from transformers import DynamicCache
 
+    # No model runs on zero tokens: an empty past is cut from one of length 1.
     answer = model(_tokens(model, batch, max(1, length)), past_key_values=DynamicCache(), use_cache=True)
     cache: Any = getattr(answer, "past_key_values", None)
     if not is_cache(cache) or not all(hasattr(layer, "keys") for layer in cache.layers):
@@ -145,6 +148,7 @@ def _own_inputs(model: Any, main: str) -> dict[str, torch.Tensor]:
         return {main: _tokens(model, 2, 6), "attention_mask": mask}
     bands, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_source_positions", None)
     if main == "input_features" and bands and frames:
+        # Whisper's encoder halves the frames by a convolution of stride 2.
         sound = {main: torch.randn(2, bands, 2 * frames)}
         try:
             model.get_encoder()(**sound)

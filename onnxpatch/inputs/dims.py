@@ -57,7 +57,7 @@ class DynamicDim:
         return size >= self.minimum and (self.maximum is None or size <= self.maximum)
 
     def size_of(self, shapes: Mapping[int, Sequence[int]]) -> int:
-        """Its size where the leaves have these shapes; the example's where no axis tells it."""
+        """Its size when the leaves have these shapes; the example's size if no axis of them follows it alone."""
         for leaf, axis, size in self.places:
             if len(size.terms) == 1 and leaf in shapes:
                 solved = size.solved(shapes[leaf][axis])

@@ -33,6 +33,7 @@ class Bindings:
 
     def __init__(self, model: object) -> None:
         found = list(model.modules()) if isinstance(model, torch.nn.Module) else []
+        # A ScriptModule keeps its attributes in C++; vars() does not have them.
         self.modules = [module for module in found if not isinstance(module, torch.jit.ScriptModule)]
         self.attributes = [dict(vars(module)) for module in self.modules]
         self._buffers = [dict(module._buffers) for module in self.modules]

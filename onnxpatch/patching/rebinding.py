@@ -37,6 +37,7 @@ from onnxpatch.undone import undone
 Lookup = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 Place = tuple[Any, str]  # (module or class, name in it)
 
+# Of all models and threads: what each exchanged place had before. Empty while no patched model runs.
 _standing: dict[Place, _Replaced] = {}
 # Reentrant: an interrupt may leave this thread with the lock, and it must still be able to restore.
 _lock = threading.RLock()

@@ -141,8 +141,10 @@ class Registry:
     def _discover(self) -> None:
         if not self._undiscovered:
             return
+        # Before the loading, since a patch's file may read the registry itself.
         self._undiscovered = False
         package = importlib.import_module("onnxpatch.patches")
+        # walk_packages imports packages too, and would end at an error there; `_load` has noted it by then.
         for info in pkgutil.walk_packages(package.__path__, "onnxpatch.patches.", onerror=lambda name: None):
             self._load(info.name, functools.partial(importlib.import_module, info.name))
         for entry in metadata.entry_points(group=ENTRY_POINTS):

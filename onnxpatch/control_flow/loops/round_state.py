@@ -83,10 +83,12 @@ class RoundState:
             self._alive.append(value)
             return _Tensor(self._origin_of(value), id(value))
         if isinstance(value, _SYMBOLIC):
+            # A number from data (`t.item()`) is a new symbol in every round, and has no hint.
             return ("symbolic", str(value.node.expr) if value.node.has_hint() else "")
         if isinstance(value, PLAIN):
             return (type(value).__name__, repr(value))
         if id(value) not in self._items:
+            # Set before the parts are visited: a value may contain itself.
             self._items[id(value)] = ("inside itself", type(value).__qualname__)
             self._alive.append(value)
             self._items[id(value)] = self._group(value)

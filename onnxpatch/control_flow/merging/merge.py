@@ -66,6 +66,7 @@ class BranchMerger:
             return self._if(node, binding)
         sides = []
         for answer in (True, False):
+            # Outside an If the calls of both sides have run, while the paths were explored.
             inner = binding.child() if replaying else binding
             if replaying:
                 inner.run(self._plan.kept[id(node.children[answer])])
@@ -123,6 +124,7 @@ class BranchMerger:
         call = IfCall(self, node, operands)
         assert node.predicate is not None
         predicate, now = binding(node.predicate), [binding(operand) for operand in operands]
+        # Inside the branch of another If the capture is paused: that If is what the tape has.
         outputs = call(predicate, now) if self.capture.paused else self.capture.execute(call, (predicate, now))
         self.capture.alive.append(call)
         found = iter(outputs)
@@ -150,7 +152,7 @@ class BranchMerger:
         return outputs
 
     def _sentinel(self, slot: Slot, binding: Rebinding) -> torch.Tensor:
-        """What stands for an absent value inside a branch: the declared shape, else that of a path that has one."""
+        """The tensor for an absent value inside a branch: of the declared shape, else of its shape on another path."""
         declared, fill = self.capture.sentinel_for(slot.present)
         if declared is not None:
             return torch.full_like(binding(declared), fill, dtype=slot.dtype)
@@ -160,6 +162,7 @@ class BranchMerger:
         if self.capture.exporter == "trace":
             binding.run(self._plan.making(slot)[0])
             return torch.full_like(binding(like), fill, dtype=slot.dtype)
+        # A size that comes from data is not known on a path without the value: the sentinel has no elements along it.
         sizes = [binding(size) if has_hint(size) else 0 for size in like.shape]
         return torch.full(sizes, fill, dtype=slot.dtype)
 

@@ -113,6 +113,7 @@ class Template:
         if isinstance(first, torch.Tensor) or any(isinstance(v, torch.Tensor) for v in values):
             return self._slot(values, where)
         if not _has_tensor(first) and all(_same(value, values[0]) for value in values):
+            # The same on all paths, so that Python may have it as it is. At the root it goes into the file's metadata.
             return values[0]
         if isinstance(first, _NUMBERS):
             return self._slot(values, where)
@@ -181,6 +182,7 @@ def _same(a: object, b: object) -> bool:
         return True
     if type(a) is not type(b):
         return False
+    # `a == b` would add a guard that fixes the two sizes for the whole export.
     if isinstance(a, torch.SymInt | torch.SymFloat | torch.SymBool) and isinstance(b, type(a)):
         return bool(free_symbols(a) == free_symbols(b) and a.node.expr == b.node.expr)
     if isinstance(a, bool | int | float | str | bytes | torch.dtype | torch.device):
