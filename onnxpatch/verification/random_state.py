@@ -15,6 +15,7 @@ from onnxpatch.undone import undone
 @contextmanager
 def random_state_kept(seed: int | None = None) -> Iterator[None]:
     """A context that restores all random generators afterwards. seed: for all of them, inside."""
+    # Asking CUDA for its state would initialize it.
     cuda = torch.cuda.is_initialized()
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     devices = torch.cuda.get_rng_state_all() if cuda else []
