@@ -26,4 +26,5 @@ def as_array(value: object) -> Array:
         value = torch.view_as_real(value.resolve_conj())
     if value.dtype == torch.bfloat16 or (value.is_floating_point() and value.element_size() == 1):
         value = value.float()
+    # A view with a lazy minus sign (torch's negative bit) has none in NumPy.
     return value.resolve_neg().numpy()
