@@ -86,6 +86,8 @@ def _translated(own: inspect.Signature, call: inspect.BoundArguments) -> Call | 
             positional += value
         elif parameter.kind is _Kind.VAR_KEYWORD:
             keywords.update(value)
+        # By position where names do not help: the first argument (a method's self has other names in torch's signatures
+        # than in stand-ins), what comes before *args, and what the function takes by position only.
         elif index == len(positional) and (index == 0 or index < until or parameter.kind is _Kind.POSITIONAL_ONLY):
             positional.append(value)
         elif (there := _name_for(parameter, index, mine, theirs)) is not None:
@@ -102,6 +104,7 @@ def _name_for(parameter: inspect.Parameter, index: int, mine: list[Any], theirs:
     if name in names and names[name].kind in (_Kind.POSITIONAL_OR_KEYWORD, _Kind.KEYWORD_ONLY):
         return name
     positional = index < len(mine) and mine[index].kind in _BY_POSITION and parameter.kind in _BY_POSITION
+    # A stand-in's name that the function has too belongs to another argument: it must not be filled by position.
     if positional and mine[index].name not in theirs:
         return str(mine[index].name)
     return name if any(p.kind is _Kind.VAR_KEYWORD for p in mine) else None
@@ -110,4 +113,5 @@ def _name_for(parameter: inspect.Parameter, index: int, mine: list[Any], theirs:
 def _is_default(value: object, parameter: inspect.Parameter) -> bool:
     if value is parameter.default:
         return True
+    # Only plain values are compared: `==` of tensors gives a tensor, and that of symbolic sizes a guard.
     return isinstance(value, bool | int | float | str) and bool(value == parameter.default)

@@ -18,6 +18,7 @@ from typing import Any
 from onnxpatch.formulas.shortcuts import tree_of, value_in
 from onnxpatch.formulas.symbolic import chosen
 
+# Without calls: these expressions are evaluated here in place of the model, and a call could have side effects.
 _PLAIN = (ast.Name, ast.Constant, ast.Subscript, ast.Attribute, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop,
           ast.Load, ast.Store, ast.Tuple, ast.Compare, ast.Is, ast.IsNot)  # fmt: skip
 _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
@@ -34,6 +35,7 @@ def choose_elements(frame: FrameType) -> bool:
 
 
 def _carried_out(elements: list[ast.Assign], frame: FrameType, comparison: tuple[Any, str, Any]) -> bool:
+    # First all elements are computed, then all are written: if one cannot be, the list is left as it was.
     chosen_numbers: list[tuple[list[Any], int, Any]] = []
     for assigned in elements:
         [target] = assigned.targets

@@ -33,6 +33,7 @@ def transform(real: Tensor, imag: Tensor | None, length: int | None) -> Parts:
     """
     if length is not None and length > 1:
         factors = _factors(length)
+        # A prime has only the factors 1 and n: its matrix would be n x n.
         if factors[0] > 1 and factors[1] <= SMALL:
             return _two_products(real, imag, *factors)
     both = torch.stack((real, torch.zeros_like(real) if imag is None else imag), -1)
@@ -50,6 +51,7 @@ def _factors(n: int) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=32)
 def _waves(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray]:
+    # The product is reduced to one turn before it is scaled: the sine of a large angle loses digits.
     angles = 2 * np.pi * (np.outer(np.arange(rows), np.arange(columns)) % points) / points
     return np.cos(angles).astype("float32"), -np.sin(angles).astype("float32")
 
@@ -73,6 +75,7 @@ def _two_products(real: Tensor, imag: Tensor | None, n1: int, n2: int) -> Parts:
 
 
 def _eager(x: Tensor) -> Tensor:
+    # The patches of torch.fft and of complex numbers must not act on the eager form: they call this function.
     with unseen():
         return torch.view_as_real(torch.fft.fft(torch.view_as_complex(x.contiguous()), dim=1))
 
@@ -103,6 +106,7 @@ def _power(size: Any) -> Any:
     """The smallest power of two of at least 2 n - 1; for a symbolic n, a symbolic size of its own."""
     if isinstance(size, int):
         return 1 << (2 * size - 2).bit_length()
+    # A symbolic size has no "next power of two" in torch. This is a declared shape only; the nodes compute the size.
     return None if size is None else 4 * size
 
 

@@ -40,6 +40,7 @@ def _idle(code: CodeType) -> tuple[tuple[int, int, frozenset[str]], ...]:
         if amounts is not None and node.body and all(_adds_nothing(one, set(amounts)) for one in node.body):
             padding.add(ast.unparse(node.test))
             names = _compared(amounts)
+        # A crop is idle only if an earlier `if` of the same test has padded: the ifs come in the order of their lines.
         elif amounts is not None and ast.unparse(node.test) in padding and _crops(node.body):
             names = _compared(amounts)
         if names is not None:
@@ -92,6 +93,7 @@ def _is_zero(expression: ast.expr, names: set[str]) -> bool:
     known = (ast.Name, ast.Constant, ast.Tuple, ast.List, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.Load)
     if not used <= names or not all(isinstance(node, known) for node in ast.walk(expression)):
         return False
+    # Only names, numbers and operators get here, so evaluating them with every name 0 has no side effects.
     code = compile(ast.fix_missing_locations(ast.Expression(expression)), "<amounts>", "eval")
     try:
         value = eval(code, {"__builtins__": {}}, dict.fromkeys(used, 0))

@@ -19,6 +19,7 @@ def transposed(x: Tensor) -> Tensor:
 
 def rot90(x: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     first, second = dims
+    # Functions, so that the nodes of one form only are recorded.
     turns: dict[int, Callable[[], Tensor]] = {
         0: x.clone,
         1: lambda: x.flip(second).transpose(first, second),

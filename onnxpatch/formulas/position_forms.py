@@ -34,9 +34,11 @@ def check_example(settings: Settings, inputs: object) -> None:
     """Raises InputError if a table is to be stored for `image_size` and the example has no image of that size."""
     if settings.image_size is None or exporting() is None:
         return
+    # Paused, sizes are ints. Under trace they are tensors otherwise, and reading them adds nodes to the graph.
     with tracing_paused():
         images = list(_images(pytree.tree_leaves(inputs)))
     wanted = tuple(settings.image_size)
+    # Channels first or channels last: the two sizes are the last of three, or the first.
     if images and not any(wanted in (size[1:], size[:2]) for size in images):
         found = " and ".join("x".join(map(str, size)) for size in images)
         height, width = wanted

@@ -83,6 +83,7 @@ def plan_product(equation: str) -> Product | None:
     if len(summed) > 1 or not {*left, *right} <= {*output} or (summed and min(len(left), len(right)) > 1):
         return None
     made = Product(first, second, output, shared, summed, left, right)
+    # If one operand alone has outer axes, it comes first, and the other one stays a plain matrix for MatMul.
     return made.exchange() if len(left) < len(right) and not shared else made
 
 

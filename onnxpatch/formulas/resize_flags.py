@@ -37,6 +37,7 @@ def _sets_flag(node: ast.If) -> bool:
         return False
     [target], value = assigned[0].targets, assigned[0].value
     sets = isinstance(value, ast.Constant) and value.value is True
+    # By the name of the flag: only for a resize is it known that setting it always changes nothing.
     return sets and isinstance(target, ast.Name) and bool(RESIZING.search(target.id))
 
 

@@ -44,6 +44,7 @@ class Shortcut:
 def shortcut_at(frame: FrameType) -> Shortcut | None:
     """The shortcut whose test `frame` is evaluating, or None."""
     found = [s for s in _shortcuts(frame.f_code) if s.first_line <= frame.f_lineno <= s.last_line]
+    # Of several on one line, or nested in one, the last is the innermost.
     return found[-1] if found else None
 
 
@@ -68,6 +69,7 @@ def tree_of(code: CodeType) -> ast.AST | None:
     return ast.increment_lineno(tree, first - 1)
 
 
+# By code object: one parse for each function, however often its `if`s are asked. The source does not change meanwhile.
 @functools.lru_cache(maxsize=4096)
 def _shortcuts(code: CodeType) -> tuple[Shortcut, ...]:
     tree = tree_of(code)
@@ -139,6 +141,7 @@ def _relations(test: ast.expr, negated: bool) -> set[str]:
         return set()
     names = {ast.Eq: "equal", ast.NotEq: "different"}
     opposite = {"equal": "different", "different": "equal"}
+    # `is`, `in` and their like compare no sizes, and do not change what the rest says.
     found = {names.get(type(operator), "other") for operator in test.ops} - {"other"}
     unclear = any(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in test.ops)
     return {"unclear"} if unclear else {opposite[name] if negated else name for name in found}
@@ -150,6 +153,7 @@ def _evaluate(node: ast.expr, frame: FrameType, equal: Any) -> Any:
         result: Any = not decided
         for value in node.values:
             result = (_either if decided else _both)(result, _evaluate(value, frame, equal))
+            # As Python does: what stands behind it may not be computable, as in `x is None or x.shape[0] == n`.
             if result is decided:
                 break
         return result

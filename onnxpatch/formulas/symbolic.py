@@ -137,6 +137,7 @@ def chosen(comparison: tuple[Any, str, Any], new: Any, old: Any) -> Any:
         # torch's solver knows more of these than of products
         return (torch.sym_min if sign in ("<", "<=") else torch.sym_max)(new, old)
     if sign in ("==", "!="):
+        # A symbolic size has no `where`: 0 or 1, made by min and max, chooses by multiplication.
         differ = torch.sym_min(1, torch.sym_max(left - right, right - left))
         return old + differ * (new - old) if sign == "!=" else new + differ * (old - new)
     above = (right - left if sign in ("<", "<=") else left - right) + (1 if "=" in sign else 0)

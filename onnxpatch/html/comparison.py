@@ -141,6 +141,7 @@ def _plain(model: torch.nn.Module, report: Report, arguments: Mapping[str, Any],
     with tempfile.TemporaryDirectory(prefix="onnxpatch-") as folder:
         file = Path(folder) / "plain.onnx"
         try:
+            # An empty `only` names no patch, so none acts. Not checked here: `verify` compares the file below.
             export(model, f=file, **{**asked, "exporter": report.exporter, "only": (), "check": False})
         except (ExportError, OnnxpatchError) as error:
             return Side(title, error=str(error))
@@ -160,6 +161,7 @@ def _graph(file: str | os.PathLike[str] | None) -> Any:
         return None
     proto = load_graph(Path(file))
     try:
+        # The TorchScript exporter leaves out the shapes of most values.
         shaped = onnx.shape_inference.infer_shapes(proto)
     except Exception:  # shapes only label the drawing
         return proto

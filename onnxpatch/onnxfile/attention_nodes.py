@@ -83,6 +83,7 @@ def _unscaled(graph: Produced, name: str) -> tuple[NodeProto | None, float]:
     """The product that makes the scores, and the number that they are multiplied by before the softmax."""
     for op in ("Mul", "Div"):
         node = graph.maker(name, op)
+        # The scores must be read by the softmax alone, since the node does not give them out.
         if node is not None and graph.only_user(name, "Softmax") is not None:
             for place in (0, 1) if op == "Mul" else (1,):
                 number = graph.scalar(node.input[place])
@@ -129,4 +130,5 @@ def _replace(proto: ModelProto, written: _Written, operators: Operators) -> None
     made: dict[str, Any] = {"scale": written.scale, **counts}
     node = onnx.helper.make_node(op, written.given, last.output, last.name, domain=domain, **made)
     node.metadata_props.extend(last.metadata_props)
+    # In the place of the last node: all that it reads is computed before it.
     last.CopyFrom(node)

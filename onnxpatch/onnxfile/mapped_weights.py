@@ -157,6 +157,7 @@ def _tensor(content: Content, start: int, end: int, name: bytes) -> Iterator[byt
             continue
         for key, value in ((b"location", name), (b"offset", b"%d" % inside), (b"length", b"%d" % (last - inside))):
             yield _written(_EXTERNAL, _written(1, key) + _written(2, value))
+        # data_location = EXTERNAL
         yield _varint(_LOCATION << 3) + b"\x01"
 
 
@@ -164,6 +165,7 @@ def _fields(content: Content, at: int, end: int) -> Iterator[Field]:
     while at < end:
         start = at
         tag, at = _number(content, at)
+        # Wire types: 0 a number in base 128, 1 and 5 of a fixed length, 2 with its length in front.
         kind = tag & 7
         inside = at
         if kind == 0:
@@ -203,4 +205,5 @@ def _varint(value: int) -> bytes:
 
 
 def _written(number: int, content: bytes) -> bytes:
+    # 2: the wire type of a field with its length in front.
     return _varint(number << 3 | 2) + _varint(len(content)) + content

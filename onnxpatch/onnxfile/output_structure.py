@@ -103,6 +103,7 @@ def _tell_apart(graph: GraphProto) -> None:
 
 def write_metadata(proto: ModelProto, tree: Tree) -> None:
     """Write the structure into the metadata, in place of an earlier one."""
+    # A repeated field of protobuf has no assignment: it is emptied and filled.
     others = [entry for entry in proto.metadata_props if entry.key != KEY]
     del proto.metadata_props[:]
     proto.metadata_props.extend(others)

@@ -115,6 +115,7 @@ def _checked(entry: Json) -> SizeBound:
         raise damaged(KEY, "it is not a list of objects")
     low, high, multiple = entry.get("low"), entry.get("high"), entry.get("multiple")
     places = entry.get("places")
+    # type() and not isinstance: a bool is an int too.
     if type(low) is not int or type(multiple) is not int or multiple < 1 or not (high is None or type(high) is int):
         raise damaged(KEY, "its sizes are no whole numbers")
     if not isinstance(places, list) or not all(_is_place(place) for place in places):

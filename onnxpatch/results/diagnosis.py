@@ -119,6 +119,7 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, with `schema`, `ok` and all proposals beside the fields."""
+        # asdict copies deeply, and what was recorded has modules and tensors.
         plain = asdict(replace(self, recorded=()))
         del plain["recorded"]
         return {"schema": SCHEMA, "ok": self.ok, **plain, "proposals": [asdict(p) for p in self.proposals]}

@@ -210,12 +210,14 @@ class Report:
             return
         first = self.first_wrong()
         found = first.sentence() if first else "PyTorch returns other outputs for the same input: nothing can be proven"
+        # Only where another branch made the difference: branches=True cures nothing else.
         found += hint if first and first.kind == "branch" else ""
         what = "the ONNX output differs from PyTorch"
         raise VerificationError(f"{what}: {found}\n{self}", self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only; `schema` counts the layout's versions."""
+        # The ExportedProgram or ONNXProgram is for callers in Python.
         names = [f.name for f in dataclasses.fields(self) if f.name != "program"]
         body = {name: json_value(getattr(self, name)) for name in names}
         return {"schema": SCHEMA, "ok": self.ok, "verdict": self.verdict, "worst": json_value(self.worst), **body}

@@ -52,6 +52,7 @@ class DataConstants:
     def divided(self, left: object, right: object) -> None:
         """Record a floor division of floats by a step whose multiples are not exact in binary, such as 0.7."""
         step = _number(right)
+        # A mantissa of 0.5 means a power of two, whose multiples are exact.
         if step and isinstance(left, torch.Tensor) and left.is_floating_point() and math.frexp(step)[0] != 0.5:
             self.steps.setdefault(step)
 

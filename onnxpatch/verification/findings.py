@@ -50,6 +50,8 @@ def dropped_guards(
     """The conditions that a probe breaks, each with what the graph does at that probe. Probes not run are left out."""
     status = {id(probe): check for check, probe in zip(checks, probes, strict=False)}
     ran = [(guard, probe) for guard, probe in broken if id(probe) in status]
+    # An equality pins a size. Where a probe breaks one, that is the cause, and not an inequality that it breaks as
+    # well.
     pins = [guard for guard, _ in ran if guard.expression.startswith("Eq(")]
     found = []
     for guard, probe in ran:
@@ -121,10 +123,12 @@ def source_of(node: Any) -> str:
     """`file:line in function: code` of the innermost frame, if the exporter kept it; else the module path, or ''."""
     kept = {entry.key: entry.value for entry in getattr(node, "metadata_props", ())}
     trace = kept.get("pkg.torch.onnx.stack_trace", "") or node.doc_string
+    # The dynamo exporter writes a Python traceback, whose last frame is the innermost.
     frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n\s*([^\n]*)', trace[-_LONGEST:])
     if frames:
         file, line, function, code = frames[-1]
         return f"{file}:{line} in {function}: {code.strip()}"
+    # The TorchScript exporter writes `file.py(line): function`, the innermost frame first.
     found = re.search(r"(\S+\.py)\((\d+)\): (\S+)", trace[:_LONGEST])
     if found:
         return f"{found[1]}:{found[2]} in {found[3]}"

@@ -16,6 +16,7 @@ from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs, Leaf
 from onnxpatch.onnxfile.runtime import Graph
 
+# ONNX's names that differ from torch's by more than case.
 _DTYPES = {"FLOAT": "float32", "DOUBLE": "float64"}
 
 
@@ -58,6 +59,7 @@ def match_inputs(graph: Graph, inputs: Inputs, input_names: Sequence[str] | None
 
 
 def _leaves_for(count: int, inputs: Inputs) -> list[Leaf] | None:
+    # Numbers are inputs under trace and constants under dynamo, so the count tells which of them wrote the file.
     for exporter in ("dynamo", "trace"):
         leaves = inputs.graph_leaves(exporter)
         if len(leaves) == count:

@@ -24,9 +24,12 @@ def follows(example: torch.Tensor, moves: Moves) -> tuple[Relation, int] | None:
     if not _counts(example):
         return None
     total, largest = int(example.sum()), int(example.max())
+    # Products too: a tensor of offsets may count the elements of two flattened axes.
     pairs = [*moves, *((a * c, b * d) for (a, b), (c, d) in itertools.combinations(moves, 2))]
     for relation, value in _meanings(total, largest):
         for old, new in pairs:
+            # Not size 1, which any mask with a single 1 would match; nor the sum of one element, which is its largest
+            # too.
             if value == old and old > 1 and not (relation == "sum" and example.numel() < 2):
                 return relation, new
     return None

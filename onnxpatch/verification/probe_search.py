@@ -91,9 +91,12 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
     """
     values, seen = first.values, {example.signature if example else ()}
     decides, tried, flipped, most = seen != {()}, 0, False, _BRANCHES
+    # Without a conversion to Python (`decides`) no data can take another branch, and runs that record them are saved.
     draws = oracle.eager.draws
     found: list[Candidate] = []  # found on the way: the second half of `a and b`
     for label, changed, exact in _growing(_candidates(oracle, values, example, decides or draws), found):
+        # Beyond the budget a few are tried still, until one input takes another branch: a graph with one branch frozen
+        # is the most frequent fault.
         spare = not oracle.used_up and not oracle.half_spent
         if not most or (not spare and (flipped or tried >= _TRIES)) or oracle.late:
             return
@@ -104,6 +107,7 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
         watched = oracle.eager.decisions(changed) if decides else None
         tried += decides or always
         flips = watched is not None and watched.signature not in seen
+        # Eager raises on this data, or nothing new can be seen with it.
         if (decides and watched is None) or not (always or flips or draws):
             continue
         flipped |= flips
@@ -111,6 +115,7 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
             deeper = watched.constants.beyond(example.constants, changed)
             found += ((f"{label}, {further}", planted, True) for further, planted in deeper)
         answer = oracle.eager.ask(changed)
+        # A forward that draws may use the numbers for some data only (noise under a mask).
         chance = draws and not (always or flips) and _by_chance(oracle, changed, answer)
         if answer.outputs is not None and (always or flips or chance) and (answer.finite or always or flips):
             most -= 1
@@ -118,6 +123,7 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
             yield oracle.kept(
                 Probe(label, kind, first.sizes, changed, answer.outputs, answer.raw, exact is None or exact)
             )
+        # One probe on which random numbers reach the output is enough.
         draws &= not chance
         seen |= {watched.signature} if watched else set()
 

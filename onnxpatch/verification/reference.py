@@ -46,6 +46,7 @@ class Reference:
         start = time.perf_counter()
         self.inputs, self.dims, self.budget = inputs, dims, budget
         self.eager = Eager(model, inputs, flatten, state)
+        # Before the oracle is made: what the example costs decides which sizes it can afford.
         operations, self.decisions = self.eager.operations(inputs.values(), sizes=bool(dims))
         example = self.eager.ask(inputs.values())
         if example.outputs is None:

@@ -128,6 +128,7 @@ class RightSizes:
         if all(self._alone(dim).values()):
             return None
         ways = [self._range(dim, 1)]
+        # The smallest step that holds is the widest choice, so larger ones are not looked at.
         ways += itertools.islice(filter(None, (self._multiple(dim, step) for step in _steps(dim.size))), 1)
         return max(ways, key=lambda bound: _width(dim, bound))
 
@@ -157,6 +158,7 @@ class RightSizes:
         if any(not ok and size % step == 0 and size > dim.size for size, ok in self._alone(dim).items()):
             return None
         proven = 0
+        # Sizes that also are not multiples of 2 * step, which would hide that only every other one is right.
         for size in (dim.size + step, 2 * dim.size, dim.size + 3 * step, dim.size - step, step):
             right = self._right_at(dim, size) if 0 < size != dim.size else None
             if right is False and size > dim.size:

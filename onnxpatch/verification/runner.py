@@ -106,6 +106,7 @@ def _joined(reports: Sequence[Report]) -> Report:
     first = reports[0]
     if len(reports) == 1:
         return first
+    # Guards and ranges are read together with the verdict, so they come from the report that is not right.
     worst = next((report for report in reports if not report.ok), first)
     return replace(
         first,

@@ -27,12 +27,14 @@ def size_branches(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
     """
     sizes = {dim.name: dim.size for dim in oracle.dims}
     seen, kept, asked = set(example.sizes.outcomes()), 0, 0
+    # Half of what is left of the budget: the other half is for the search over sizes.
     end = (oracle.spent + oracle.budget.operations) / 2
     open_ends = [(one, sizes) for one in dict.fromkeys(example.sizes.comparisons)]
     for one, base in open_ends:  # grows
         for wish in itertools.islice(_wishes(one, oracle.dims, base, oracle.hints), _TRIES):
             if kept == _MOST or asked == _QUESTIONS or oracle.spent > end:
                 return
+            # A probe for another comparison has shown the other outcome of this one too.
             if (*one.place, not one.answer) in seen:
                 break
             asked += 1

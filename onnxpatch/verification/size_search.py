@@ -51,6 +51,7 @@ class _Sizes:
         """A larger size. Its distance from the example is the step for further sizes."""
         n, hints = self.dim.size, self.oracle.hints
         steps = {1, 2, 4, 8, 16, 32, n, *hints.steps, *(d for d in range(3, min(n, 65)) if n % d == 0)}
+        # The smallest first: the first size that eager accepts tells the stride that it wants.
         for step in sorted(steps)[:12]:
             probe = self._at(n + step)
             if probe:

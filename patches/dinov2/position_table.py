@@ -107,6 +107,7 @@ class DinoPositions:
         return {"onnxpatch_side": side}
 
     def interpolate_pos_encoding(self, x: Tensor, w: Any, h: Any) -> Tensor:
+        # Of a static image the model's own code makes a constant, and its shortcut is right.
         if not (symbolic(w) or symbolic(h)):
             return NotImplemented
         side = self.onnxpatch_side
@@ -119,6 +120,7 @@ class DinoPositions:
     def _axes(self, grid: tuple[object, object]) -> list[Axis]:
         if not self.interpolate_offset:
             return [Axis(size) for size in grid]  # a resize to the same size changes nothing
+        # float64, as the Python floats of eager: in float32 (h + 0.1) / side places the samples a little off.
         side, lengths = self.onnxpatch_side, [as_tensor(size, torch.float64) for size in grid]
         # With antialias, torch copies an axis of unchanged size whatever the offset.
         native = None if self.interpolate_antialias else (lengths[0] == side) & (lengths[1] == side)

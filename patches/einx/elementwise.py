@@ -95,6 +95,7 @@ def where(original: Callable[..., Tensor], description: str, mask: Any, x: Any, 
 def elementwise(original: Callable[..., Tensor], description: str, *tensors: Any) -> Tensor:
     """As for `einx.where`; more than two tensors are taken one after the other."""
     aligned = _aligned(description, tensors)
+    # torch.maximum and its like take no Python number.
     if aligned is None or not all(isinstance(one, Tensor) for one in aligned):
         return NotImplemented
     if original.__name__ in FOLDED:
@@ -113,6 +114,7 @@ def _aligned(description: str, tensors: tuple[Any, ...]) -> list[Any] | None:
         return None
     rests = {len([axis for axis in pattern if axis.startswith("...")]) for pattern in known if "..." in description}
     rests.discard(0)
+    # Without an arrow the result has the axes of the longest pattern.
     wanted = _result(output, max(rests, default=0)) if arrow else max(known, key=len)
     named = set().union(*map(set, known)) | {"1"}
     if wanted is None or len(rests) > 1 or not set(wanted) <= named or any(set(one) - set(wanted) for one in known):

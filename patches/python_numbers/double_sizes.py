@@ -37,6 +37,7 @@ def _in_double(function: object, args: tuple[object, ...], kwargs: dict[str, obj
     name = function_name(function).strip("_")
     if name not in _ARITHMETIC or len(args) != 2 or kwargs or not all(_is_number(one) for one in args):
         return False
+    # Whole numbers are exact in int64, and left alone.
     fraction = name in _DIVISIONS or any(_is_fraction(one) for one in args)
     return fraction and any(isinstance(one, Tensor) and symbolic(one) for one in args)
 

@@ -44,6 +44,7 @@ def symbolic_max(original: Callable[..., Tensor], *args: object, **kwargs: objec
     values = list(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else list(args)
     if kwargs or len(values) < 2 or not any(symbolic(value) for value in values):
         return NotImplemented
+    # One by one: torch.sym_max and torch.maximum take two.
     pick = _pick(original.__name__)
     result = values[0]
     for value in values[1:]:

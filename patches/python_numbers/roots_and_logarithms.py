@@ -41,6 +41,7 @@ def symbolic_sqrt(original: Callable[..., Tensor], value: object) -> Any:
     """`math.sqrt(size)` that stays a size."""
     if not symbolic(value):
         return NotImplemented
+    # torch.sym_sqrt has no ONNX form; a power of a SymFloat has.
     return torch.sqrt(as_float(value)) if isinstance(value, Tensor) else as_float(value) ** 0.5
 
 

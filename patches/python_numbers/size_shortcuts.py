@@ -87,9 +87,11 @@ def size_shortcut_trace(original: Callable[[Any], bool], value: Tensor) -> bool:
 
 
 def _answer(value: object) -> bool | None:
+    # 2: past this function and the stand-in that calls it.
     frame, relation = deciding_frame(2), relation_of(value)
     if frame is None:
         return None
+    # Its body has been carried out for every size, so Python must not run it again.
     if choose_elements(frame):
         return False
     if may_always_run(frame) or returns_padded(frame) or (relation == "different" and sizes_handed_on(frame)):
@@ -100,6 +102,7 @@ def _answer(value: object) -> bool | None:
     native = shortcut.native(frame, _equal)
     if isinstance(native, Tensor):
         remember(frame, native)
+    # As if the sizes differed, so that Python goes where the resize is.
     return relation == "different"
 
 

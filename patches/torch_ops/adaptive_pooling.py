@@ -85,6 +85,7 @@ def adaptive_max(
     sizes = _sizes(input, output_size, spatial)
     if return_indices or not input.is_floating_point() or not _ours(input, sizes):
         return NotImplemented
+    # A maximum over a rectangle is the maximum over its rows' maxima, so axes may be taken one by one.
     for position, size in enumerate(sizes):
         input = _largest(input, position - spatial, size)
     return input
@@ -106,5 +107,6 @@ def _ours(input: Tensor, sizes: list[object]) -> bool:
     """Whether windows depend on a dynamic size. One global window is right without a patch."""
     if all(isinstance(size, int) and size == 1 for size in sizes):
         return False
+    # Under trace a dynamic size looks like a static one: both are tensors.
     numbers = (*sizes, *input.shape[-len(sizes) :])
     return exporting() == "trace" or not all(isinstance(number, int) for number in numbers)

@@ -63,6 +63,7 @@ def batch_norm(
         return NotImplemented
     axes = [0, *range(2, input.dim())]
     centred = input - input.mean(axes, keepdim=True)
+    # The variance without Bessel's correction: torch uses that for the running statistics only.
     found = centred / torch.sqrt((centred * centred).mean(axes, keepdim=True) + eps)
     shape = [1, -1] + [1] * (input.dim() - 2)
     found = found if weight is None else found * weight.reshape(shape)

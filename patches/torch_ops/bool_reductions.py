@@ -41,9 +41,11 @@ def reduce_bool(original: Callable[..., torch.Tensor], input: Any, **kwargs: Any
     name = original.__name__
     if name in ("any", "all") and exporting() == "trace":
         input = input if input.dtype in (torch.bool, torch.uint8) else input != 0
+        # `dim=()` means all axes; a `dim` of the call takes its place.
         name, kwargs = "amax" if name == "any" else "amin", {"dim": (), **kwargs}
     elif name in ("any", "all"):
         return NotImplemented
+    # torch.max(x, other) is no reduction.
     if input.dtype != torch.bool or "other" in kwargs:
         return NotImplemented
     numbers = input.to(torch.int32)
@@ -52,4 +54,5 @@ def reduce_bool(original: Callable[..., torch.Tensor], input: Any, **kwargs: Any
         return found
     if isinstance(found, torch.Tensor):
         return found > 0
+    # torch's named results (values, indices) are made from one sequence.
     return type(found)((found[0] > 0, found[1]))

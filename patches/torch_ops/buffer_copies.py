@@ -43,6 +43,7 @@ class _Frequencies(torch.nn.Module):
 def buffer_copy(original: Callable[..., Tensor], input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     """As an assignment to all of it, for which there is a form."""
     running = running_model()
+    # A tensor that is no buffer of the model has a form already; a 0-d one cannot be sliced.
     if running is None or input.dim() == 0 or not any(input is own for own in running.tensors.values()):
         return NotImplemented
     input[:] = src  # a slice has a form, all of it as `...` has none

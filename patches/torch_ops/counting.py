@@ -41,6 +41,7 @@ def bincount(
     count: Any = torch.clamp(longest, min=minlength)
     if exporting() == "dynamo":
         count = count.item()
+        # A number out of data may be a size only once it is known not to be negative.
         torch._check(count >= 0)
     # In eager, weights of any dtype but float32 are summed in float64, and so is what comes out.
     wide = weights is None or weights.dtype == torch.float32

@@ -22,6 +22,7 @@ class MaskFunction:
 
     mask_mod: Mod
 
+    # As BlockMask has it: models move their masks to a device.
     def to(self, device: object) -> MaskFunction:
         return self
 
@@ -84,6 +85,7 @@ def flex_attention(
     if return_aux is not None:
         raise RefusedError("flex_attention with return_aux has no ONNX form here")
     if enable_gqa:
+        # score_mod is called with the number of the query's head, so heads cannot be grouped into rows.
         key, value = repeat_heads(key, query.shape[1], 1), repeat_heads(value, query.shape[1], 1)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = torch.matmul(query, key.transpose(-1, -2)) * scale

@@ -60,6 +60,7 @@ def fold(
     weight = torch.eye(entries, dtype=input.dtype, device=input.device).reshape(entries, 1, *kernel)
     laid = F.conv_transpose2d(maps, weight, stride=tuple(stride), dilation=tuple(dilation))
     for axis, (size, span, step, margin) in enumerate(zip(sizes, spans, stride, padding, strict=True), start=2):
+        # Rows behind the last window are in none, and are zeros in the result.
         laid = F.pad(laid, [0, step - 1 + span] if axis == 3 else [0, 0, 0, step - 1 + span])
         laid = laid.narrow(axis, margin, size)
     return laid.unflatten(0, (input.shape[0], -1)).squeeze(2)

@@ -64,6 +64,7 @@ def group_norm(
 
 def _by_group(writer: Writer, x: Value, groups: int, eps: float) -> Value:
     """Each group as one channel of InstanceNormalization; the shape is as before."""
+    # A constant target: 0 copies the batch, -1 takes the rest, so no size is read for it.
     shape, target = writer.shape(x), writer.ints([0, groups, -1])
     rest: Any = None if None in shape[1:] else math.prod(shape[1:]) // groups
     grouped = writer.node("Reshape", x, target, shape=[shape[0], groups, rest])

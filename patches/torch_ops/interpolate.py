@@ -71,6 +71,7 @@ def interpolate(
     spatial = input.dim() - 2
     if not input.is_floating_point() or spatial < 1:
         return NotImplemented
+    # First: a table for one image size is a constant, and all that follows would add nodes.
     stored = _stored(original, input, given)
     if stored is not None:
         return stored
@@ -133,8 +134,10 @@ def _each(value: object, spatial: int) -> list[Any]:
 def _ours(input: Tensor, sizes: list[object] | None, scales: list[object] | None, mode: str, antialias: bool) -> bool:
     """Whether two matrix products are better than the exporter's Resize."""
     asked = [*(sizes or ()), *(scales or ())]
+    # The TorchScript exporter has no operator for it, and torchlib's form passes over the scale factors.
     if antialias:
         return True
+    # The exporters make a constant of a scale that is computed from sizes.
     if any(isinstance(scale, torch.SymFloat | Tensor) for scale in scales or ()):
         return True
     dynamic = any(symbolic(number) for number in asked) or _asked_to_compute()
@@ -150,6 +153,7 @@ def _misplaced(input: Tensor, sizes: list[object], mode: str) -> bool:
     pairs = list(zip(input.shape[2:], sizes, strict=True))
     free = any(symbolic(number) for pair in pairs for number in pair)
     found = [(example_of(extent), example_of(size)) for extent, size in pairs]
+    # Of static sizes the indices can be compared; of dynamic ones the example only tells whether the factor is whole.
     fits = nearest.grows_wholly if free else nearest.runtime_agrees
     return not all(a is not None and b is not None and fits(a, b) for a, b in found)
 

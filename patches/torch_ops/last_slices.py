@@ -60,6 +60,7 @@ def last_slice(original: Callable[..., Tensor], tensor: Tensor, index: object) -
         if _is_last(item) and symbolic(tensor.shape[axis]):
             tensor, item = tensor.select(axis, -1).unsqueeze(axis), slice(None)
         kept.append(item)
+        # `...` stands for the axes that no other item uses.
         axis += tensor.dim() - rest if item is Ellipsis else _axes(item)
     return NotImplemented if tensor is given else original(tensor, tuple(kept))
 

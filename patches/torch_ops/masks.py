@@ -78,6 +78,7 @@ class _Assigned(torch.nn.Module):
 def masked_assignment(original: Callable[..., None], tensor: Tensor, index: Any, value: Any) -> None:
     """The whole tensor is written, and keeps its elements outside of the mask."""
     before, mask = _mask_of(index)
+    # A mask with the rank of the tensor names single elements, for which the exporter has a form.
     if mask is None or mask.dim() + before == tensor.dim() == mask.dim():
         return NotImplemented
     after = tensor.dim() - before - mask.dim()
@@ -85,6 +86,7 @@ def masked_assignment(original: Callable[..., None], tensor: Tensor, index: Any,
         return NotImplemented  # a value for each element that the mask names
     where = mask.reshape(*mask.shape, *(1,) * after)
     fill = value if isinstance(value, Tensor) else torch.full((), value, dtype=tensor.dtype, device=tensor.device)
+    # An assignment and not a result: the model keeps using the tensor, and views of it, under its name.
     original(tensor, slice(None), torch.where(where, fill.to(tensor.dtype), tensor))
     return None
 

@@ -40,4 +40,5 @@ def times_integers(original: Callable[..., Tensor], input: Tensor, other: Tensor
         return NotImplemented
     if torch.bfloat16 not in (input.dtype, other.dtype) or input.is_floating_point() == other.is_floating_point():
         return NotImplemented
+    # Whole numbers are rounded to bfloat16 first, as eager promotes them.
     return (input.bfloat16().float() * other.bfloat16().float()).bfloat16()

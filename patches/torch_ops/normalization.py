@@ -51,6 +51,7 @@ def layer_norm(
     """F.layer_norm with the weight's shape as `normalized_shape`: sizes of the input are no constants under trace."""
     if weight is None or not any(isinstance(size, torch.Tensor) for size in normalized_shape):
         return NotImplemented
+    # Paused, a shape is ints; under trace it would be tensors again.
     with tracing_paused():
         normalized_shape = tuple(weight.shape)
     return original(input, normalized_shape, weight, bias, eps)

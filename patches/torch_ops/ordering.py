@@ -179,6 +179,7 @@ def quantile(
 
 
 def _weights(interpolation: str, place: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
+    # Functions, so that the nodes of one form only are recorded.
     return {
         "linear": lambda: place - low,
         "lower": lambda: torch.zeros_like(place),

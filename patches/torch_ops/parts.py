@@ -11,6 +11,8 @@ from torch import Tensor
 from onnxpatch import Proof, patch
 
 # On each part: (what was split, the same as the parts are now, the number of the part, how many there are).
+# The parts have the example's sizes. That is right only as long as all of them come together again unchanged, so this
+# is what the marks are there to find.
 _PART = "__onnxpatch_part__"
 
 
@@ -55,6 +57,8 @@ def parts_apart(
         return NotImplemented
     parts = tuple(original(tensor, split_size_or_sections, 0))
     for number, part in enumerate(parts):
+        # On the tensor itself: the mark ends with it, and whatever is computed from the part is another tensor without
+        # a mark.
         vars(part)[_PART] = (tensor, tensor, number, len(parts))
     return parts
 

@@ -51,6 +51,7 @@ def rows_apart(original: Callable[..., Sequence[Tensor]], input: Tensor, dim: in
         numbers = range(example_of(input.shape[0]) or 0)
         rows = tuple(input.index_select(0, torch.tensor([number])).squeeze(0) for number in numbers)
     for number, row in enumerate(rows):
+        # On the tensor itself: what is computed from a row is another tensor, without a mark.
         vars(row)[_ROW] = (input, number, len(rows))
     return rows
 
@@ -111,4 +112,5 @@ def _whole(tensors: Sequence[Tensor]) -> Tensor | None:
         return None
     whole, _, count = marks[0]
     numbers = [mark[1] for mark in marks if mark is not None and mark[0] is whole]
+    # All rows, in order, and nothing else between them: only then is the whole what eager makes at any size.
     return whole if numbers == list(range(count)) and len(marks) == count else None

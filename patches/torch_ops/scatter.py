@@ -62,16 +62,19 @@ def _reduced(
     input: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, include_self: bool
 ) -> torch.Tensor:
     zeros = torch.zeros_like(input)
+    # torch reads as much of `src` as the index names; ONNX's ScatterElements wants equal shapes.
     src = src[tuple(slice(0, n) for n in index.shape)] if src.shape != index.shape else src
     start = input
     if not include_self or reduce == "mean":
         count = zeros.scatter_add(dim, index, torch.ones_like(src))
+        # Elements that are not written keep their value; the count tells which these are.
         start = input if include_self else torch.where(count > 0, _neutral(input, reduce), input)
     if reduce in ("amax", "amin", "prod"):
         return torch.scatter_reduce(start, dim, index, src, reduce)
     total = start.scatter_add(dim, index, src)
     if reduce == "sum":
         return total
+    # At least 1, for the elements that are not written: they are divided by it too.
     count = count + 1 if include_self else count.clamp(min=1)
     return total / count if input.is_floating_point() else torch.div(total, count, rounding_mode="floor")
 

@@ -52,6 +52,7 @@ def single_axis(original: Callable[..., Tensor], tensor: Tensor, index: tuple[An
 
 def _takes_one(tensor: Tensor, axis: int, item: slice) -> bool:
     size = tensor.shape[axis]
+    # At other sizes the slice may be empty in eager; what is made of it would not broadcast there.
     return isinstance(size, int) and size == 1 and _starts_at_size(item) and example_of(item.start) == 0
 
 

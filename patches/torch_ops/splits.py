@@ -44,6 +44,7 @@ def split(
     size = split_size_or_sections
     if not symbolic(size):
         return NotImplemented
+    # A graph has a fixed number of outputs, so the number of parts has to be the example's.
     parts = _count(original, tensor, size, dim)
     return tuple(_part(tensor, size * index, size * (index + 1), dim) for index in range(parts))
 

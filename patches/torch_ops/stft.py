@@ -14,6 +14,7 @@ from onnxpatch import Proof, RefusedError, patch
 from onnxpatch.formulas.complex_pairs import Pair
 
 
+# NumPy arrays, not tensors: a tensor that is made while an exporter runs belongs to that export.
 @functools.lru_cache(maxsize=16)
 def _waves(points: int, terms: int) -> np.ndarray:
     """(2 terms, points): the cosines, then the negative sines, of the first `terms` frequencies."""
@@ -148,6 +149,7 @@ def _weights(points: int, terms: int) -> np.ndarray:
     """(2 terms, 1): every term counts twice, for its conjugate, but the real ones."""
     weight = np.full(terms, 1.0 if terms == points else 2.0)
     weight[0] = 1.0
+    # Of an even number of points the last term, the Nyquist frequency, has no conjugate either.
     if points % 2 == 0 and terms != points:
         weight[-1] = 1.0
     return (np.concatenate((weight, weight))[:, None] / points).astype("float32")
@@ -156,6 +158,7 @@ def _weights(points: int, terms: int) -> np.ndarray:
 def _cut(signal: torch.Tensor, weight: torch.Tensor, points: int, center: bool, length: int | None) -> torch.Tensor:
     start = points // 2 if center else 0
     if length is not None:
+        # As many zeros as are asked for, since it is not known how many are missing; their weight is 1, not 0 / 0.
         missing = F.pad(signal, (0, length)), F.pad(weight, (0, length), value=1.0)
         return (missing[0] / missing[1]).narrow(-1, start, length)
     stop = -(points // 2) if center else None

@@ -66,6 +66,7 @@ def max_unpool(
     for size in sizes:
         places = places * size
     empty = input.new_zeros([*front, places])
+    # Max pooling counts its places within one map, so each map is one row.
     return empty.scatter(-1, indices.flatten(lead), input.flatten(lead)).reshape([*front, *sizes])
 
 

@@ -61,6 +61,7 @@ class CanineAttention:
                   self.attend_to_chunk_stride}  # fmt: skip
         special = self.always_attend_to_first_position or self.first_position_attends_to_all or output_attentions
         if not self.local or special or len(widths) > 1 or attention_mask is None or not symbolic(length):
+            # Windows that overlap, or a token that sees all, make another sum: the model's own loop writes it.
             return super().forward(hidden_states, attention_mask, output_attentions)  # type: ignore[misc]
         width = widths.pop()
         count = (length + width - 1) // width

@@ -61,7 +61,8 @@ class LlamaRotaryEmbedding:
         frequencies, self.attention_scaling = ROPE_INIT_FUNCTIONS[kind](
             self.config, x.device, seq_len=torch.max(position_ids) + 1
         )
-        # As one whose frequencies stay, they are not asked for again.
+        # The original forward updates its frequencies by a Python `if` on the length, for "dynamic" types only. They
+        # are computed here for every length, so while it runs the type is one that is never updated.
         self.rope_type, self.inv_freq = "default", frequencies
         try:
             return super().forward(x, position_ids)  # type: ignore[misc]

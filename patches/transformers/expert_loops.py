@@ -80,6 +80,7 @@ def _each(
 
     chosen: for each expert a bool mask (tokens, choices). weights: (tokens, choices).
     """
+    # Every expert is in the graph, and gets the tokens that chose it, which may be none.
     results = torch.zeros_like(hidden)
     for mask, expert in zip(chosen, experts, strict=True):
         # A token chooses an expert once, so that no row is written twice.

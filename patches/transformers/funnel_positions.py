@@ -84,6 +84,7 @@ class FunnelAttentionStructure:
         step = 2**block
         if not self.config.separate_cls:
             return _Row(0, (row.count + 1) // 2, step)
+        # transformers gives <cls> the position 1 - step, so that all steps are even.
         return _Row(1 - step, 1 + (row.count - (1 if self.config.truncate_seq else 0)) // 2, step)
 
     def _vectors(self: Any, queries: _Row, keys: _Row, shift: int, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -20,6 +20,7 @@ _MODELS = "transformers.models"
 
 def table_for(size: int, table: Tensor) -> Tensor:
     """(2 * n - 1, C) learned for n cells, to (size, size, C): the position of each cell as seen from each other one."""
+    # A table of that length already is not changed by the resize, so the original's `if` is not needed.
     resized = functional.interpolate(table.t()[None], size=2 * size - 1, mode="linear")[0].t()
     cells = torch.arange(size, device=table.device)
     return resized[cells[:, None] - cells[None, :] + (size - 1)]
@@ -64,6 +65,7 @@ def _proof(build: Any, **gain: Any) -> Proof:
 )
 def get_rel_pos(original: Callable[..., Tensor], q_size: int, k_size: int, rel_pos: Tensor) -> Tensor:
     """(q_size, k_size, C) out of a table of (L, C); only attention of a map to itself is taken over."""
+    # `is` and not `==`: a comparison of two symbolic sizes would be a guard, and freeze them.
     return table_for(q_size, rel_pos) if q_size is k_size else NotImplemented
 
 

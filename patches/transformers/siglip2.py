@@ -69,6 +69,7 @@ class Siglip2Positions:
 
 def _weights(places: Tensor, lengths: Tensor, size: int, like: Tensor) -> Tensor:
     """Antialiased linear weights (B, L, size) of `size` cells, at `places` (B, L) out of `lengths` (B, 1)."""
+    # F.interpolate's antialiased linear weights, for a length that differs from image to image.
     step = size / lengths.to(like.dtype)
     centres = (places.to(like.dtype) + 0.5) * step
     cells = torch.arange(size, device=like.device).to(like.dtype) + 0.5

@@ -59,6 +59,7 @@ def sliding_mask_sizes(original: object, layer: Any, query_length: Any) -> tuple
     if not symbolic(seen):
         return NotImplemented
     kept = layer.sliding_window - 1
+    # min and max in place of the `if`, so that both cases are in the graph.
     if isinstance(seen, torch.SymInt):
         return torch.sym_min(seen, kept) + query_length, torch.sym_max(seen - kept, 0)
     seen = as_tensor(seen, torch.int64)

@@ -53,6 +53,7 @@ class JetMoeTopKGating:
         logits = self.layer(hidden_states).float()
         best, experts = logits.topk(self.top_k, dim=1)
         gates = torch.softmax(best, dim=1).type_as(hidden_states).flatten()
+        # Sizes for a split would be data. The expert of each token says the same, in a tensor.
         of_each, order = experts.flatten().sort(0)
         return order, order.div(self.top_k, rounding_mode="trunc"), gates[order], of_each, logits
 

@@ -57,6 +57,7 @@ class _Clamping(PaddedWindows):
 
     @staticmethod
     def onnxpatch_prepare(module: nn.Module, settings: Settings) -> dict[str, object]:
+        # None until set_shift_and_window_size is called: `always_partition` skips that call.
         return {"_map_size": None}
 
     def set_shift_and_window_size(self, input_resolution: tuple[int, int]) -> None:
@@ -83,6 +84,7 @@ class _Clamping(PaddedWindows):
         """(windows, window cells, window cells) for a padded map, or None without a shift."""
         if not self.shift_size:
             return None
+        # Only for its dtype and device, as `shift_mask` takes them.
         like = torch.empty(0, dtype=dtype, device=device)
         window, shift = (self.window_size, self.window_size), (self.shift_size, self.shift_size)
         shifted = self._shifted()

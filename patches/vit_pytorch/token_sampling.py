@@ -81,6 +81,7 @@ class AdaptiveTokenSampling:
     eps: float
 
     def forward(self, attn: torch.Tensor, value: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        # Looked up at each call, as the model does: who replaces it (a test without noise) means this one too.
         noise = sys.modules[type(self).__module__].sample_gumbel
         weights = (attn[:, :, 0, 1:] * value[:, :, 1:].pow(2).sum(-1).sqrt()).sum(1)
         weights = weights / (weights.sum(-1, keepdim=True) + self.eps)
@@ -131,4 +132,5 @@ class SamplesAlways:
 
     @property
     def output_num_tokens(self) -> int | None:
+        # The layer samples `if tokens - 1 > output_num_tokens`: with 0 that is so at every size.
         return None if vars(self)["output_num_tokens"] is None else 0

@@ -99,10 +99,12 @@ def _used(subject: Subject, made: Plan, exporter: Exporter, attempt: Try) -> lis
         hits = set(active.scope.hits)
     if trial.status != "right":
         return []
+    # A function patch stands by for every call of its function: it counts only if it was called.
     return [step for step in steps if step.path is not None or step.patch in hits]
 
 
 def _one_each(steps: Sequence[Step]) -> list[Step]:
+    # Each of them takes an export.
     return list({step.patch: step for step in steps}.values())[:4]
 
 

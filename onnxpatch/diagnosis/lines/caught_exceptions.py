@@ -20,6 +20,7 @@ from onnxpatch.diagnosis.trials.trial import Subject
 from onnxpatch.verification.eager import Eager
 
 # The code of `module(...)`: an exception that leaves it was raised by a submodule.
+# Private names of torch: under other names no line is found, and the search goes on by other means.
 _CALLS = {
     getattr(getattr(torch.nn.Module, name, None), "__code__", None) for name in ("_wrapped_call_impl", "_call_impl")
 } - {None}

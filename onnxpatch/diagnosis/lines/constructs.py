@@ -76,6 +76,7 @@ def at_line(file: str, line: int) -> Construct | None:
     function = _function_at(file, line)
     if function is None:
         return None
+    # A traceback may name any line of an expression that spans several.
     on_line = [c for c in _constructs(function, file) if c.line == line]
     covering = [c for c in _constructs(function, file) if c.line < line <= c.end]
     return min(on_line or covering, key=_rank, default=None)
@@ -152,6 +153,7 @@ def _branch(test: ast.expr, sizes: set[str]) -> str | None:
 def _is_setting(node: ast.AST) -> bool:
     while isinstance(node, ast.Attribute):
         node = node.value
+    # By convention: what hangs on these names is configuration or a function, no tensor of the call.
     return isinstance(node, ast.Name) and node.id in ("self", "s", "config", "cfg", "torch", "math", "np")
 
 

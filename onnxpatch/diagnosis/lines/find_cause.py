@@ -64,6 +64,7 @@ def _of_refusal(unit: Unit, subject: Subject, trial: Trial, exporter: str, bisec
     if places:
         return cause_at(places, kinds.FIXED_SIZE)
     kind = _kind_of_error(trial, exporter)
+    # Late, since it takes several exports.
     places = bisect() if bisect else []
     return cause_at(places, kind) if places else cause_in_source(unit, kind)
 

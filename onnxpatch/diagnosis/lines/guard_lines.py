@@ -96,6 +96,7 @@ def _holds(condition: Condition, sizes: dict[str, int]) -> bool | None:
     return holds(compiled, [sizes[name] for name in names]) if sizes.keys() >= set(names) else None
 
 
+# A condition is evaluated at every probe, in several places, and compiling it takes far longer.
 @functools.lru_cache(maxsize=4096)
 def _compiled(condition: Condition) -> tuple[Callable[..., object], tuple[str, ...]]:
     symbols = sorted(getattr(condition, "free_symbols", ()), key=str)

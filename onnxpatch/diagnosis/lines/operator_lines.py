@@ -18,6 +18,8 @@ from onnxpatch.diagnosis.stack_lines import Place, model_lines
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patching.model_state import Snapshot
 
+# Wordings of the exporters in the versions of torch that are supported. Of an unknown one only the operator's name is
+# lost: the cause is then looked for in the lines.
 _OPERATORS = (
     r"OpOverload\(op='(?P<ns>\w+)\.(?P<op>\w+)'(?:, overload='(?P<overload>\w+)')?",
     r"(?:operator|op) '?(?P<ns>\w+)::(?P<op>\w+)'?",
@@ -109,6 +111,7 @@ def _jit_lines(subject: Subject, name: str) -> Iterator[list[Place]]:
     args, _ = subject.inputs.rebuild(subject.inputs.values())
     with warnings.catch_warnings(), torch.no_grad(), TraceKept():
         warnings.simplefilter("ignore")
+        # check_trace would trace twice more.
         traced = torch.jit.trace(subject.model, args, check_trace=False)
     for node in traced.inlined_graph.nodes():
         if name in node.kind().lower():

@@ -25,6 +25,7 @@ class Statement:
     branches: bool = False
 
 
+# A file is asked for once for each of its lines that is looked at. Its source is taken not to change meanwhile.
 @functools.lru_cache(maxsize=64)
 def tree_of(file: str) -> ast.Module | None:
     """A source file, parsed; None where it cannot be read."""

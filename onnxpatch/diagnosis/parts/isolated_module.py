@@ -154,6 +154,7 @@ def _same_constants(first: RecordedCall, other: RecordedCall, roles: Sequence[Ro
 def _equal(a: object, b: object) -> bool:
     if a is b:
         return True
+    # An object without a comparison of values (a config, a cache) counts by its class.
     plain = isinstance(a, bool | int | float | str | bytes | complex | torch.dtype | torch.device | torch.Size)
     return bool(a == b) if plain else type(a) is type(b)
 
@@ -171,6 +172,7 @@ def _example_first(probes: list[Probe]) -> list[Probe]:
     """The probes, with one in front at which no changing size is 0 or 1: exporters fix those."""
     changing = _changing_axes(probes)
     for probe in probes:
+        # torch.export makes constants of sizes 0 and 1.
         if all(probe.values[i].shape[axis] > 1 for i, axis in changing):
             return [probe, *(p for p in probes if p is not probe)]
     return probes
@@ -195,6 +197,8 @@ def _specs(probes: Sequence[Probe]) -> list[LeafSpec]:
 def config_key(module: torch.nn.Module) -> tuple[object, ...]:
     """Classes, plain attributes and shapes of a module and its children: equal where they export alike."""
     tensors = [(n, _shape_key(t)) for n, t in (*module._parameters.items(), *module._buffers.items())]
+    # Attributes that decide what forward does are nearly always plain; objects would make every module unlike the
+    # others.
     plain = [(n, v) for n, v in sorted(vars(module).items()) if isinstance(v, bool | int | float | str | tuple)]
     children = tuple((n, config_key(c)) for n, c in module._modules.items() if c is not None)
     return type(module), tuple(tensors), repr(plain), children

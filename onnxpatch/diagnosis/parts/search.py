@@ -207,6 +207,7 @@ class Search:
         children = sorted(self.tree.children(unit), key=lambda child: self._rank(child, trial))
         if not children:
             return
+        # One level at a time: clones of the inputs of all modules would not fit into memory.
         calls = record(self.root.model, self.root.inputs, self.root.probes, children)
         for child in children:
             third_spent = 1 - self.left() / max(self.budget, 1e-9) > 1 / 3

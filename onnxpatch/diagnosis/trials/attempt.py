@@ -58,12 +58,14 @@ def attempt(
     refused, or where its program is wrong already.
     """
     trial, start = Trial(), time.perf_counter()
+    # Kept by the trial and deleted with it: the graph is run again when lines are looked for.
     trial.folder = tempfile.TemporaryDirectory(prefix="onnxpatch-")
     state = Snapshot(subject.model)
     try:
         with limited(seconds):
             if exporter == "dynamo":
                 _record_step(trial, lambda: _export_program(subject, trial, quick))
+                # The exporter has run forward, which may have written into buffers.
                 state.restore()
             if quick and trial.captured is not None and trial.status == "right":
                 checks = check_captured(trial.captured, subject.probes, tolerance)
@@ -88,6 +90,7 @@ def _record_step(trial: Trial, step: Callable[[], None]) -> None:
     printed = io.StringIO()
     with warnings.catch_warnings(), _captured_output(printed), torch.no_grad():
         warnings.simplefilter("always")
+        # catch_warnings puts this function back too.
         warnings.showwarning = functools.partial(_note_warning, trial)
         try:
             step()
@@ -159,6 +162,7 @@ def _note_refusal(error: Exception, trial: Trial) -> None:
     trial.status, trial.kind = "refused", type(root).__name__
     trial.error = " ".join(str(root).split()) or type(root).__name__
     trial.places = [place for one in errors for place in lines_of_error(one)]
+    # A refusal of the translation: torch.export went through, and its program has the lines of the operators.
     trial.captured = next((program for one in errors for program in _programs(one)), trial.captured)
 
 

@@ -15,6 +15,8 @@ from onnxpatch.verification.comparison import compare_all
 from onnxpatch.verification.eager import flatten_output
 from onnxpatch.verification.probe import Probe
 
+# Parts of the names of nodes in which torch.export writes its conditions. Under other names they raise, and the check
+# says "refused" in place of "wrong".
 _ASSERTING = ("_assert", "sym_constrain_range", "_guards_fn")
 
 

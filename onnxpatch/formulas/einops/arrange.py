@@ -47,6 +47,7 @@ def _moves(inputs: Dims, outputs: Dims) -> tuple[Dims, Dims]:
     firsts = [inputs, *_moved(inputs)] if any(len(group) > 1 for group in inputs) else [inputs]
     lasts = [outputs, *_moved(outputs)] if any(len(group) > 1 for group in outputs) else [outputs]
     pairs = [(first, last) for first in firsts for last in lasts]
+    # Each move before or after costs as much as one in between.
     return min(pairs, key=lambda pair: _cost(*pair) + (pair[0] != inputs) + (pair[1] != outputs))
 
 
@@ -62,6 +63,8 @@ def _moved(dims: Dims) -> list[Dims]:
 def _cost(first: Dims, last: Dims) -> int:
     """The cost of the Transpose in between, in single moves; anything but a single move goes element by element."""
     moves = _distance(_axes(first), _axes(last))
+    # 3 is more than the two moves that may be added around it: a first and a last move pay if they leave one in
+    # between.
     return moves if moves < 2 else 3
 
 

@@ -69,6 +69,7 @@ class Layout:
         if dims == self.dims:
             return
         old, new = [self.size(group) for group in self.dims], [self.size(group) for group in dims]
+        # The axes that moved between dimensions have length 1: no node is needed.
         if old == new:
             self.dims = dims
         elif Size(0) in new:  # a static length of 0 in the target would mean a copy
@@ -77,6 +78,7 @@ class Layout:
             return
         elif (target := constant_target(old, new, self.filled)) is not None:
             self._reshape(target, dims)
+        # Flatten needs no target, so it serves where no constant target does.
         elif len(new) == 2 and (axis := _flat(old, new)) is not None:
             self.apply("Flatten", dims=dims, axis=axis)
         elif not self._through_units(old, new, dims):
@@ -133,6 +135,7 @@ class Layout:
         template = [0 if size.factors else size.number for size in new]
         places = [place for place, size in enumerate(new) if size.factors and not copied[place]]
         may_be = [place for place in places if len(places) > 1 and (self.filled or _leads(old, new[place]))]
+        # The size with the most factors takes the most nodes to compute, so the runtime infers that one.
         inferred = max(may_be, key=lambda place: len(new[place].factors), default=None)
         if inferred is not None:
             template[inferred] = -1

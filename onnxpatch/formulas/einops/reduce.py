@@ -52,6 +52,7 @@ def reduce(x: torch.Tensor, plan: AxisPlan, reduction: str, given: Sequence[Any]
         return layout.value
 
     if reduction == "mean" and plan.reduced and not x.is_floating_point():
+        # The recipe would write a ReduceMean of integers, which eager refuses.
         return in_torch(x, *tensors)  # raises
     return run(Recipe(in_torch, in_onnx), x, *tensors)
 
@@ -123,6 +124,7 @@ def _pool(layout: Layout, plan: AxisPlan, reduction: str) -> bool:
     if set(kernels) == {1}:
         layout.reshape(kept)
         return True
+    # Pooling nodes have two dimensions that stay and one to three that are pooled.
     leading = min(next(place for place, kernel in enumerate(kernels) if kernel != 1), 2)
     if len(kernels) - leading > 3:
         return False

@@ -80,6 +80,7 @@ class _InTensorRt:
         if self._engine and all(all(a <= b for a, b in zip(s, known[n], strict=True)) for n, s in shapes.items()):
             return
         config, profile = self._builder.create_builder_config(), self._builder.create_optimization_profile()
+        # TF32 multiplies with ten bits of mantissa, which is not float32's answer.
         config.clear_flag(_flag("TF32"))
         for one in self._inputs:
             shape, free = shapes[one.name], [size < 0 for size in one.shape]
