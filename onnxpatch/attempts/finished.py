@@ -9,6 +9,7 @@ import itertools
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,11 +21,13 @@ from onnxpatch.errors import InputError
 from onnxpatch.exporters.exported import Exported
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.attention_nodes import name_attention
+from onnxpatch.onnxfile.norm_nodes import name_norms
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
 from onnxpatch.onnxfile.residual_sums import sum_residuals
 from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.patched import Patched
 from onnxpatch.patching.registry import Patch
+from onnxpatch.settings import Operators
 from onnxpatch.versions import versions
 
 
@@ -36,11 +39,8 @@ def finished(exported: Exported, patched: Patched, call: str) -> Exported:
     elif request.layout is not None and request.layout.numbers:
         exported = replace(exported, flatten=request.layout.flat)
     operators = patched.plan.settings.operators
-    # Not in the attempt without patches, which is to be what torch.onnx.export makes.
-    named = name_attention(exported.path, operators) if patched.plan.patches() else 0
-    if named:
-        told = f"one node for each attention that the model writes out: {named}"
-        exported = replace(exported, notes=[*exported.notes, told])
+    if patched.plan.patches():  # the attempt without patches is to be what torch.onnx.export makes
+        exported = replace(exported, notes=[*exported.notes, *_named(exported.path, operators)])
     if operators == "onnxruntime":
         sum_residuals(exported.path)
     plan = _plan_rows(patched)
@@ -48,6 +48,13 @@ def finished(exported: Exported, patched: Patched, call: str) -> Exported:
     code = digest(patch for patch in patched.plan.patches() if patch.name in acted)
     stamp(exported.path, request.exporter, plan, code, versions(), call)
     return replace(exported, plan=plan)
+
+
+def _named(path: Path, operators: Operators) -> list[str]:
+    """Give what the model writes out in small operations its node; what to say of it."""
+    found = {"attention": name_attention(path, operators), "normalization": name_norms(path)}
+    said = {"attention": "one node for each attention", "normalization": "one kernel for each normalization"}
+    return [f"{said[what]} that the model writes out: {count}" for what, count in found.items() if count]
 
 
 def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
