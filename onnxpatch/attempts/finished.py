@@ -19,6 +19,7 @@ from onnxpatch.control_flow.optional_outputs.reference import flatten_reference
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.exported import Exported
 from onnxpatch.onnxfile import output_structure
+from onnxpatch.onnxfile.attention_nodes import OPSET as ATTENTION
 from onnxpatch.onnxfile.attention_nodes import name_attention
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
 from onnxpatch.onnxfile.residual_sums import sum_residuals
@@ -37,7 +38,8 @@ def finished(exported: Exported, patched: Patched, call: str) -> Exported:
         exported = replace(exported, flatten=request.layout.flat)
     operators = patched.plan.settings.operators
     # Not in the attempt without patches, which is to be what torch.onnx.export makes.
-    named = name_attention(exported.path, operators) if patched.plan.patches() else 0
+    may_have_node = operators == "onnxruntime" or request.opset >= ATTENTION
+    named = name_attention(exported.path, operators) if may_have_node and patched.plan.patches() else 0
     if named:
         told = f"one node for each attention that the model writes out: {named}"
         exported = replace(exported, notes=[*exported.notes, told])
