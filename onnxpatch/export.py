@@ -149,8 +149,8 @@ def export(
                 _refuse_nothing(request, reference)
             several = check and attempts == "auto"
             shared = Shared(
-                request, out, budget, state, reference, tolerance, runtime, providers, flatten, shown(progress),
-                several, keep_wrong=bounds is not None,
+                request, out, budget, state, reference, tolerance, runtime, providers, flatten,
+                shown(progress) if progress else None, several, keep_wrong=bounds is not None,
             )  # fmt: skip
             way = Way(shared, Attempt.asked(request))
             delivered, report = _delivered(way, exporters if several else (), prefer)

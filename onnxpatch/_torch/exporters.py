@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.caught_errors import TraceKept
+from onnxpatch._torch.function_modes import TraceKept
 from onnxpatch.undone import undone
 
 __all__ = [

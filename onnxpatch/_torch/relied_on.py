@@ -52,7 +52,7 @@ RELIED_ON = (
     Api("torch._C.DisableTorchFunction", "function_modes", "patches of functions are refused"),
     Api("torch._C._len_torch_function_stack", "function_modes", _MODES),
     Api("torch.overrides._pop_mode", "function_modes", _MODES),
-    Api(f"{_PROXY}.get_proxy_mode", "caught_errors", _CAUGHT),
+    Api(f"{_PROXY}.get_proxy_mode", "function_modes", _CAUGHT),
     Api(f"{_PROXY}.get_proxy_slot", "producers", _CONSTANT),
     Api(f"{_PROXY}._AttrProxy", "module_marks", "models with shared modules are exported unpatched"),
     Api("torch.utils._python_dispatch._disable_current_modes", "constants", _CONSTANT),

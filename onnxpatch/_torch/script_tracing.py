@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
-from onnxpatch._torch.caught_errors import TraceKept
+from onnxpatch._torch.function_modes import TraceKept
 from onnxpatch._torch.traced_sizes import static_sizes_known
 from onnxpatch.messages.user_code import asking_frame, package_of
 

@@ -20,6 +20,7 @@ from onnxpatch.control_flow.optional_outputs.reference import flatten_reference
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.exported import Exported
 from onnxpatch.onnxfile import output_structure
+from onnxpatch.onnxfile.attention_nodes import OPSET as ATTENTION
 from onnxpatch.onnxfile.attention_nodes import name_attention
 from onnxpatch.onnxfile.norm_nodes import name_norms
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
@@ -40,7 +41,8 @@ def finished(exported: Exported, patched: Patched, call: str) -> Exported:
         exported = replace(exported, flatten=request.layout.flat)
     operators = patched.plan.settings.operators
     if patched.plan.patches():  # the attempt without patches is to be what torch.onnx.export makes
-        exported = replace(exported, notes=[*exported.notes, *_named(exported.path, operators)])
+        attention = operators == "onnxruntime" or request.opset >= ATTENTION  # where its node exists
+        exported = replace(exported, notes=[*exported.notes, *_named(exported.path, operators, attention)])
     if operators == "onnxruntime":
         sum_residuals(exported.path)
     plan = _plan_rows(patched)
@@ -50,9 +52,9 @@ def finished(exported: Exported, patched: Patched, call: str) -> Exported:
     return replace(exported, plan=plan)
 
 
-def _named(path: Path, operators: Operators) -> list[str]:
+def _named(path: Path, operators: Operators, attention: bool) -> list[str]:
     """Give what the model writes out in small operations its node; what to say of it."""
-    found = {"attention": name_attention(path, operators), "normalization": name_norms(path)}
+    found = {"attention": name_attention(path, operators) if attention else 0, "normalization": name_norms(path)}
     said = {"attention": "one node for each attention", "normalization": "one kernel for each normalization"}
     return [f"{said[what]} that the model writes out: {count}" for what, count in found.items() if count]
 

@@ -164,8 +164,11 @@ def _layout(attempt: Attempt, shared: Shared) -> OutputLayout | None:
 
 def _run_exporter(request: ExportRequest, path: Path, shared: Shared) -> Exported:
     budget = shared.budget
+    seconds = budget.seconds_left
+    if seconds is None:
+        return run_exporter(request, path)
     try:
-        with limited(budget.seconds_left):
+        with limited(seconds):
             return run_exporter(request, path)
     except TimeLimit as late:
         who = f"{request.exporter} export of {type(request.model).__name__}"

@@ -17,7 +17,7 @@ import torch
 from onnxpatch._torch import pytree
 from onnxpatch.inputs.caches import opened
 from onnxpatch.onnxfile import output_structure
-from onnxpatch.onnxfile.containers import Path, at, constant, container, label, name_hint, parts
+from onnxpatch.onnxfile.output_structure import Path, at, constant, container, label, name_hint, parts
 from onnxpatch.onnxfile.tree import Tree
 
 _NUMBERS = (bool, int, float)

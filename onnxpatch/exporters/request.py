@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from onnxpatch.errors import InputError, ScriptedModelError, UnknownExporterError
 from onnxpatch.exporters.output_layout import OutputLayout
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import DynamicDim, dynamic_dims
-from onnxpatch.inputs.example import declared_example, has_example
+from onnxpatch.inputs.example import declared_example
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_opset
 from onnxpatch.settings import EXPORTERS, Exporter
@@ -72,7 +73,7 @@ class ExportRequest:
             )
         opset = OPSET if opset_version is None else opset_version
         check_opset(opset)
-        if not has_example(args, kwargs) and (example := declared_example(model)) is not None:
+        if not _given(args, kwargs) and (example := declared_example(model)) is not None:
             args, kwargs = example.args, example.kwargs
             input_names, output_names = input_names or example.input_names, output_names or example.output_names
             if dynamic_shapes is None and dynamic_axes is None:
@@ -111,6 +112,11 @@ class ExportRequest:
         if self.exporter != "dynamo":
             return self.trace_names()
         return have if len(have) == len(self.inputs.graph_leaves("dynamo")) else None
+
+
+def _given(args: Any, kwargs: Mapping[str, Any] | None) -> bool:
+    """Whether the caller gave arguments, so that the model's own example is not needed."""
+    return bool(kwargs) or isinstance(args, torch.Tensor | np.ndarray) or len(args) > 0
 
 
 def refuse_no_module(model: Any) -> None:

@@ -116,9 +116,7 @@ class HeldObjects:
 
     def restore(self) -> None:
         """Put everything back; contents of tensors are left to others."""
-        for attributes, before in self._attributes:
-            if not _same(attributes, before):
-                bind_again(attributes, before)
+        bind_again(self._attributes)
         for value, slot, before in self._slots:
             if before is not MISSING:
                 slot.__set__(value, before)
@@ -162,8 +160,14 @@ def _same(now: Any, before: Any) -> bool:
     return alike and (not isinstance(now, dict) or all(map(is_, dict.values(now), before.values())))
 
 
-def bind_again(now: dict[str, Any], before: dict[str, Any]) -> None:
-    """Restore the entries of a dict, and their order."""
+def bind_again(held: Iterable[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    """Make each dict hold what it held, in its order. held: (dict, its content then)."""
+    for now, before in held:
+        if not _same(now, before):
+            _bind(now, before)
+
+
+def _bind(now: dict[str, Any], before: dict[str, Any]) -> None:
     if now.keys() == before.keys() and all(now[name] is value for name, value in before.items()):
         return
     base = OrderedDict if isinstance(now, OrderedDict) else dict  # past what subclasses make of their methods
@@ -174,7 +178,7 @@ def bind_again(now: dict[str, Any], before: dict[str, Any]) -> None:
 
 def _refill(container: Any, content: Any) -> None:
     if isinstance(container, dict):
-        bind_again(container, content)
+        _bind(container, content)
     elif isinstance(container, set):
         if container != set(content):
             container.clear()

@@ -20,7 +20,7 @@ from onnxpatch.settings import Operators
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-_OPSET = 23  # of Attention
+OPSET = 23  # of Attention
 _SOFTMAX = 13  # from here on it is over one axis
 _MOVED = [0, 2, 1, 3]  # heads before the length, or back
 _TURNED, _MOVED_AND_TURNED = [0, 1, 3, 2], [0, 2, 3, 1]  # keys as a product wants them
@@ -44,7 +44,7 @@ def name_attention(file: str | os.PathLike[str], operators: Operators) -> int:
     changed = 0
     with edited(file) as proto:
         opset = next((one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")), 0)
-        if opset < (_SOFTMAX if operators == "onnxruntime" else _OPSET):
+        if opset < (_SOFTMAX if operators == "onnxruntime" else OPSET):
             return 0
         graph = Produced(proto)
         for node in list(proto.graph.node):

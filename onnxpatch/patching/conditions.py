@@ -114,10 +114,14 @@ def _is_module(name: str) -> bool:
         return False
 
 
-def loaded(paths: Iterable[str]) -> list[tuple[str, Any]]:
-    """(path, object) for every dotted path whose library is loaded. A static method is given as its function."""
-    found = ((path, resolve(path)) for path in paths)
-    return [(path, one.__func__ if isinstance(one, staticmethod) else one) for path, one in found if one is not None]
+def loaded(targets: Iterable[Iterable[str]]) -> list[list[tuple[str, Any]]]:
+    """For each group of dotted paths: (path, object) of those whose library is loaded. A static method is given as its
+    function."""
+    return [[(path, _plain(one)) for path in paths if (one := resolve(path)) is not None] for paths in targets]
+
+
+def _plain(found: Any) -> Any:
+    return found.__func__ if isinstance(found, staticmethod) else found
 
 
 def resolve(path: str) -> Any | None:

@@ -141,11 +141,15 @@ def _text(target: ast.expr) -> ast.expr:
     return ast.Name(names if len(target.elts) > 1 else f"{names},", ast.Store())
 
 
-def known(cls: type, bodies: Bodies) -> bool:
-    """Whether every method of `cls` that `bodies` names has one of the fingerprints listed for it."""
-    return bool(bodies) and all(
-        hasattr(cls, name) and fingerprint(getattr(cls, name)) in prints for name, prints in bodies.items()
-    )
+def known(cls: type, patched: Iterable[Bodies]) -> list[bool]:
+    """For each patch's `bodies`: whether all of the methods of `cls` that it names have one of their fingerprints."""
+    return [
+        # Reading source is slow: first ask whether the class has all of the methods at all.
+        bool(bodies)
+        and all(hasattr(cls, name) for name in bodies)
+        and all(fingerprint(getattr(cls, name)) in prints for name, prints in bodies.items())
+        for bodies in patched
+    ]
 
 
 def unknown_body(cls: type, bodies: Bodies) -> str | None:

@@ -36,22 +36,21 @@ class Bindings:
         # A ScriptModule keeps its attributes in C++; vars() does not have them.
         self.modules = [module for module in found if not isinstance(module, torch.jit.ScriptModule)]
         self.attributes = [dict(vars(module)) for module in self.modules]
-        self._buffers = [dict(module._buffers) for module in self.modules]
+        self._buffers = [(module._buffers, dict(module._buffers)) for module in self.modules]
 
     def changes(self) -> dict[Key, Any]:
         """Every attribute and buffer that was assigned since, with its value now."""
         found: dict[Key, Any] = {}
         before = zip(self.modules, self.attributes, self._buffers, strict=True)
-        for number, (module, attributes, buffers) in enumerate(before):
+        for number, (module, attributes, (_, buffers)) in enumerate(before):
             found |= {(number, name): value for name, value in _rebound(attributes, vars(module))}
             found |= {(number, f"_buffers.{name}"): value for name, value in _rebound(buffers, module._buffers)}
         return found
 
     def restore(self) -> None:
         """Set every attribute and buffer back."""
-        for module, attributes, buffers in zip(self.modules, self.attributes, self._buffers, strict=True):
-            bind_again(vars(module), attributes)
-            bind_again(module._buffers, buffers)
+        attributes = zip(map(vars, self.modules), self.attributes, strict=True)
+        bind_again([*attributes, *self._buffers])  # the dicts of buffers are attributes themselves, so they come last
 
     def bind(self, key: Key, value: object) -> None:
         """Set one attribute."""

@@ -48,7 +48,8 @@ def root_mixin(scope: Scope) -> type:
                     return super().__call__(*args, **kwargs)  # type: ignore[misc]
             scope.refused = ""
             try:
-                check_example(scope.settings, (args, kwargs))
+                if scope.settings.image_size is not None:
+                    check_example(scope.settings.image_size, (args, kwargs))
                 with scope.entered(self):  # type: ignore[arg-type]
                     output = super().__call__(*args, **kwargs)  # type: ignore[misc]
                     if exporter == "dynamo":

@@ -103,7 +103,7 @@ class Substitution:
 def installed(substitutions: Sequence[Substitution]) -> Iterator[None]:
     """Inside the block, the substitutes are in their places.
 
-    A KeyboardInterrupt may come at any line, also at those that put the originals back: they are put back twice.
+    A KeyboardInterrupt may come at any line, also at those that put the originals back: then they are put back again.
     """
     holder = next(_numbers)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ _LONGEST = 1 << 20  # elements of an input that gets such values
 Variant = tuple[str, list[Any]]
 
 
+@dataclass
 class DataConstants:
     """The values that a run of eager compared its data with, each once and in order.
 
@@ -32,11 +34,10 @@ class DataConstants:
     are compared with each other.
     """
 
-    def __init__(self) -> None:
-        self.values: dict[float, None] = {}
-        self.equals: dict[float, float] = {}
-        self.steps: dict[float, None] = {}
-        self.sameness = False
+    values: dict[float, None] = field(default_factory=dict)
+    equals: dict[float, float] = field(default_factory=dict)
+    steps: dict[float, None] = field(default_factory=dict)
+    sameness: bool = False
 
     def compared(self, left: object, right: object, equality: bool) -> None:
         """Record a comparison of tensors, or of a tensor with a number."""

@@ -140,7 +140,7 @@ def _candidates(
     oracle: Oracle, values: Sequence[object], example: Decisions | None, anything: bool
 ) -> Iterator[Candidate]:
     """(label, leaves, exact). exact None: exact values, compared even if the forward takes the same branch."""
-    if example is not None:
+    if example is not None and example.constants.steps:
         yield from ((label, changed, None) for label, changed in example.constants.multiples(values))
     masks = any(map(is_mask, values))
     divides = example is not None and example.divides

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -40,15 +40,15 @@ class Comparison:
         return (*self.place, self.answer)
 
 
+@dataclass
 class SizeWatch:
     """Records the comparisons of sizes in a forward, in order. Those in torch's code are left out.
 
     products: (size, fraction, whether it was divided) of sizes multiplied or divided by a fraction.
     """
 
-    def __init__(self) -> None:
-        self.comparisons: list[Comparison] = []
-        self.products: dict[tuple[int, float, bool], None] = {}
+    comparisons: list[Comparison] = field(default_factory=list)
+    products: dict[tuple[int, float, bool], None] = field(default_factory=dict)
 
     def watched(self, sizes: Any) -> Any:
         """The sizes that a tensor returned, as watched sizes."""

@@ -114,7 +114,7 @@ def _targets():
                 importlib.import_module(target.rpartition(".")[0])
             except Exception:  # a class, or a library that is not installed here
                 continue
-        yield from ((patch, path, function) for path, function in loaded(patch.targets) if patch.calls is None)
+        yield from ((patch, path, function) for path, function in loaded([patch.targets])[0] if patch.calls is None)
 
 
 TARGETS = list(_targets())

@@ -110,7 +110,7 @@ BRANCHES: Callable[[], bool] = lambda: (  # noqa: E731
 )
 # What asks for the APIs of each file of the folder.
 EXERCISES: dict[str, list[Callable[[], bool]]] = {
-    "__init__": [DYNAMO], "trace_state": [TRACE], "function_modes": [TRACE], "caught_errors": [TRACE, DYNAMO],
+    "__init__": [DYNAMO], "trace_state": [TRACE], "function_modes": [TRACE, DYNAMO],
     "producers": [DYNAMO], "constants": [DYNAMO], "dispatch_modes": [count], "cond": [BRANCHES], "exporters": [DYNAMO],
     "quiet": [TRACE], "guards": [DYNAMO], "operator_tables": [tables],
     "signatures": [TRACE], "script_graph": [TRACE], "symbolic_sizes": [TRACE, DYNAMO],

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 import torch
 
 from onnxpatch._torch.cond import free_symbols
-from onnxpatch.onnxfile.containers import Path, parts
+from onnxpatch.onnxfile.output_structure import Path, parts
 
 _NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import torch
 
-from onnxpatch._torch.caught_errors import TraceKept
+from onnxpatch._torch.function_modes import TraceKept
 from onnxpatch.diagnosis.stack_lines import Place, model_lines
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patching.model_state import Snapshot

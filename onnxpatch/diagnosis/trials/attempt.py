@@ -20,8 +20,8 @@ from types import FrameType
 import torch
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
-from onnxpatch._torch.caught_errors import TraceKept
 from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, watched_sizes
+from onnxpatch._torch.function_modes import TraceKept
 from onnxpatch._torch.quiet import quiet_exporters
 from onnxpatch.diagnosis.stack_lines import lines_of_error, lines_of_stack
 from onnxpatch.diagnosis.trials.program_check import check_captured

@@ -9,7 +9,7 @@ from typing import NoReturn, TypeVar
 import torch
 
 from onnxpatch.formulas.nodes import numbers
-from onnxpatch.messages.module_paths import module_path
+from onnxpatch.settings import module_path
 
 Answer = TypeVar("Answer")
 

@@ -57,7 +57,8 @@ class InOnnxRuntime:
     """A session whose runs have a limit, whose errors name the node, and which takes and gives bfloat16."""
 
     def __init__(self, session: InferenceSession) -> None:
-        self._runs = TerminatedRuns(bfloat16.bridged(session))
+        types = {value.type for value in (*session.get_inputs(), *session.get_outputs())}
+        self._runs = TerminatedRuns(bfloat16.BridgedSession(session) if bfloat16.TYPE in types else session)
 
     def run(self, names: Sequence[str] | None, feed: Mapping[str, Array], seconds: float | None) -> list[Output]:
         try:
