@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch._torch.symbolic_sizes import (
+    constant_size,
     divides_negative,
     example_of,
     missing_to,
@@ -28,6 +29,7 @@ __all__ = [
     "as_float",
     "as_tensor",
     "chosen",
+    "constant_size",
     "divides_negative",
     "example_of",
     "missing_to",
