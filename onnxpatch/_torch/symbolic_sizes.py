@@ -144,6 +144,18 @@ def never_negative(value: Any) -> bool:
     return isinstance(value, int | float) and value >= 0
 
 
+# A SymInt's `.node.maybe_as_int()` is its value where its formula has one, such as n - n. Where that is gone, none has.
+def constant_size(value: Any) -> int | None:
+    """The value of a size that is the same at all sizes; None for another one."""
+    if not isinstance(value, torch.SymInt):
+        return int(value) if isinstance(value, int) else None
+    try:
+        known = value.node.maybe_as_int()
+    except AttributeError:
+        return None
+    return None if known is None else int(known)
+
+
 # The same sympy classes. Where they have moved, a quotient counts as right: it is then that of the exporter.
 def divides_negative(value: torch.SymInt) -> bool:
     """Whether a quotient divides, in its formula, what may be negative. sympy makes `(16 - n) // 2` to `8 + -n // 2`,

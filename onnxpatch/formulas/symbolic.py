@@ -14,6 +14,7 @@ from torch import Tensor
 
 from onnxpatch._torch.cond import free_symbols
 from onnxpatch._torch.symbolic_sizes import (
+    constant_size,
     divides_negative,
     example_of,
     missing_to,
@@ -29,6 +30,7 @@ __all__ = [
     "as_float",
     "as_tensor",
     "chosen",
+    "constant_size",
     "divides_negative",
     "example_of",
     "missing_to",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from onnxpatch import Proof, patch
 from onnxpatch.formulas.proof_models import Computes
-from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch.formulas.symbolic import constant_size, symbolic
 
 
 class _Frames(torch.nn.Module):
@@ -42,5 +42,4 @@ def whole_range(original: Callable[..., object], *bounds: Any) -> Any:
     if len(bounds) != 3 or not symbolic(bounds[2]):
         return NotImplemented
     start, stop, step = bounds
-    rest = stop - start - step
-    return (start,) if not symbolic(rest) and int(rest) == 0 else NotImplemented
+    return (start,) if constant_size(stop - start - step) == 0 else NotImplemented
