@@ -113,6 +113,7 @@ def _refusal(patch: Patch, proof: Proof, exporter: Exporter) -> str | None:
     refusal = patch.conditions.refusal(Settings(exporter, proof.opset))
     if refusal or not patch.bodies:
         return refusal
+    # Alone in a registry, so that no other patch takes the module before it.
     registry = Registry()
     registry.register(patch)
     plan = make_plan(proof.build(), exporter=exporter, opset=proof.opset, registry=registry)

@@ -19,6 +19,7 @@ def written_callables(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     """(attribute, original function) of every compiled callable in the attributes of a module."""
     for name, value in vars(module).items():
         if name == "_compiled_call_impl":
+            # Module.__call__ runs forward where this is None.
             if value is not None:
                 yield name, None
         elif callable(value) and not isinstance(value, torch.nn.Module):
