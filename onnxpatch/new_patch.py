@@ -154,6 +154,7 @@ def _signature(method: object) -> str:
         parameter.replace(annotation=parameter.empty, default=_default(parameter.default))
         for parameter in signature.parameters.values()
     ]
+    # The default `...` of a signature is printed by its type's name.
     return str(signature.replace(parameters=parameters, return_annotation=signature.empty)).replace("Ellipsis", "...")
 
 

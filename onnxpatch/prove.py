@@ -120,6 +120,7 @@ def _refusal(patch: Patch, proof: Proof, exporter: Exporter) -> str | None:
         return f"the model of its proof cannot be made with the installed versions: {type(error).__name__}: {error}"
     if not patch.bodies:
         return None
+    # Alone in a registry, so that no other patch takes the module before it.
     registry = Registry()
     registry.register(patch)
     plan = make_plan(model, exporter=exporter, opset=proof.opset, registry=registry)

@@ -145,6 +145,7 @@ def _open(
 ) -> InferenceSession:
     if not importable("onnxruntime"):
         raise ImportError("Session runs files in onnxruntime: pip install 'onnxpatch[verify]'")
+    # The caller's own options are taken as they are.
     if options is None:
         options = quiet_options()
         if flush_denormals:

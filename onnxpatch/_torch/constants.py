@@ -25,7 +25,10 @@ class _UnknownError(Exception):
 
 
 def constant(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tensor]) -> Tensor | None:
-    """The value of `tensor` if it depends on parameters and buffers only, else None. tensors: these, with values."""
+    """The value of `tensor` if it depends on parameters and buffers only, else None. tensors: these, with values.
+
+    Under trace it is the tensor itself, which has a value whatever it was computed from: ask only for what is stored.
+    """
     if exporting() == "trace":
         return tensor
     try:

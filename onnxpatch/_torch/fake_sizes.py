@@ -41,7 +41,7 @@ class FakeWorld:
         from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
         if number is None:
-            # Not an input: a parameter, whose sizes are the same in every call.
+            # Not an input, but a parameter or constant: its sizes are the same in every call.
             return self.mode.from_tensor(tensor.detach(), static_shapes=True)
         symbolic = [dynamic is None or dim in dynamic for dim in range(tensor.dim())]
         context: Any = StatelessSymbolicContext(

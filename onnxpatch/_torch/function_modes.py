@@ -71,6 +71,7 @@ def torch_function_key(function: object) -> Any | None:
     if isinstance(function, _BUILTINS):
         owner = function if getattr(function, "__module__", None) else getattr(function, "__objclass__", None)
         return function if str(getattr(owner, "__module__", "")).split(".")[0] == "torch" else None
+    # A function in C++ always asks the modes; one in Python does where torch has written that into it.
     return function if function in _overridable() else None
 
 

@@ -42,9 +42,11 @@ def told(error: BaseException) -> str | None:
         return str(error)
     if not isinstance(error, AttributeError | ImportError):
         return None
+    # Such an error may come from anywhere: only one that was raised in this folder is about these APIs.
     frames = traceback.walk_tb(error.__traceback__)
     if not any(Path(frame.f_code.co_filename).parent == _HERE for frame, _ in frames):
         return None
+    # The error has the last part of a path only, in which several APIs may end.
     named = (api for api in RELIED_ON if api.path.rpartition(".")[2] in str(error))
     return next((sentence(api) for api in named if not _there(api)), None)
 

@@ -49,6 +49,7 @@ def hooks_installed(substitutions: Sequence[rebinding.Substitution]) -> Iterator
     scope = _HookScope(runtime.current())
     before = runtime._active.scopes
     with rebinding.installed(substitutions), undone(lambda: setattr(runtime._active, "scopes", before)):
+        # Innermost, so that the hooks are asked before the patches of the model's own scope.
         runtime._active.scopes = [*before, scope]
         yield
 

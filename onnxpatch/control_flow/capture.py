@@ -117,7 +117,7 @@ class Capture:
 
     def _call(self, function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> TorchCall:
         with self.pause():
-            # Paused: what a torch function written in Python calls in turn is part of this one call.
+            # Paused: the call may be a loop, whose body runs modules of the user's and compares sizes.
             result = function(*args, **kwargs)
         call = TorchCall(function, args, kwargs, result, is_mutation(function, kwargs))
         self.alive.append(call)

@@ -96,6 +96,7 @@ def _construct(
     original: Callable[..., object], dtype: torch.dtype, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> object:
     capture = running()
+    # torch.Tensor(2, 3) has sizes for arguments, not values.
     listed = len(args) == 1 and not kwargs and isinstance(args[0], list | tuple)
     if capture is None or not capture.explorers or not listed or not has_graph_number(args[0]):
         return original(*args, **kwargs)

@@ -45,6 +45,7 @@ class ListLengths:
         explorer = self._capture.explorers[-1]
         if key in explorer.chosen:
             return explorer.chosen[key]
+        # The list itself is never seen, so that the module and the line stand for it.
         place = id(explorer.module), here()
         if place not in self._lengths:
             self._probe = place, self._next_index.get(place, 0)

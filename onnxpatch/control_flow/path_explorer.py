@@ -52,6 +52,7 @@ class PathExplorer:
 
     def __init__(self, capture: Capture, module: torch.nn.Module, call: Callable[[], object]) -> None:
         self.capture, self.module, self._call = capture, module, call
+        # Every path starts from these, whatever the one before has set.
         self.attributes = Bindings(module)
         self.recorder = CallRecorder()
         self.rounds = _ROUNDS
@@ -162,6 +163,7 @@ class PathExplorer:
         # Under trace a condition on sizes is a tensor like any other; only its shadow tells.
         shadow = self.capture.shadow
         self._end.on_sizes = condition is not None or (shadow is not None and shadow.is_condition(predicate))
+        # The node may be there: other paths have come this way.
         self._end = self._end.children.setdefault(answer, PathNode())
         return answer
 
@@ -215,6 +217,7 @@ class PathExplorer:
         """The same call of the previous path, where both paths share it; None where the call has to run."""
         could_share = self.recorder.reuse
         call = self.recorder.shared_call(function, args, kwargs)
+        # The paths so far have shared calls that are not the same after all: they run again, each in full.
         self.restart |= could_share and not self.recorder.reuse
         return call
 

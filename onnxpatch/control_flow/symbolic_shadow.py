@@ -61,6 +61,7 @@ class SymbolicShadow:
         """Repeat a call on the shadows of its arguments."""
         arguments = tensors((call.args, call.kwargs))
         results = tensors(call.result)
+        # What does not depend on the inputs has the same sizes for all of them.
         if not results or not any(id(tensor) in self._derived for tensor in arguments):
             return
         self._derived.update(id(tensor) for tensor in results)

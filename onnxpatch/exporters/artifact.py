@@ -51,6 +51,7 @@ class OutFile:
             raise InputError(
                 f"nothing can be written in {beside or 'the temporary folder'} ({error.strerror}): choose another place"
             ) from None
+        # Python calls no __exit__ where __enter__ has raised.
         except BaseException:
             self._drop()
             raise

@@ -107,6 +107,7 @@ class _Walk:
 
     def tree(self, values: Sequence[object], where: Path, labels: Path) -> Tree:
         first = values[0]
+        # A number that changes with the input is computed from it: an output of the graph, and no constant.
         differs = isinstance(first, _NUMBERS) and any(one != first for one in values[1:])
         if isinstance(first, torch.Tensor) or differs:
             self.found.append(first)

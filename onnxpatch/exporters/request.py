@@ -22,6 +22,7 @@ from onnxpatch.inputs.validate import check_opset
 from onnxpatch.settings import EXPORTERS, Exporter
 
 OPSET = 18
+# Of the installed torch, so that options of newer versions are passed on.
 _TORCH = frozenset(inspect.signature(torch.onnx.export).parameters)
 
 

@@ -71,6 +71,7 @@ def _tokens(model: Any, batch: int, count: int) -> torch.Tensor:
 def _decoder(model: Any) -> Part:
     placed = "position_ids" in inspect.signature(model.forward).parameters
     module = PlacedDecoder(model) if placed else Decoder(model)
+    # The ways in which a loop calls the graph: the prompt without a past, one token after others, a text with padding.
     prompt, one_more = _step(model, 3, 4, 0, placed), _step(model, 1, 1, 6, placed)
     example, padded = _step(model, 2, 3, 5, placed), _step(model, 2, 3, 5, placed, padding=2)
     shapes = {"input_ids": _TOKENS, "attention_mask": {0: _BATCH, 1: _TOTAL}, "past_key_values": _STATES}
@@ -111,7 +112,9 @@ def _encoder_decoder(model: Any, inputs: Inputs | None, shapes: Mapping[str, Any
     shapes = dict(shapes or {name: {0: _BATCH} for name in inputs})
     encoder = Part("encoder_model.onnx", Encoder(model.get_encoder()), dict(inputs), shapes, (), ["last_hidden_state"])
     encoded = encoder.module(**inputs)["last_hidden_state"]
+    # An encoder that shortens its input, such as Whisper's, has no mask of the new length.
     masked = "attention_mask" in inputs and inputs["attention_mask"].shape[1] == encoded.shape[1]
+    # Text has its length on axis 1, a spectrogram on axis 2.
     length = {0: _BATCH, **({1: _SOURCE} if 1 in shapes.get(main, {}) or 2 in shapes.get(main, {}) else {})}
     mask = {"encoder_attention_mask": inputs["attention_mask"]} if masked else {}
     mask_shapes = {name: length for name in mask}

@@ -21,6 +21,7 @@ MISSING = object()
 
 _DEEPEST = 8
 _MOST = 200_000  # objects that are followed
+# Larger arrays are not copied, and so not restored.
 _ARRAY_BYTES = 16 * 1024 * 1024
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, torch.dtype, torch.device, torch.Size)
 # SimpleNamespace and argparse.Namespace are mere holders of the user's attributes.
@@ -65,6 +66,7 @@ class HeldObjects:
             self._seen[id(one)] = one
             self._note_slots(one)
         waiting = [(root, 0) for root in roots]
+        # A model may refer to a whole data set: what is beyond the limit is not restored.
         while waiting and len(self._seen) < _MOST:
             value, depth = waiting.pop()
             if isinstance(value, _PLAIN) or id(value) in self._seen:

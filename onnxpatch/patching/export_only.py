@@ -64,7 +64,7 @@ def _cell(value: object) -> types.CellType:
 
 
 def _guarded(patch: Patch, name: str, value: object, acted: Acted) -> Any:
-    # The last class of the stand-in before `object`: what comes after it in the module's __mro__ is the written class.
+    # The last class of the stand-in before `object`: after it in the module's __mro__ comes what ran before the patch.
     last = patch.stand_in.__mro__[-2]
     if isinstance(value, property):
         return _guarded_property(patch, name, last)

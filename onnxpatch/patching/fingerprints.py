@@ -97,6 +97,7 @@ def _code(function: Any) -> str | None:
 
 def _bare(function: ast.FunctionDef) -> ast.FunctionDef:
     function.decorator_list, function.returns = [], None
+    # A body that is nothing but its docstring keeps it: without a statement it is no Python.
     if ast.get_docstring(function, clean=False) is not None and len(function.body) > 1:
         function.body = function.body[1:]
     for node in ast.walk(function):

@@ -67,6 +67,7 @@ class Bindings:
 def _rebound(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any]]:
     changed = [(name, value) for name, value in now.items() if before.get(name, MISSING) is not value]
     gone = [(name, MISSING) for name in before if name not in now]
+    # The dicts of parameters, buffers and submodules are no attributes of forward's; buffers are compared one by one.
     return [(name, value) for name, value in changed if name not in _REGISTERED] + gone
 
 

@@ -171,6 +171,7 @@ class _Planner:
             for target in patch.targets
             if not patch.ours and misspelled(target)
         ]
+        # Now that the paths of all modules are known.
         self.selection.check((patch.name for patch in self.registry), self.plan.paths.values())
         for name, reason in self.registry.failures.items():
             self.plan.near_misses.append(NearMiss(None, name, f"could not be loaded: {reason}"))

@@ -70,6 +70,7 @@ class Patch:
     @functools.cached_property
     def methods(self) -> frozenset[str]:
         """The methods that a class stand-in overrides."""
+        # Without `object`, whose methods every class has.
         classes = self.stand_in.__mro__[:-1] if self.kind == "class" else ()
         return frozenset(name for cls in classes for name, value in vars(cls).items() if callable(value)) - {
             "onnxpatch_prepare"

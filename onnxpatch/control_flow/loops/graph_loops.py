@@ -192,6 +192,7 @@ def _compiled(
     names: list[str], lines: list[str], functions: Mapping[str, tuple[TracedBody, list[torch.Tensor]]]
 ) -> Loop:
     """A TorchScript function with the body `lines`; it is kept alive as long as the model is patched."""
+    # Compiling traces the body, which is no part of the trace that runs now.
     with tracing_paused():
         function: Loop = compiled_function(f"onnxpatch_loop_{next(_numbers)}", names, lines, dict(functions))
     capture = latest()

@@ -162,6 +162,8 @@ class LoopCall:
     def __call__(self, *operands: torch.Tensor) -> list[torch.Tensor]:
         binding = Rebinding()
         for old, new in zip(self.outer, operands, strict=True):
+            # While the path runs, the operands are these very tensors; in a branch that repeats the loop they are
+            # others.
             if old is not new:
                 binding.bind(old, new)
         with self.results.loop.capture.pause():

@@ -44,6 +44,7 @@ class BranchMerger:
     def __init__(self, capture: Capture, root: PathNode, slots: list[Slot], reuse: bool) -> None:
         self.capture, self._root, self._slots = capture, root, slots
         self._plan = CallPlan(capture, root, slots, reuse)
+        # Shapes are read below, which a running trace would record.
         with tracing_paused():
             self._plan.fill()
             dims = {id(slot): varying_dim(slot) for slot in slots}
@@ -170,6 +171,8 @@ class BranchMerger:
 
     def _dim_moved_first(self, slot: Slot, value: torch.Tensor) -> torch.Tensor:
         dim = self._moved_dims.get(id(slot))
+        # Cloned, since a branch may not return one of its operands as it is; contiguous, for the same strides on both
+        # sides.
         return (value if dim is None else value.movedim(dim, 0)).clone(memory_format=torch.contiguous_format)
 
     def _dim_moved_back(self, slot: Slot, value: torch.Tensor) -> torch.Tensor:

@@ -109,6 +109,7 @@ class Template:
         return all(slot.exact for slot in self.slots)
 
     def _unify(self, values: Sequence[object], where: Path) -> Structure:
+        # A path with None here does not show what the other paths have.
         first = next((v for v in values if v is not None and v is not ABSENT), None)
         if isinstance(first, torch.Tensor) or any(isinstance(v, torch.Tensor) for v in values):
             return self._slot(values, where)
@@ -125,6 +126,7 @@ class Template:
         if wrong:
             raise CannotMerge(f"the branches return {_type_names(values)} at {format_place(where)}")
         slot = Slot(where, known)
+        # Of different numbers of dimensions, Where would broadcast one side, and torch.cond refuses both.
         ranks = {value.dim() if isinstance(value, torch.Tensor) else 0 for value in slot.present}
         if len(ranks) > 1:
             raise CannotMerge(f"the branches return tensors of {sorted(ranks)} dimensions at {format_place(where)}")
