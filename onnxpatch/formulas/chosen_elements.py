@@ -4,7 +4,7 @@
         pads[1] = 1                             window[i] = size[i]
 
 Such a body is carried out at once, each element chosen at run time between the new number and the one it had, and the
-`if` is answered with False.
+`if` is answered with False. For the second `if` above, `window[i]` becomes min(size[i], window[i]) in the graph.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ def _puts_numbers(node: ast.If) -> bool:
 def _puts_number(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.If):
         test = statement.test
+        # `x is None` is decided in Python, alike at every size.
         known = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot)
         return known and _puts_numbers(statement)
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:

@@ -57,6 +57,7 @@ def cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     shape = [1] * x.dim()
     shape[dim] = -1
     least = torch.finfo(x.dtype).min if x.is_floating_point() else torch.iinfo(x.dtype).min
+    # The index travels with the entry, so one scan finds both.
     state = x, places.reshape(shape).expand_as(x)
     largest, found = scanned(Scan(_later_of_equal, (least, -1)), state, dim)
     return largest, found

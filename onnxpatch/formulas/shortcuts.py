@@ -73,6 +73,7 @@ def tree_of(code: CodeType) -> ast.AST | None:
 @functools.lru_cache(maxsize=4096)
 def _shortcuts(code: CodeType) -> tuple[Shortcut, ...]:
     tree = tree_of(code)
+    # Most functions have no resize in them, so their ifs need not be looked at.
     if tree is None or not any(_resizes(node) for node in ast.walk(tree)):
         return ()
     found: list[Shortcut] = []
@@ -91,6 +92,7 @@ def _in_block(statements: list[Any]) -> list[Shortcut]:
     for position, statement in enumerate(statements):
         if isinstance(statement, ast.If):
             leaving = _leaving(statement)
+            # Behind an `if` that returns, the rest of the block is its `else`.
             otherwise = [*statement.orelse, *statements[position + 1 :]] if leaving else statement.orelse
             found += _judge(statement.test, statement.body, otherwise, leaving)
     return found
@@ -112,6 +114,7 @@ def _leaving(statement: ast.If) -> ast.expr | None:
 def _judge(test: ast.expr, body: list[Any], otherwise: list[Any], leaving: ast.expr | None = None) -> list[Shortcut]:
     relations = _relations(leaving or test, negated=False)
     in_body, in_other = _any_resizes(body), _any_resizes(otherwise)
+    # The resize stands on one side only: with one on each side, or none, the `if` is no shortcut.
     skips_when_equal = relations == {"equal"} and in_other and not in_body
     does_when_different = relations == {"different"} and in_body and not in_other
     if skips_when_equal or does_when_different:

@@ -52,7 +52,7 @@ def size(file: str | os.PathLike[str] | None) -> str:
     if file is None or not Path(file).is_file():
         return ""
     path = Path(file)
-    # Both exporters put the weights of a large model into FILE.data.
+    # The dynamo exporter puts the weights of a large model into FILE.data.
     total = 0.0 + sum(one.stat().st_size for one in (path, path.with_name(path.name + ".data")) if one.is_file())
     for unit in ("B", "KB", "MB"):
         if total < 1000:

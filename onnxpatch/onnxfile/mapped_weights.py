@@ -74,6 +74,7 @@ def take_in(path: Path, source: str) -> None:
     for number, start, inside, end in _fields(content, 0, len(content)):
         filled = _framed(_GRAPH, _filled(content, inside, end, source)) if number == _GRAPH else None
         pieces += filled or [content[start:end]]
+    # Written beside it first: if this breaks off, the model and its weights are as they were.
     whole = path.with_name(f"{path.name}.whole")
     with open(whole, "wb") as out:
         for piece in pieces:
@@ -192,6 +193,7 @@ def _number(content: Content, at: int) -> tuple[int, int]:
         if digit < 128:
             return value, at
         shift += 7
+        # Longer than any number of protobuf: this is another kind of file.
         if shift > 63:
             raise ValueError(value)
 

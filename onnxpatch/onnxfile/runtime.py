@@ -58,6 +58,7 @@ class Graph:
         try:
             self._loaded = open_graph(str(self.path), self._runtime, providers)
         except RunError as error:
+            # A runtime that was asked for by name is not exchanged for another.
             if runtime is not None or _NO_KERNEL not in str(error) or not bfloat16.has_bfloat16(self.proto):
                 raise
             self.note = f"compared in onnx.reference, since onnxruntime has no CPU kernel for this graph: {error}"

@@ -217,7 +217,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only; `schema` counts the layout's versions."""
-        # The ExportedProgram or ONNXProgram is for callers in Python.
+        # What the exporter returned is for callers in Python.
         names = [f.name for f in dataclasses.fields(self) if f.name != "program"]
         body = {name: json_value(getattr(self, name)) for name in names}
         return {"schema": SCHEMA, "ok": self.ok, "verdict": self.verdict, "worst": json_value(self.worst), **body}

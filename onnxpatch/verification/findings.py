@@ -113,6 +113,7 @@ def frozen_nodes(graph: Graph, feed: Feed, example: Probe, other: Probe) -> Iter
             continue
         (data, out), (data_after, out_after) = ([shapes[name] for name in values] for shapes in (before, after))
         kept = [a for a, size in enumerate(data) if size != data_after[a] and out[a : a + 1] == out_after[a : a + 1]]
+        # Only where the axes of input and output can be taken for the same ones.
         if len(data) == len(out) and kept:
             where = f"keeps axes {kept} of its output at {list(out)}"
             yield Frozen(moved, where, node.name, node.op_type, source_of(node))

@@ -32,6 +32,7 @@ def size_probes(oracle: Oracle) -> Iterator[Probe]:
     trained = _trained(oracle)
     yield from itertools.islice(trained, 1)
     yield from filter(None, (one.large for one in free))
+    # Of a single dimension, "alone" is what "all together" was.
     alone = [one for one in free if len(free) > 1]
     singles = (probe for role in ("one", "up", "below", "two") for probe in _each(alone, role))
     yield from _alternating(singles, itertools.chain(trained, _swapped(oracle)))

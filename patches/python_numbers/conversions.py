@@ -24,6 +24,7 @@ class _SquareGrid(torch.nn.Module):
 
 
 def _squares() -> list[tuple[Tensor]]:
+    # 1369 is 37 * 37: a root that comes out a little below 37 would make 36 of it.
     return [(torch.randn(2, n, 3),) for n in (16, 4, 49, 1369)]
 
 

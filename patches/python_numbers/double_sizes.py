@@ -59,6 +59,7 @@ def _is_fraction(value: object) -> bool:
     calls=_in_double,
     proof=Proof(
         _Shares,
+        # Sizes at which float32 and float64 round apart: 100 * 0.29 is 28.999… in Python, and 29.0 in float32.
         lambda: [(torch.randn(1, n, 2),) for n in (8, 7, 14, 20, 50, 57, 58, 100, 200)],
         ({1: "n"},),
         fails=("trace",),

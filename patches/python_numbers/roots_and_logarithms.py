@@ -58,6 +58,7 @@ class _Halvings(torch.nn.Module):
     exporters=("trace",),
     proof=Proof(
         _Halvings,
+        # int() after log2 shows whether powers of two come out exactly.
         lambda: [(torch.ones(2, n),) for n in (8, 3, 64, 65)],
         ({1: "n"},),
         fails=("trace",),

@@ -60,6 +60,7 @@ class _Nearest(torch.nn.Module):
     exporters=("trace",),
     proof=Proof(
         _Nearest,
+        # Of 10 and 30, 0.55 are halves: 5.5 and 16.5 both go to the even number, 6 and 16.
         lambda: [(torch.ones(2, n),) for n in (6, 3, 10, 11, 30)],
         ({1: "n"},),
         fails=("trace",),

@@ -37,6 +37,7 @@ class _Standardised(torch.nn.Module):
     exporters=("trace", "dynamo"),
     proof=Proof(
         build=_Standardised,
+        # Neither of mean 0 nor of variance 1, for which a graph without statistics would be right.
         inputs=lambda: [(torch.randn(b, 3, *size) * 2 + 1,) for b, size in ((2, (8, 9)), (1, (13, 6)), (3, (5, 5)))],
         dynamic_shapes=({0: "b", 2: "h", 3: "w"},),
         fails=("trace", "dynamo"),

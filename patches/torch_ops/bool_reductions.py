@@ -27,6 +27,7 @@ class _Masks(torch.nn.Module):
     link="https://github.com/microsoft/onnxruntime/issues/12098",
     proof=Proof(
         build=_Masks,
+        # The last one makes a mask without any True.
         inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),), (torch.full((1, 4, 6), -1.0),)],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace", "dynamo"),

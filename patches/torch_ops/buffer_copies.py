@@ -34,6 +34,7 @@ class _Frequencies(torch.nn.Module):
     exporters=("trace",),
     proof=Proof(
         build=_Frequencies,
+        # 9 positions take the other buffer than the example.
         inputs=lambda: [(torch.randn(n, 4), torch.arange(n)) for n in (3, 9, 1)],
         dynamic_shapes=({0: "length"},) * 2,
         fails=("trace",),

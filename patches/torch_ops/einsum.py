@@ -34,6 +34,7 @@ class _Attention(torch.nn.Module):
     exporters=("dynamo", "trace"),
     proof=Proof(
         build=_Attention,
+        # The last one is large: times are compared at it.
         inputs=lambda: [(torch.randn(b, 4, n, 32), torch.randn(b, 4, m, 32)) for b, n, m in
                         ((2, 5, 7), (3, 8, 2), (4, 128, 512))],
         dynamic_shapes=({0: "batch", 2: "queries"}, {0: "batch", 2: "keys"}),

@@ -79,6 +79,7 @@ class _Positions(torch.nn.Module):
     link="https://github.com/pytorch/pytorch/issues/127396",
     proof=Proof(
         build=_Positions,
+        # The last one has a single step, for which the exporter divides by 0.
         inputs=lambda: [(torch.randn(2, 5, 3),), (torch.randn(1, 9, 3),), (torch.randn(3, 1, 3),)],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("dynamo", "trace"),

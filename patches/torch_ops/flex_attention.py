@@ -43,6 +43,7 @@ class _Windowed(torch.nn.Module):
     def forward(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+        # `i != 1`: query 1 may attend to nothing.
         near = lambda b, h, i, j: (i >= j) & (i - j < 4) & (i != 1)  # noqa: E731
         mask = create_block_mask(near, None, None, q.shape[2], q.shape[2], device="cpu")
         bias = lambda score, b, h, i, j: score - self.slopes[h] * (i - j)  # noqa: E731

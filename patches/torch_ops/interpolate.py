@@ -77,6 +77,7 @@ def interpolate(
         return stored
     sizes = None if size is None else _each(size, spatial)
     scales = None if scale_factor is None else _each(scale_factor, spatial)
+    # adaptive_avg_pool under another name: a static one has a form under dynamo.
     if mode == "area" and (exporting() == "trace" or any(map(symbolic, (*input.shape[2:], *(sizes or ()))))):
         return resize(input, [Axis(size) for size in _outputs(input, sizes, scales)], "area")
     if mode == "nearest-exact" and scales is not None and exporting() == "trace":  # it has no operator for it

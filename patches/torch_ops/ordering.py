@@ -36,6 +36,7 @@ class _Sorted(torch.nn.Module):
     link="https://github.com/pytorch/pytorch/issues/108520",
     proof=Proof(
         build=_Sorted,
+        # Rounded, so that there are equal entries, whose order a stable sort keeps.
         inputs=lambda: [(torch.randn(b, n, 3).round(),) for b, n in ((2, 5), (3, 9), (1, 4))],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace", "dynamo"),

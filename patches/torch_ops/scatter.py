@@ -104,6 +104,7 @@ class _Accumulated(torch.nn.Module):
     exporters=("trace",),
     proof=Proof(
         build=_Accumulated,
+        # More rows than indices, so that some index occurs twice.
         inputs=lambda: [(torch.randn(n, 6), torch.randint(0, 4, (n,))) for n in (10, 24, 7)],
         dynamic_shapes=({0: "rows"}, {0: "rows"}),
         fails=("trace",),

@@ -51,6 +51,7 @@ def as_strided(
     The input must fill its storage, in any order of its axes.
     """
     own = [_example(step) for step in input.stride()]
+    # By the step, the largest first: the order in which the elements lie in the storage.
     order = sorted(range(input.dim()), key=lambda axis: (-own[axis], axis))
     if storage_offset is not None or not _dense([(own[axis], _example(input.shape[axis])) for axis in order]):
         return NotImplemented

@@ -30,6 +30,7 @@ class _Local(torch.nn.Module):
 
 
 def _texts() -> list[tuple[Tensor, Tensor]]:
+    # For windows of 4: lengths that are multiples and that are not, and a text shorter than a window.
     sizes = ((2, 7), (3, 12), (1, 1), (2, 17))
     return [(torch.randn(b, n, 8), (torch.arange(n) < torch.tensor([[n]] + [[n // 2]] * (b - 1))).float())
             for b, n in sizes]  # fmt: skip

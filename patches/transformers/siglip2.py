@@ -42,6 +42,7 @@ def _batch(length: int, *shapes: tuple[int, int]) -> tuple[Tensor, Tensor]:
         lambda: [
             _batch(24, (4, 5), (3, 7)),
             _batch(30, (5, 5), (2, 15), (6, 4)),
+            # One place less than there is room for: the last one is padding.
             _batch(8, (1, 7)),
             _batch(49, (7, 7), (5, 9)),
         ],

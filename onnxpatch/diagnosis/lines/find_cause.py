@@ -93,6 +93,7 @@ def construct_of_error(kind: str, error: str, exporter: str) -> str:
     if exporter == "script":
         return kinds.NOT_SCRIPTABLE
     if re.search(r"data-dependent|unbacked", text, re.IGNORECASE):
+        # torch.export calls numbers out of data u0, u1, ...: `Eq(u0, 1)` is a branch on one.
         return kinds.BRANCH_TENSOR if "Eq(u" in text else kinds.DATA_SIZE
     if "complex" in text.lower():
         return kinds.COMPLEX

@@ -102,6 +102,7 @@ def _fx_lines(subject: Subject, operator: str, trial: Trial) -> Iterator[list[Pl
         state.restore()
     for node in operator_nodes(program, operator):
         trace = node.meta.get("stack_trace") or ""
+        # A traceback has the innermost frame last.
         users = model_lines(reversed([Place(m["file"], int(m["line"])) for m in _PYTHON_LINE.finditer(trace)]))
         if users:
             yield users[:1]

@@ -92,6 +92,7 @@ class Search:
         if not self.whole.fails:
             return []
         self.tree = call_tree(self.root.model, self.root.inputs)
+        # The cheapest search first.
         parts = self._from_pointed() or self._from_below() or self._descend(self.tree.root, self.root, self.whole)
         for part in parts:
             if part.subject is self.root and self.exporter != "dynamo" and leaves_defaults(self):

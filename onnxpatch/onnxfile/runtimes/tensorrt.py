@@ -116,6 +116,7 @@ def _allocator() -> Any:
     """An object that gives TensorRT memory for one output, and keeps its shape."""
     import tensorrt as trt
 
+    # In here, since its base class is TensorRT's, which may not be installed.
     class Allocator(trt.IOutputAllocator):
         def __init__(self) -> None:
             super().__init__()
