@@ -132,6 +132,7 @@ def rebuilt(tree: Tree, values: Mapping[str, object], classes: Classes) -> Any:
 def _instance(cls: type, fields: dict[str, object]) -> object:
     try:
         return cls(**fields)
+    # A class may refuse values in its __post_init__, with any error.
     except Exception as error:
         raise InputError(f"classes: {cls.__name__} raises for the file's outputs: {error}") from error
 

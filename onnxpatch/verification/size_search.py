@@ -147,6 +147,7 @@ def _coupled(oracle: Oracle, stuck: Sequence[DynamicDim]) -> Iterator[Probe]:
             if probe:
                 yield probe
                 kept += 1
+            # Two larger sizes are enough to show that the dimensions may change together.
             if kept == 2:
                 break
         less = {dim.name: dim.size - share for dim, share in group}

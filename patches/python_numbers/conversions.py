@@ -101,6 +101,7 @@ def _batches() -> list[tuple[Tensor]]:
         _batches,
         ({0: "b", 1: "n"},),
         fails=("trace",),
+        # dynamo is right without it, and must stay so.
         exporters=("dynamo",),
         reason="shape",
         unchanged="fixed sizes",

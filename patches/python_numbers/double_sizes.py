@@ -64,6 +64,7 @@ def _is_fraction(value: object) -> bool:
         ({1: "n"},),
         fails=("trace",),
         reason="shape",
+        # This patch computes the fraction; int() and math.ceil of it are theirs.
         beside=("symbolic-int", "symbolic-rounding"),
         unchanged=lambda: torch.nn.Linear(2, 3),
     ),

@@ -61,6 +61,7 @@ def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         ({0: "b", 1: "n"},),
         fails=("trace",),
         exporters=("dynamo",),
+        # Under dynamo `-(-n // 2)` divides a SymInt, which is that patch's.
         beside=("floor-division-sizes",),
         reason="relative error|flags differ",
         unchanged=lambda: Computes(lambda x: x[:, : x.shape[1] // 2]),

@@ -63,6 +63,7 @@ class _Halvings(torch.nn.Module):
         ({1: "n"},),
         fails=("trace",),
         reason="relative error",
+        # int() of the logarithm is that patch's.
         beside=("symbolic-int",),
         unchanged=lambda: Computes(lambda x: x * math.log2(8)),
     ),

@@ -65,6 +65,7 @@ class _Nearest(torch.nn.Module):
         ({1: "n"},),
         fails=("trace",),
         reason="__round__",
+        # The product is that patch's; in float32 its halves would not be halves.
         beside=("double-sizes",),
         unchanged=lambda: Computes(lambda x: x * round(2.5)),
     ),

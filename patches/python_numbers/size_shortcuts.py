@@ -61,6 +61,7 @@ def _proof(exporter: Literal["dynamo", "trace"]) -> Proof:
         fails=(exporter,),
         reason="broadcast an axis",
         unchanged="fixed sizes",
+        # With the shortcut gone the resize is in the graph, whose scale factors are that patch's.
         beside=("interpolate",),
     )
 

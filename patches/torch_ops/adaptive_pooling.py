@@ -58,6 +58,7 @@ def _proof(pool: Callable[..., Tensor]) -> Proof:
 )
 def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size: object) -> Tensor:
     """Means, by one matrix product for each axis."""
+    # The digit in adaptive_avg_pool2d.
     spatial = int(original.__name__[-2])
     sizes = _sizes(input, output_size, spatial)
     if not _ours(input, sizes):

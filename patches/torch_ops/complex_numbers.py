@@ -38,6 +38,7 @@ class _Rotary(torch.nn.Module):
     name="complex-numbers",
     why="Exporting the operator 'aten::view_as_complex' to ONNX is not supported; ComplexFloat has no ONNX form",
     link="https://github.com/facebookresearch/sam2/issues/186",
+    # Any function of torch may get a complex tensor, so all of them are targets and this picks the calls.
     calls=touches_complex,
     proof=Proof(
         build=_Rotary,

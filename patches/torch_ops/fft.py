@@ -163,6 +163,7 @@ NAMES = ("fft", "ifft", "rfft", "irfft", "fft2", "ifft2", "rfft2", "irfft2", "ff
         inputs=lambda: [(torch.randn(2, 8, 10),), (torch.randn(2, 13, 15),), (torch.randn(2, 6, 7),)],
         dynamic_shapes=({1: "height", 2: "width"},),
         fails=("trace",),
+        # dynamo is right without it, and must stay so.
         exporters=("dynamo",),
         reason="aten::fft_rfft2",
     ),

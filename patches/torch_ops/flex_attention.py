@@ -123,6 +123,7 @@ class _MaskOnly(torch.nn.Module):
         inputs=lambda: [(torch.randn(2, 1, 9, 16),), (torch.randn(1, 1, 17, 16),), (torch.randn(3, 1, 4, 16),)],
         dynamic_shapes=({0: "batch", 2: "length"},),
         fails=("trace",),
+        # dynamo is right without it, and must stay so.
         exporters=("dynamo",),
         reason="Unsupported value kind|BLOCK_SIZE",
         beside=("flex-attention", "stable-sort"),

@@ -82,6 +82,7 @@ def running_extreme(original: Callable[..., torch.Tensor], input: torch.Tensor, 
     """cummax or cummin, by the same steps. Rows with a NaN or infinity before a number differ from torch."""
     if input.dim() == 0:
         return NotImplemented
+    # The smallest entry so far is the largest of the negative ones.
     sign = 1 if original.__name__ == "cummax" else -1
     largest, places = scans.cummax(sign * input, dim % input.dim())
     return Extremes(sign * largest, places)

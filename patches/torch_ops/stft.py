@@ -70,6 +70,7 @@ class _Spectrogram(torch.nn.Module):
         dynamic_shapes=({0: "batch", 1: "samples"},),
         fails=("dynamo", "trace"),
         reason="complex|aten::istft|aten::stft",
+        # abs(), angle() and exp(1j * phase) of the spectrum are that patch's.
         beside=("complex-numbers",),
     ),
 )

@@ -38,6 +38,7 @@ class _Unpooled(torch.nn.Module):
         lambda: [(torch.randn(b, 3, h, w),) for b, h, w in ((2, 8, 6), (1, 4, 10), (3, 4, 4))],
         ({0: "batch", 2: "height", 3: "width"},),
         fails=("trace",),
+        # dynamo is right without it, and must stay so.
         exporters=("dynamo",),
         reason="must be a bool|aten::max_unpool2d",
         unchanged=lambda: Computes(lambda x: functional.max_pool2d(x, 2)),

@@ -61,6 +61,8 @@ class MobileViTV2Layer:
         high, wide = self.patch_height, self.patch_width
         rows, columns = height // high, width // wide
         x = feature_map[:, :, : rows * high, : columns * wide]
+        # As in formulas.windows: the transpose copies rows of a patch, and the reshapes split and merge neighbours
+        # only.
         x = x.reshape(batch * channels * rows, high, columns, wide).transpose(1, 2)
         x = x.reshape(batch, channels, rows * columns, high * wide).transpose(2, 3)
         return x, (height, width)

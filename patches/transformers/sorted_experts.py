@@ -32,6 +32,7 @@ def _sorted_proof(other: str) -> Proof:
         fails=("trace",),
         exporters=("dynamo", "trace"),
         reason=FAILURE,
+        # JetMoE adds up what the experts made with index_add, which is wrong by itself under trace.
         beside=(other, "index-add"),
     )
 
