@@ -1,4 +1,4 @@
-"""Reads the Python `if` at which a running function stands: does it only put other numbers into a list?
+"""Looks at the `if` that a running function is evaluating: does it only put other numbers into a list?
 
     if x.shape[-1] != y.shape[-1]:          if size[i] <= window[i]:
         pads[1] = 1                             window[i] = size[i]
@@ -53,7 +53,7 @@ def _carried_out(elements: list[ast.Assign], frame: FrameType, comparison: tuple
 
 
 def _assigned(body: list[ast.stmt], frame: FrameType) -> Iterator[ast.Assign]:
-    """The assignments of the body, those within `if x is None` where that holds."""
+    """The assignments of the body, with those inside `if x is None` if x is None."""
     for statement in body:
         if isinstance(statement, ast.Assign):
             yield statement

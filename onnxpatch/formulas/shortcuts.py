@@ -1,4 +1,4 @@
-"""Reads the Python `if` at which a running function stands: is it a shortcut past a resize, taken at one size only?
+"""Looks at the `if` that a running function is evaluating: is it a shortcut past a resize, taken at one size only?
 
     if npatch == N and w == h:        if size != height or size != width:
         return self.pos_embed             table = F.interpolate(table, (height, width))
@@ -28,7 +28,7 @@ RESIZING = re.compile(r"interpol|resiz|resampl|rescale|upsampl", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Shortcut:
-    """The test of an `if` that leaves a resize out where sizes are equal, and the lines of the file where it stands."""
+    """The test of an `if` that leaves a resize out where sizes are equal, and its lines in the file."""
 
     test: ast.expr
     when_equal: bool
@@ -51,7 +51,8 @@ def shortcut_at(frame: FrameType) -> Shortcut | None:
 def deciding_frame(depth: int) -> FrameType | None:
     """The frame, from `depth` above the caller's outwards, whose `if` asked; None where torch itself asked.
 
-    Only the engine that calls stand-ins is passed over: what other code of the kit asks is no `if` of the model.
+    Frames of `onnxpatch.patching`, which calls stand-ins, are passed over; a question from other code of the kit is no
+    `if` of the model.
     """
     frame = asking_frame(sys._getframe(depth + 1), past="onnxpatch.patching")
     if frame is not None and frame.f_code is torch.SymInt.__bool__.__code__:  # `if size:` asks by way of it

@@ -47,7 +47,7 @@ def name_hint(labels: Path) -> str:
 
 
 def constant(value: object) -> Tree:
-    """The node of a value that is no tensor and no container: it stands in the file as it is."""
+    """The node of a value that is neither a tensor nor a container: the file has the value itself."""
     plain: Plain = value if isinstance(value, _PLAIN) else repr(value)
     return {"kind": "constant", "value": plain if len(str(plain)) <= _LONGEST else f"<{type(value).__name__}>"}
 

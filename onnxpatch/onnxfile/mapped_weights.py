@@ -1,7 +1,7 @@
 """Large ONNX files handled without their weights in memory.
 
-`without_weights` gives a small model that refers to the weights where they stand in the file. A runtime that is given
-it maps them instead of reading them, and the kit holds no copy of them either. `take_in` puts weights that stand in
+`without_weights` gives a small model that refers to the weights by their place in the file. A runtime that is given
+it maps them instead of reading them, and the kit has no copy of them either. `take_in` puts weights from
 another file into the model's own, a piece at a time.
 
 An ONNX file is a protobuf message: fields, each a tag, a length and its bytes, some of which are messages. Only these

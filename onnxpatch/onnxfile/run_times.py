@@ -1,4 +1,4 @@
-"""How long two graphs take beside each other."""
+"""Compares how long two graphs take."""
 
 from __future__ import annotations
 

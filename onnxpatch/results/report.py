@@ -104,7 +104,7 @@ class Frozen:
 
 @dataclass(frozen=True)
 class DroppedGuard:
-    """A condition on sizes that the export relied on and the file does not hold. sizes: where eager runs without it."""
+    """A condition on sizes that the export relied on and the file does not check. sizes: where eager runs."""
 
     expression: str
     sizes: dict[str, int]
@@ -115,9 +115,9 @@ class DroppedGuard:
 
 @dataclass(frozen=True)
 class Unproven:
-    """A dimension declared dynamic at which the file was compared at no other size that tells anything.
+    """A dynamic dimension that no comparison proves: none was made at another size, or none that shows anything.
 
-    size: the example's; reason: why there was no other; remedy: what to hand over that would prove it.
+    size: the example's; reason: why there was no other; remedy: which input would prove it.
     """
 
     dimension: str

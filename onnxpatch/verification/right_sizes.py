@@ -154,7 +154,7 @@ class RightSizes:
         return dim.size + right * step
 
     def _multiple(self, dim: DynamicDim, step: int) -> SizeBound | None:
-        """The multiples of `step`, if some beside the example are right."""
+        """The bound "multiples of `step`", if the graph is right at several of them other than the example."""
         if any(not ok and size % step == 0 and size > dim.size for size, ok in self._alone(dim).items()):
             return None
         proven = 0

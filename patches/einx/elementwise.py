@@ -1,4 +1,4 @@
-"""einx's elementwise functions called inside a forward: axes brought in order, and torch's own broadcasting."""
+"""einx's elementwise functions called inside a forward: the axes are put in order, and torch broadcasts."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.formulas.symbolic import static_number, traced_from_sizes
 from onnxpatch.formulas.tracing import function_name
 
-# Functions of which the exporter wants a constant. Not all functions: a size that may change must stay one elsewhere.
+# Functions of which the exporter wants a constant; others take a size as it is.
 _CONSTANT = {
     "layer_norm", "rms_norm", "group_norm", "local_response_norm", "unfold", "fold", "pixel_shuffle", "channel_shuffle",
     "pixel_unshuffle", "roll", "chunk", "tensor_split", "stft", "istft", "one_hot",

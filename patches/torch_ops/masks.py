@@ -92,7 +92,7 @@ def masked_assignment(original: Callable[..., None], tensor: Tensor, index: Any,
 
 
 def _mask_of(index: Any) -> tuple[int, Tensor | None]:
-    """(how many whole axes stand before it, the mask) of `x[mask]` and `x[:, mask]`; (0, None) of other indices."""
+    """(the number of whole axes before it, the mask) of `x[mask]` and `x[:, mask]`; (0, None) of other indices."""
     items = index if isinstance(index, tuple) else (index,)
     *front, last = items
     whole = all(isinstance(item, slice) and item == slice(None) for item in front)
@@ -125,6 +125,6 @@ class _Selected(torch.nn.Module):
     ),
 )
 def masked_select(original: Callable[..., Tensor], input: Tensor, mask: Tensor) -> Tensor:
-    """An index by a mask, both first brought to their common shape."""
+    """An index by a mask. Both are broadcast to one shape first."""
     values, wanted = torch.broadcast_tensors(input, mask)
     return values[wanted]

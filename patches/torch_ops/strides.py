@@ -1,4 +1,4 @@
-"""`as_strided`: what a tensor's storage holds at any steps, as a Gather from its elements in the order of storage."""
+"""`as_strided`: elements of a tensor's storage at any steps, by a Gather from the elements in the order of storage."""
 
 from __future__ import annotations
 

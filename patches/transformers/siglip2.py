@@ -1,4 +1,4 @@
-"""SigLIP 2: one position table, resized for each image of the batch to the size that `spatial_shapes` holds for it."""
+"""SigLIP 2: one position table, resized for each image of the batch to the size that `spatial_shapes` has for it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Siglip2Positions:
 
     @staticmethod
     def resize_positional_embeddings(positional_embeddings: Tensor, spatial_shapes: Tensor, max_length: int) -> Tensor:
-        """(H, W, C), (B, 2) heights and widths, L, to (B, L, C); places beyond an image's last hold its first one."""
+        """(H, W, C), (B, 2) heights and widths, L, to (B, L, C); padding gets an image's first position."""
         table = positional_embeddings.float()
         place = torch.arange(max_length, device=table.device)[None, :]
         heights, widths = spatial_shapes[:, :1], spatial_shapes[:, 1:]

@@ -129,7 +129,7 @@ class _AtAnySize(torch.nn.Module):
     ),
 )
 class SamplesAlways:
-    """Calls its sampling at every size; the stand-in of that keeps all tokens where there are few."""
+    """Calls its sampling at every size. `AdaptiveTokenSampling` above keeps all tokens where there are few."""
 
     @property
     def output_num_tokens(self) -> int | None:

@@ -5,7 +5,7 @@
     for row in x:             loop over the rows of a tensor
     torch.tensor([n, 2])      tensor built from Python numbers
 
-Syntax does not tell tensors from numbers, so this is a hint beside the exporter's error, never a verdict: names
+Syntax does not tell tensors from numbers, so this is a hint in addition to the exporter's error, never a verdict: names
 assigned from `.shape`, `.size()` or `len()` count as sizes, and attributes of `self` and `config` as settings.
 """
 

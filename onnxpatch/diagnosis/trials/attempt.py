@@ -1,4 +1,4 @@
-"""Exports one module once, without any patch of its own, and judges the graph.
+"""Exports one module once, without any patch of its own, and compares the graph with eager.
 
 What the exporters report on the way is kept in the trial, with the stacks of the user's code: warnings of
 torch.jit.trace and conditions that torch.export fixed name the lines at fault later.

@@ -7,7 +7,7 @@ For x of shape [b, 3, H, W] and the pattern `b c (h p) (w q)` with p = q = 16:
     (h w)        Size(1, of both factors)           one Shape of dimensions 2 to 4, one Div, one ReduceProd
     (c h)        Size(3, of one factor)             the same Shape and Div, times 3
 
-Sizes stay in this form until a node needs them, so that equal ones are told from others and read once.
+Sizes stay in this form until a node needs them, so that equal sizes are recognized and read once.
 """
 
 from __future__ import annotations
