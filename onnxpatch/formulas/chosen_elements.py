@@ -25,7 +25,7 @@ _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", 
 
 
 def choose_elements(frame: FrameType) -> bool:
-    """Carry out the body of the `if` whose test `frame` is evaluating; whether it is such an `if`."""
+    """Carry out the body of the `if` whose test `frame` is evaluating. Returns whether it is such an `if`."""
     for node in _ifs(frame.f_code):
         test = node.test
         if isinstance(test, ast.Compare) and test.lineno <= frame.f_lineno <= (test.end_lineno or test.lineno):

@@ -58,7 +58,7 @@ def _waves(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray
 
 
 def _two_products(real: Tensor, imag: Tensor | None, n1: int, n2: int) -> Parts:
-    """Entry n2 j1 + j2 and term k1 + n1 k2: over j1 first, then a rotation by j2 k1 / n, then over j2."""
+    """Entry j is n2 j1 + j2, term k is k1 + n1 k2: sum over j1, turn by j2 k1 / n, then sum over j2."""
     first, turn, second = (
         tuple(torch.from_numpy(part).to(real) for part in _waves(*sizes))
         for sizes in ((n1, n1, n1), (n1, n2, n1 * n2), (n2, n2, n2))

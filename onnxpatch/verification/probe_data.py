@@ -1,4 +1,4 @@
-"""Makes values for probes: like the example's, different from them, and such as may flip a branch of the forward."""
+"""Makes values for probes: like the example's, other ones, and those that may flip a branch of the forward."""
 
 from __future__ import annotations
 

@@ -107,8 +107,8 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
     draws = oracle.eager.draws
     found: list[Candidate] = []  # found on the way: the second half of `a and b`
     for label, changed, exact in _growing(_candidates(oracle, values, example, decides or draws), found):
-        # Beyond the budget a few are tried still, until one input takes another branch: a graph with one branch frozen
-        # is the most frequent fault.
+        # Beyond the budget a few are tried still, until one input takes another branch: else no branch would be
+        # compared.
         spare = not oracle.used_up and not oracle.half_spent
         if not most or (not spare and (flipped or tried >= _TRIES)) or oracle.late:
             return

@@ -36,7 +36,7 @@ def random_state_kept(seed: int | None = None) -> Iterator[None]:
 
 
 def _seed_torch(seed: int) -> None:
-    """torch.manual_seed also notes the seed for a CUDA that nobody uses yet, with the whole stack as text."""
+    """Seed torch. torch.manual_seed would also queue the seed for an unused CUDA, and format the stack for that."""
     if torch.cuda.is_initialized() or torch.backends.mps.is_available():
         torch.manual_seed(seed)
     else:

@@ -116,7 +116,7 @@ class RightSizes:
 
     # -------------------------------------------------------------- one dimension
     def _ask_one_by_one(self, wrong: Sequence[Mapping[str, int]]) -> None:
-        """Where several dimensions were moved and the graph is wrong: which of them alone makes it wrong."""
+        """Move dimensions one by one, where several were moved together and the graph is wrong."""
         for sizes in wrong:
             moved = [dim for dim in self._dims if sizes[dim.name] != dim.size]
             known = [self._known.get(self._key({dim.name: sizes[dim.name]})) for dim in moved]

@@ -121,7 +121,7 @@ def _odd_half(size: int) -> int:
 
 
 def _joint(oracle: Oracle, free: Sequence[_Sizes], role: str) -> Iterator[Probe]:
-    """All dimensions at their size of one role ("up", "below"); a dimension without one at another that it takes."""
+    """A probe with every dimension at its size of one role ("up", "below"), or at another size if it has none."""
     known: Mapping[str, Probe | None] = {one.dim.name: getattr(one, role) for one in free}
     if not any(known.values()):
         return

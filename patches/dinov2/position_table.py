@@ -89,7 +89,7 @@ def _images() -> list[tuple[Tensor]]:
     ),
 )
 class DinoPositions:
-    """The table resized to any grid, with the offset and antialias of the model; unchanged at its own square size."""
+    """Resizes the table to any grid, with the model's offset and antialias. At its own square size it is unchanged."""
 
     pos_embed: Tensor
     patch_size: int

@@ -64,7 +64,7 @@ def _is_size(value: object) -> bool:
     ),
 )
 def constant_arguments(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The numbers, where every input has the same; the size itself where it may change."""
+    """Calls the function with a number for each size that is the same for every input, and with the other sizes."""
     given = tuple(_numbers(one) for one in args)
     named = {key: _numbers(one) for key, one in kwargs.items()}
     return original(*given, **named)

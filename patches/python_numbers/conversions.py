@@ -45,7 +45,7 @@ def _squares() -> list[tuple[Tensor]]:
     ),
 )
 def symbolic_int(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
-    """`int(size)` that stays a size; anything else is Python's int."""
+    """Keeps `int(size)` symbolic. Anything else goes to Python's int."""
     if len(args) == 1 and not kwargs and symbolic(args[0]):
         return truncated(args[0])
     return NotImplemented
@@ -75,7 +75,7 @@ class _Share(torch.nn.Module):
     ),
 )
 def symbolic_float(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
-    """`float(size)` that stays a size."""
+    """Keeps `float(size)` symbolic."""
     if len(args) == 1 and not kwargs and symbolic(args[0]):
         return as_float(args[0])
     return NotImplemented
@@ -108,5 +108,5 @@ def _batches() -> list[tuple[Tensor]]:
     ),
 )
 def symbolic_len(original: Callable[[Any], int], value: object) -> Any:
-    """`len(tensor)` that stays a size."""
+    """Keeps `len(tensor)` symbolic."""
     return value.shape[0] if isinstance(value, Tensor) and value.dim() else NotImplemented

@@ -70,7 +70,7 @@ def _is_fraction(value: object) -> bool:
     ),
 )
 def double_sizes(original: Callable[..., Tensor], *args: Any) -> Tensor:
-    """The same in float64, on tensors of one element: the exporter writes what has none of its own axes as float32."""
+    """Computes in float64, on tensors of shape (1,): the exporter writes numbers of shape () as float32."""
     numbers = [_in_float64(one) for one in args]
     word = function_name(original).strip("_")
     if word not in _COMPUTED:  # `0.3 * n`

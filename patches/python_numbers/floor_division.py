@@ -115,7 +115,7 @@ class _Shifts(torch.nn.Module):
     ),
 )
 def right_shift(original: Callable[..., Tensor], input: object, other: object) -> Any:
-    """A shift by n as a floor division by 2 ** n."""
+    """Writes a shift by n as a floor division by 2 ** n."""
     if not isinstance(other, int) or not isinstance(input, Tensor):
         return NotImplemented
     return floor_division(torch.floor_divide, input, 2**other)
@@ -146,7 +146,7 @@ class _Halved(torch.nn.Module):
     ),
 )
 def floor_division_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> Any:
-    """What leaves no rest is divided. Sizes that are never negative, and torch's own, are divided as they are."""
+    """Subtracts the rest first, so that the division is exact. Sizes that are never negative need none of it."""
     # torch's own code divides sizes too, and compares the results: another formula there would be another expression.
     if not isinstance(step, int) or step < 1 or never_negative(value) or deciding_frame(1) is None:
         return NotImplemented

@@ -38,7 +38,7 @@ class _Root(torch.nn.Module):
     ),
 )
 def symbolic_sqrt(original: Callable[..., Tensor], value: object) -> Any:
-    """`math.sqrt(size)` that stays a size."""
+    """Keeps `math.sqrt(size)` symbolic."""
     if not symbolic(value):
         return NotImplemented
     # torch.sym_sqrt has no ONNX form; a power of a SymFloat has.
@@ -69,7 +69,7 @@ class _Halvings(torch.nn.Module):
     ),
 )
 def symbolic_log2(original: Callable[..., Tensor], value: object) -> Any:
-    """`math.log2(size)` that stays a size, under trace."""
+    """Keeps `math.log2(size)` symbolic under trace."""
     return torch.log2(as_float(value)) if isinstance(value, Tensor) and symbolic(value) else NotImplemented
 
 
@@ -97,7 +97,7 @@ class _Entropy(torch.nn.Module):
     ),
 )
 def symbolic_log(original: Callable[..., Tensor], value: Any, *base: Any) -> Any:
-    """`math.log(size)` as a 0-d tensor: torch.export has no symbolic logarithm but that to base 2."""
+    """Computes `math.log(size)` as a 0-d tensor: torch.export has a symbolic logarithm to base 2 only."""
     if not symbolic(value) or not all(isinstance(b, int | float) for b in base):
         return NotImplemented
     number = as_float(value) if isinstance(value, Tensor) else torch.scalar_tensor(value, dtype=torch.float32)

@@ -41,7 +41,7 @@ class _Rounded(torch.nn.Module):
     ),
 )
 def symbolic_rounding(original: Callable[..., Tensor], value: object) -> Any:
-    """`math.ceil`, `math.floor`, `math.trunc` of a size under trace (torch.SymFloat rounds by itself)."""
+    """Keeps `math.ceil`, `math.floor` and `math.trunc` symbolic under trace. torch.SymFloat rounds by itself."""
     if not (isinstance(value, Tensor) and symbolic(value)):
         return NotImplemented
     return getattr(torch, original.__name__)(value).to(torch.int64)
@@ -71,7 +71,7 @@ class _Nearest(torch.nn.Module):
     ),
 )
 def symbolic_round(original: Callable[..., Tensor], value: object, *digits: object) -> Any:
-    """`round(value)` to the nearest whole number, halves to the even one."""
+    """Rounds to the nearest whole number, halves to the even one, as Python does."""
     if digits or not isinstance(value, Tensor) or not symbolic(value):
         return NotImplemented
     return torch.round(value).to(torch.int64) if value.is_floating_point() else value

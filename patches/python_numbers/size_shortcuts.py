@@ -75,7 +75,7 @@ def _proof(exporter: Literal["dynamo", "trace"]) -> Proof:
     proof=_proof("dynamo"),
 )
 def size_shortcut(original: Callable[[Any], bool], value: object) -> bool:
-    """The answer with which the resize is done at every size, for an `if` on sizes that would skip it."""
+    """Answers an `if` on sizes that would skip a resize, so that the resize is done at every size."""
     answer = _answer(value)
     return NotImplemented if answer is None else answer
 

@@ -55,8 +55,8 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Mean and variance over batch and positions. A call with running statistics is left to torch: it computes in their
-    dtype, as eager does, and the result is cast to the dtype of the input."""
+    """Computes mean and variance over batch and positions. A call with running statistics is left to torch: it computes
+    in their dtype, as eager does, and the result is cast to the dtype of the input."""
     if not training and running_var is not None and running_var.dtype != input.dtype:
         wide = original(input.to(running_var.dtype), running_mean, running_var, weight, bias, training, momentum, eps)
         return wide.to(input.dtype)

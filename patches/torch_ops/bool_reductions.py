@@ -35,7 +35,7 @@ class _Masks(torch.nn.Module):
     ),
 )
 def reduce_bool(original: Callable[..., torch.Tensor], input: Any, **kwargs: Any) -> Any:
-    """The reduction of ints in place of bools; the result is converted back if torch returns bool.
+    """Reduces ints in place of bools, and converts the result back if torch returns bool.
 
     Also any() of floats under trace: the exporter converts them to ints first, where 0.2 becomes 0.
     """

@@ -42,7 +42,7 @@ class _Frequencies(torch.nn.Module):
     ),
 )
 def buffer_copy(original: Callable[..., Tensor], input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
-    """As an assignment to all of it, for which there is a form."""
+    """Writes the copy as an assignment to a slice of the whole buffer, which has an ONNX form."""
     running = running_model()
     # A tensor that is no buffer of the model has a form already; a 0-d one cannot be sliced.
     if running is None or input.dim() == 0 or not any(input is own for own in running.tensors.values()):

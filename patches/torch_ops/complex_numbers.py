@@ -49,5 +49,5 @@ class _Rotary(torch.nn.Module):
     ),
 )
 def complex_as_pairs(original: object, *args: object, **kwargs: object) -> Any:
-    """A torch call on complex tensors, computed with pairs of real ones."""
+    """Computes a torch call on complex tensors with pairs of real ones."""
     return complex_call(original, *args, **kwargs)

@@ -39,7 +39,7 @@ class _Sizes(torch.nn.Module):
 def tensor_of_sizes(
     original: Callable[..., torch.Tensor], data: Any, dtype: Any = None, device: Any = None
 ) -> torch.Tensor:
-    """torch.tensor of nested lists with sizes in them: stacked, so that the sizes stay dynamic."""
+    """Stacks nested lists that have sizes in them, so that the sizes stay dynamic."""
     return _stacked(data, dtype or _dtype_of(data), device) if _holds_size(data) else NotImplemented
 
 
@@ -88,7 +88,7 @@ class _Positions(torch.nn.Module):
     ),
 )
 def linspace(original: Callable[..., torch.Tensor], start: Any, end: Any, steps: Any, **kwargs: Any) -> torch.Tensor:
-    """linspace with dynamic steps. Computed from both ends, as in torch, so that both ends are exact."""
+    """Computes linspace with dynamic steps from both ends, as torch does, so that both ends are exact."""
     if not symbolic(steps):
         return NotImplemented
     made = {key: value for key, value in kwargs.items() if key in ("dtype", "device") and value is not None}
@@ -133,7 +133,7 @@ class _Diagonal(torch.nn.Module):
     ),
 )
 def eye(original: Callable[..., torch.Tensor], n: Any, m: Any = None, **kwargs: Any) -> torch.Tensor:
-    """1 where the row index equals the column index."""
+    """Compares row and column indices."""
     device = kwargs.get("device")
     rows, columns = torch.arange(n, device=device), torch.arange(n if m is None else m, device=device)
     return (rows[:, None] == columns).to(kwargs.get("dtype") or torch.get_default_dtype())
@@ -162,7 +162,7 @@ class _Filled(torch.nn.Module):
     ),
 )
 def full(original: Callable[..., torch.Tensor], size: Any, fill_value: Any, **kwargs: Any) -> torch.Tensor:
-    """torch.full with the dtype that eager infers from the value; the exporter makes it float."""
+    """Gives torch.full the dtype that eager infers from the value. The exporter would make it float."""
     if kwargs.get("dtype") is not None:
         return NotImplemented
     if isinstance(fill_value, torch.Tensor) and not fill_value.is_floating_point():  # a traced size

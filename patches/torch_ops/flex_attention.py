@@ -130,5 +130,5 @@ class _MaskOnly(torch.nn.Module):
     ),
 )
 def create_block_mask(original: object, mask_mod: Mod, *args: object, **kwargs: object) -> MaskFunction:
-    """A `MaskFunction`: the stand-in of flex_attention calls it with all pairs of tokens."""
+    """Returns a `MaskFunction`, which `flex_attention` above calls with all pairs of tokens."""
     return MaskFunction(mask_mod)

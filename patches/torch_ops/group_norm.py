@@ -40,7 +40,7 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """(batch, channels, ...): each group of channels by its own mean and spread, then scale and shift in one pass."""
+    """Normalizes each group of (batch, channels, ...) by its mean and variance, then scales and shifts in one pass."""
     affine = [one for one in (weight, bias) if one is not None]
     if any(one.dtype != torch.float32 for one in (input, *affine)):
         return NotImplemented

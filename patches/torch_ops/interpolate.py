@@ -66,7 +66,7 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """F.interpolate, by `formulas.resize` for position tables, antialiased images, and scales computed from sizes."""
+    """Resizes position tables, antialiased images, and by scales computed from sizes, with `formulas.resize`."""
     given = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
     spatial = input.dim() - 2
     if not input.is_floating_point() or spatial < 1:

@@ -58,5 +58,5 @@ class _Gamma(torch.nn.Module):
     ),
 )
 def log_gamma(original: Callable[..., Tensor], input: Tensor) -> Tensor:
-    """By a series of nine terms; below 0.5 by reflection."""
+    """Computes lgamma by a series of nine terms, and below 0.5 by reflection."""
     return lgamma(input) if input.is_floating_point() else lgamma(input.to(torch.float32))

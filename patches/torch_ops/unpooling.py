@@ -53,7 +53,7 @@ def max_unpool(
     padding: Any = 0,
     output_size: Any = None,
 ) -> Tensor:
-    """A scatter over the places of one map, laid out as one axis."""
+    """Scatters the values over the places of one map, as one axis."""
     rank = int(original.__name__.removesuffix("d")[-1])
     lead = input.dim() - rank
     if output_size is None:

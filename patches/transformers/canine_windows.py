@@ -51,12 +51,12 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
     ),
 )
 class CanineAttention:
-    """Attention within windows that do not overlap, where the configuration has no token that sees all of them."""
+    """Attends within windows that do not overlap, if the configuration has no token that sees all of them."""
 
     def forward(
         self: Any, hidden_states: Tensor, attention_mask: Tensor | None = None, output_attentions: bool | None = False
     ) -> tuple[Tensor, ...]:
-        """hidden_states: (batch, length, hidden); attention_mask: (batch, length, length), ones where one sees one."""
+        """hidden_states: (batch, length, hidden); attention_mask: (batch, length, length), 1 if a query sees a key."""
         batch, length, hidden = hidden_states.shape
         widths = {self.attend_from_chunk_width, self.attend_from_chunk_stride, self.attend_to_chunk_width,
                   self.attend_to_chunk_stride}  # fmt: skip

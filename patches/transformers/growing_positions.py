@@ -93,7 +93,7 @@ class _Growing:
     cosines_first = False
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """As the class has it, on a table that is long enough."""
+        """Runs the class's own forward on a table that is long enough."""
         kept = self.weights
         table = _grown(self, args, kwargs, self.cosines_first)
         # The table is longer than any position, so the model's own `if` that would make a new one is false at every

@@ -80,7 +80,7 @@ def get_rel_pos(original: Callable[..., Tensor], q_size: int, k_size: int, rel_p
     proof=_proof(_sam_attention, fails=("trace",), reason="relative error"),
 )
 class SamVisionAttention:
-    """SAM's attention, the table as a method."""
+    """SAM's attention, which has get_rel_pos as a method."""
 
     def get_rel_pos(self, q_size: int, k_size: int, rel_pos: Tensor) -> Tensor:
         """(q_size, k_size, C) out of a table of (L, C); only attention of a map to itself is taken over."""

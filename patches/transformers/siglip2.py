@@ -52,7 +52,7 @@ def _batch(length: int, *shapes: tuple[int, int]) -> tuple[Tensor, Tensor]:
     ),
 )
 class Siglip2Positions:
-    """The table at every place of every image, by two small sets of weights for each place."""
+    """Computes the table at every place of every image, by a small set of weights for each of its two axes."""
 
     @staticmethod
     def resize_positional_embeddings(positional_embeddings: Tensor, spatial_shapes: Tensor, max_length: int) -> Tensor:

@@ -125,7 +125,7 @@ class SwinLayer(_Clamping):
     proof=Proof(_donut_layer, _maps, DYNAMIC, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
 class DonutSwinLayer(_Clamping):
-    """The same layer in its older spelling, the shift written out in `forward`."""
+    """An older version of the same layer, with the shift in `forward`."""
 
     layernorm_before: nn.Module
     layernorm_after: nn.Module

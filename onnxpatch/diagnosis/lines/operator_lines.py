@@ -112,7 +112,7 @@ def _jit_lines(subject: Subject, name: str) -> Iterator[list[Place]]:
     args, _ = subject.inputs.rebuild(subject.inputs.values())
     with warnings.catch_warnings(), torch.no_grad(), TraceKept():
         warnings.simplefilter("ignore")
-        # check_trace would trace twice more.
+        # check_trace would trace once more.
         traced = torch.jit.trace(subject.model, args, check_trace=False)
     for node in traced.inlined_graph.nodes():
         if name in node.kind().lower():

@@ -127,7 +127,7 @@ class Layout:
         return False
 
     def _split_shift(self, old: list[Size], new: list[Size]) -> tuple[int, int, list[int]] | None:
-        """How many lengths of 1 at which place of `old` make a constant target serve, and the target."""
+        """(how many dimensions of length 1 to insert, where in `old`, the constant target that then serves) or None."""
         for units, place in _shifts(len(new) - len(old), len(old)):
             target = constant_target([*old[:place], *[ONE] * units, *old[place:]], new, self.filled)
             if target is not None:
