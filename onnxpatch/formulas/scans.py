@@ -14,7 +14,7 @@ from torch import Tensor
 
 from onnxpatch.formulas.blocks import blocks, first_block, moved
 
-# A power of two, since the steps double.
+# log2 of it is the number of steps: longer blocks take more of them, shorter ones more levels.
 _BLOCK = 128
 # Levels for a dynamic length: enough for 128 ** 4 entries, more than fit into memory.
 _LEVELS = 4

@@ -141,6 +141,7 @@ def load_graph(path: Path) -> ModelProto:
         )
     except Exception as error:
         raise InputError(f"{path} is not a readable ONNX model ({type(error).__name__}): export it again") from None
+    # protobuf reads many files that are no models as a message with nothing in it.
     if not proto.graph.output or not proto.opset_import:
         raise InputError(f"{path} is not a usable ONNX model (no graph, or no outputs): export it again")
     if not has_text_names(proto):

@@ -143,6 +143,7 @@ class Eager:
 
     def operations(self, values: Sequence[Any], sizes: bool) -> tuple[float, Decisions | None]:
         """(the arithmetic of one forward, its `decisions`), from one run if possible."""
+        # The first run of the forward: large tensors are copied just before it writes into them.
         with self._state.watched(), OperationCount() as count:
             watch = self.decisions(values, sizes)
             # `decisions` does not run a ScriptModule, so nothing has been counted yet.

@@ -37,6 +37,7 @@ def specialized(
         at_node = frozen_at(graph, check.node, example, probe) if check.node else None
         if at_node and (at_node.node, at_node.dimension) not in [(one.node, one.dimension) for one in found]:
             found.append(at_node)
+    # With the most dimensions moved, most nodes show that they keep a size.
     silent = next((p for c, p in reversed(bad) if c.status == "wrong"), None)
     if silent is not None:
         found += list(frozen_nodes(graph, feed, example, silent))[:_MOST]

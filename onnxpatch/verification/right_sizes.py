@@ -71,6 +71,7 @@ class RightSizes:
         checks: of the whole graph, from which the search starts.
         """
         checks = [check for check in checks if check.sizes]
+        # Wrong at the example's own sizes: no bound would help.
         if not checks or any(not check.ok and {**self._example, **check.sizes} == self._example for check in checks):
             return None
         self._oracle.reserve(self._questions)

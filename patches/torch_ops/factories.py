@@ -96,6 +96,7 @@ def linspace(original: Callable[..., torch.Tensor], start: Any, end: Any, steps:
     ticks = torch.arange(steps, device=made.get("device"))
     last = torch.ones_like(ticks).sum() - 1
     start, end = (_number(value, dtype, ticks.device) for value in (start, end))
+    # At least 1: a single step would be 0 / 0.
     step = (end - start) / last.clamp(min=1).to(dtype)
     rising = start + step * ticks.to(dtype)
     falling = end - step * (last - ticks).to(dtype)

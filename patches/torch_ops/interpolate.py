@@ -184,6 +184,7 @@ def _axes(input: Tensor, sizes: list[object] | None, scales: list[object] | None
     outputs = [scaled(extent, scale) for extent, scale in zip(input.shape[2:], scales, strict=True)]
     if recompute:
         return [Axis(size) for size in outputs]
+    # For scales only: with an offset the resize at the trained size is not the identity, which the model skips there.
     native = native_here()
     return [
         Axis(size, _precise(extent, size, scale), native)

@@ -56,6 +56,7 @@ def _of_refusal(unit: Unit, subject: Subject, trial: Trial, exporter: str, bisec
         return cause_at(places, _kind_of_error(trial, exporter), known=exporter == "script")
     if exporter == "script":
         return cause_in_source(unit, kinds.NOT_SCRIPTABLE)
+    # The exporter's error is about something else where the model catches one; eager shows it.
     places = list(caught_exception_lines(subject))
     if places:
         return cause_at(places, kinds.CAUGHT, known=True)

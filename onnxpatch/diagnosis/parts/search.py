@@ -179,6 +179,7 @@ class Search:
                 level.shared += self.share_verdict(child, case)
             else:
                 self._try_child(child, case, trial, level)
+        # Last: a part that fails only alone is no fault of the model, but something inside may be.
         for child, case in level.doubtful if not level.found else ():
             level.found += self._descend(child, part_subject(case, trial), trial, blame=False)
         if blame and not explained(trial, level.found + level.shared, self.exporter):
