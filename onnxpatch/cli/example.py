@@ -114,7 +114,6 @@ def _args_and_kwargs(model: torch.nn.Module, values: dict[str, object]) -> tuple
             raise InputError(f"forward has no argument {unknown[0]!r}; it takes {_parameters(model)}")
     args: list[object] = []
     for parameter in parameters:
-        # Positional arguments as far as possible, since the exporters name a graph's inputs by them.
         if parameter.name not in values or parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             break
         args.append(values.pop(parameter.name))

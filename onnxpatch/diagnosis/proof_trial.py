@@ -1,4 +1,4 @@
-"""One export of a proof's case, with a patch or without, held against eager at every input of the proof."""
+"""One export of a proof's case, with a patch or without, compared with eager at every input of the proof."""
 
 from __future__ import annotations
 

@@ -88,6 +88,7 @@ def _node(chosen: Form, value: Tensor, heads: int, shared: int, scale: float, ca
         if chosen == "onnxruntime":
             name = "com.microsoft::MultiHeadAttention"
             return writer.node(name, query, key, value, shape=shape, num_heads=heads, scale=scale)
+        # Four dimensions show the number of heads, three do not.
         counts = {} if chosen == "heads" else {"q_num_heads": heads, "kv_num_heads": shared}
         flag = {"is_causal": 1} if causal else {}
         return writer.node("Attention", query, key, value, *mask, shape=shape, scale=scale, **counts, **flag)

@@ -49,6 +49,7 @@ def call_of(
     return call if call is not None and _takes(own, call) else None
 
 
+# Stand-ins live as long as the process, and each is asked for at every call of its function.
 @functools.lru_cache(maxsize=1024)
 def _signature(stand_in: Callable[..., Any], takes_original: bool) -> inspect.Signature | None:
     """The signature of a stand-in without its first parameter, the original."""
@@ -58,6 +59,7 @@ def _signature(stand_in: Callable[..., Any], takes_original: bool) -> inspect.Si
         return None
     parameters = list(found.parameters.values())
     first = parameters[:1] if takes_original else []
+    # With `def stand_in(*args)` the original is one of args.
     if first and first[0].kind is not _Kind.VAR_POSITIONAL:
         parameters = parameters[1:]
     return found.replace(parameters=parameters)

@@ -84,6 +84,7 @@ def _moved(places: int, filling: float) -> Recipe:
     def write(writer: Writer, x: Value) -> Value:
         sizes = writer.shape(x)
         pads = [0] * (len(sizes) - 1)
+        # A negative pad cuts off: one node shifts the row.
         by = writer.ints([*pads, places, *pads, -places])
         return writer.node("Pad", x, by, _constant(writer, filling, writer.dtype(x)), shape=sizes)
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 
 def by_expert(experts: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
-    """The output of a forward of transformers' experts: (tokens, hidden).
+    """The output of the forward of transformers' experts: (tokens, hidden).
 
     experts: a module that transformers' `use_experts_implementation` decorated. top_k_index, top_k_weights:
     (tokens, choices). A choice outside this module's experts (another process has it) adds nothing.

@@ -49,6 +49,7 @@ def _factors(n: int) -> tuple[int, int]:
     return small, n // small
 
 
+# NumPy arrays, not tensors: a tensor that is made while an exporter runs belongs to that export.
 @functools.lru_cache(maxsize=32)
 def _waves(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray]:
     # The product is reduced to one turn before it is scaled: the sine of a large angle loses digits.
@@ -57,7 +58,7 @@ def _waves(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray
 
 
 def _two_products(real: Tensor, imag: Tensor | None, n1: int, n2: int) -> Parts:
-    """Entry n2 j1 + j2 and term k1 + n1 k2: over j1 first, then a rotation by j2 k1 / n, then over j2."""
+    """Entry j is n2 j1 + j2, term k is k1 + n1 k2: sum over j1, turn by j2 k1 / n, then sum over j2."""
     first, turn, second = (
         tuple(torch.from_numpy(part).to(real) for part in _waves(*sizes))
         for sizes in ((n1, n1, n1), (n1, n2, n1 * n2), (n2, n2, n2))
@@ -140,6 +141,7 @@ def _write_kernel(writer: Writer, back: Value, n: Value, points: Value, shape: A
     """conj(c) at 0 ... n - 1, zeros, and conj(c) at n - 1 ... 1: negative indices of the convolution."""
     size = writer.shape(back)[0]
     less, more = (None, None) if size is None else (size - 1, shape[1] - size + 1)
+    # Backwards: from the last entry to before the first, wherever that is.
     steps = [writer.ints([number]) for number in (-1, -(2**62), 0, -1)]
     mirrored = writer.node("Slice", back, *steps, shape=(size, 2))
     rest = writer.node("Sub", n, writer.ints([1]), shape=(1,))

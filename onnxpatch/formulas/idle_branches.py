@@ -1,4 +1,4 @@
-"""Reads the Python `if` at which a running function stands: does its body change nothing where the test is false?
+"""Looks at the `if` that a running function is evaluating: does its body change nothing where the test is false?
 
     if pad_h or pad_w:                      if x.shape[1] > n:
         x = F.pad(x, (0, pad_w, 0, pad_h))      x = x[:, :n]
@@ -59,7 +59,7 @@ def _compared(amounts: dict[str, bool]) -> frozenset[str]:
 
 
 def _amounts(test: ast.expr) -> dict[str, bool] | None:
-    """The names that are 0 where `test` is false, each with whether that holds only if it is never negative."""
+    """The names that are 0 if `test` is false, each with whether it must never be negative for that to be so."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
         each = [_amounts(value) for value in test.values]
         return None if any(one is None for one in each) else {k: v for one in each if one for k, v in one.items()}

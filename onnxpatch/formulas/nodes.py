@@ -158,10 +158,12 @@ class _Trace:
         self.opset: int = graph.opset
 
     def node(self, op: str, *inputs: Value, like: Value = None, shape: Sequence[Any], **attributes: Any) -> Value:
+        # The TorchScript graph takes the type of an attribute from the end of its name: axis_i, epsilon_f, mode_s.
         named = {f"{name}_{_kind(value)}": value for name, value in attributes.items()}
         inputs = tuple(absent_input(self._graph) if value is None else value for value in inputs)
         made = self._graph.op(op, *inputs, **named)
         source = inputs[0] if like is None else like
+        # The exporter's own symbolics that read this value ask for its rank and sizes.
         return made.setType(source.type().with_sizes([size if isinstance(size, int) else None for size in shape]))
 
     def ints(self, values: Sequence[int]) -> Value:

@@ -1,4 +1,4 @@
-"""Reads the Python `if` at which a running function stands: does it return its input padded, or as it is?
+"""Looks at the `if` that a running function is evaluating: does it return its input padded, or as it is?
 
     if pad_h or pad_w:
         return F.pad(x, (0, pad_w, 0, pad_h), mode="reflect")

@@ -21,6 +21,7 @@ def form_of(settings: Settings, patch: str) -> str | None:
     """
     asked = settings.options.get("form")
     form = asked.get(patch) if isinstance(asked, Mapping) else asked
+    # Who states an image size wants tables stored for it.
     if form is None and settings.image_size is not None:
         return "static"
     if form is not None and form not in FORMS:

@@ -1,4 +1,11 @@
-"""An einsum of two tensors as one matrix product, or as one multiplication, with the axes moved around it."""
+"""An einsum of two tensors as one matrix product, or as one multiplication, with the axes moved around it.
+
+    b h i d, b h j d -> b h i j    shared b h, summed d, left i, right j:   a [b h i d] @ b [b h d j]
+    b h j d, d -> b h j d          nothing summed:                          a [b h j d] * b [d]
+    b n d, b n d -> b n            summed, nothing left or right:           (a * b).sum(-1)
+
+MatMul has one axis of rows, one of columns and one that is summed; shared axes, and what is left, lie outside of them.
+"""
 
 from __future__ import annotations
 

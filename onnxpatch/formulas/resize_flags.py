@@ -1,4 +1,4 @@
-"""Reads the Python `if` at which a running function stands: does it only decide that later resizes get their sizes?
+"""Looks at the `if` that a running function is evaluating: does it only decide that later resizes get their sizes?
 
     for size in x.shape[-2:]:             if any(size % factor for size in x.shape[-2:]):
         if size % factor != 0:                upsample_size = True

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from onnxpatch.formulas.blocks import blocks, first_block, moved
 
-# A power of two, since the steps double.
+# log2 of it is the number of steps: longer blocks take more of them, shorter ones more levels.
 _BLOCK = 128
 # Levels for a dynamic length: enough for 128 ** 4 entries, more than fit into memory.
 _LEVELS = 4
@@ -57,6 +57,7 @@ def cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     shape = [1] * x.dim()
     shape[dim] = -1
     least = torch.finfo(x.dtype).min if x.is_floating_point() else torch.iinfo(x.dtype).min
+    # The index travels with the entry, so one scan finds both.
     state = x, places.reshape(shape).expand_as(x)
     largest, found = scanned(Scan(_later_of_equal, (least, -1)), state, dim)
     return largest, found

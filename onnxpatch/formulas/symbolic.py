@@ -1,4 +1,4 @@
-"""Sizes while an exporter runs: int and SymInt under dynamo, 0-d tensors under trace; told apart and computed with.
+"""Recognizes sizes under an exporter (int and SymInt under dynamo, 0-d tensors under trace), and computes with them.
 
 A Python number made of one (`int`, `float`, `math.sqrt`, `max`) freezes it at the example's value, silently. What is
 here keeps it symbolic.
@@ -125,7 +125,7 @@ def whole_part(value: object) -> Any:
 
 
 def chosen(comparison: tuple[Any, str, Any], new: Any, old: Any) -> Any:
-    """`new` where a comparison of sizes holds, `old` elsewhere, as a size; None where that cannot be written.
+    """`new` if a comparison of sizes is true, else `old`, as a size; None if there is no expression for that.
 
     comparison: such as (size, "<=", 7).
     """

@@ -72,6 +72,7 @@ def _written(graph: Produced, softmax: NodeProto) -> _Written | None:
     if last is None or query is None or key is None or value is None:
         return None
     heads = query[1][2]
+    # The number of heads is an attribute of the node, so it must be the same for all three, and a number.
     same = all(sizes[0] == query[1][0] and sizes[2] == heads for _, sizes in (key, value))
     joined = graph.shape(last.output[0])
     if not same or not isinstance(heads, int) or len(joined) != 3 or joined[2] != _width(value[1]):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class BoundCall:
-    """Call it without arguments: it runs the graph on what the bound tensors and arrays hold at that time.
+    """Call it without arguments: it runs the graph on the values that the bound tensors and arrays have then.
 
     Returns what the session returns. The values are views of onnxruntime's own memory, written anew by the next call.
     """

@@ -1,7 +1,7 @@
 """Large ONNX files handled without their weights in memory.
 
-`without_weights` gives a small model that refers to the weights where they stand in the file. A runtime that is given
-it maps them instead of reading them, and the kit holds no copy of them either. `take_in` puts weights that stand in
+`without_weights` gives a small model that refers to the weights by their place in the file. A runtime that is given
+it maps them instead of reading them, and the kit has no copy of them either. `take_in` puts weights from
 another file into the model's own, a piece at a time.
 
 An ONNX file is a protobuf message: fields, each a tag, a length and its bytes, some of which are messages. Only these
@@ -74,6 +74,7 @@ def take_in(path: Path, source: str) -> None:
     for number, start, inside, end in _fields(content, 0, len(content)):
         filled = _framed(_GRAPH, _filled(content, inside, end, source)) if number == _GRAPH else None
         pieces += filled or [content[start:end]]
+    # Written beside it first: if this breaks off, the model and its weights are as they were.
     whole = path.with_name(f"{path.name}.whole")
     with open(whole, "wb") as out:
         for piece in pieces:
@@ -192,6 +193,7 @@ def _number(content: Content, at: int) -> tuple[int, int]:
         if digit < 128:
             return value, at
         shift += 7
+        # Longer than any number of protobuf: this is another kind of file.
         if shift > 63:
             raise ValueError(value)
 

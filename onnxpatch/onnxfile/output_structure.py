@@ -94,6 +94,7 @@ def _tell_apart(graph: GraphProto) -> None:
     """Give each output a value of its own: a model may return one tensor twice."""
     import onnx
 
+    # ONNX allows no name twice among the outputs.
     seen: set[str] = set()
     for number, output in enumerate(graph.output):
         if output.name in seen:

@@ -97,6 +97,7 @@ def _rename(proto: ModelProto, names: set[str], to: str | int) -> None:
     for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in names and isinstance(to, int):
+                # Name and number are one oneof in protobuf: this clears the name.
                 dim.dim_value = to
             elif dim.dim_param in names:
                 dim.dim_param = str(to)

@@ -109,6 +109,7 @@ class Decisions(TorchFunctionMode):
             return
         equality = func not in _ORDERING
         self.constants.compared(left, right, equality)
+        # torch.equal and allclose answer in Python: a branch, without a conversion of its own.
         if isinstance(answer, bool):
             self._add(answer)
         if isinstance(answer, torch.Tensor) and answer.numel() == 1 and all(map(_is_number, sides)):

@@ -108,6 +108,7 @@ def _wrong_columns(
     if not (error > _SHARE * allowed).any():
         return wrong
     size = np.where(finite, np.abs(want), 0.0)
+    # Channels are on axis 1 or on the last one.
     for axis in {1, want.ndim - 1} if want.ndim > 2 else {want.ndim - 1} if want.ndim == 2 else ():
         if 1 < want.shape[axis] <= _CHANNELS:
             columns = size.max(axis=tuple(a for a in range(want.ndim) if a != axis), keepdims=True)

@@ -62,6 +62,7 @@ class DataConstants:
         if self.sameness:
             yield from _same(values)
         known = list(self.values)[:_MOST]
+        # Such as the 3 of `(x == 0).sum() == 3`: a number of elements.
         counts = [int(n) for n in self.equals if n == int(n) and 1 < n < 64][:2]
         for value in dict.fromkeys([*known, *list(self.equals)[:_MOST], *more[:_MOST]]):
             yield from _with(value, values, counts if value in known else ())

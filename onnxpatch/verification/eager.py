@@ -53,6 +53,7 @@ def flatten_output(output: Any) -> list[torch.Tensor]:
 
 def _kept(output: Any) -> Any:
     """A copy of an output, since its tensors may be views of inputs or buffers."""
+    # pytree takes a dataclass that nobody registered for one leaf, and would not copy the tensors in it.
     if is_dataclass(output) and not isinstance(output, type) and type(output) not in pytree.SUPPORTED_NODES:
         return replace(output, **{f.name: _kept(getattr(output, f.name)) for f in fields(output) if f.init})
     return pytree.tree_map(_kept_leaf, opened(output))
@@ -144,6 +145,7 @@ class Eager:
 
     def operations(self, values: Sequence[Any], sizes: bool) -> tuple[float, Decisions | None]:
         """(the arithmetic of one forward, its `decisions`), from one run if possible."""
+        # The first run of the forward: large tensors are copied just before it writes into them.
         with self._state.watched(), OperationCount() as count:
             watch = self.decisions(values, sizes)
             # `decisions` does not run a ScriptModule, so nothing has been counted yet.

@@ -38,6 +38,7 @@ def specialized(
         at_node = frozen_at(graph, check.node, example, probe) if check.node else None
         if at_node and (at_node.node, at_node.dimension) not in [(one.node, one.dimension) for one in found]:
             found.append(at_node)
+    # With the most dimensions moved, most nodes show that they keep a size.
     silent = next((p for c, p in reversed(bad) if c.status == "wrong"), None)
     if silent is not None:
         found += list(frozen_nodes(graph, feed, example, silent))[:_MOST]
@@ -114,6 +115,7 @@ def frozen_nodes(graph: Graph, feed: Feed, example: Probe, other: Probe) -> Iter
             continue
         (data, out), (data_after, out_after) = ([shapes[name] for name in values] for shapes in (before, after))
         kept = [a for a, size in enumerate(data) if size != data_after[a] and out[a : a + 1] == out_after[a : a + 1]]
+        # Only where the axes of input and output can be taken for the same ones.
         if len(data) == len(out) and kept:
             where = f"keeps axes {kept} of its output at {list(out)}"
             yield Frozen(moved, where, node.name, node.op_type, source_of(node))

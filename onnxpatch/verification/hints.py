@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
+# By the names of attributes, since nothing else tells a size from the other numbers of a model.
 _NATIVE = re.compile(r"(im(age|g)?_?size|input|native|train|resol|grid|max|len|context|seq|feat.*size|win|res$)")
 _STEP = re.compile(r"(patch|stride|window|win_?size|block|chunk|segment|factor|scale|hop|group_size|pool)")
 _IDENTIFIER = re.compile(r"(^|_)(token|pad|bos|eos|sep|cls|mask|special|image|ignore)(_?token)?(_?(id|index|idx))?$")

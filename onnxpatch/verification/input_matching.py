@@ -40,6 +40,7 @@ def match_inputs(graph: Graph, inputs: Inputs, input_names: Sequence[str] | None
     if input_names:
         leaves = _leaves_for(len(input_names), inputs)
         if leaves is not None:
+            # Names that the file lacks are left out: exporters drop inputs that nothing reads.
             found = {n: leaf.index for n, leaf in zip(input_names, leaves, strict=True) if n in have}
             if len(found) == len(have):
                 return Feed(found)
@@ -104,6 +105,7 @@ def refuse_unfitting(graph: Graph, inputs: Inputs, feed: Feed, specs: Sequence[s
     for name, leaf in feed.leaves.items():
         given = inputs.leaves[leaf]
         value = given.value
+        # Numbers fit any dtype, and a complex tensor has another rank in the file.
         if not isinstance(value, torch.Tensor) or value.is_complex():
             continue
         dtype, shape = _dtype(graph, name), graph.input_shape(name)

@@ -44,6 +44,7 @@ def moved(example: torch.Tensor, shape: Sequence[int], moves: Moves) -> torch.Te
     if not example.numel():
         return torch.zeros(tuple(shape), dtype=example.dtype, device=example.device)
     relation = follows(example, moves)
+    # Ints up to 2^53 are exact in float64, and values between two of them can be computed.
     out = example.detach().double()
     for axis, size in enumerate(shape):
         if out.shape[axis] != size:
@@ -85,6 +86,7 @@ def _to_sum(values: torch.Tensor, now: int, wanted: int) -> torch.Tensor:
     if wanted >= values.numel():
         shared = shared.maximum((values > 0).double())
     flat = shared.reshape(-1)
+    # What was lost by rounding down goes to the largest, where it changes least.
     largest = int(flat.argmax())
     flat[largest] = max(0.0, float(flat[largest]) + wanted - float(flat.sum()))
     return flat.reshape(values.shape)

@@ -1,4 +1,4 @@
-"""Makes values for probes: like the example's, different from them, and such as may flip a branch of the forward."""
+"""Makes values for probes: like the example's, other ones, and those that may flip a branch of the forward."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def drawn(example: torch.Tensor, shape: Sequence[int], generator: torch.Generato
         return torch.zeros(tuple(shape), dtype=example.dtype, device=example.device)
     flat = example.detach().reshape(-1).cpu()
     count = math.prod(shape)
+    # From the example's own values: what is an index or a token id there stays a valid one.
     values = flat[torch.randint(0, flat.numel(), (count,), generator=generator)]
     if flat.is_floating_point():
         values = _varied(flat, values, generator)

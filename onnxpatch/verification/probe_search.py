@@ -1,4 +1,16 @@
-"""Chooses the inputs to compare a graph at: other data, other branches and other sizes that eager accepts."""
+"""Chooses the inputs to compare a graph at: other data, other branches and other sizes that eager accepts.
+
+A graph is one path through the forward. It is wrong where eager takes another path, and no random input need show that:
+
+    if x.sum() > 0: ...            other data of the same sign takes the same branch; x negated does not
+    x[mask] = 0                    no branch, but other masks may be wrong: some are always tried
+    if x.shape[1] > 512: ...       a size beyond the constant
+    table[: x.shape[1]]            any other size
+
+So candidates are made from what eager was seen to do at the example (`branch_recorder`, `size_recorder`). Each is run
+in eager once, recorded, and kept as a probe if it takes another branch, or is of a kind that is compared always. The
+budget is shared: half for data, half for sizes, and a few runs beyond it for what would otherwise stay unproven.
+"""
 
 from __future__ import annotations
 
@@ -95,8 +107,8 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
     draws = oracle.eager.draws
     found: list[Candidate] = []  # found on the way: the second half of `a and b`
     for label, changed, exact in _growing(_candidates(oracle, values, example, decides or draws), found):
-        # Beyond the budget a few are tried still, until one input takes another branch: a graph with one branch frozen
-        # is the most frequent fault.
+        # Beyond the budget a few are tried still, until one input takes another branch: else no branch would be
+        # compared.
         spare = not oracle.used_up and not oracle.half_spent
         if not most or (not spare and (flipped or tried >= _TRIES)) or oracle.late:
             return
@@ -150,6 +162,7 @@ def _candidates(
     usual = ((label, changed, False) for label, changed in variants(values, finite, compared))
     flips = example.constants.flips(values, oracle.hints.values) if example is not None and anything else iter(())
     constant = ((label, changed, True) for label, changed in flips)
+    # In turn, so that neither kind uses up the budget alone.
     for pair in itertools.zip_longest(constant, usual):
         yield from filter(None, pair)
 

@@ -87,6 +87,7 @@ class Reference:
 
     def _given(self, one: Any, label: str) -> Probe:
         """A probe of the caller's input: (args, kwargs), or args alone."""
+        # args may be a tuple of two as well; only a tuple and a dict are taken for args and kwargs.
         pair = isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], tuple) and isinstance(one[1], dict)
         args, kwargs = one if pair else (one, {})
         values = Inputs(self.eager.model, args, kwargs).values()

@@ -71,6 +71,7 @@ class RightSizes:
         checks: of the whole graph, from which the search starts.
         """
         checks = [check for check in checks if check.sizes]
+        # Wrong at the example's own sizes: no bound would help.
         if not checks or any(not check.ok and {**self._example, **check.sizes} == self._example for check in checks):
             return None
         self._oracle.reserve(self._questions)
@@ -116,7 +117,7 @@ class RightSizes:
 
     # -------------------------------------------------------------- one dimension
     def _ask_one_by_one(self, wrong: Sequence[Mapping[str, int]]) -> None:
-        """Where several dimensions were moved and the graph is wrong: which of them alone makes it wrong."""
+        """Move dimensions one by one, where several were moved together and the graph is wrong."""
         for sizes in wrong:
             moved = [dim for dim in self._dims if sizes[dim.name] != dim.size]
             known = [self._known.get(self._key({dim.name: sizes[dim.name]})) for dim in moved]
@@ -154,7 +155,7 @@ class RightSizes:
         return dim.size + right * step
 
     def _multiple(self, dim: DynamicDim, step: int) -> SizeBound | None:
-        """The multiples of `step`, if some beside the example are right."""
+        """The bound "multiples of `step`", if the graph is right at several of them other than the example."""
         if any(not ok and size % step == 0 and size > dim.size for size, ok in self._alone(dim).items()):
             return None
         proven = 0

@@ -75,6 +75,7 @@ def _in_runtime(
     """The report for one runtime, of as many probes as max_seconds allows. fixed: static dimensions."""
     checks: list[Checked] = []
     for probe in probes:
+        # The example is compared in any case: without a check there is no verdict.
         if checks and reference.budget.over():
             break
         if progress:

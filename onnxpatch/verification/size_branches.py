@@ -1,4 +1,11 @@
-"""Finds sizes at which a forward takes another branch, from the comparisons of sizes that it made."""
+"""Finds sizes at which a forward takes another branch, from the comparisons of sizes that it made.
+
+    tokens = (h // 16) * (w // 16)         the example: h = w = 224, so tokens = 196
+    if tokens > 256: ...                   recorded: 196 > 256, False. Wanted: 257 tokens or more
+
+How tokens follow from h and w is not known, only their values. So guesses are tried in turn: h or w scaled by
+257 / 196, both by its root (tokens may be an area), and these rounded up to multiples of the model's strides.
+"""
 
 from __future__ import annotations
 

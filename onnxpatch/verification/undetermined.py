@@ -1,4 +1,4 @@
-"""Finds differences from eager that say nothing about the graph, since eager itself is not determined there.
+"""Finds differences from eager that say nothing about the graph, since eager's own answer is arbitrary there.
 
 Eager is run again at the same probe: with inputs moved by one rounding, in float64, with gradients recorded, and with
 equal values sorted the other way round. Where one of these changes eager's output as much as the graph differs from it,

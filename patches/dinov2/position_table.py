@@ -65,6 +65,7 @@ KNOWN = (
 
 
 def _images() -> list[tuple[Tensor]]:
+    # The example has the trained size, 5 cells of 4 pixels: exported there, the shortcut hides the resize.
     sizes = ((20, 20), (28, 36), (8, 32), (52, 20), (20, 44))
     return [(torch.randn(batch, 3, *size),) for size in sizes for batch in (2, 3)]
 
@@ -88,7 +89,7 @@ def _images() -> list[tuple[Tensor]]:
     ),
 )
 class DinoPositions:
-    """The table resized to any grid, with the offset and antialias of the model; unchanged at its own square size."""
+    """Resizes the table to any grid, with the model's offset and antialias. At its own square size it is unchanged."""
 
     pos_embed: Tensor
     patch_size: int

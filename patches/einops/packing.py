@@ -51,6 +51,7 @@ def slices(shapes: Sequence[Sequence[Any]]) -> list[slice]:
     """
     lengths = [None if any(map(_is_open, shape)) else product(shape) for shape in shapes]
     unknown = lengths.index(None) if None in lengths else len(lengths) - 1
+    # From the start up to the open length, and from the end back to it.
     positions: list[Any] = [0]
     for length in lengths[:unknown]:
         positions.append(positions[-1] + length if len(positions) > 1 else length)

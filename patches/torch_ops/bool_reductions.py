@@ -27,6 +27,7 @@ class _Masks(torch.nn.Module):
     link="https://github.com/microsoft/onnxruntime/issues/12098",
     proof=Proof(
         build=_Masks,
+        # The last one makes a mask without any True.
         inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),), (torch.full((1, 4, 6), -1.0),)],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace", "dynamo"),
@@ -34,7 +35,7 @@ class _Masks(torch.nn.Module):
     ),
 )
 def reduce_bool(original: Callable[..., torch.Tensor], input: Any, **kwargs: Any) -> Any:
-    """The reduction of ints in place of bools; the result is converted back if torch returns bool.
+    """Reduces ints in place of bools, and converts the result back if torch returns bool.
 
     Also any() of floats under trace: the exporter converts them to ints first, where 0.2 becomes 0.
     """

@@ -189,7 +189,7 @@ def _name(function: Any) -> str:
     ),
 )
 def compose(original: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> Any:
-    """The function, composed of others."""
+    """Computes the function from others."""
     composite = COMPOSITES[_name(original)]
     # The composites name their arguments as they like: the call is passed on by torch's own signature.
     call = call_of(composite, original, args, kwargs, takes_original=False)

@@ -57,6 +57,7 @@ class _Triangles(torch.nn.Module):
         ({0: "b"},),
         fails=("dynamo", "trace"),
         reason="linalg_cholesky",
+        # What the factor is used for is that patch's.
         beside=("solve-triangular",),
     ),
 )

@@ -159,9 +159,11 @@ NAMES = ("fft", "ifft", "rfft", "irfft", "fft2", "ifft2", "rfft2", "irfft2", "ff
     link="https://github.com/pytorch/pytorch/issues/107588",
     proof=Proof(
         build=_Spectrum,
+        # Odd sizes too: their half spectrum has no real term at its end.
         inputs=lambda: [(torch.randn(2, 8, 10),), (torch.randn(2, 13, 15),), (torch.randn(2, 6, 7),)],
         dynamic_shapes=({1: "height", 2: "width"},),
         fails=("trace",),
+        # dynamo is right without it, and must stay so.
         exporters=("dynamo",),
         reason="aten::fft_rfft2",
     ),
@@ -177,6 +179,7 @@ def fft(
 ) -> Any:
     """torch.fft's transforms over one, two or all dimensions, of real or complex input."""
     name = original.__name__.removeprefix("fft_")
+    # One-dimensional transforms call it n, the others s.
     s = s if n is None else n
     if name in ("fft", "ifft", "rfft", "irfft"):
         s, dim = (None if s is None else (s,)), -1 if dim is None else dim

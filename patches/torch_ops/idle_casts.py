@@ -40,7 +40,7 @@ class _Router(nn.Module):
     ),
 )
 def idle_cast(original: Callable[..., nn.Module], module: nn.Module, *args: object, **kwargs: object) -> nn.Module:
-    """Nothing is done where every parameter and buffer has the dtype, the only thing asked for."""
+    """Returns the module as it is if only a dtype is asked for and all its parameters and buffers have that dtype."""
     wanted = [*args, *kwargs.values()]
     if len(wanted) != 1 or not isinstance(wanted[0], torch.dtype) or not kwargs.keys() <= {"dtype"}:
         return NotImplemented

@@ -66,7 +66,7 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """F.interpolate, by `formulas.resize` for position tables, antialiased images, and scales computed from sizes."""
+    """Resizes position tables, antialiased images, and by scales computed from sizes, with `formulas.resize`."""
     given = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
     spatial = input.dim() - 2
     if not input.is_floating_point() or spatial < 1:
@@ -77,6 +77,7 @@ def interpolate(
         return stored
     sizes = None if size is None else _each(size, spatial)
     scales = None if scale_factor is None else _each(scale_factor, spatial)
+    # adaptive_avg_pool under another name: a static one has a form under dynamo.
     if mode == "area" and (exporting() == "trace" or any(map(symbolic, (*input.shape[2:], *(sizes or ()))))):
         return resize(input, [Axis(size) for size in _outputs(input, sizes, scales)], "area")
     if mode == "nearest-exact" and scales is not None and exporting() == "trace":  # it has no operator for it
@@ -183,6 +184,7 @@ def _axes(input: Tensor, sizes: list[object] | None, scales: list[object] | None
     outputs = [scaled(extent, scale) for extent, scale in zip(input.shape[2:], scales, strict=True)]
     if recompute:
         return [Axis(size) for size in outputs]
+    # For scales only: with an offset the resize at the trained size is not the identity, which the model skips there.
     native = native_here()
     return [
         Axis(size, _precise(extent, size, scale), native)

@@ -55,7 +55,7 @@ def _whole(item: object) -> bool:
     ),
 )
 def negative_indices(original: Callable[..., Tensor], tensor: Tensor, index: tuple[Any, ...]) -> Tensor:
-    """The indices counted from the front."""
+    """Indexes with indices counted from the front."""
     axis, kept = 0, []
     for item in index:
         # The remainder has the sign of the size: -1 becomes size - 1, and 0 ... size - 1 stay.

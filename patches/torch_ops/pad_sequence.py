@@ -37,7 +37,7 @@ def padded(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor:
-    """Each sequence gathered by a clamped index, with the padding beyond its end."""
+    """Gathers each sequence by a clamped index, and puts the padding beyond its end."""
     lengths = [torch.ones_like(torch.arange(each.shape[0])).sum() for each in sequences]
     longest: Any = torch.stack(lengths).amax()
     ticks = torch.arange(longest, device=sequences[0].device)

@@ -50,7 +50,7 @@ def scatter_reduce(
     *,
     include_self: bool = True,
 ) -> torch.Tensor:
-    """Means as sum / count. Without `include_self`, elements that are written start from the neutral element."""
+    """Computes means as sum / count. Without `include_self`, written elements start from the neutral element."""
     result = _reduced(input, dim, index, src, reduce, include_self)
     return input.copy_(result) if original.__name__.endswith("_") else result
 
@@ -104,6 +104,7 @@ class _Accumulated(torch.nn.Module):
     exporters=("trace",),
     proof=Proof(
         build=_Accumulated,
+        # More rows than indices, so that some index occurs twice.
         inputs=lambda: [(torch.randn(n, 6), torch.randint(0, 4, (n,))) for n in (10, 24, 7)],
         dynamic_shapes=({0: "rows"}, {0: "rows"}),
         fails=("trace",),
@@ -111,7 +112,7 @@ class _Accumulated(torch.nn.Module):
     ),
 )
 def index_add(original: Callable[..., torch.Tensor], input: torch.Tensor, **given: Any) -> torch.Tensor:
-    """index_add as scatter_add, whose ONNX form accumulates."""
+    """Writes index_add as scatter_add, whose ONNX form accumulates."""
     result = _put(input, **given) if "index_put" in original.__name__ else _added(input, **given)
     written = original.__name__.endswith("_") and result is not NotImplemented
     return input.copy_(result) if written else result

@@ -65,10 +65,12 @@ class _Spectrogram(torch.nn.Module):
     link="https://github.com/gemelo-ai/vocos/issues/38",
     proof=Proof(
         build=_Spectrogram,
+        # 97 samples are no whole number of hops.
         inputs=lambda: [(torch.randn(2, 160),), (torch.randn(1, 200),), (torch.randn(3, 97),)],
         dynamic_shapes=({0: "batch", 1: "samples"},),
         fails=("dynamo", "trace"),
         reason="complex|aten::istft|aten::stft",
+        # abs(), angle() and exp(1j * phase) of the spectrum are that patch's.
         beside=("complex-numbers",),
     ),
 )
@@ -102,6 +104,7 @@ def forward(
     signal = signal.unsqueeze(1)
     if center:
         signal = F.pad(signal, (points // 2, points // 2), mode=pad_mode)
+    # Both parts in one convolution, whose stride is the hop.
     kernel = torch.from_numpy(_waves(points, terms)).to(signal) * _window(window, length, points, signal)
     both = F.conv1d(signal, kernel.reshape(2 * terms, 1, points), stride=hop)
     if normalized:

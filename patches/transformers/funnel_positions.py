@@ -62,7 +62,7 @@ class _Structure(torch.nn.Module):
     ),
 )
 class FunnelAttentionStructure:
-    """What Funnel's attention needs besides the tokens."""
+    """Makes the position vectors and masks for Funnel's attention."""
 
     def get_position_embeds(self: Any, seq_len: Any, dtype: torch.dtype, device: torch.device) -> Any:
         """For each block [vectors of pooled queries and keys, vectors of pooled queries and the keys before]."""

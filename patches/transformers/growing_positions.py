@@ -79,6 +79,7 @@ def _grown(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cosines_f
 def _proof(build: Any, shape: tuple[int, ...]) -> Proof:
     return Proof(
         build=build,
+        # The tables have 8 rows or so: 20 tokens outgrow them.
         inputs=lambda: [(torch.randint(2, 9, (batch, *shape, length)),) for batch, length in ((2, 5), (3, 20), (1, 1))],
         dynamic_shapes=({0: "batch", 1 + len(shape): "length"},),
         fails=("dynamo", "trace"),
@@ -92,7 +93,7 @@ class _Growing:
     cosines_first = False
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """As the class has it, on a table that is long enough."""
+        """Runs the class's own forward on a table that is long enough."""
         kept = self.weights
         table = _grown(self, args, kwargs, self.cosines_first)
         # The table is longer than any position, so the model's own `if` that would make a new one is false at every

@@ -50,6 +50,7 @@ def _sam_attention() -> nn.Module:
 def _proof(build: Any, **gain: Any) -> Proof:
     return Proof(
         build,
+        # The table of 9 is that of 5 cells: only there it is not resized.
         lambda: [(torch.randn(2, size),) for size in (7, 5, 3, 8)],
         dynamic_shapes=({0: "batch", 1: "size"},),
         **gain,
@@ -79,7 +80,7 @@ def get_rel_pos(original: Callable[..., Tensor], q_size: int, k_size: int, rel_p
     proof=_proof(_sam_attention, fails=("trace",), reason="relative error"),
 )
 class SamVisionAttention:
-    """SAM's attention, the table as a method."""
+    """SAM's attention, which has get_rel_pos as a method."""
 
     def get_rel_pos(self, q_size: int, k_size: int, rel_pos: Tensor) -> Tensor:
         """(q_size, k_size, C) out of a table of (L, C); only attention of a map to itself is taken over."""

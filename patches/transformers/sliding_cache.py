@@ -32,6 +32,7 @@ class _Decoder(torch.nn.Module):
 
 def _texts() -> list[tuple[Tensor, ...]]:
     made = []
+    # In the example the window of 4 is not full; 7 past tokens overfill it.
     for batch, tokens, past in ((2, 3, 2), (2, 2, 7), (1, 5, 4), (3, 2, 1)):
         mask = torch.ones(batch, past + tokens, dtype=torch.int64)
         mask[0, 0] = 0

@@ -26,6 +26,7 @@ _CLAP = "transformers.models.clap.modeling_clap"
 
 
 def _maps() -> list[tuple[Tensor]]:
+    # (4, 8) is as high as one window: these layers do not shift it.
     return [(torch.randn(2, height, width, 8),) for height, width in ((8, 12), (9, 6), (4, 8), (11, 5))]
 
 
@@ -124,7 +125,7 @@ class SwinLayer(_Clamping):
     proof=Proof(_donut_layer, _maps, DYNAMIC, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
 class DonutSwinLayer(_Clamping):
-    """The same layer in its older spelling, the shift written out in `forward`."""
+    """An older version of the same layer, with the shift in `forward`."""
 
     layernorm_before: nn.Module
     layernorm_after: nn.Module

@@ -120,6 +120,7 @@ class _AtAnySize(torch.nn.Module):
     exporters=("trace", "dynamo"),
     proof=Proof(
         build=_AtAnySize,
+        # Layers sample from more than 8 and more than 4 tokens: none, the second, or both do.
         inputs=lambda: [(torch.randn(b, n, 16),) for b, n in ((2, 7), (3, 16), (1, 4))],
         dynamic_shapes=({0: "batch", 1: "tokens"},),
         fails=("trace",),
@@ -128,7 +129,7 @@ class _AtAnySize(torch.nn.Module):
     ),
 )
 class SamplesAlways:
-    """Calls its sampling at every size; the stand-in of that keeps all tokens where there are few."""
+    """Calls its sampling at every size. `AdaptiveTokenSampling` above keeps all tokens where there are few."""
 
     @property
     def output_num_tokens(self) -> int | None:

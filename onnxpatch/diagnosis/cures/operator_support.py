@@ -63,6 +63,7 @@ def operators() -> dict[str, Operator]:
         elif name in decompositions or operator_tables.is_composite(name):
             status = "decomposed"
         used = onnx_operators(translations.get(name, ()))
+        # The TorchScript exporter's symbolics are registered without an overload.
         found[name] = Operator(name, status, symbolics.get(name.partition(".")[0]), used)
     return found
 

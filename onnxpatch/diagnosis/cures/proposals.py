@@ -59,6 +59,7 @@ def propose(
     found: list[Proposal] = []
     if left() > 0:
         found += _by_patches(subject, exporter, opset, attempt, registry)
+    # Not where a patch cures it: both sides of a branch make a larger graph.
     if not found and left() > 0 and cause.construct in kinds.CURED_BY_BRANCHES and exporter != "script":
         found += _by_branches(subject, exporter, opset, attempt, registry)
     if left() > 0:
@@ -82,6 +83,7 @@ def _by_patches(subject: Subject, exporter: Exporter, opset: int, attempt: Try, 
     if not used:
         return []
     alone = [[step] for step in _one_each(used)] if len(used) > 1 else []
+    # One of them may be enough: others act on the way without being needed.
     enough = next((steps for steps in alone if _cures(subject, made, steps, exporter, attempt)), used)
     names = list(dict.fromkeys(step.patch for step in enough))
     listed = ", ".join(repr(name) for name in names)

@@ -146,6 +146,7 @@ def _blame_patches(search: Search) -> None:
 
     def wrong() -> bool:
         tried.append(search.attempt(root, search.exporter, "with patches"))
+        # Without time left every further part counts as right, which ends the bisection.
         return search.left() > 0 and tried[-1].status in _FAILED
 
     steps = guilty(made, wrong)

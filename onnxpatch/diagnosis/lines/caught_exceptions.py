@@ -41,4 +41,5 @@ def caught_exception_lines(subject: Subject) -> Sequence[Place]:
     eager = Eager(subject.model, subject.inputs, subject.flatten)
     with tracing_with(enter):
         answer = eager.ask(subject.probes[0].values)
+    # Eager gave an answer, so what was raised has been caught.
     return seen[-1] if seen and answer.accepted else []

@@ -5,7 +5,7 @@
     for row in x:             loop over the rows of a tensor
     torch.tensor([n, 2])      tensor built from Python numbers
 
-Syntax does not tell tensors from numbers, so this is a hint beside the exporter's error, never a verdict: names
+Syntax does not tell tensors from numbers, so this is a hint in addition to the exporter's error, never a verdict: names
 assigned from `.shape`, `.size()` or `len()` count as sizes, and attributes of `self` and `config` as settings.
 """
 
@@ -107,6 +107,7 @@ def _function_at(file: str, line: int, exact: bool = False) -> ast.FunctionDef |
         if not isinstance(node, ast.FunctionDef):
             continue
         start = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+        # Of several functions around a line, the innermost is the one that starts last.
         inside = start <= line <= (node.end_lineno or line)
         if (start == line or node.lineno == line) if exact else inside and (best is None or node.lineno >= best.lineno):
             best = node

@@ -81,6 +81,7 @@ def _symbols(trial: Trial, probe: Probe, subject: Subject) -> dict[str, int]:
     if program is not None:
         places, _ = size_conditions(program)
         return {str(s): int(tensors[i].shape[axis]) for (i, axis), s in places.items() if i < len(tensors)}
+    # No program: the symbols are known by their order alone, which is that of the dynamic axes.
     sizes = [
         value.shape[axis]
         for value, spec in zip(probe.values, subject.specs, strict=True)

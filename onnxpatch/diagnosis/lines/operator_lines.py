@@ -102,6 +102,7 @@ def _fx_lines(subject: Subject, operator: str, trial: Trial) -> Iterator[list[Pl
         state.restore()
     for node in operator_nodes(program, operator):
         trace = node.meta.get("stack_trace") or ""
+        # A traceback has the innermost frame last.
         users = model_lines(reversed([Place(m["file"], int(m["line"])) for m in _PYTHON_LINE.finditer(trace)]))
         if users:
             yield users[:1]
@@ -111,7 +112,7 @@ def _jit_lines(subject: Subject, name: str) -> Iterator[list[Place]]:
     args, _ = subject.inputs.rebuild(subject.inputs.values())
     with warnings.catch_warnings(), torch.no_grad(), TraceKept():
         warnings.simplefilter("ignore")
-        # check_trace would trace twice more.
+        # check_trace would trace once more.
         traced = torch.jit.trace(subject.model, args, check_trace=False)
     for node in traced.inlined_graph.nodes():
         if name in node.kind().lower():

@@ -88,6 +88,7 @@ def likeliest(unit: Unit, subject: Subject, trial: Trial, other_sizes: bool) -> 
 
     other_sizes: the graph is wrong at sizes other than the example's.
     """
+    # Without a graph there are no checks: it may be wrong at any probe but the example.
     bad = [i for i, check in enumerate(trial.checks) if not check.ok] or [*range(1, len(subject.probes))]
     good = [i for i, check in enumerate(trial.checks) if check.status == "right" and i]
     wrong, right = bad[:_PROBES], good[:_PROBES]

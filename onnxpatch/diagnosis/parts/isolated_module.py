@@ -100,6 +100,7 @@ def case_of(unit: Unit, calls: Sequence[Sequence[RecordedCall]], probes: Sequenc
     calls: for each probe, the recorded calls of the unit.
     """
     pairs = [(one[which], probe) for one, probe in zip(calls, probes, strict=True) if len(one) > which]
+    # The example must call it too: the form of its call is what others are compared with.
     if not pairs or pairs[0][1] is not probes[0] or not _has_plain_tensors(pairs[0][0]):
         return None
     first = pairs[0][0]
@@ -214,6 +215,8 @@ def scriptable(case: Case) -> Case | None:
     wrapper = case.model
     assert isinstance(wrapper, IsolatedModule)
     roles, recorded = wrapper.roles, wrapper.recorded
+    # Where sizes come as tensors of zeros, or keywords or another method are needed, there is no doing without the
+    # wrapper.
     if "size" in roles or case.unit.method != "forward" or any(part is not None for part in recorded.form[1]):
         return None
     if isinstance(case.unit.module, torch.jit.ScriptModule):

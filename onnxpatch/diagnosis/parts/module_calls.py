@@ -2,6 +2,12 @@
 
 `call_tree` runs the example once and finds which module calls which; methods that one module calls on another
 (`self.decoder.embed(x)`) count as units of their own. `record` runs every probe and clones inputs and outputs.
+
+    def forward(self, x):              hooks on every module:   (root) calls encoder
+        x = self.encoder(x)
+        return self.decoder.step(x)    no hook sees this call: the profile function does. (root) calls decoder.step()
+
+It is the calls that count, not the tree of attributes: a module may be kept in one place and called from another.
 """
 
 from __future__ import annotations
@@ -138,6 +144,7 @@ class _MethodWatch:
             unit = self._open.pop(id(frame))
             if self._stack[-1].key == unit.key:
                 self._stack.pop()
+        # The cheapest test first: this runs at every call of a Python function.
         if event != "call" or frame.f_code.co_varnames[:1] != ("self",):
             return
         module, name = frame.f_locals.get("self"), frame.f_code.co_name

@@ -1,4 +1,4 @@
-"""Exports one module once, without any patch of its own, and judges the graph.
+"""Exports one module once, without any patch of its own, and compares the graph with eager.
 
 What the exporters report on the way is kept in the trial, with the stacks of the user's code: warnings of
 torch.jit.trace and conditions that torch.export fixed name the lines at fault later.
@@ -124,6 +124,7 @@ def _export_file(subject: Subject, exporter: str, opset: int, trial: Trial) -> N
         sizes = torch_shapes(subject.inputs, subject.specs)
         watched = watched_sizes(functools.partial(_note_condition, trial))
         with watched, opened_call(subject.model, subject.inputs) as call:
+            # What was captured is translated: capturing again would take as long again.
             trial.program = dynamo_export(trial.captured or subject.model, call.args, call.kwargs, sizes, opset)
         assert trial.program is not None
         trial.program.save(str(path))
@@ -178,6 +179,7 @@ def _check_graph(subject: Subject, exporter: str, opset: int, tolerance: float, 
         trial.graph = Graph(_onnx_file(trial))
         names = _request(subject, exporter, opset).names_among([one.name for one in trial.graph.inputs])
         trial.feed = match_inputs(trial.graph, subject.inputs, names)
+    # Exported without an error and not usable: that counts as silent.
     except (RunError, InputError) as error:
         trial.status, trial.error, trial.kind = "silent", str(error), type(error).__name__
         return

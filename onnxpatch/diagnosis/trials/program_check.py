@@ -34,6 +34,7 @@ def check_captured(program: torch.export.ExportedProgram, probes: Sequence[Probe
 
 def _check(interpreter: _WithoutAsserts, probe: Probe, tolerance: float) -> Checked:
     head = Checked("torch.export", probe.label, probe.kind, probe.sizes)
+    # A program may write into its inputs.
     values = [v.clone() for v in probe.values if isinstance(v, torch.Tensor)]
     try:
         with torch.no_grad():

@@ -4,6 +4,13 @@ A Transpose that moves one axis past others copies rows; one that permutes many 
 permutation that consists of two moves is written as two Transposes, where a Reshape stands between them anyway: one
 moves a whole dimension of the input before it is split, the other one of the output after it is merged. Where all sizes
 but one are static, the two Transposes stand between two Reshapes to constant shapes.
+
+    b c (h p) (w q) -> b (h w) (p q c)    for images [b, 3, 224, 224] and p = q = 16
+    one Transpose     [b, c, h, p, w, q] to [b, h, w, p, q, c], element by element: c moves behind everything
+    as written here   Transpose [b, H, W, c]           c alone is moved, before anything is split
+                      Reshape   [0, 14, 16, 14, 48]    b h p w (q c): q and c stay together from here on
+                      Transpose [b, h, w, p, (q c)]    copies rows of 48
+                      Reshape   [0, 196, 768]
 """
 
 from __future__ import annotations
@@ -24,6 +31,7 @@ def arrange(layout: Layout, outputs: Sequence[Group]) -> None:
         layout.transpose(outputs)
         return
     before, after = _moves(layout.dims, outputs)
+    # While the dimension is whole: after it is split, this would be a move of several.
     layout.transpose(before)
     source, target = _axes(before), _axes(after)
     if source != target and not _in_two(layout, source, target):

@@ -1,4 +1,14 @@
-"""`Size`: a size in an exported graph, as a product of an int and of sizes that are known at run time only."""
+"""`Size`: a size in an exported graph, as a product of an int and of sizes that are known at run time only.
+
+For x of shape [b, 3, H, W] and the pattern `b c (h p) (w q)` with p = q = 16:
+
+    c            Size(3)                            static
+    h            Size(1, (Factor(2, 16, ()),))      dimension 2 of x, divided by 16
+    (h w)        Size(1, of both factors)           one Shape of dimensions 2 to 4, one Div, one ReduceProd
+    (c h)        Size(3, of one factor)             the same Shape and Div, times 3
+
+Sizes stay in this form until a node needs them, so that equal sizes are recognized and read once.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,12 @@
 """`Layout`: a value in the graph whose dimensions are made of axes, and the fewest nodes that regroup them.
 
 A dynamic size in a Reshape target is copied by a 0 if it stays at its place; else it is computed. A -1 is used only for
-a group with the leading dimension: onnxruntime cannot infer it beside a copied dimension of length 0, and a batch may
+a group with the leading dimension: onnxruntime cannot infer it if a copied dimension has length 0, and a batch may
 be empty. If eager refuses empty tensors, any dimension may be inferred.
+
+    b n (h d) -> ...    [b, n, 512] to [0, 0, 8, 64]       b and n are copied, no size is read
+    b (c r) h w -> ...  [b, 64, h, w]: h moves one place on, where a 0 would copy w. So a dimension of length 1
+                        is put in front first: [1, b, 64, h, w] to [-1, 32, 2, 0, 0]
 """
 
 from __future__ import annotations
@@ -123,7 +127,7 @@ class Layout:
         return False
 
     def _split_shift(self, old: list[Size], new: list[Size]) -> tuple[int, int, list[int]] | None:
-        """How many lengths of 1 at which place of `old` make a constant target serve, and the target."""
+        """(how many dimensions of length 1 to insert, where in `old`, the constant target that then serves) or None."""
         for units, place in _shifts(len(new) - len(old), len(old)):
             target = constant_target([*old[:place], *[ONE] * units, *old[place:]], new, self.filled)
             if target is not None:
