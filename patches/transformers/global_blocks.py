@@ -49,7 +49,6 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
         dynamic_shapes=({0: "batch", 1: "length"},) * 2,
         fails=("trace",),
         reason="dimension with value zero",
-        beside=("one-hot-dynamic-classes",),
     ),
 )
 def split_into_blocks(original: object, x: Tensor, block_len: int, dim: int) -> Tensor:
