@@ -17,6 +17,7 @@ from onnxpatch.errors import InputError
 from onnxpatch.exporters.double_sizes import TRANSLATIONS
 from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.request import ExportRequest
+from onnxpatch.exporters.same_sizes import same_sizes
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.axis_specs import has_operator
 from onnxpatch.inputs.leaves import Inputs
@@ -50,7 +51,10 @@ def export_dynamo(request: ExportRequest, path: Path) -> Any:
     options = {k: v for k, v in asked.items() if k not in ("export_params", "keep_initializers_as_inputs")}
     # The user's own translations go before these.
     translations = {**TRANSLATIONS, **(options.get("custom_translation_table") or {})}
-    with opened_call(request.model, request.inputs, request.layout) as call:
+    with (
+        opened_call(request.model, request.inputs, request.layout) as call,
+        same_sizes(request.model, call, request.inputs, request.specs),
+    ):
         program: Any = torch.onnx.export(
             request.model,
             call.args,
@@ -87,7 +91,8 @@ def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any
 
     Raises what torch.export raises. The caller must restore state that the forward changed.
     """
-    with torch.no_grad(), quiet_torch(), opened_call(model, inputs) as call:
+    opened = opened_call(model, inputs)
+    with torch.no_grad(), quiet_torch(), opened as call, same_sizes(model, call, inputs, specs):
         return torch.export.export(
             model,
             call.args,

@@ -80,11 +80,22 @@ def _adds_nothing(statement: ast.stmt, names: set[str]) -> bool:
     if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
         return False
     call = statement.value
+    seen = _reshaped(call)
+    if isinstance(seen, ast.Call) and seen is not call and seen.args:  # F.pad(x.view(...), ...).view(...)
+        call = ast.Call(seen.func, [_reshaped(seen.args[0]), *seen.args[1:]], seen.keywords)
     amounts = [*call.args[1:2], *(word.value for word in call.keywords if word.arg == "pad")]
     if ast.unparse(call.func) not in _PADS or not call.args or len(amounts) != 1:
         return False
     same = [ast.unparse(target) for target in statement.targets] == [ast.unparse(call.args[0])]
     return same and _is_zero(amounts[0], names)
+
+
+def _reshaped(value: ast.expr) -> ast.expr:
+    """The `x` of `x.view(...)` and `x.reshape(...)`, which leave its elements in order; else the value itself."""
+    called = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)
+    if called and value.func.attr in ("view", "reshape"):
+        return value.func.value
+    return value
 
 
 def _is_zero(expression: ast.expr, names: set[str]) -> bool:
@@ -116,10 +127,13 @@ def _is_size(bound: ast.expr | None) -> bool:
 def _cropped(body: list[ast.stmt]) -> tuple[str, list[ast.Slice]] | None:
     """(source, its slices other than `:`) of `x = x[...]` with slices by names, without steps; else None."""
     assigned = body[0]
-    if len(body) != 1 or not (isinstance(assigned, ast.Assign) and isinstance(assigned.value, ast.Subscript)):
+    value = assigned.value if isinstance(assigned, ast.Assign) and len(body) == 1 else None
+    if isinstance(value, ast.Call) and ast.unparse(value).endswith("].contiguous()"):
+        value = getattr(value.func, "value", None)
+    if not isinstance(assigned, ast.Assign) or not isinstance(value, ast.Subscript):
         return None
-    source = ast.unparse(assigned.value.value)
-    slices = [part for part in ast.walk(assigned.value.slice) if isinstance(part, ast.Slice)]
+    source = ast.unparse(value.value)
+    slices = [part for part in ast.walk(value.slice) if isinstance(part, ast.Slice)]
     parts = [part for part in slices if part.lower or part.upper]
     if [ast.unparse(target) for target in assigned.targets] != [source] or any(part.step for part in slices):
         return None

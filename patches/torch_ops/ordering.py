@@ -21,9 +21,10 @@ class Found(NamedTuple):
 
 
 class _Sorted(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         values, order = torch.sort(x, dim=1, stable=True)
-        return values, torch.argsort(x[..., 0], dim=-1, descending=True, stable=True) + order[..., 0]
+        again = torch.sort(x.abs(), dim=1, stable=False).values
+        return values, torch.argsort(x[..., 0], dim=-1, descending=True, stable=True) + order[..., 0], again
 
 
 @patch(
@@ -50,9 +51,12 @@ def sort(
     descending: bool = False,
     stable: bool | None = None,
 ) -> Any:
-    """Writes a stable sort as TopK of all entries. Unlike torch.topk, ONNX's TopK keeps the order of equal entries."""
+    """sort(stable=True) as TopK over all entries. ONNX's TopK keeps the order of equal entries; torch.topk does not.
+
+    stable=False is left out: torch's default, which exporters know.
+    """
     if not stable:
-        return NotImplemented
+        return NotImplemented if stable is None else original(input, dim, descending)
     found = input.topk(input.shape[dim], dim=dim, largest=descending, sorted=True)
     return found[1] if "argsort" in original.__name__ else Found(*found)
 
