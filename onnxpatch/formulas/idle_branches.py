@@ -92,8 +92,7 @@ def _adds_nothing(statement: ast.stmt, names: set[str]) -> bool:
 
 def _reshaped(value: ast.expr) -> ast.expr:
     """The `x` of `x.view(...)` and `x.reshape(...)`, which leave its elements in order; else the value itself."""
-    called = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)
-    if called and value.func.attr in ("view", "reshape"):
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ("view", "reshape"):
         return value.func.value
     return value
 
