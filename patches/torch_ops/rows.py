@@ -25,6 +25,17 @@ def _images() -> list[tuple[Tensor]]:
     return [(torch.randn(batch, 4, 3),) for batch in (2, 3, 1)]
 
 
+def _proof(*beside: str) -> Proof:
+    return Proof(
+        build=_Listed,
+        inputs=_images,
+        dynamic_shapes=({0: "batch"},),
+        fails=("dynamo", "trace"),
+        reason="inferred a static shape|Cannot split using values|shape",
+        beside=beside,
+    )
+
+
 @patch(
     "torch.unbind",
     "torch.Tensor.unbind",
@@ -32,14 +43,7 @@ def _images() -> list[tuple[Tensor]]:
     why="list(x): as many rows as the example's batch",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/llava/modeling_llava.py",
     exporters=("dynamo", "trace"),
-    proof=Proof(
-        build=_Listed,
-        inputs=_images,
-        dynamic_shapes=({0: "batch"},),
-        fails=("dynamo", "trace"),
-        reason="inferred a static shape|Cannot split using values|shape",
-        beside=("rows-together", "rows-counted"),
-    ),
+    proof=_proof("rows-together", "rows-counted"),
 )
 def rows_apart(original: Callable[..., Sequence[Tensor]], input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """As many rows as the example has; each knows which row it is."""
@@ -85,14 +89,7 @@ def rows_counted(original: Callable[..., int], tensor: Tensor) -> int:
     why="torch.cat(list(x)) has as many rows as the example's batch",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/llava/modeling_llava.py",
     exporters=("dynamo", "trace"),
-    proof=Proof(
-        build=_Listed,
-        inputs=_images,
-        dynamic_shapes=({0: "batch"},),
-        fails=("dynamo", "trace"),
-        reason="inferred a static shape|Cannot split using values|shape",
-        beside=("rows-apart", "rows-counted"),
-    ),
+    proof=_proof("rows-apart", "rows-counted"),
 )
 def rows_together(original: Callable[..., Tensor], tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """All rows of one tensor in their order: the tensor itself, its first axis merged with or moved to `dim`."""
