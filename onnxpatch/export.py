@@ -130,7 +130,9 @@ def export(
         check_runnable(model)
         _refuse_training(request)
     _log.info("exporting %s (%s, opset %d)", type(model).__name__, request.exporter, request.opset)
+    # Probes are drawn at random: the caller's generators go on as if nothing had been drawn.
     with OutFile(f) as out, random_state_kept():
+        # Before the reference runs, since a forward in eager may change the model as well.
         state, reference = Snapshot(model, *request.inputs.objects()), None
         try:
             if check:
@@ -179,6 +181,7 @@ def _delivered(way: Way, exporters: Sequence[Exporter], prefer: Prefer | None) -
         found = narrowed(way)
     if found is None:
         raise refusal(way)
+    # Plain is right where the patched attempts were not: then a patch is at fault, and the others may stay.
     if found.attempt.plain and not found.report.bounds:
         found, note = better_than_plain(way, found)
     if prefer is not None and not found.report.bounds:

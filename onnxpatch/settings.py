@@ -71,6 +71,7 @@ def make_settings(
     return Settings(exporter, opset, image_size, branches, operators, MappingProxyType(dict(options)))
 
 
+# The model of another thread may run with other settings at the same time.
 class _InForce(threading.local):
     def __init__(self) -> None:
         self.settings: list[Settings] = []

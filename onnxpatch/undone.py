@@ -1,4 +1,4 @@
-"""Putting something back at the end of a block, whatever line of the kit a KeyboardInterrupt comes at."""
+"""Undoes a change at the end of a block, even if a KeyboardInterrupt comes while it is being undone."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ def undone(undo: Callable[[], object]) -> Iterator[None]:
 
     So `undo` may be called again without harm, and before what it undoes was done: the change is made in the block.
     """
+    # Two levels: KeyboardInterrupt can come between any two instructions, those of a `finally` included.
     done = False
     try:
         try:

@@ -1,4 +1,4 @@
-"""`verify`: is this ONNX file what the model computes, at the sizes and on the data that the model accepts?"""
+"""`verify`: compares an ONNX file with the model, at the sizes and on the data that the model accepts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def verify(
     flatten: Flatten | None = None,
     progress: Callable[[str, int, int], None] | bool | None = None,
 ) -> Report:
-    """Hold an ONNX file, however it was made, against the model as it is now.
+    """Compare an ONNX file, however it was made, with the model as it is now.
 
     args, kwargs: the example call; dynamic_shapes or dynamic_axes: the sizes that may change, in any form that torch
     takes (left out: those that the file itself shows as free). input_names: the file's inputs in the order of the
@@ -95,11 +95,13 @@ def verify(
     reference.also_at(limits.edges(dims))
     conditions: Any = None
     notes: list[str] = []
+    # Without a size that may change there is no condition that could break.
     if guards and dims:
         try:
             with random_state_kept():
                 conditions, notes = _conditions(model, inputs, specs, budget)
         finally:
+            # torch.export runs the model, which may keep tensors without data in its attributes.
             state.restore()
     _log.info("comparing %s with %s at %d inputs", file, type(model).__name__, len(reference.probes))
     report = Report(

@@ -71,6 +71,7 @@ def torch_function_key(function: object) -> Any | None:
     if isinstance(function, _BUILTINS):
         owner = function if getattr(function, "__module__", None) else getattr(function, "__objclass__", None)
         return function if str(getattr(owner, "__module__", "")).split(".")[0] == "torch" else None
+    # A function in C++ always asks the modes; one in Python does where torch has written that into it.
     return function if function in _overridable() else None
 
 
@@ -134,6 +135,7 @@ class ExportKept(TorchFunctionMode):
         if self._outer is not None:  # another one's, around this
             self._tracer.call_module = self._outer
         elif self._tracer is not None:
+            # It was set on the instance: without it, the tracer's own method is found again.
             vars(self._tracer).pop("call_module", None)
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:
@@ -142,6 +144,7 @@ class ExportKept(TorchFunctionMode):
         try:
             return self._call_module(*args, **kwargs)
         except Exception:
+            # torch pops a module only where its call returns: later nodes would be filed under the module that failed.
             while len(stack) > before:
                 stack.popitem()
             raise
@@ -150,6 +153,7 @@ class ExportKept(TorchFunctionMode):
         if torch.compiler.is_dynamo_compiling():  # Dynamo compiles a body of torch.cond, and this with it
             return function(*args, **(kwargs or {}))
         graph = getattr(self._tracer, "graph", None)
+        # Backwards: fx erases a node only when no other uses it.
         before = None if graph is None else next(iter(reversed(graph.nodes)), None)
         try:
             return function(*args, **(kwargs or {}))

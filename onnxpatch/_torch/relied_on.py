@@ -106,6 +106,8 @@ RELIED_ON = (
         "torch._C.OptionalType.ofTensor", "script_graph", "Resize and Clip keep inputs under trace that may be left out"
     ),
     Api("torch._C._get_value_trace", "symbolic_sizes", "every tensor counts as data under trace"),
+    Api("torch._C._get_value_trace", "ones", "masks of ones stay in the graph under trace"),
+    Api(f"{_SYMPY}.functions.FloorDiv", "symbolic_sizes", "(16 - n) // 2 is rounded towards zero in the graph"),
     Api(f"{_SYMPY}.functions.FloatTrueDiv", "symbolic_sizes", _UNWRITTEN),
     Api(f"{_SYMPY}.functions.IntTrueDiv", "symbolic_sizes", _UNWRITTEN),
     Api(f"{_SYMPY}.functions.ToFloat", "symbolic_sizes", _UNWRITTEN),
@@ -119,7 +121,7 @@ class GoneError(RefusedError, LookupError):
 
 
 def sentence(api: Api) -> str:
-    """What is said where a private API is gone."""
+    """The sentence to show where a private API is gone."""
     version = importlib.import_module("torch").__version__
     return f"torch {version} has no {api.path}: {api.without}. `onnxpatch drift` shows what else has moved"
 
@@ -134,6 +136,7 @@ def find(path: str) -> Any:
             found = getattr(found, name) if hasattr(found, name) else importlib.import_module(".".join(names[:at]))
         except ImportError as error:
             raise GoneError(path) from error
+        # What `__init__` sets is on no class: one instance is made to look at.
         found = _instance(found) if made else found
     return found
 

@@ -9,6 +9,7 @@ import itertools
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,11 +22,13 @@ from onnxpatch.exporters.exported import Exported
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.attention_nodes import OPSET as ATTENTION
 from onnxpatch.onnxfile.attention_nodes import name_attention
+from onnxpatch.onnxfile.norm_nodes import name_norms
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
 from onnxpatch.onnxfile.residual_sums import sum_residuals
 from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.patched import Patched
 from onnxpatch.patching.registry import Patch
+from onnxpatch.settings import Operators
 from onnxpatch.versions import versions
 
 
@@ -37,12 +40,9 @@ def finished(exported: Exported, patched: Patched, call: str) -> Exported:
     elif request.layout is not None and request.layout.numbers:
         exported = replace(exported, flatten=request.layout.flat)
     operators = patched.plan.settings.operators
-    # Not in the attempt without patches, which is to be what torch.onnx.export makes.
-    may_have_node = operators == "onnxruntime" or request.opset >= ATTENTION
-    named = name_attention(exported.path, operators) if may_have_node and patched.plan.patches() else 0
-    if named:
-        told = f"one node for each attention that the model writes out: {named}"
-        exported = replace(exported, notes=[*exported.notes, told])
+    if patched.plan.patches():  # the attempt without patches is to be what torch.onnx.export makes
+        attention = operators == "onnxruntime" or request.opset >= ATTENTION  # where its node exists
+        exported = replace(exported, notes=[*exported.notes, *_named(exported.path, operators, attention)])
     if operators == "onnxruntime":
         sum_residuals(exported.path)
     plan = _plan_rows(patched)
@@ -50,6 +50,13 @@ def finished(exported: Exported, patched: Patched, call: str) -> Exported:
     code = digest(patch for patch in patched.plan.patches() if patch.name in acted)
     stamp(exported.path, request.exporter, plan, code, versions(), call)
     return replace(exported, plan=plan)
+
+
+def _named(path: Path, operators: Operators, attention: bool) -> list[str]:
+    """Give what the model writes out in small operations its node; what to say of it."""
+    found = {"attention": name_attention(path, operators) if attention else 0, "normalization": name_norms(path)}
+    said = {"attention": "one node for each attention", "normalization": "one kernel for each normalization"}
+    return [f"{said[what]} that the model writes out: {count}" for what, count in found.items() if count]
 
 
 def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
@@ -73,8 +80,11 @@ def _source(patch: Patch) -> str:
 
 
 def _with_structure(exported: Exported, forked: BranchReport | None) -> Exported:
-    """With branches, what the model may leave out is a value and a flag in the graph, or ONNX's own optional: named
-    after the model's own structure, which goes into the file; the reference follows."""
+    """Name the outputs of an export with branches after the model's structure, and write that into the file.
+
+    An output that may be None is a value and a flag in the graph, or ONNX's own optional type. Eager's output is
+    flattened in the same way from now on.
+    """
     if forked is None:
         return exported
     path, names = exported.path, exported.request.output_names

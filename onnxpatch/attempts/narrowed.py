@@ -44,6 +44,7 @@ def narrowed(way: Way) -> Proven | None:
 
 
 def _with_fixed_sizes(way: Way) -> Iterator[Attempt]:
+    # An operator without a translation has none at fixed sizes either.
     last = [one.attempt for one in way.failed if one.kind == "refused" and not one.operator]
     names = [dim.name for dim in way.shared.request.dims]
     fixed = [(name,) for name in names][: _FIXED - 1] + ([tuple(names)] if len(names) > 1 else [])
@@ -67,6 +68,7 @@ def _within_bounds(way: Way, made: Proven) -> Proven | None:
         return None
     call = made.attempt.call(shared.request, narrow=True)
     size_bounds.write(made.exported.path, bounds, {CALL: call})
+    # A copy: other attempts are not compared at the edges of this file's bounds.
     inside = copy.copy(reference)
     inside.probes = list({id(p): p for p in (*reference.probes, *search.edges(bounds))}.values())
     report = replace(

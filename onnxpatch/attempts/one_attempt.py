@@ -98,6 +98,7 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
         try:
             exported, seconds = _exported(attempt, shared, path, acting)
         finally:
+            # Before the comparison, which runs the model in eager again, and before the next attempt.
             shared.state.restore()
         report = Report(
             shared.out.name, type(shared.request.model).__name__, attempt.exporter, attempt.opset,
@@ -114,6 +115,7 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
         model, wrong = shared.request.model, None
         failure = failure_of(attempt, error, acting.acted, acting.planned, model, decisions, took)
         found = error.report if isinstance(error, VerificationError) else None
+        # checks[0] is the example: a file that is wrong there is right within no bounds.
         if shared.keep_wrong and exported is not None and isinstance(found, Report) and found.checks[0].ok:
             wrong = Proven(attempt, exported, found, failure.patches, took)
         else:
@@ -152,6 +154,7 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
 
 def _layout(attempt: Attempt, shared: Shared) -> OutputLayout | None:
     """The structure of the model's output. With branches it is known only when all of them have been run."""
+    # The caller's `flatten` and the paths of a branching forward decide the outputs themselves.
     if attempt.branches or (shared.reference is None and shared.flatten is not None):
         return None
     flatten = shared.flatten or flatten_output

@@ -39,6 +39,7 @@ class OutFile:
         self._lock: Lock | None = None
 
     def __enter__(self) -> OutFile:
+        # In the same folder, since a move within one file system is atomic. /dev, say, is no place for a folder.
         beside = self._target.file.parent if self._target and not self._target.through else None
         place = str(beside or tempfile.gettempdir())
         try:
@@ -50,6 +51,7 @@ class OutFile:
             raise InputError(
                 f"nothing can be written in {beside or 'the temporary folder'} ({error.strerror}): choose another place"
             ) from None
+        # Python calls no __exit__ where __enter__ has raised.
         except BaseException:
             self._drop()
             raise

@@ -22,6 +22,7 @@ from onnxpatch.inputs.validate import check_opset
 from onnxpatch.settings import EXPORTERS, Exporter
 
 OPSET = 18
+# Of the installed torch, so that options of newer versions are passed on.
 _TORCH = frozenset(inspect.signature(torch.onnx.export).parameters)
 
 
@@ -92,6 +93,7 @@ class ExportRequest:
         """The names of the TorchScript exporter's graph inputs: the user's, then the arguments' own."""
         graph = self.inputs.graph_leaves("trace")
         given = list(self.input_names or ())
+        # In the TorchScript exporter's graph, inputs and parameters share one space of names.
         taken = set(self.model.state_dict()) | set(given)
         own = [f"{leaf.name}_input" if leaf.name in taken else leaf.name for leaf in graph[len(given) :]]
         return given + own
@@ -135,11 +137,15 @@ def chosen_exporter(exporter: str | None, dynamo: bool | None = None, script: bo
         return "dynamo" if dynamo is not False else "script" if script else "trace"
     chosen = next((known for known in EXPORTERS if known == exporter), None)
     if chosen is None:
-        raise UnknownExporterError(f"exporter={exporter!r} is not known: use one of {', '.join(EXPORTERS)}")
+        raise _unknown(exporter, EXPORTERS)
     for name, value, wanted in (("dynamo", dynamo, chosen == "dynamo"), ("script", script, chosen == "script")):
         if value is not None and value != wanted:
             raise InputError(f"exporter={exporter!r} and {name}={value!r} disagree: give one of them")
     return chosen
+
+
+def _unknown(exporter: str | None, known: Iterable[str]) -> UnknownExporterError:
+    return UnknownExporterError(f"exporter={exporter!r} is not known: use one of {', '.join(known)}")
 
 
 def asked_exporters(
@@ -149,6 +155,8 @@ def asked_exporters(
 
     Raises what `chosen_exporter` raises. For a scripted model, torch.export is left out: it cannot read scripted code.
     """
+    if exporter not in (None, "auto", *EXPORTERS):
+        raise _unknown(exporter, (*EXPORTERS, "auto"))
     if exporter != "auto":
         return (chosen_exporter(exporter, dynamo, script),)
     for name, value in (("dynamo", dynamo), ("script", script)):

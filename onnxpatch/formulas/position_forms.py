@@ -21,6 +21,7 @@ def form_of(settings: Settings, patch: str) -> str | None:
     """
     asked = settings.options.get("form")
     form = asked.get(patch) if isinstance(asked, Mapping) else asked
+    # Who states an image size wants tables stored for it.
     if form is None and settings.image_size is not None:
         return "static"
     if form is not None and form not in FORMS:
@@ -32,9 +33,11 @@ def form_of(settings: Settings, patch: str) -> str | None:
 
 def check_example(image_size: tuple[int, int], inputs: object) -> None:
     """Raises InputError if tables are to be stored for `image_size` and the example has no image of that size."""
+    # Paused, sizes are ints. Under trace they are tensors otherwise, and reading them adds nodes to the graph.
     with tracing_paused():
         images = list(_images(pytree.tree_leaves(inputs)))
     wanted = tuple(image_size)
+    # Channels first or channels last: the two sizes are the last of three, or the first.
     if images and not any(wanted in (size[1:], size[:2]) for size in images):
         found = " and ".join("x".join(map(str, size)) for size in images)
         height, width = wanted

@@ -30,12 +30,14 @@ _NAMES = {"keys": "key", "values": "value"}
 
 def is_cache(value: object) -> bool:
     """Whether `value` is one of transformers' caches whose layers hold tensors."""
+    # Not imported: where it is not loaded, nobody has made a cache.
     module = sys.modules.get("transformers.cache_utils")
     return module is not None and isinstance(value, module.Cache) and (hasattr(value, "layers") or _is_pair(value))
 
 
 def opened(value: object) -> Any:
     """`value`, a nest of containers, with the states of its caches in their place."""
+    # `is_leaf`, since some versions of transformers register their caches with pytree themselves.
     return pytree.tree_map(lambda leaf: _layers(leaf) if is_cache(leaf) else leaf, value, is_leaf=is_cache)
 
 
@@ -82,6 +84,7 @@ def _closed(cache: Any, states: Sequence[States]) -> Any:
     if _is_pair(cache):
         made.self_attention_cache = _closed(cache.self_attention_cache, [layer["decoder"] for layer in states])
         made.cross_attention_cache = _closed(cache.cross_attention_cache, [layer["encoder"] for layer in states])
+        # The model writes into this dict; copy.copy would share it with the caller's cache.
         made.is_updated = dict(cache.is_updated)
     else:
         made.layers = [_closed_layer(layer, one) for layer, one in zip(cache.layers, states, strict=True)]

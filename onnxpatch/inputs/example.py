@@ -30,6 +30,7 @@ class ModelExample:
 def declared_example(model: object) -> ModelExample | None:
     """The example that `model` declares, or None. Methods are called, attributes read; what they raise passes."""
     sig = signature(model)
+    # A forward without arguments needs no example.
     if sig is None or not sig.parameters:
         return None
     if callable(getattr(model, "example_arguments", None)):

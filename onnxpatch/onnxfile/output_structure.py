@@ -94,6 +94,7 @@ def _tell_apart(graph: GraphProto) -> None:
     """Give each output a value of its own: a model may return one tensor twice."""
     import onnx
 
+    # ONNX allows no name twice among the outputs.
     seen: set[str] = set()
     for number, output in enumerate(graph.output):
         if output.name in seen:
@@ -105,6 +106,7 @@ def _tell_apart(graph: GraphProto) -> None:
 
 def write_metadata(proto: ModelProto, tree: Tree) -> None:
     """Write the structure into the metadata, in place of an earlier one."""
+    # A repeated field of protobuf has no assignment: it is emptied and filled.
     others = [entry for entry in proto.metadata_props if entry.key != KEY]
     del proto.metadata_props[:]
     proto.metadata_props.extend(others)

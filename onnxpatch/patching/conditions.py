@@ -25,6 +25,7 @@ from onnxpatch.errors import UnknownPatchError
 from onnxpatch.settings import EXPORTERS, Exporter, Settings
 
 
+# metadata.version opens files, for every patch of every plan; what is installed stays as it is in a process.
 @functools.cache
 def installed_version(distribution: str) -> str | None:
     """The version of an installed distribution, or None. torch is asked itself: its local builds report more."""
@@ -59,6 +60,7 @@ class Conditions:
             version = installed_version(requirement.name)
             if version is None:
                 return f"needs {text}, which is not installed"
+            # Nightly builds of torch are prereleases, and would meet no requirement otherwise.
             if not requirement.specifier.contains(version, prereleases=True):
                 return f"needs {text}, found {version}"
         return None

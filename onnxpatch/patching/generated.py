@@ -167,6 +167,7 @@ def _without_patches(module: object, state: object) -> Any:
 
 def _patched_too(module: object, made: object, copied: Callable[[Any], Any]) -> Any:
     """The copy `made` of a module, with the same patches until the module is restored."""
+    # A `__copy__` of the user's may return something else, which these patches do not fit.
     if type(made) is class_before(type(module)):
         set_class(made, type(module))
         for log in _logs(type(module)):
@@ -174,6 +175,7 @@ def _patched_too(module: object, made: object, copied: Callable[[Any], Any]) -> 
     return made
 
 
+# The log itself is in `swap.py`, which imports this file.
 @runtime_checkable
 class Log(Protocol):
     """An undo log, as this module sees it: the owner of layers, which knows what it changed in an instance."""
@@ -194,6 +196,8 @@ def _generate(made: Generated) -> type:
     names = {name: getattr(made.base, name) for name in ("__module__", "__qualname__", "__doc__")}
     # No annotations of its own: torch.jit.script reads the class's attribute types through them.
     names["__annotations__"] = dict(getattr(made.base, "__annotations__", {}))
+    # Made by the metaclass of the written class: Python accepts no other. Two layers may have the same mixin, and a
+    # class may be a base only once.
     return type(made.base)(made.base.__name__, (_Quiet, *dict.fromkeys(bases), made.base), {**names, _GENERATED: made})
 
 

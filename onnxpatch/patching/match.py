@@ -114,7 +114,9 @@ def _named_exactly(patch: Patch, cls: type) -> bool:
 
 def raise_if_ambiguous(cls: type, candidates: list[Candidate]) -> None:
     """Raises DuplicatePatchError if two patches of the same rank replace the same method."""
+    # A patch with `accepts` may still refuse the instance, so that it clashes with none for certain.
     certain = [each for each in candidates if each.refusal is None and not each.patch.accepts]
+    # Sorted by rank: patches of equal rank are neighbours.
     for first, second in itertools.pairwise(certain):
         clash = first.patch.methods & second.patch.methods
         if clash and first.rank == second.rank:
@@ -127,7 +129,7 @@ def raise_if_ambiguous(cls: type, candidates: list[Candidate]) -> None:
 def ties(functions: list[FunctionPatch]) -> list[str]:
     """A sentence for every two patches of the user's that name the same function for the same exporter.
 
-    Of the kit's own patches the order is meant.
+    The order of onnxpatch's own patches is intended.
     """
     by_function: dict[Any, list[Patch]] = {}
     for patch, targets in functions:

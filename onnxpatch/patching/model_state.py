@@ -10,7 +10,7 @@ that is compared must start from the model as the user gave it, and so must ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from onnxpatch._torch.dispatch_modes import Writes, storage_key
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch.inputs.held_objects import MISSING, HeldObjects, bind_again
 
-__all__ = ["MISSING", "Bindings", "Key", "Snapshot"]
+__all__ = ["MISSING", "Bindings", "Key", "Snapshot", "restore_training"]
 
 _REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
 
@@ -33,6 +33,7 @@ class Bindings:
 
     def __init__(self, model: object) -> None:
         found = list(model.modules()) if isinstance(model, torch.nn.Module) else []
+        # A ScriptModule keeps its attributes in C++; vars() does not have them.
         self.modules = [module for module in found if not isinstance(module, torch.jit.ScriptModule)]
         self.attributes = [dict(vars(module)) for module in self.modules]
         self._buffers = [(module._buffers, dict(module._buffers)) for module in self.modules]
@@ -66,6 +67,7 @@ class Bindings:
 def _rebound(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any]]:
     changed = [(name, value) for name, value in now.items() if before.get(name, MISSING) is not value]
     gone = [(name, MISSING) for name in before if name not in now]
+    # The dicts of parameters, buffers and submodules are no attributes of forward's; buffers are compared one by one.
     return [(name, value) for name, value in changed if name not in _REGISTERED] + gone
 
 
@@ -174,3 +176,15 @@ def _can_be_kept(tensor: torch.Tensor) -> bool:
         )
     except (RuntimeError, NotImplementedError):
         return False
+
+
+def restore_training(model: torch.nn.Module, modes: Sequence[tuple[torch.nn.Module, bool]]) -> None:
+    """Set every module's training flag back to the one in `modes`, whose first entry is the root.
+
+    torch.onnx.export(dynamo=False) sets every module's flag to the root's. If the user called train() or eval()
+    meanwhile, the root's flag differs, and all flags stay as they are.
+    """
+    if model.training == modes[0][1]:
+        for module, training in modes:
+            if module.training != training:
+                module.training = training

@@ -53,11 +53,13 @@ def root_mixin(scope: Scope) -> type:
                 with scope.entered(self):  # type: ignore[arg-type]
                     output = super().__call__(*args, **kwargs)  # type: ignore[misc]
                     if exporter == "dynamo":
+                        # At the end, when the guards of the whole forward are there.
                         drop_unsolvable_guards()
                     output = _copy_stored_tensors(output, self) if exporter == "trace" else output
             except OnnxpatchError as refusal:
                 scope.refused = str(refusal)
                 raise
+            # Inside another patched model its patches go on with these values.
             return output if scopes.current() is not None else _unwrap_outputs(output)
 
     return Root

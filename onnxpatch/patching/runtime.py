@@ -97,6 +97,8 @@ class Scope:
             for path, function in targets:
                 if patch.calls:
                     continue
+                # torch's mode catches a call under whatever name it was made; other functions must be replaced name by
+                # name.
                 key = None if patch.by_name else torch_function_key(function)
                 if key is None:
                     elsewhere.append((path, function))

@@ -31,6 +31,7 @@ class UndoLog:
 
     def __init__(self) -> None:
         self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        # Until `undo`: modules of one class get one generated class, and `type(a) is type(b)` stays true between them.
         self._made: dict[tuple[type, tuple[type, ...]], type] = {}
         self._unmade: dict[type, type] = {}
 
@@ -71,6 +72,7 @@ class UndoLog:
             if name not in attributes[1]:  # a `__getstate__` of the class left the attribute out
                 attributes[1][name] = copied(attributes[0][name])
             self._undo.append((_put_item, (attributes[1], name, before)))
+        # Weak: a copy that nobody else refers to need not live until the original is restored.
         self._undo.append((self._unspecialise_copy, (weakref.ref(made),)))
 
     def undo(self) -> None:
@@ -84,6 +86,7 @@ class UndoLog:
             except Exception as error:
                 failures.append((getattr(step, "__name__", repr(step)), error))
             except BaseException as error:
+                # The interrupted step is done again. If it is interrupted once more, it is given up.
                 if interrupt is None:
                     interrupt = error
                     continue

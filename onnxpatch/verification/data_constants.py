@@ -53,6 +53,7 @@ class DataConstants:
     def divided(self, left: object, right: object) -> None:
         """Record a floor division of floats by a step whose multiples are not exact in binary, such as 0.7."""
         step = _number(right)
+        # A mantissa of 0.5 means a power of two, whose multiples are exact.
         if step and isinstance(left, torch.Tensor) and left.is_floating_point() and math.frexp(step)[0] != 0.5:
             self.steps.setdefault(step)
 
@@ -61,6 +62,7 @@ class DataConstants:
         if self.sameness:
             yield from _same(values)
         known = list(self.values)[:_MOST]
+        # Such as the 3 of `(x == 0).sum() == 3`: a number of elements.
         counts = [int(n) for n in self.equals if n == int(n) and 1 < n < 64][:2]
         for value in dict.fromkeys([*known, *list(self.equals)[:_MOST], *more[:_MOST]]):
             yield from _with(value, values, counts if value in known else ())

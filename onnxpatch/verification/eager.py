@@ -53,6 +53,7 @@ def flatten_output(output: Any) -> list[torch.Tensor]:
 
 def _kept(output: Any) -> Any:
     """A copy of an output, since its tensors may be views of inputs or buffers."""
+    # pytree takes a dataclass that nobody registered for one leaf, and would not copy the tensors in it.
     if is_dataclass(output) and not isinstance(output, type) and type(output) not in pytree.SUPPORTED_NODES:
         return replace(output, **{f.name: _kept(getattr(output, f.name)) for f in fields(output) if f.init})
     return pytree.tree_map(_kept_leaf, opened(output))
@@ -131,23 +132,28 @@ class Eager:
         own, since function modes change the kernels that torch picks.
         """
         watch = Decisions(watch_sizes=sizes, watch_numbers=numbers)
+        # Function modes do not see inside a ScriptModule, which freezes no branch either.
         if isinstance(self.model, torch.jit.ScriptModule):
             return watch
         self._count(values)
         with watch:
             _, error = self._run(values)
         if error is not None and (sizes or watch.gave_numbers):
+            # First without watched sizes, then without watched numbers too.
             return self.decisions(values, numbers=sizes)  # some code accepts no subclass of int
         return watch if error is None else None
 
     def operations(self, values: Sequence[Any], sizes: bool) -> tuple[float, Decisions | None]:
         """(the arithmetic of one forward, its `decisions`), from one run if possible."""
+        # The first run of the forward: large tensors are copied just before it writes into them.
         with self._state.watched(), OperationCount() as count:
             watch = self.decisions(values, sizes)
+            # `decisions` does not run a ScriptModule, so nothing has been counted yet.
             if isinstance(self.model, torch.jit.ScriptModule):
                 self._run(values)
         if watch is not None:
             return count.operations, watch
+        # The forward broke off, and so did the count: each parameter takes a multiplication and an addition at least.
         least = 2.0 * sum(parameter.numel() for parameter in self.model.parameters())
         return max(count.operations, least), self.decisions(values, sizes)
 
@@ -164,6 +170,7 @@ class Eager:
                     self.names = output_names(output)
                     return _kept(output), None
                 finally:
+                    # Also when the forward raises: it may draw first.
                     self.draws |= _random_state() != before
         except Exception as error:
             return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -38,6 +38,7 @@ def specialized(
         at_node = frozen_at(graph, check.node, example, probe) if check.node else None
         if at_node and (at_node.node, at_node.dimension) not in [(one.node, one.dimension) for one in found]:
             found.append(at_node)
+    # With the most dimensions moved, most nodes show that they keep a size.
     silent = next((p for c, p in reversed(bad) if c.status == "wrong"), None)
     if silent is not None:
         found += list(frozen_nodes(graph, feed, example, silent))[:_MOST]
@@ -50,6 +51,8 @@ def dropped_guards(
     """The conditions that a probe breaks, each with what the graph does at that probe. Probes not run are left out."""
     status = {id(probe): check for check, probe in zip(checks, probes, strict=False)}
     ran = [(guard, probe) for guard, probe in broken if id(probe) in status]
+    # An equality pins a size. Where a probe breaks one, that is the cause, and not an inequality that it breaks as
+    # well.
     pins = [guard for guard, _ in ran if guard.expression.startswith("Eq(")]
     found = []
     for guard, probe in ran:
@@ -112,6 +115,7 @@ def frozen_nodes(graph: Graph, feed: Feed, example: Probe, other: Probe) -> Iter
             continue
         (data, out), (data_after, out_after) = ([shapes[name] for name in values] for shapes in (before, after))
         kept = [a for a, size in enumerate(data) if size != data_after[a] and out[a : a + 1] == out_after[a : a + 1]]
+        # Only where the axes of input and output can be taken for the same ones.
         if len(data) == len(out) and kept:
             where = f"keeps axes {kept} of its output at {list(out)}"
             yield Frozen(moved, where, node.name, node.op_type, source_of(node))
@@ -121,10 +125,12 @@ def source_of(node: Any) -> str:
     """`file:line in function: code` of the innermost frame, if the exporter kept it; else the module path, or ''."""
     kept = {entry.key: entry.value for entry in getattr(node, "metadata_props", ())}
     trace = kept.get("pkg.torch.onnx.stack_trace", "") or node.doc_string
+    # The dynamo exporter writes a Python traceback, whose last frame is the innermost.
     frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n\s*([^\n]*)', trace[-_LONGEST:])
     if frames:
         file, line, function, code = frames[-1]
         return f"{file}:{line} in {function}: {code.strip()}"
+    # The TorchScript exporter writes `file.py(line): function`, the innermost frame first.
     found = re.search(r"(\S+\.py)\((\d+)\): (\S+)", trace[:_LONGEST])
     if found:
         return f"{found[1]}:{found[2]} in {found[3]}"

@@ -103,6 +103,7 @@ def breaking_probes(guards: Sequence[Guard], search: Oracle, most: int = 6) -> l
     accepted = search.accepted()
     for guard in guards[:_MOST]:
         tried = [*accepted, *(probe for _, probe in found)]
+        # One that has been run already costs nothing.
         known = next((p for p in tried if guard.holds(p.sizes) is False), None)
         probe = known or next(_breaking(guard, search), None)
         if probe:

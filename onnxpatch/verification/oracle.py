@@ -227,6 +227,8 @@ class Oracle:
         return self._may(self._elements)
 
     def _may(self, elements: int, must: bool = False, share: float = 1.0) -> bool:
+        # Guards (share 1.5) get at least twice the example's work, however large the model is; with share 1 the second
+        # is 0.
         room = max(share * self.budget.operations, (share - 1) * 4 * self._cost * self._elements)
         if self._full or (self.budget.over() if share > 1 else self.late):
             return False

@@ -75,6 +75,7 @@ def _in_runtime(
     """The report for one runtime, of as many probes as max_seconds allows. fixed: static dimensions."""
     checks: list[Checked] = []
     for probe in probes:
+        # The example is compared in any case: without a check there is no verdict.
         if checks and reference.budget.over():
             break
         if progress:
@@ -106,6 +107,7 @@ def _joined(reports: Sequence[Report]) -> Report:
     first = reports[0]
     if len(reports) == 1:
         return first
+    # Guards and ranges are read together with the verdict, so they come from the report that is not right.
     worst = next((report for report in reports if not report.ok), first)
     return replace(
         first,

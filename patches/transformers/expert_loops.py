@@ -79,6 +79,7 @@ def _each(
 
     chosen: for each expert a bool mask (tokens, choices). weights: (tokens, choices).
     """
+    # Every expert is in the graph, and gets the tokens that chose it, which may be none.
     results = torch.zeros_like(hidden)
     for mask, expert in zip(chosen, experts, strict=True):
         # A token chooses an expert once, so that no row is written twice.
@@ -99,6 +100,7 @@ def _each(
         _switch,
         lambda: [(torch.randn(b, n, 8),) for b, n in ((2, 2), (3, 9), (1, 1))],
         ({0: "batch", 1: "length"},),
+        # Switch's router casts its classifier in every forward.
         beside=("idle-cast",),
     ),
 )
@@ -159,7 +161,7 @@ class DbrxExperts:
     proof=_proof(_longcat),
 )
 class LongcatFlashExperts:
-    """Experts of which the last ones hand a token on as it is."""
+    """Experts, the last of which return a token unchanged."""
 
     def forward(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         """hidden_states: (tokens, hidden). top_k_index, top_k_weights: (tokens, choices)."""

@@ -46,6 +46,7 @@ class OnnxRuntime(Runtime):
 
     def load(self, model: str | bytes, providers: Sequence[Provider] | None) -> LoadedGraph:
         options = quiet_options()
+        # As many as torch was allowed; by itself onnxruntime takes one for each physical core.
         options.intra_op_num_threads = torch.get_num_threads()
         if isinstance(model, str) and providers is None and weigh(model) >= LARGE:
             return InOnnxRuntime(_open_mapped(model, options))
@@ -89,6 +90,7 @@ def open_session(
 
     wanted = list(CPU if providers is None else providers)
     _check_providers(wanted, onnxruntime.get_available_providers())
+    # enable_fallback=0: it would start again on other providers after an error, and only print that.
     session = onnxruntime.InferenceSession(model, options or quiet_options(), providers=wanted, enable_fallback=0)
     if wanted and _name(wanted[0]) not in session.get_providers():  # it warns, and goes on with the CPU
         raise InputError(

@@ -66,6 +66,7 @@ class _InOpenVino:
             if seconds is None:
                 request.wait()
             elif not request.wait_for(max(1, int(seconds * 1000))):
+                # A wish: nobody waits for it, and the run may go on.
                 request.cancel()
                 raise stopped(seconds)
             return [_output(*raw) for raw in child.outputs(self._compiled, request, names)]
@@ -86,6 +87,7 @@ class _LoopInOpenVino(_InOpenVino):
         path = self._model if isinstance(self._model, str) else ""
         content = [("", np.frombuffer(self._model, np.uint8))] if isinstance(self._model, bytes) else []
         command = [sys.executable, "-m", child.__name__, str(torch.get_num_threads()), path, json.dumps(names)]
+        # The child finds the same packages, however this process came to its sys.path.
         folders = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         asked = child.packed([*feed.items(), *content])
         try:
