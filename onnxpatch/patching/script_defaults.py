@@ -46,7 +46,8 @@ def _omitted(model: Any, args: tuple[object, ...], kwargs: dict[str, object]) ->
     if sig is None or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in sig.parameters.values()):
         return []
     rest = list(sig.parameters.values())[len(args) :]
-    kinds = (bool, int, float, torch.Tensor, *((type(None),) if hasattr(type(model).forward, "__wrapped__") else ()))
+    decorated = any(hasattr(vars(cls).get("forward"), "__wrapped__") for cls in type(model).__mro__)
+    kinds = (bool, int, float, torch.Tensor, *((type(None),) if decorated else ()))
     return [p.name for p in rest if p.name not in kwargs and isinstance(p.default, kinds)]
 
 

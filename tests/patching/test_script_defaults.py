@@ -6,7 +6,7 @@ import functools
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import onnxpatch
 from tests import exporting
