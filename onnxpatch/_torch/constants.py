@@ -25,7 +25,10 @@ class _UnknownError(Exception):
 
 
 def constant(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tensor]) -> Tensor | None:
-    """The value of `tensor` if it depends on parameters and buffers only, else None. tensors: these, with values."""
+    """The value of `tensor` if it depends on parameters and buffers only, else None. tensors: these, with values.
+
+    Under trace it is the tensor itself, which has a value whatever it was computed from: ask only for what is stored.
+    """
     if exporting() == "trace":
         return tensor
     try:
@@ -49,6 +52,7 @@ def _no_modes() -> Any:
     from torch.utils._python_dispatch import _disable_current_modes
 
     stack = contextlib.ExitStack()
+    # Two kinds of modes: those of torch functions (the kit's own), and those of dispatch (torch.export's).
     stack.enter_context(torch._C.DisableTorchFunction())
     stack.enter_context(_disable_current_modes())
     return stack

@@ -1,4 +1,4 @@
-"""Reads the Python `if` at which a running function stands: does its body change nothing where the test is false?
+"""Looks at the `if` that a running function is evaluating: does its body change nothing where the test is false?
 
     if pad_h or pad_w:                      if x.shape[1] > n:
         x = F.pad(x, (0, pad_w, 0, pad_h))      x = x[:, :n]
@@ -40,6 +40,7 @@ def _idle(code: CodeType) -> tuple[tuple[int, int, frozenset[str]], ...]:
         if amounts is not None and node.body and all(_adds_nothing(one, set(amounts)) for one in node.body):
             padding.add(ast.unparse(node.test))
             names = _compared(amounts)
+        # A crop is idle only if an earlier `if` of the same test has padded: the ifs come in the order of their lines.
         elif amounts is not None and ast.unparse(node.test) in padding and _crops(node.body):
             names = _compared(amounts)
         if names is not None:
@@ -58,7 +59,7 @@ def _compared(amounts: dict[str, bool]) -> frozenset[str]:
 
 
 def _amounts(test: ast.expr) -> dict[str, bool] | None:
-    """The names that are 0 where `test` is false, each with whether that holds only if it is never negative."""
+    """The names that are 0 if `test` is false, each with whether it must never be negative for that to be so."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
         each = [_amounts(value) for value in test.values]
         return None if any(one is None for one in each) else {k: v for one in each if one for k, v in one.items()}
@@ -91,8 +92,7 @@ def _adds_nothing(statement: ast.stmt, names: set[str]) -> bool:
 
 def _reshaped(value: ast.expr) -> ast.expr:
     """The `x` of `x.view(...)` and `x.reshape(...)`, which leave its elements in order; else the value itself."""
-    called = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)
-    if called and value.func.attr in ("view", "reshape"):
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ("view", "reshape"):
         return value.func.value
     return value
 
@@ -103,6 +103,7 @@ def _is_zero(expression: ast.expr, names: set[str]) -> bool:
     known = (ast.Name, ast.Constant, ast.Tuple, ast.List, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.Load)
     if not used <= names or not all(isinstance(node, known) for node in ast.walk(expression)):
         return False
+    # Only names, numbers and operators get here, so evaluating them with every name 0 has no side effects.
     code = compile(ast.fix_missing_locations(ast.Expression(expression)), "<amounts>", "eval")
     try:
         value = eval(code, {"__builtins__": {}}, dict.fromkeys(used, 0))

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onnxpatch.onnxfile.editing import edited
-from onnxpatch.onnxfile.graph import all_nodes
 from onnxpatch.onnxfile.produced import Produced, Size, permutation
+from onnxpatch.onnxfile.unread import drop_unread
 from onnxpatch.settings import Operators
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import ModelProto, NodeProto
 
-_OPSET = 23  # of Attention
+OPSET = 23  # of Attention
 _SOFTMAX = 13  # from here on it is over one axis
 _MOVED = [0, 2, 1, 3]  # heads before the length, or back
 _TURNED, _MOVED_AND_TURNED = [0, 1, 3, 2], [0, 2, 3, 1]  # keys as a product wants them
@@ -44,16 +44,16 @@ def name_attention(file: str | os.PathLike[str], operators: Operators) -> int:
     changed = 0
     with edited(file) as proto:
         opset = next((one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")), 0)
-        if opset < (_SOFTMAX if operators == "onnxruntime" else _OPSET):
+        if opset < (_SOFTMAX if operators == "onnxruntime" else OPSET):
             return 0
-        graph = Produced(proto.graph)
+        graph = Produced(proto)
         for node in list(proto.graph.node):
             written = _written(graph, node) if node.op_type == "Softmax" else None
             if written is not None:
                 _replace(proto, written, operators)
                 changed += 1
         if changed:
-            _drop_unread(proto.graph)
+            drop_unread(proto.graph)
     return changed
 
 
@@ -72,6 +72,7 @@ def _written(graph: Produced, softmax: NodeProto) -> _Written | None:
     if last is None or query is None or key is None or value is None:
         return None
     heads = query[1][2]
+    # The number of heads is an attribute of the node, so it must be the same for all three, and a number.
     same = all(sizes[0] == query[1][0] and sizes[2] == heads for _, sizes in (key, value))
     joined = graph.shape(last.output[0])
     if not same or not isinstance(heads, int) or len(joined) != 3 or joined[2] != _width(value[1]):
@@ -83,6 +84,7 @@ def _unscaled(graph: Produced, name: str) -> tuple[NodeProto | None, float]:
     """The product that makes the scores, and the number that they are multiplied by before the softmax."""
     for op in ("Mul", "Div"):
         node = graph.maker(name, op)
+        # The scores must be read by the softmax alone, since the node does not give them out.
         if node is not None and graph.only_user(name, "Softmax") is not None:
             for place in (0, 1) if op == "Mul" else (1,):
                 number = graph.scalar(node.input[place])
@@ -129,30 +131,5 @@ def _replace(proto: ModelProto, written: _Written, operators: Operators) -> None
     made: dict[str, Any] = {"scale": written.scale, **counts}
     node = onnx.helper.make_node(op, written.given, last.output, last.name, domain=domain, **made)
     node.metadata_props.extend(last.metadata_props)
+    # In the place of the last node: all that it reads is computed before it.
     last.CopyFrom(node)
-
-
-def _drop_unread(graph: GraphProto) -> None:
-    """Take out nodes that nothing reads any more, and what is said or stored for their values alone."""
-    wanted = {one.name for one in graph.output}
-    kept: list[NodeProto] = []
-    for node in reversed(graph.node):
-        if wanted.intersection(node.output):
-            kept.append(node)
-            wanted.update(name for one in (node, *_inside(node)) for name in one.input)
-    left = {name for node in kept for name in node.output}
-    dropped = [node for node in graph.node if not left.intersection(node.output)]
-    gone = {name for node in dropped for name in node.output}
-    idle = {name for node in dropped for name in node.input} - wanted - {one.name for one in graph.input}
-    for repeated, names in ((graph.value_info, gone), (graph.initializer, idle)):
-        for place in reversed(range(len(repeated))):
-            if repeated[place].name in names:
-                del repeated[place]
-    nodes = list(reversed(kept))
-    del graph.node[:]
-    graph.node.extend(nodes)
-
-
-def _inside(node: NodeProto) -> list[NodeProto]:
-    graphs = [one.g for one in node.attribute if one.HasField("g")]
-    return [inner for one in graphs for inner in all_nodes(one)]

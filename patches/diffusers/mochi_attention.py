@@ -26,7 +26,7 @@ class _Joint(torch.nn.Module):
 
 
 def _texts() -> list[tuple[Tensor, ...]]:
-    made = []
+    made: list[tuple[Tensor, ...]] = []
     for batch, pixels, words in ((2, 5, 4), (3, 7, 6), (1, 2, 1)):
         mask = torch.rand(batch, words) > 0.4
         made.append((torch.randn(batch, pixels, 8), torch.randn(batch, words, 6), mask))
@@ -64,10 +64,11 @@ def attend(
         query, key = _rotated(query, *image_rotary_emb), _rotated(key, *image_rotary_emb)
     added = _heads(attn, encoder_hidden_states, (attn.add_q_proj, attn.add_k_proj, attn.add_v_proj),
                    (attn.norm_added_q, attn.norm_added_k))  # fmt: skip
-    joint = [torch.cat(pair, dim=1).transpose(1, 2) for pair in zip((query, key, value), added, strict=True)]
+    pairs = zip((query, key, value), added, strict=True)
+    query, key, value = (torch.cat(pair, dim=1).transpose(1, 2) for pair in pairs)
     kept = attention_mask != 0
     seen = torch.cat([torch.ones_like(hidden_states[:, :, 0], dtype=torch.bool), kept], dim=1)
-    out = functional.scaled_dot_product_attention(*joint, attn_mask=seen[:, None, None, :])
+    out = functional.scaled_dot_product_attention(query, key, value, attn_mask=seen[:, None, None, :])
     image, text = out.transpose(1, 2).flatten(2, 3).split_with_sizes((pixels, words), dim=1)
     text = _kept_first(text, kept)
     image = attn.to_out[1](attn.to_out[0](image))

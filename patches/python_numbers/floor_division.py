@@ -42,6 +42,7 @@ def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     if exporting() == "dynamo":  # it rounds whole numbers down by itself
         fraction = any(isinstance(one, Tensor) and _fractional(one) for one in args)
         return (fraction or function is Tensor.__rfloordiv__) and not any(map(_is_symbol, args))
+    # Most floor divisions of a trace are of sizes, which need no more nodes than the exporter writes.
     sized = isinstance(args[0], Tensor) and args[0].dim() == 0 and not _fractional(args[0])
     return not sized or function is Tensor.__rfloordiv__ or _fractional(args[1]) or not never_negative(args[0])
 
@@ -60,6 +61,7 @@ def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         ({0: "b", 1: "n"},),
         fails=("trace",),
         exporters=("dynamo",),
+        # Under dynamo `-(-n // 2)` divides a SymInt, which is that patch's.
         beside=("floor-division-sizes",),
         reason="relative error|flags differ",
         unchanged=lambda: Computes(lambda x: x[:, : x.shape[1] // 2]),
@@ -71,6 +73,8 @@ def floor_division(original: Callable[..., Tensor], input: Any, other: Any) -> A
         input, other = torch.as_tensor(other, dtype=_dtype(other, input), device=input.device), input
     if _fractional(input) or _fractional(other):
         return floor_quotient(torch.as_tensor(input), other)
+    # The exporters write torch.remainder with the sign of the divisor, as eager does, so the difference divides
+    # exactly.
     return torch.floor_divide(input - torch.remainder(input, other), other)
 
 
@@ -111,7 +115,7 @@ class _Shifts(torch.nn.Module):
     ),
 )
 def right_shift(original: Callable[..., Tensor], input: object, other: object) -> Any:
-    """A shift by n as a floor division by 2 ** n."""
+    """Writes a shift by n as a floor division by 2 ** n."""
     if not isinstance(other, int) or not isinstance(input, Tensor):
         return NotImplemented
     return floor_division(torch.floor_divide, input, 2**other)
@@ -138,6 +142,7 @@ class _Halved(torch.nn.Module):
     exporters=("dynamo",),
     proof=Proof(
         _Halved,
+        # (4, 9): an odd difference below 0, which the two roundings divide differently.
         lambda: [(torch.randn(1, m), torch.randn(1, n)) for m, n in ((9, 4), (4, 9), (5, 5), (3, 10))],
         ({1: "m"}, {1: "n"}),
         fails=("dynamo",),
@@ -146,7 +151,8 @@ class _Halved(torch.nn.Module):
     ),
 )
 def floor_division_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> Any:
-    """What leaves no rest is divided. Sizes that are never negative, and torch's own, are divided as they are."""
+    """Subtracts the rest first, so that the division is exact. Sizes that are never negative need none of it."""
+    # torch's own code divides sizes too, and compares the results: another formula there would be another expression.
     if not isinstance(step, int) or step < 1 or deciding_frame(1) is None:
         return NotImplemented
     if never_negative(value) and not divides_negative(original(value, step)):

@@ -23,9 +23,9 @@ class _Tokens(torch.nn.Module):
         self.words, self.special = (randomised(torch.nn.Embedding(9, 4)) for _ in range(2))
 
     def padding(self, ids: Tensor) -> Tensor | None:
-        padding: Tensor | None = ids.eq(0)
+        padding = ids.eq(0)
         if not padding.any():
-            padding = None
+            padding = None  # type: ignore[assignment]  # as fairseq's models write it
         return padding
 
     def forward(self, ids: Tensor) -> Tensor:

@@ -18,8 +18,8 @@ from onnxpatch.formulas.proof_models import randomised
 
 WRITTEN_FOR = "transformers 5.23.0"
 LINK = "https://github.com/huggingface/transformers/blob/main/src/transformers/models/longformer/modeling_longformer.py"
-TINY = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, vocab_size=9,
-            max_position_embeddings=32, attention_window=[4])  # fmt: skip
+TINY: dict[str, Any] = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+                            vocab_size=9, max_position_embeddings=32, attention_window=[4])  # fmt: skip
 
 
 class _Windows(torch.nn.Module):
@@ -89,9 +89,9 @@ class LongformerSelfAttention:
 
     def _attended(self: Any, x: Tensor, layers: tuple[Any, Any, Any], hidden: Tensor) -> Tensor:
         """(batch, length, hidden size). hidden: keys that are not seen; where all are hidden, all count alike."""
-        heads = [layer(x).unflatten(2, (self.num_heads, self.head_dim)).transpose(1, 2) for layer in layers]
+        query, key, value = (layer(x).unflatten(2, (self.num_heads, self.head_dim)).transpose(1, 2) for layer in layers)
         bias = hidden.to(x.dtype) * torch.finfo(x.dtype).min
-        return functional.scaled_dot_product_attention(*heads, attn_mask=bias).transpose(1, 2).flatten(2)
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=bias).transpose(1, 2).flatten(2)
 
 
 class _Text(torch.nn.Module):
