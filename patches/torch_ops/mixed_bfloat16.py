@@ -23,8 +23,8 @@ class _Slopes(torch.nn.Module):
     "torch.Tensor.__mul__",
     "torch.Tensor.__rmul__",
     name="bfloat16-times-integers",
-    why="Type 'tensor(complex128)' of input parameter of operator (Mul) is invalid: the exporter takes bfloat16 for it; "
-    "Could not find an implementation for Mul(14): onnxruntime multiplies no bfloat16 on the CPU",
+    why="Type 'tensor(complex128)' of input parameter of operator (Mul) is invalid: the exporter takes bfloat16 for "
+    "it; Could not find an implementation for Mul(14): onnxruntime multiplies no bfloat16 on the CPU",
     link="https://github.com/pytorch/pytorch/issues/129064",
     exporters=("dynamo", "trace"),
     proof=Proof(
