@@ -23,7 +23,7 @@ def test_a_batch_of_one_is_traced_at_another_size(tmp_path):
     )  # fmt: skip
     assert report.ok
     assert report.checks[0].kind == "example"
-    assert {1, 3} <= {check.sizes.get("batch", 1) for check in report.checks}
+    assert len({check.sizes.get("batch", 1) for check in report.checks}) > 1
 
 
 def test_a_model_for_one_alone_keeps_its_example(tmp_path):
