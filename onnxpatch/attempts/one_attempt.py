@@ -13,6 +13,7 @@ import torch
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.failure import Failure, failure_of
 from onnxpatch.attempts.finished import finished
+from onnxpatch.attempts.larger_example import with_larger_example
 from onnxpatch.errors import ExportError, RunError, VerificationError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.exported import Exported
@@ -138,13 +139,14 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
         exported = replace(_run_exporter(request, path, shared), notes=[note])
         return exported, time.perf_counter() - start
     options = {**request.patching, **({"rewritten": True} if attempt.branches else {})}
+    traced = with_larger_example(request, shared.reference)
     args, kwargs = request.inputs.rebuild(request.inputs.values())
     with patched(
         request.model, exporter=request.exporter, opset=request.opset, example=(args, kwargs), **options
     ) as made:
         acting.planned += made.plan.patches()
         try:
-            exported = _run_exporter(request, path, shared)
+            exported = replace(_run_exporter(traced, path, shared), request=request)
         finally:
             swapped = {swap.patch.name for swap in made.plan.swaps}
             hits = made.scope.hits
