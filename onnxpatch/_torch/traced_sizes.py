@@ -37,7 +37,7 @@ _SIZES: dict[str, Callable[..., Any]] = {
 
 
 class _UnknownError(Exception):
-    """What a value is cannot be told."""
+    """A value of the graph cannot be computed again."""
 
 
 class _Running(threading.local):
@@ -81,11 +81,12 @@ class _Sizes:
         self._inputs: dict[int, tuple[int, frozenset[int] | None]] = {}
 
     def of(self, state: Any) -> _Sizes:
-        """Itself, for the first trace that asks. Raises _UnknownError for one within it, whose inputs are others."""
+        """This object, set up for the first trace that asks. Raises _UnknownError for a trace inside that one."""
         if self._state is None:
             self._state, axes = state, traced_dynamic_axes()
             for place, value in enumerate(state.graph().inputs()):
                 self._inputs[value.unique()] = (place, None if axes is None else axes.get(place, frozenset()))
+        # The body of a loop or branch is traced inside the model's trace, with inputs that the exporter did not name.
         if state is not self._state:
             raise _UnknownError
         return self
@@ -96,6 +97,7 @@ class _Sizes:
         return isinstance(found, _NUMBERS) and not free_symbols(found)
 
     def _value(self, wanted: Any) -> Any:
+        # A stack of its own: recursion would go as deep as the graph does, past Python's limit.
         pending = [wanted]
         while pending:
             value = pending[-1]
@@ -118,6 +120,7 @@ class _Sizes:
         try:
             results = self._results(value, node)
         except Exception:
+            # What cannot be run again does not spoil the rest: a tensor of unknown sizes still has its dimensions.
             results = [self._anything(output) for output in outputs]
         for output, result in zip(outputs, results, strict=True):
             self._known[output.unique()] = result
@@ -143,6 +146,7 @@ class _Sizes:
         """The results of one operator, or of an autograd.Function of the kit's that says how it is repeated."""
         if kind == "prim::PythonOp":
             scalars, operands = iter(node.scalar_args()), iter(given)
+            # cconv has a letter for each argument: c for a Python value, d for a tensor.
             args = [next(scalars) if how == "c" else next(operands) for how in node.cconv()]
             with self._world.running():
                 return [node.pyobj().__self__.repeated(*args)]
@@ -167,8 +171,10 @@ class _Sizes:
         return results
 
     def _anything(self, value: Any) -> Any:
-        """A tensor of which nothing is known but its number of dimensions, where an operator cannot be run again."""
+        """A fake tensor with all dimensions dynamic, for the result of an operator that cannot be run again."""
         try:
+            # `FakeWorld` names symbols after this number: 1000 keeps them apart from the inputs, which have their
+            # places.
             return self._fake(value, None, 1000 + value.unique())
         except Exception as error:
             return _UnknownError(str(error))

@@ -28,10 +28,9 @@ from onnxpatch.patching.registry import Patch
 from onnxpatch.results.report import Checked, Report
 from onnxpatch.verification.eager import Eager, Flatten, flatten_output
 from onnxpatch.verification.input_matching import match_inputs
-from onnxpatch.verification.limits import kept
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
-from onnxpatch.verification.runner import Progress, run
+from onnxpatch.verification.runner import Progress, kept, run
 from onnxpatch.versions import versions
 
 HINT = "\n  (forward branches on tensor values: branches=True exports both sides)"
@@ -98,6 +97,7 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
         try:
             exported, seconds = _exported(attempt, shared, path, acting)
         finally:
+            # Before the comparison, which runs the model in eager again, and before the next attempt.
             shared.state.restore()
         report = Report(
             shared.out.name, type(shared.request.model).__name__, attempt.exporter, attempt.opset,
@@ -114,6 +114,7 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
         model, wrong = shared.request.model, None
         failure = failure_of(attempt, error, acting.acted, acting.planned, model, decisions, took)
         found = error.report if isinstance(error, VerificationError) else None
+        # checks[0] is the example: a file that is wrong there is right within no bounds.
         if shared.keep_wrong and exported is not None and isinstance(found, Report) and found.checks[0].ok:
             wrong = Proven(attempt, exported, found, failure.patches, took)
         else:
@@ -146,6 +147,7 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
 
 def _layout(attempt: Attempt, shared: Shared) -> OutputLayout | None:
     """The structure of the model's output. With branches it is known only when all of them have been run."""
+    # The caller's `flatten` and the paths of a branching forward decide the outputs themselves.
     if attempt.branches or (shared.reference is None and shared.flatten is not None):
         return None
     flatten = shared.flatten or flatten_output
@@ -162,8 +164,11 @@ def _layout(attempt: Attempt, shared: Shared) -> OutputLayout | None:
 
 def _run_exporter(request: ExportRequest, path: Path, shared: Shared) -> Exported:
     budget = shared.budget
+    seconds = budget.seconds_left
+    if seconds is None:
+        return run_exporter(request, path)
     try:
-        with limited(budget.seconds_left):
+        with limited(seconds):
             return run_exporter(request, path)
     except TimeLimit as late:
         who = f"{request.exporter} export of {type(request.model).__name__}"

@@ -26,7 +26,7 @@ _DTYPES: dict[str, torch.dtype] = {
 
 
 def substitutions(model_modules: Iterable[ModuleType]) -> list[rebinding.Substitution]:
-    """The proxy and the constructors, for every name in the modules that holds torch or one of its constructors."""
+    """The proxy and the constructors, for every name of torch, or of one of its constructors, in the modules."""
     proxy = _TorchProxy()
     replacements: dict[int, object] = {id(torch): proxy}
     replacements.update((id(getattr(torch, name)), getattr(proxy, name)) for name in _DTYPES)
@@ -96,6 +96,7 @@ def _construct(
     original: Callable[..., object], dtype: torch.dtype, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> object:
     capture = running()
+    # torch.Tensor(2, 3) has sizes for arguments, not values.
     listed = len(args) == 1 and not kwargs and isinstance(args[0], list | tuple)
     if capture is None or not capture.explorers or not listed or not has_graph_number(args[0]):
         return original(*args, **kwargs)

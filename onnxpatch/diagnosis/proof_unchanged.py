@@ -66,6 +66,7 @@ def _captures_differ(request: ExportRequest, patch: Patch) -> bool:
 def _captured(request: ExportRequest) -> str:
     """The graph that the exporter would translate, without the lines and modules that its nodes came from."""
     if request.exporter == "dynamo":
+        # As text: two graphs of fx have no comparison.
         return str(capture(request.model, request.inputs, request.specs).graph)
     args, _ = request.inputs.rebuild(request.inputs.values())
     with warnings.catch_warnings(), torch.no_grad():

@@ -1,4 +1,4 @@
-"""Reads the Python `if` at which a running function stands: does it return its input padded, or as it is?
+"""Looks at the `if` that a running function is evaluating: does it return its input padded, or as it is?
 
     if pad_h or pad_w:
         return F.pad(x, (0, pad_w, 0, pad_h), mode="reflect")
@@ -52,6 +52,7 @@ def _amounts(test: ast.expr) -> set[str]:
     parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) else [test]
     names: set[str] = set()
     for part in parts:
+        # `> 0` is taken for `!= 0`: an amount to pad is not negative.
         if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Gt | ast.NotEq):
             part = part.left
         if isinstance(part, ast.Name):

@@ -1,4 +1,4 @@
-"""What plain Python objects hold at one moment, and how to put it back: containers, attributes, slots, arrays.
+"""Notes the contents of plain Python objects at one moment, and restores them: containers, attributes, slots, arrays.
 
 A forward may count in an object of its own, or append to a cache that it was given. Objects of the user's classes and
 of libraries are followed, those of torch and of Python's own library are not: they belong to others as well.
@@ -21,8 +21,10 @@ MISSING = object()
 
 _DEEPEST = 8
 _MOST = 200_000  # objects that are followed
+# Larger arrays are not copied, and so not restored.
 _ARRAY_BYTES = 16 * 1024 * 1024
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, torch.dtype, torch.device, torch.Size)
+# SimpleNamespace and argparse.Namespace are mere holders of the user's attributes.
 _NOT_FOLLOWED = {*sys.stdlib_module_names, "torch", "numpy", "onnxpatch"} - {"types", "argparse"}
 
 
@@ -39,12 +41,16 @@ def copied(value: object) -> Any:
         with torch.no_grad():
             return copy.deepcopy(value, known)
     except Exception:  # a lock, a file: whatever the object's classes raise
+        # A method of the user's that copying called may have changed the object before another one failed.
         held.restore()
         return value
 
 
 class HeldObjects:
-    """What everything under some objects holds now. tensors: the tensors among it, their contents not kept."""
+    """The contents of some objects, and of everything that they refer to, at this moment.
+
+    tensors: the tensors among them. Their values are not copied.
+    """
 
     def __init__(self, roots: Iterable[object], apart: Iterable[object] = ()) -> None:
         """apart: objects whose attributes somebody else puts back; their slots are kept all the same."""
@@ -54,11 +60,13 @@ class HeldObjects:
         self._containers: list[tuple[Any, Any]] = []
         self._arrays: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
         self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
+        # The objects themselves are kept too, so that none of these ids is used again.
         self._seen: dict[int, object] = {}
         for one in apart:
             self._seen[id(one)] = one
             self._note_slots(one)
         waiting = [(root, 0) for root in roots]
+        # A model may refer to a whole data set: what is beyond the limit is not restored.
         while waiting and len(self._seen) < _MOST:
             value, depth = waiting.pop()
             if isinstance(value, _PLAIN) or id(value) in self._seen:
@@ -69,7 +77,7 @@ class HeldObjects:
                 waiting += [(one, depth + 1) for one in below]
 
     def _note(self, value: object) -> Iterable[Any]:
-        """Keep what `value` holds; what is under it."""
+        """Note the contents of `value`; returns the objects in it."""
         if isinstance(value, torch.Tensor):
             self.tensors.append(value)
         elif isinstance(value, torch.Generator):
@@ -78,6 +86,7 @@ class HeldObjects:
             if value.nbytes <= _ARRAY_BYTES and not value.dtype.hasobject:
                 self._arrays.append((value, value.copy()))
         elif isinstance(value, dict):
+            # Past an `items` that a subclass has overridden.
             content = dict(dict.items(value))
             self._containers.append((value, content))
             return [*content.values(), *self._note_attributes(value)]
@@ -109,9 +118,7 @@ class HeldObjects:
 
     def restore(self) -> None:
         """Put everything back; contents of tensors are left to others."""
-        for attributes, before in self._attributes:
-            if not _same(attributes, before):
-                bind_again(attributes, before)
+        bind_again(self._attributes)
         for value, slot, before in self._slots:
             if before is not MISSING:
                 slot.__set__(value, before)
@@ -145,16 +152,24 @@ def _filled(slot: Any, value: Any) -> bool:
 
 
 def _same(now: Any, before: Any) -> bool:
-    """Whether a container holds the very objects that it held. False may be wrong: it is asked of everything under a
-    model after every forward, and has no loop in Python."""
+    """Whether a container has the same objects as before, by identity. False may be wrong, True never is.
+
+    It is asked of everything under a model after every forward, so it has no loop in Python.
+    """
     if len(now) != len(before) or type(now) is set:
         return False
     alike = all(map(is_, now, before))
     return alike and (not isinstance(now, dict) or all(map(is_, dict.values(now), before.values())))
 
 
-def bind_again(now: dict[str, Any], before: dict[str, Any]) -> None:
-    """Make a dict hold what it held, in its order."""
+def bind_again(held: Iterable[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    """Make each dict hold what it held, in its order. held: (dict, its content then)."""
+    for now, before in held:
+        if not _same(now, before):
+            _bind(now, before)
+
+
+def _bind(now: dict[str, Any], before: dict[str, Any]) -> None:
     if now.keys() == before.keys() and all(now[name] is value for name, value in before.items()):
         return
     base = OrderedDict if isinstance(now, OrderedDict) else dict  # past what subclasses make of their methods
@@ -165,7 +180,7 @@ def bind_again(now: dict[str, Any], before: dict[str, Any]) -> None:
 
 def _refill(container: Any, content: Any) -> None:
     if isinstance(container, dict):
-        bind_again(container, content)
+        _bind(container, content)
     elif isinstance(container, set):
         if container != set(content):
             container.clear()

@@ -21,7 +21,7 @@ from onnxpatch.settings import Operators
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-_OPSET = 23  # of Attention
+OPSET = 23  # of Attention
 _SOFTMAX = 13  # from here on it is over one axis
 _MOVED = [0, 2, 1, 3]  # heads before the length, or back
 _TURNED, _MOVED_AND_TURNED = [0, 1, 3, 2], [0, 2, 3, 1]  # keys as a product wants them
@@ -47,14 +47,14 @@ def name_attention(file: str | os.PathLike[str], operators: Operators) -> int:
     changed = 0
     with edited(file) as proto:
         opset = next((one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")), 0)
-        if opset < (_SOFTMAX if operators == "onnxruntime" else _OPSET):
+        if opset < (_SOFTMAX if operators == "onnxruntime" else OPSET):
             return 0
         graph = Produced(proto)
         addends = Addends(proto, graph)
         for node in list(proto.graph.node):
             written = _written(graph, node) if node.op_type == "Softmax" else None
             if written is not None:
-                _replace(proto, written, operators if opset < _OPSET or written.mask is None else "portable", addends)
+                _replace(proto, written, operators if opset < OPSET or written.mask is None else "portable", addends)
                 changed += 1
         if changed:
             drop_unread(proto.graph)
@@ -79,6 +79,7 @@ def _written(graph: Produced, softmax: NodeProto) -> _Written | None:
     if last is None or query is None or key is None or value is None:
         return None
     heads = query[1][2]
+    # The number of heads is an attribute of the node, so it must be the same for all three, and a number.
     same = all(sizes[0] == query[1][0] and sizes[2] == heads for _, sizes in (key, value))
     joined = graph.shape(last.output[0])
     if not same or not isinstance(heads, int) or len(joined) != 3 or joined[2] != _width(value[1]):
@@ -92,6 +93,7 @@ def _unscaled(graph: Produced, name: str, reader: str) -> tuple[NodeProto | None
     """The product that makes the scores, and the number that they are multiplied by before `reader` reads them."""
     for op in ("Mul", "Div"):
         node = graph.maker(name, op)
+        # The scores must be read by the softmax or the mask alone, since the node does not give them out.
         if node is not None and graph.only_user(name, reader) is not None:
             for place in (0, 1) if op == "Mul" else (1,):
                 number = graph.scalar(node.input[place])
@@ -153,4 +155,5 @@ def _replace(proto: ModelProto, written: _Written, operators: Operators, addends
         given += ["", "", added] if operators == "onnxruntime" else [added]
     node = onnx.helper.make_node(op, given, last.output, last.name, domain=domain, **made)
     node.metadata_props.extend(last.metadata_props)
+    # In the place of the last node: all that it reads is computed before it.
     last.CopyFrom(node)

@@ -25,6 +25,7 @@ class Produced:
         self._makers = {name: node for node in graph.node for name in node.output}
         self._readers = {name: node for node in graph.node for name in node.input}
         self._reads = Counter(name for node in all_nodes(graph) for name in node.input)
+        # An output of the graph is read by whoever runs it.
         self._reads.update(one.name for one in graph.output)
         self._types: dict[str, Any] = {}
         self._stored = {one.name: one for one in graph.initializer}

@@ -8,7 +8,7 @@ are two names for one function:
 
 So all loaded modules are searched for the function object, and each name that refers to it is set to a substitute while
 the model runs. The substitute asks for a patch in this thread; in another thread it calls the original. Builtins such
-as `int` and `len` get a name in the modules that define the model's classes only.
+as `int` and `len` get a name in the modules that define the model's classes, and in those of functions that these use.
 
 Two models may run at once, in two threads or one inside the other. A place is set back when the last of them leaves.
 """
@@ -30,13 +30,14 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
-from onnxpatch.patching.dotted_paths import resolve
+from onnxpatch.patching.conditions import resolve
 from onnxpatch.undone import undone
 
 # Answers a call in this thread, given (function, args, kwargs); NotImplemented lets the original run.
 Lookup = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 Place = tuple[Any, str]  # (module or class, name in it)
 
+# Of all models and threads: what each exchanged place had before. Empty while no patched model runs.
 _standing: dict[Place, _Replaced] = {}
 # Reentrant: an interrupt may leave this thread with the lock, and it must still be able to restore.
 _lock = threading.RLock()
@@ -44,6 +45,7 @@ _numbers = itertools.count()
 _MISSING = object()
 # Libraries that hold no function but their own and each other's: two thirds of the modules of a process.
 _CLOSED = frozenset({*sys.stdlib_module_names, "torch", "numpy", "sympy", "onnx", "onnxruntime"}) - {"__main__"}
+_OWN = "onnxpatch"
 _MAY_BE_BASE = 1 << 10  # Py_TPFLAGS_BASETYPE
 
 
@@ -101,7 +103,7 @@ class Substitution:
 def installed(substitutions: Sequence[Substitution]) -> Iterator[None]:
     """Inside the block, the substitutes are in their places.
 
-    A KeyboardInterrupt may come at any line, also at those that put the originals back: they are put back twice.
+    A KeyboardInterrupt may come at any line, also at those that put the originals back: then they are put back again.
     """
     holder = next(_numbers)
 
@@ -138,10 +140,12 @@ def substitutions(
     # The search through all modules takes milliseconds: only for functions that are no builtins.
     if any(vars(builtins).get(getattr(original, "__name__", "")) is not original for _, original in originals):
         _find_in_modules(wanted, {_library(getattr(original, "__module__", None)) for _, original in originals})
+    users: list[Any] | None = None
     for path, original in originals:
         home, _, name = path.rpartition(".")
         if home == "builtins":
-            wanted[id(original)] = [(module, name) for module in defining_modules(classes)]
+            users = using_modules(classes) if users is None else users
+            wanted[id(original)] = [(module, name) for module in users]
         elif isinstance(owner := _owner(home), type):
             wanted[id(original)].append((owner, name))
     return [Substitution(original, wanted[id(original)], lookup) for _, original in originals if wanted[id(original)]]
@@ -197,6 +201,34 @@ def defining_modules(classes: Iterable[type]) -> Iterator[Any]:
     for name in sorted(names):
         if name in sys.modules and not name.startswith(("torch.", "builtins")):
             yield sys.modules[name]
+
+
+def using_modules(classes: Iterable[type]) -> list[Any]:
+    """The modules that define a model's classes, and those with the functions that they import, to the second level.
+
+    A position table is often resized, or an image padded, by a function of another file: `int(size / 2)` there is the
+    model's code too.
+    """
+    found = {module.__name__: module for module in defining_modules(classes)}
+    newest = list(found.values())
+    for _ in range(2):
+        newest = [helper for module in newest for helper in _helpers(module) if helper.__name__ not in found]
+        found |= {helper.__name__: helper for helper in newest}
+    return list(found.values())
+
+
+def _helpers(module: types.ModuleType) -> Iterator[types.ModuleType]:
+    """The modules of the functions that `module` has a name for: of its own package, or written with torch."""
+    for value in list(vars(module).values()):
+        name = value.__name__ if isinstance(value, types.ModuleType) else None
+        if isinstance(value, types.FunctionType):
+            name = value.__module__
+        library = _library(name)
+        home = sys.modules.get(name or "")
+        if home is None or library in _CLOSED or library == _OWN or not isinstance(home, types.ModuleType):
+            continue
+        if library == _library(module.__name__) or vars(home).get("torch") is torch:
+            yield home
 
 
 def _wrap(original: Callable[..., Any], lookup: Lookup) -> Callable[..., Any]:

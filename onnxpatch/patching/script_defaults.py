@@ -75,6 +75,7 @@ def defaults_kept(model: object) -> type | None:
     """
     sig = signature(model)
     parameters = list(sig.parameters.values()) if sig else []
+    # Where None is a value that the caller may give, it could not be told from an omitted argument.
     numbers = {p.name: p.default for p in parameters if _is_number(p) and "None" not in _annotated(p)}
     if not numbers or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
         return None
@@ -90,6 +91,7 @@ def defaults_kept(model: object) -> type | None:
 
     shown = [p.replace(default=None) if p.name in numbers else p for p in parameters]
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    # In a signature, nothing but positional-only parameters may stand before a positional-only one.
     if shown[0].kind is inspect.Parameter.POSITIONAL_ONLY:
         itself = itself.replace(kind=inspect.Parameter.POSITIONAL_ONLY)
     Defaults.forward.__signature__ = inspect.Signature([itself, *shown])  # type: ignore[attr-defined]

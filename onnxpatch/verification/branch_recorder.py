@@ -46,7 +46,9 @@ _SAMENESS = _functions("equal", "allclose")
 _COUNTING = _functions("nonzero", "masked_select", "unique", "unique_consecutive")
 _STEPPING = _functions("__floordiv__", "floor_divide", "__mod__", "remainder", "fmod")
 _DIVIDING = _functions("__truediv__", "div", "divide", "true_divide", "reciprocal", "__rtruediv__", "rsqrt", "log")
+# A function mode gets the getter of a property: `x.shape` arrives as torch.Tensor.shape.__get__.
 _SHAPES = {torch.Tensor.shape.__get__, torch.Tensor.size, torch.Tensor.numel, torch.numel}  # type: ignore[attr-defined]
+# Conversions in one forward, after which it is taken for one that does not end.
 _ENDLESS = 2000
 _MOST_COMPARED = 16
 
@@ -97,6 +99,7 @@ class Decisions(TorchFunctionMode):
                 return WatchedNumber(result, self._decide)
         elif func in _COUNTING or (func is torch.where and len(args) == 1):
             first = result[0] if isinstance(result, tuple) else result
+            # The exact number would make a branch of every input; none and one are what torch and ONNX treat specially.
             self._add(("none, one or more", min(first.numel(), 2)))
         return result
 
@@ -106,6 +109,7 @@ class Decisions(TorchFunctionMode):
             return
         equality = func not in _ORDERING
         self.constants.compared(left, right, equality)
+        # torch.equal and allclose answer in Python: a branch, without a conversion of its own.
         if isinstance(answer, bool):
             self._add(answer)
         if isinstance(answer, torch.Tensor) and answer.numel() == 1 and all(map(_is_number, sides)):

@@ -52,6 +52,7 @@ def _pooling() -> torch.nn.Module:
 
 
 def _images() -> list[tuple[torch.Tensor]]:
+    # The last one is an empty batch, which einops takes and a -1 in a Reshape may not.
     return [(torch.randn(size),) for size in ((2, 3, 8, 12), (3, 3, 16, 4), (1, 3, 4, 20), (0, 3, 8, 8))]
 
 

@@ -35,9 +35,10 @@ class _Slopes(torch.nn.Module):
     ),
 )
 def times_integers(original: Callable[..., Tensor], input: Tensor, other: Tensor) -> Tensor:
-    """The product in float32, which holds every product of two bfloat16 numbers, rounded once."""
+    """Multiplies in float32, where the product of two bfloat16 numbers is exact, and rounds once."""
     if not isinstance(other, Tensor) or not isinstance(input, Tensor):
         return NotImplemented
     if torch.bfloat16 not in (input.dtype, other.dtype) or input.is_floating_point() == other.is_floating_point():
         return NotImplemented
+    # Whole numbers are rounded to bfloat16 first, as eager promotes them.
     return (input.bfloat16().float() * other.bfloat16().float()).bfloat16()

@@ -136,6 +136,7 @@ def _delta_rule(
     normalised: bool,
 ) -> tuple[Tensor, Tensor | None]:
     dtype, channels = query.dtype, fixed_size(query, 3)
+    # float32, and the length in front: as the original computes it, and as a Scan takes its rows.
     query, key, value, decay, beta = (part.float().transpose(0, 1) for part in (query, key, value, decay, beta))
     if normalised:
         query, key = _normalised(query), _normalised(key)

@@ -80,6 +80,7 @@ def _each(
 
     chosen: for each expert a bool mask (tokens, choices). weights: (tokens, choices).
     """
+    # Every expert is in the graph, and gets the tokens that chose it, which may be none.
     results = torch.zeros_like(hidden)
     for mask, expert in zip(chosen, experts, strict=True):
         # A token chooses an expert once, so that no row is written twice.
@@ -102,6 +103,7 @@ def _each(
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("dynamo", "trace"),
         reason=FAILURE,
+        # Switch's router casts its classifier in every forward.
         beside=("idle-cast",),
     ),
 )
@@ -162,7 +164,7 @@ class DbrxExperts:
     proof=_proof(_longcat),
 )
 class LongcatFlashExperts:
-    """Experts of which the last ones hand a token on as it is."""
+    """Experts, the last of which return a token unchanged."""
 
     def forward(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         """hidden_states: (tokens, hidden). top_k_index, top_k_weights: (tokens, choices)."""

@@ -25,6 +25,7 @@ class _Masked(torch.nn.Module):
 
 
 def _texts() -> list[tuple[Tensor, Tensor]]:
+    # One token, in the last: the case that transformers treats apart.
     return [(torch.randn(b, n, 4), torch.arange(b * n).reshape(b, n) % 3) for b, n in ((2, 5), (3, 9), (1, 1))]
 
 

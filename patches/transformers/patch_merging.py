@@ -52,6 +52,7 @@ def _swinv2_merging() -> nn.Module:
 
 
 def _maps() -> list[tuple[Tensor]]:
+    # The example is even, so that its graph pads nothing.
     return [(torch.randn(2, height, width, 8),) for height, width in ((8, 6), (7, 10), (5, 3), (4, 9))]
 
 
