@@ -260,6 +260,22 @@ def test_missing_output_is_held_against_value_and_flag(dynamo: bool, tmp_path: P
 
 
 @BOTH
+def test_an_example_of_size_zero(dynamo: bool, tmp_path: Path) -> None:
+    class Grows(torch.nn.Module):
+        def forward(self, past: torch.Tensor, new: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            both = torch.cat((past, new))
+            return both, both.sum(0) * past.shape[0]
+
+    dim = torch.export.Dim("past", min=0)
+    file, args = tmp_path / "m.onnx", (torch.randn(0, 3), torch.randn(1, 3))
+    report = onnxpatch.export(Grows().eval(), args, file, dynamo=dynamo, dynamic_shapes=({0: dim}, None), max_probes=4)
+    assert report.ok, str(report)
+    for size in (0, 1, 7):
+        given = (torch.randn(size, 3), args[1])
+        torch.testing.assert_close(onnxpatch.Session(file)(*given), Grows()(*given))
+
+
+@BOTH
 def test_complex_outputs_are_given_out_as_pairs_of_real_numbers(dynamo: bool, tmp_path: Path) -> None:
     class Spectrum(nn.Module):
         def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
