@@ -15,7 +15,8 @@ import torch
 
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch._torch.writes import Writes
-from onnxpatch.inputs.held_objects import MISSING, HeldObjects, bind_again
+from onnxpatch.inputs.held_containers import HeldContainers
+from onnxpatch.inputs.held_objects import MISSING, HeldObjects
 from onnxpatch.patching.tensor_contents import TensorContents
 
 __all__ = ["MISSING", "Bindings", "Key", "Snapshot"]
@@ -34,6 +35,10 @@ class Bindings:
         self.modules = [module for module in found if not isinstance(module, torch.jit.ScriptModule)]
         self.attributes = [dict(vars(module)) for module in self.modules]
         self._buffers = [dict(module._buffers) for module in self.modules]
+        self._held = HeldContainers()
+        for module in self.modules:
+            self._held.note(vars(module))
+            self._held.note(module._buffers)
 
     def changes(self) -> dict[Key, Any]:
         """Every attribute and buffer that was assigned since, with its value now."""
@@ -46,9 +51,7 @@ class Bindings:
 
     def restore(self) -> None:
         """Set every attribute and buffer back."""
-        for module, attributes, buffers in zip(self.modules, self.attributes, self._buffers, strict=True):
-            bind_again(vars(module), attributes)
-            bind_again(module._buffers, buffers)
+        self._held.restore()
 
     def bind(self, key: Key, value: object) -> None:
         """Set one attribute."""
