@@ -34,6 +34,7 @@ def _traced(tensor: torch.Tensor) -> bool:
     get: Any = getattr(torch._C, "_get_value_trace", None)
     try:
         value = get(tensor) if get is not None else None
+    # A parameter of another model, which the trace cannot take in as a constant.
     except RuntimeError:
         return False
     while value is not None and value.node().kind() in _KEEPS and not _written_in_trace(value):

@@ -129,6 +129,7 @@ def resolve(path: str) -> Any | None:
     if path == ANY_TORCH_FUNCTION:
         return path
     parts = path.split(".")
+    # The longest module path first: after a module, the rest of the path are names in it.
     for cut in range(len(parts) - 1, 0, -1):
         home = sys.modules.get(".".join(parts[:cut]))
         if home is None:
