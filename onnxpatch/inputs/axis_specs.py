@@ -179,6 +179,7 @@ def parsed(text: str, where: str, known: Collection[str]) -> SizeExpression:
             return plain(text)
         raise InputError(f"{where}: {text!r} is no expression of sizes: {_WHAT_IS_UNDERSTOOD}") from None
     except _NotLinearError as error:
+        # `height/8` is a name; where an axis is called `height`, a division was meant.
         if _may_be_a_name(text) and not any(name in known for name in re.findall(r"\w+", text)):
             return plain(text)
         raise InputError(f"{where}: {text!r}: {error}; {_WHAT_IS_UNDERSTOOD}") from None

@@ -105,6 +105,7 @@ class Snapshot:
         return self._tensors.lost()
 
 
+# Buffers are copied up to this size. Beyond it, and for parameters, a copy would double the memory of every export.
 _BUFFER_BYTES = 256 * 1024 * 1024
 
 
@@ -149,6 +150,7 @@ class TensorContents:
         """Copy the storage of `tensor`, which is about to be written."""
         for noted in self._in_storage.get(storage_key(tensor), ()):
             noted.written = True
+            # After a first write that nobody announced, the old values are gone.
             if noted.content is None and noted.tensor._version == noted.version:
                 noted.content = noted.data.clone()
 
@@ -161,6 +163,7 @@ class TensorContents:
             if noted.content is not None and (noted.written or tensor._version != noted.version):
                 with torch.no_grad():
                     noted.data.copy_(noted.content)
+                # `copy_` counts as a write too.
                 noted.version = tensor._version
 
     def lost(self) -> list[str]:
@@ -174,6 +177,7 @@ def _registered(model: object) -> list[tuple[str, torch.Tensor]]:
 
 def _can_be_kept(tensor: torch.Tensor) -> bool:
     """Whether a copy is possible: inference tensors count no writes, meta tensors have no storage."""
+    # data_ptr() is asked only because it raises where a tensor has no memory of its own.
     try:
         return (
             not (tensor.is_meta or tensor.is_inference()) and tensor.layout == torch.strided and tensor.data_ptr() >= 0
