@@ -13,7 +13,7 @@ Place = tuple[Any, str]  # (module or class, name in it)
 Places = dict[int, list[Place]]  # by the id of the function
 
 # Libraries that hold no function but their own and each other's: two thirds of the modules of a process.
-_CLOSED = frozenset({*sys.stdlib_module_names, "torch", "numpy", "sympy", "onnx", "onnxruntime"}) - {"__main__"}
+CLOSED = frozenset({*sys.stdlib_module_names, "torch", "numpy", "sympy", "onnx", "onnxruntime"}) - {"__main__"}
 _AT_ONCE = 32
 _MOST_KEPT = 16
 
@@ -35,7 +35,7 @@ def find_in_modules(wanted: Places, libraries: set[str], keep: bool) -> None:
     for path, module in list(sys.modules.items()):
         if isinstance(module, types.ModuleType) and module is not builtins:
             library = library_of(path)
-            if library not in _CLOSED:
+            if library not in CLOSED:
                 users.append(module)
             elif library in libraries:
                 own.append(module)

@@ -47,7 +47,7 @@ class Bindings:
         """Every attribute and buffer that was assigned since, with its value now."""
         found: dict[Key, Any] = {}
         before = zip(self.modules, self.attributes, self._buffers, strict=True)
-        for number, (module, attributes, (_, buffers)) in enumerate(before):
+        for number, (module, attributes, buffers) in enumerate(before):
             found |= {(number, name): value for name, value in _rebound(attributes, vars(module))}
             found |= {(number, f"_buffers.{name}"): value for name, value in _rebound(buffers, module._buffers)}
         return found

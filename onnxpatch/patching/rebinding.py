@@ -21,6 +21,7 @@ import inspect
 import itertools
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +30,7 @@ import torch
 
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
 from onnxpatch.patching.conditions import resolve
-from onnxpatch.patching.function_places import Place, Places, find_in_modules, library_of
+from onnxpatch.patching.function_places import CLOSED, Place, Places, find_in_modules, library_of
 from onnxpatch.undone import undone
 
 # Answers a call in this thread, given (function, args, kwargs); NotImplemented lets the original run.
@@ -139,6 +140,7 @@ def substitutions(
         libraries = {library_of(getattr(original, "__module__", None)) for original in searched}
         find_in_modules(found, libraries, keep=not _standing)
         wanted |= found
+    users: list[Any] | None = None
     for path, original in originals:
         home, _, name = path.rpartition(".")
         if home == "builtins":
@@ -194,11 +196,11 @@ def _helpers(module: types.ModuleType) -> Iterator[types.ModuleType]:
         name = value.__name__ if isinstance(value, types.ModuleType) else None
         if isinstance(value, types.FunctionType):
             name = value.__module__
-        library = _library(name)
+        library = library_of(name)
         home = sys.modules.get(name or "")
-        if home is None or library in _CLOSED or library == _OWN or not isinstance(home, types.ModuleType):
+        if home is None or library in CLOSED or library == "onnxpatch" or not isinstance(home, types.ModuleType):
             continue
-        if library == _library(module.__name__) or vars(home).get("torch") is torch:
+        if library == library_of(module.__name__) or vars(home).get("torch") is torch:
             yield home
 
 
