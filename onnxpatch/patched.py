@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.compiled import written_callables
+from onnxpatch._torch.module_marks import written_callables
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.usable import check_depth
-from onnxpatch.patching.claims import claim
+from onnxpatch.inputs.validate import check_depth
 from onnxpatch.patching.export_only import eager_forward, export_only
 from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.model_state import restore_training
@@ -21,7 +20,7 @@ from onnxpatch.patching.plan import Plan, Swap, make_plan
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.patching.runtime import Scope
 from onnxpatch.patching.script_defaults import defaults_kept
-from onnxpatch.patching.swap import UndoLog
+from onnxpatch.patching.swap import UndoLog, claim
 from onnxpatch.settings import Exporter, make_settings
 
 
@@ -46,6 +45,7 @@ class Patched:
         check_depth(self.model)
         try:
             claim(self.model, self._log)
+            # The log is undone backwards: modes are set once every module has its own class again.
             self._log.call(functools.partial(restore_training, self.model, self.plan.modes))
             self._uncompile()
             for swap in self.plan.swaps:
@@ -108,6 +108,7 @@ class Patched:
             return
         if self.plan.settings.exporter == "trace" and (defaults := defaults_kept(self.model)) is not None:
             self._specialise(self.model, defaults)
+        # The root's mixin comes last, so that it stands in front of all others and enters the scope before they run.
         self.scope.watch(self.model, functions, self.plan.classes)
         self._specialise(self.model, root_mixin(self.scope))
 
@@ -233,8 +234,10 @@ def _replace_in_place(swap: Swap, log: UndoLog) -> None:
     module = swap.module
     new = swap.patch.stand_in(module)
     before, cls = vars(module), type(module)
+    # A second object with the old class and the old attributes: its forward is what runs in eager.
     own = cls.__new__(cls)
     own.__dict__ = before
+    # Hooks were registered on the module by its user, and stay whatever its class is.
     hooks = {name: value for name, value in before.items() if "_hooks" in name}
 
     def undo() -> None:

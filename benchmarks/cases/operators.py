@@ -46,14 +46,15 @@ def case(
     *,
     axes: Sequence[dict[int, str]] | None = None,
     tolerance: float = 1e-3,
+    models: Sequence[type[nn.Module]] = (One, Two, Three),
 ) -> Callable[[], Case]:
     """make: a size to one argument or a tuple of them. axes: dynamic ones; those of the first argument that differ
-    between the sizes unless given."""
+    between the sizes unless given. models: what calls a function of one, two or three arguments."""
 
     def build() -> Case:
         torch.manual_seed(0)
         inputs: list[Args] = [made if isinstance(made, tuple) else (made,) for made in (make(*size) for size in sizes)]
-        model = call if isinstance(call, nn.Module) else (One, Two, Three)[len(inputs[0]) - 1](call)
+        model = call if isinstance(call, nn.Module) else models[len(inputs[0]) - 1](call)
         shapes = axes or [
             {a: f"n{i}{a}" for a, n in enumerate(args.shape) if any(other[i].shape[a] != n for other in inputs)}
             for i, args in enumerate(inputs[0])

@@ -7,6 +7,7 @@ substitute. Bools become decisions, numbers stay tensors, and what can only be a
     n = t.item()           Tensor.item          the 0-d tensor, or a SymInt under dynamo
     self.layers[int(t)]    Tensor.__index__     a decision for each entry of the list
     for row in x:          Tensor.unbind        all rows if their number is static, else a loop (`loops/rows.py`)
+    for t in x.unbind(1):  Tensor.unbind        the same, of another axis
     math.sqrt(t)           Tensor.__float__     refused, unless the value is the same for all inputs
 
 `CONVERSIONS` maps each torch function to its substitute, which is called with the capture, the function itself and the
@@ -24,7 +25,7 @@ import torch
 
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.loops.rows import Rows
-from onnxpatch.control_flow.source_sites import here, instruction, subscripting
+from onnxpatch.control_flow.source_sites import here, instruction, iterated, subscripting
 from onnxpatch.control_flow.stacked_numbers import has_graph_number, stacked
 from onnxpatch.control_flow.static_values import require_static, static_dim, static_size, static_value
 from onnxpatch.control_flow.symbolic_numbers import as_number, decide_bool, decide_one_of
@@ -41,6 +42,7 @@ def _bool(capture: Capture, function: Function, tensor: torch.Tensor) -> bool:
 
 
 def _equal(capture: Capture, function: Function, a: torch.Tensor, b: torch.Tensor) -> bool:
+    # torch.equal is False for different shapes; `==` below would broadcast, or fail.
     if a.dim() != b.dim() or any(_differ(*sizes) for sizes in zip(a.shape, b.shape, strict=True)):
         return False
     return decide_bool(capture, torch.all(a == b))
@@ -75,6 +77,7 @@ def _item(capture: Capture, function: Function, tensor: torch.Tensor) -> object:
 
 
 def _index(capture: Capture, function: Function, tensor: torch.Tensor) -> int:
+    # Only a subscript can be forked, one path for each entry; `range(t)` or a size needs the number itself.
     if static_value(capture, tensor) is None and subscripting():
         return capture.list_lengths.choose(id(tensor), lambda numbers: decide_one_of(capture, tensor, numbers))
     return require_static(capture, tensor, "a tensor used as a Python index, size or range")
@@ -114,12 +117,15 @@ def _tolist(capture: Capture, function: Function, tensor: torch.Tensor) -> objec
 
 def _unbind(capture: Capture, function: Function, tensor: torch.Tensor, dim: int = 0) -> object:
     if not _called_by_iter():
-        return capture.execute(function, (tensor, dim))
+        if not iterated() or static_dim(capture, tensor, dim) is not None:
+            return capture.execute(function, (tensor, dim))
+        return Rows(capture, capture.execute(torch.movedim, (tensor, dim, 0)))
     return _all_rows(capture, tensor) if _rows_are_static(capture, tensor) else Rows(capture, tensor)
 
 
 def _called_by_iter() -> bool:
     """Whether `unbind` was called by `Tensor.__iter__`: torch's mode, the substitute and this function lie between."""
+    # `__iter__` of torch.Tensor is torch's code; a forward may be called `__iter__` too.
     caller = sys._getframe(3)
     return caller.f_code.co_name == "__iter__" and not is_user_frame(caller)
 
@@ -145,12 +151,14 @@ def _all_rows(capture: Capture, tensor: torch.Tensor) -> list[torch.Tensor]:
 
 def _repr(capture: Capture, function: Function, tensor: torch.Tensor, **options: object) -> object:
     capture.check_counter(tensor, "text")
+    # Printing makes torch calls of its own, which are no part of the model.
     with capture.pause():
         return function(tensor, **options)
 
 
 def _format(capture: Capture, function: Function, tensor: torch.Tensor, spec: str) -> str:
     capture.check_counter(tensor, "text")
+    # Not the value, which would be the example's. Under trace, the sizes are tensors as well.
     return f"<tensor of shape {tuple(tensor.shape)}>" if capture.exporter == "dynamo" else "<tensor>"
 
 
@@ -170,6 +178,7 @@ def _tensor(capture: Capture, function: Function, data: object, *args: object, *
     return capture.execute(function, (data, *args), kwargs)
 
 
+# A mode is given the function that was called: `t.equal(u)` and `torch.equal(t, u)` are two keys.
 CONVERSIONS: dict[Function, Function] = {
     _T.__bool__: _bool,
     _T.is_nonzero: _bool,
@@ -181,6 +190,7 @@ CONVERSIONS: dict[Function, Function] = {
     _T.item: _item,
     _T.tolist: _tolist,
     _T.unbind: _unbind,
+    torch.unbind: _unbind,
     _T.__len__: _len,
     _T.__int__: _index,
     _T.__index__: _index,

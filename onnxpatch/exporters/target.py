@@ -132,7 +132,9 @@ def _as_before(made: Path, before: os.stat_result | None) -> None:
     if before is None:
         return
     if hasattr(os, "chown"):
+        # One by one: a group of the user's own may be set where another owner may not.
         for owner in ((before.st_uid, -1), (-1, before.st_gid)):
             with contextlib.suppress(OSError):
                 os.chown(made, *owner)
+    # After chown, which may clear bits of the mode.
     os.chmod(made, stat.S_IMODE(before.st_mode))

@@ -46,6 +46,7 @@ def transform(real: Tensor, imag: Tensor | None, length: int | None) -> Parts:
     """
     if length is not None and length > 1:
         factors = _factors(length)
+        # A prime has only the factors 1 and n: its matrix would be n x n.
         if factors[0] > 1 and factors[1] <= SMALL:
             return _two_products(real, imag, *factors)
     both = torch.stack((real, torch.zeros_like(real) if imag is None else imag), -1)
@@ -61,14 +62,16 @@ def _factors(n: int) -> tuple[int, int]:
     return small, n // small
 
 
+# NumPy arrays, not tensors: a tensor that is made while an exporter runs belongs to that export.
 @functools.lru_cache(maxsize=32)
 def _waves(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray]:
+    # The product is reduced to one turn before it is scaled: the sine of a large angle loses digits.
     angles = 2 * np.pi * (np.outer(np.arange(rows), np.arange(columns)) % points) / points
     return np.cos(angles).astype("float32"), -np.sin(angles).astype("float32")
 
 
 def _two_products(real: Tensor, imag: Tensor | None, n1: int, n2: int) -> Parts:
-    """Entry n2 j1 + j2 and term k1 + n1 k2: over j1 first, then a rotation by j2 k1 / n, then over j2."""
+    """Entry j is n2 j1 + j2, term k is k1 + n1 k2: sum over j1, turn by j2 k1 / n, then sum over j2."""
     first, turn, second = (
         tuple(torch.from_numpy(part).to(real) for part in _waves(*sizes))
         for sizes in ((n1, n1, n1), (n1, n2, n1 * n2), (n2, n2, n2))
@@ -86,6 +89,7 @@ def _two_products(real: Tensor, imag: Tensor | None, n1: int, n2: int) -> Parts:
 
 
 def _eager(x: Tensor) -> Tensor:
+    # The patches of torch.fft and of complex numbers must not act on the eager form: they call this function.
     with unseen():
         return torch.view_as_real(torch.fft.fft(torch.view_as_complex(x.contiguous()), dim=1))
 
@@ -123,6 +127,7 @@ def _power(size: Any) -> Any:
     """The smallest power of two of at least 2 n - 1; for a symbolic n, a symbolic size of its own."""
     if isinstance(size, int):
         return 1 << (2 * size - 2).bit_length()
+    # A symbolic size has no "next power of two" in torch. This is a declared shape only; the nodes compute the size.
     return None if size is None else 4 * size
 
 
@@ -156,6 +161,7 @@ def _write_kernel(writer: Writer, back: Value, n: Value, points: Value, shape: A
     """conj(c) at 0 ... n - 1, zeros, and conj(c) at n - 1 ... 1: negative indices of the convolution."""
     size = writer.shape(back)[0]
     less, more = (None, None) if size is None else (size - 1, shape[1] - size + 1)
+    # Backwards: from the last entry to before the first, wherever that is.
     steps = [writer.ints([number]) for number in (-1, -(2**62), 0, -1)]
     mirrored = writer.node("Slice", back, *steps, shape=(size, 2))
     rest = writer.node("Sub", n, writer.ints([1]), shape=(1,))

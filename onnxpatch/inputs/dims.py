@@ -11,10 +11,20 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.axis_specs import AxisSpec, LeafSpec, bounds, is_dynamic, is_hint
+from onnxpatch.inputs.axis_specs import (
+    AxisSpec,
+    LeafSpec,
+    SizeExpression,
+    bounds,
+    has_operator,
+    is_dynamic,
+    is_hint,
+    of_function,
+    parsed,
+    plain,
+)
 from onnxpatch.inputs.dynamic_shapes import dim_name
 from onnxpatch.inputs.leaves import Inputs, Leaf
-from onnxpatch.inputs.size_expressions import SizeExpression, has_operator, of_function, parsed, plain
 
 
 class Place(NamedTuple):
@@ -48,7 +58,7 @@ class DynamicDim:
         return size >= self.minimum and (self.maximum is None or size <= self.maximum)
 
     def size_of(self, shapes: Mapping[int, Sequence[int]]) -> int:
-        """Its size where the leaves have these shapes; the example's where no axis tells it."""
+        """Its size when the leaves have these shapes; the example's size if no axis of them follows it alone."""
         for leaf, axis, size in self.places:
             if len(size.terms) == 1 and leaf in shapes:
                 solved = size.solved(shapes[leaf][axis])
@@ -70,6 +80,7 @@ def dynamic_dims(inputs: Inputs, specs: Sequence[LeafSpec]) -> list[DynamicDim]:
     dims: dict[_Key, DynamicDim] = {}
     known = {spec for _, _, spec in _dynamic_axes(inputs, specs) if isinstance(spec, str) and not has_operator(spec)}
     known |= {dim_name(*axis) for axis in map(_root, _dynamic_axes(inputs, specs)) if not isinstance(axis[2], str)}
+    # Added last: an axis of `past+n` may come before the axes that are called past and n.
     sums: list[tuple[Leaf, int, SizeExpression]] = []
     for leaf, axis, spec in _dynamic_axes(inputs, specs):
         size = _expression(leaf, axis, spec, known)

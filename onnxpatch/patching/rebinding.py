@@ -8,14 +8,13 @@ are two names for one function:
 
 So all loaded modules are searched for the function object, and each name that refers to it is set to a substitute while
 the model runs. The substitute asks for a patch in this thread; in another thread it calls the original. Builtins such
-as `int` and `len` get a name in the modules that define the model's classes only.
+as `int` and `len` get a name in the modules that define the model's classes, and in those of functions that these use.
 
 Two models may run at once, in two threads or one inside the other. A place is set back when the last of them leaves.
 """
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import functools
 import inspect
@@ -30,20 +29,19 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
-from onnxpatch.patching.dotted_paths import resolve
+from onnxpatch.patching.conditions import resolve
+from onnxpatch.patching.function_places import CLOSED, Place, Places, find_in_modules, library_of
 from onnxpatch.undone import undone
 
 # Answers a call in this thread, given (function, args, kwargs); NotImplemented lets the original run.
 Lookup = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
-Place = tuple[Any, str]  # (module or class, name in it)
 
+# Of all models and threads: what each exchanged place had before. Empty while no patched model runs.
 _standing: dict[Place, _Replaced] = {}
 # Reentrant: an interrupt may leave this thread with the lock, and it must still be able to restore.
 _lock = threading.RLock()
 _numbers = itertools.count()
 _MISSING = object()
-# Libraries that hold no function but their own and each other's: two thirds of the modules of a process.
-_CLOSED = frozenset({*sys.stdlib_module_names, "torch", "numpy", "sympy", "onnx", "onnxruntime"}) - {"__main__"}
 _MAY_BE_BASE = 1 << 10  # Py_TPFLAGS_BASETYPE
 
 
@@ -101,7 +99,7 @@ class Substitution:
 def installed(substitutions: Sequence[Substitution]) -> Iterator[None]:
     """Inside the block, the substitutes are in their places.
 
-    A KeyboardInterrupt may come at any line, also at those that put the originals back: they are put back twice.
+    A KeyboardInterrupt may come at any line, also at those that put the originals back: then they are put back again.
     """
     holder = next(_numbers)
 
@@ -134,14 +132,20 @@ def substitutions(
     model: torch.nn.Module, originals: list[tuple[str, Any]], classes: Iterable[type], lookup: Lookup
 ) -> list[Substitution]:
     """The substitution of each (dotted path, function), with the places that refer to the function now."""
-    wanted: dict[int, list[Place]] = {id(original): [] for _, original in originals}
-    # The search through all modules takes milliseconds: only for functions that are no builtins.
-    if any(vars(builtins).get(getattr(original, "__name__", "")) is not original for _, original in originals):
-        _find_in_modules(wanted, {_library(getattr(original, "__module__", None)) for _, original in originals})
+    wanted: Places = {id(original): [] for _, original in originals}
+    # The search through all modules takes milliseconds, and builtins have their places in the model's modules alone.
+    searched = [original for path, original in originals if not path.startswith("builtins.")]
+    if searched:
+        found: Places = {id(original): [] for original in searched}
+        libraries = {library_of(getattr(original, "__module__", None)) for original in searched}
+        find_in_modules(found, libraries, keep=not _standing)
+        wanted |= found
+    users: list[Any] | None = None
     for path, original in originals:
         home, _, name = path.rpartition(".")
         if home == "builtins":
-            wanted[id(original)] = [(module, name) for module in defining_modules(classes)]
+            users = using_modules(classes) if users is None else users
+            wanted[id(original)] = [(module, name) for module in users]
         elif isinstance(owner := _owner(home), type):
             wanted[id(original)].append((owner, name))
     return [Substitution(original, wanted[id(original)], lookup) for _, original in originals if wanted[id(original)]]
@@ -164,39 +168,40 @@ def _owner(path: str) -> Any:
     return resolve(path) if "." in path else None
 
 
-def _find_in_modules(wanted: dict[int, list[Place]], libraries: set[str]) -> None:
-    """libraries: those that define the functions."""
-    # Copies of both dicts: an import in another thread may change them meanwhile. vars() and not getattr(), which would
-    # start the loading of lazy modules.
-    closed = _CLOSED - libraries
-    for path, module in list(sys.modules.items()):
-        if not isinstance(module, types.ModuleType) or module is builtins or _library(path) in closed:
-            continue
-        if _holds_none(vars(module), wanted):
-            continue
-        for name, value in list(vars(module).items()):
-            if id(value) in wanted:
-                wanted[id(value)].append((module, name))
-
-
-def _library(path: str | None) -> str:
-    return (path or "").partition(".")[0]
-
-
-def _holds_none(held: dict[str, Any], wanted: dict[int, list[Place]]) -> bool:
-    """Whether no value is among those wanted, asked without a loop in Python: there are some thousand modules."""
-    try:
-        return wanted.keys().isdisjoint(map(id, held.values()))
-    except RuntimeError:  # another thread imports something there
-        return False
-
-
 def defining_modules(classes: Iterable[type]) -> Iterator[Any]:
     """The loaded modules that define a model's classes, without torch's."""
     names = {base.__module__ for cls in classes for base in cls.__mro__ if issubclass(base, torch.nn.Module)}
     for name in sorted(names):
         if name in sys.modules and not name.startswith(("torch.", "builtins")):
             yield sys.modules[name]
+
+
+def using_modules(classes: Iterable[type]) -> list[Any]:
+    """The modules that define a model's classes, and those with the functions that they import, to the second level.
+
+    A position table is often resized, or an image padded, by a function of another file: `int(size / 2)` there is the
+    model's code too.
+    """
+    found = {module.__name__: module for module in defining_modules(classes)}
+    newest = list(found.values())
+    for _ in range(2):
+        newest = [helper for module in newest for helper in _helpers(module) if helper.__name__ not in found]
+        found |= {helper.__name__: helper for helper in newest}
+    return list(found.values())
+
+
+def _helpers(module: types.ModuleType) -> Iterator[types.ModuleType]:
+    """The modules of the functions that `module` has a name for: of its own package, or written with torch."""
+    for value in list(vars(module).values()):
+        name = value.__name__ if isinstance(value, types.ModuleType) else None
+        if isinstance(value, types.FunctionType):
+            name = value.__module__
+        library = library_of(name)
+        home = sys.modules.get(name or "")
+        if home is None or library in CLOSED or library == "onnxpatch" or not isinstance(home, types.ModuleType):
+            continue
+        if library == library_of(module.__name__) or vars(home).get("torch") is torch:
+            yield home
 
 
 def _wrap(original: Callable[..., Any], lookup: Lookup) -> Callable[..., Any]:

@@ -23,6 +23,7 @@ from onnxpatch.formulas.symbolic import static_number
 Matrices = tuple[torch.Tensor, torch.Tensor]
 
 
+# NumPy arrays, not tensors: a tensor that is made while an exporter runs belongs to that export.
 @functools.lru_cache(maxsize=32)
 def _table(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray]:
     angles = 2 * np.pi * (np.outer(np.arange(rows), np.arange(columns)) % points) / points
@@ -47,6 +48,7 @@ def matrices(rows: Any, columns: Any, points: Any, like: torch.Tensor) -> Matric
         return tuple(torch.from_numpy(part).to(like) for part in found)  # type: ignore[return-value]
     total = count(points, like)
     steps = torch.arange(rows, device=like.device)[:, None] * torch.arange(columns, device=like.device)
+    # Reduced to one turn while the numbers are whole: a large angle in float32 has no digits left.
     angles = (steps % total).to(like.dtype) * (2 * math.pi) / total.to(like.dtype)
     return torch.cos(angles), torch.sin(angles)
 
@@ -156,9 +158,11 @@ def transform(name: str, x: Any, s: Any, dim: Any, norm: str | None) -> Any:
     if kind == "irfft":
         points[-1] = sizes[-1] if sizes[-1] is not None else 2 * (x.shape[dims[-1]] - 1)
         x = Pair.of(x)
+        # The axis with half the terms comes last: the result is real after it.
         for d, n in zip(dims[:-1], sizes[:-1], strict=True):
             x = forward_1d(x, n, d, 1, False)
         return scaled(inverse_real_1d(x, sizes[-1], dims[-1]), points, norm, inverse)
+    # The input is real only before the first transform, and the last axis is the one that is halved.
     if kind == "rfft":
         x = forward_1d(x, sizes[-1], dims[-1], -1, True)
         dims, sizes = dims[:-1], sizes[:-1]
@@ -189,9 +193,11 @@ NAMES = ("fft", "ifft", "rfft", "irfft", "fft2", "ifft2", "rfft2", "irfft2", "ff
     link="https://github.com/pytorch/pytorch/issues/107588",
     proof=Proof(
         build=_Spectrum,
+        # Odd sizes too: their half spectrum has no real term at its end.
         inputs=lambda: [(torch.randn(2, 8, 10),), (torch.randn(2, 13, 15),), (torch.randn(2, 6, 7),)],
         dynamic_shapes=({1: "height", 2: "width"},),
         fails=("trace",),
+        # dynamo is right without it, and must stay so.
         exporters=("dynamo",),
         reason="aten::fft_rfft2",
     ),
@@ -207,6 +213,7 @@ def fft(
 ) -> Any:
     """torch.fft's transforms over one, two or all dimensions, of real or complex input."""
     name = original.__name__.removeprefix("fft_")
+    # One-dimensional transforms call it n, the others s.
     s = s if n is None else n
     if name in ("fft", "ifft", "rfft", "irfft"):
         s, dim = (None if s is None else (s,)), -1 if dim is None else dim

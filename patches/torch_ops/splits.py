@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, exporting, patch
-from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch.formulas.symbolic import example_of, symbolic
 
 
 class _Stages(torch.nn.Module):
@@ -40,10 +40,11 @@ class _Stages(torch.nn.Module):
 def split(
     original: Callable[..., tuple[Tensor, ...]], tensor: Tensor, split_size_or_sections: Any, dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """The example's number of parts, whose size stays dynamic."""
+    """Gives as many parts as the example has; their size stays dynamic."""
     size = split_size_or_sections
     if not symbolic(size):
         return NotImplemented
+    # A graph has a fixed number of outputs, so the number of parts has to be the example's.
     parts = _count(original, tensor, size, dim)
     return tuple(_part(tensor, size * index, size * (index + 1), dim) for index in range(parts))
 
@@ -57,3 +58,39 @@ def _count(original: Callable[..., tuple[Tensor, ...]], tensor: Tensor, size: An
 def _part(tensor: Tensor, start: object, end: object, dim: int) -> Tensor:
     place = (slice(None),) * (dim % tensor.dim())
     return tensor[(*place, slice(start, end))]
+
+
+class _Halves(torch.nn.Module):
+    """Two halves of a sequence, the second one shorter where the length is odd, and three parts."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        first, second = x.chunk(2, 1)
+        return first.sum(1) * second.sum(1), *(part.amax(0) for part in torch.chunk(x, 3, dim=1))
+
+
+@patch(
+    "torch.chunk",
+    "torch.Tensor.chunk",
+    name="chunks-of-a-dynamic-axis",
+    why="Error during constant folding for node (::SplitToSequence): 'NoneType' object has no attribute 'ndim'",
+    link="https://github.com/microsoft/onnxscript/issues/2543",
+    exporters=("dynamo",),
+    proof=Proof(
+        _Halves,
+        lambda: [(torch.randn(batch, length, 2),) for batch, length in ((2, 6), (3, 9), (1, 5), (2, 14))],
+        ({0: "batch", 1: "length"},),
+        fails=("dynamo",),
+        reason="NoneType|SplitToSequence",
+        unchanged="fixed sizes",
+    ),
+)
+def chunk(original: Callable[..., tuple[Tensor, ...]], input: Tensor, chunks: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """As many slices as there are chunks in the example."""
+    length = input.shape[dim]
+    example = example_of(length)
+    if not isinstance(chunks, int) or chunks < 2 or not symbolic(length) or example is None:
+        return NotImplemented
+    size = (length + (chunks - 1)) // chunks
+    whole = -(-example // chunks)
+    last = -(-example // whole) - 1 if whole else 0
+    return tuple(_part(input, size * at, size * (at + 1) if at < last else None, dim) for at in range(last + 1))

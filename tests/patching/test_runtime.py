@@ -2,6 +2,7 @@
 
 import functools
 import math
+import sys
 import types
 
 import pytest
@@ -87,6 +88,23 @@ def test_builtins_are_shadowed_where_the_model_is_defined_only(registry):
         assert while_traced(lambda: patched.model(2.5)) == 102
         assert patched.model(2.5) == 2
     assert "int" not in globals()
+
+
+def test_builtins_are_shadowed_where_functions_of_the_model_are_defined(registry, monkeypatch):
+    written = {"helping": "def whole(x): return int(x)", "package": "import torch\nfrom helping import whole"}
+    for name, text in {**written, "unused": "def whole(x): return int(x)"}.items():
+        module = types.ModuleType(name)
+        module.torch = torch
+        monkeypatch.setitem(sys.modules, name, module)
+        exec(text, vars(module))
+    package, unused = sys.modules["package"], sys.modules["unused"]
+    monkeypatch.setattr(Calling, "__module__", "package")
+    onnxpatch.patch("builtins.int", why="w", name="p", registry=registry)(plus_hundred)
+    model = Calling(lambda x: (package.whole(x), unused.whole(x)))
+    with onnxpatch.patched(model, registry=registry):
+        assert while_traced(lambda: model(2.5)) == (102, 2)
+        assert model(2.5) == (2, 2)
+    assert "int" not in vars(sys.modules["helping"])
 
 
 def test_inside_a_stand_in_the_function_is_itself_and_others_are_patched(registry):

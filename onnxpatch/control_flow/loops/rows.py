@@ -44,6 +44,9 @@ class Rows:
     def __iter__(self) -> Iterator[torch.Tensor]:
         return _few_rows(self._capture, self._rows, self._counts, _Taker())
 
+    def __reversed__(self) -> Rows:
+        return Rows(self._capture, self._capture.execute(torch.flip, (self._rows, (0,))), self._counts)
+
 
 class NumberedRows:
     """What `for i, row in enumerate(x)` iterates over. values: [n, ...]; i begins at `start`."""
@@ -70,6 +73,7 @@ def _few_rows(capture: Capture, rows: torch.Tensor, counts: bool, taker: _Taker)
     for _ in range(explorer.rounds):
         if not taker.takes_all():
             raise loop.refusal(_STOPS_EARLY)
+        # The first row each time, since the example may have no other.
         row = capture.execute(torch.select, (rows, 0, 0))
         if counts:
             capture.counters.add(id(row))

@@ -60,6 +60,8 @@ def fewest(items: Sequence[T], bad: Callable[[Sequence[T]], bool], tries: int = 
         for smaller in [*chunks, *(others if len(chunks) > 2 else ())]:
             tries -= 1
             if smaller and bad(smaller):
+                # After a complement one chunk less is left, so the chunks keep their size; after a chunk it starts
+                # again with halves.
                 left, parts = smaller, max(2, min(parts - 1, len(smaller))) if smaller in others else 2
                 break
             if tries <= 0:

@@ -59,6 +59,7 @@ def propose(
     found: list[Proposal] = []
     if left() > 0:
         found += _by_patches(subject, exporter, opset, attempt, registry)
+    # Not where a patch cures it: both sides of a branch make a larger graph.
     if not found and left() > 0 and cause.construct in kinds.CURED_BY_BRANCHES and exporter != "script":
         found += _by_branches(subject, exporter, opset, attempt, registry)
     if left() > 0:
@@ -82,6 +83,7 @@ def _by_patches(subject: Subject, exporter: Exporter, opset: int, attempt: Try, 
     if not used:
         return []
     alone = [[step] for step in _one_each(used)] if len(used) > 1 else []
+    # One of them may be enough: others act on the way without being needed.
     enough = next((steps for steps in alone if _cures(subject, made, steps, exporter, attempt)), used)
     names = list(dict.fromkeys(step.patch for step in enough))
     listed = ", ".join(repr(name) for name in names)
@@ -99,10 +101,12 @@ def _used(subject: Subject, made: Plan, exporter: Exporter, attempt: Try) -> lis
         hits = set(active.scope.hits)
     if trial.status != "right":
         return []
+    # A function patch stands by for every call of its function: it counts only if it was called.
     return [step for step in steps if step.path is not None or step.patch in hits]
 
 
 def _one_each(steps: Sequence[Step]) -> list[Step]:
+    # Each of them takes an export.
     return list({step.patch: step for step in steps}.values())[:4]
 
 

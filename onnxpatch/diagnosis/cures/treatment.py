@@ -81,6 +81,7 @@ def _try_on_whole_model(search: Search, found: list[FailingPart]) -> None:
             verdicts[kind] = known
         elif search.left() <= 0:
             continue
+        # The part is the whole model: what cured it was tried on the whole already.
         elif len(found) == 1 and found[0].subject is search.root:
             verdicts[kind] = True
         else:
@@ -145,6 +146,7 @@ def _blame_patches(search: Search) -> None:
 
     def wrong() -> bool:
         tried.append(search.attempt(root, search.exporter, "with patches"))
+        # Without time left every further part counts as right, which ends the bisection.
         return search.left() > 0 and tried[-1].status in _FAILED
 
     steps = guilty(made, wrong)

@@ -1,0 +1,72 @@
+"""Layers of nn.LSTM, nn.GRU and nn.RNN as ONNX nodes that know how long each sequence is, under dynamo.
+
+https://onnx.ai/onnx/operators/onnx__LSTM.html: its `sequence_lens` stop each sequence where it ends, start the backward
+direction there, and leave zeros behind. torch has no such call but for packed sequences, which torch.export refuses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# The order of ONNX's gates in torch's: i o f c of i f g o, and z r h of r z n.
+_GATES: dict[str, tuple[int, ...]] = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
+
+State = Tensor | tuple[Tensor, Tensor]
+
+
+def writable(layer: torch.nn.RNNBase) -> bool:
+    """Whether nodes can be written for a layer: no projection, no dropout at work, torch 2.8 or later."""
+    dropping = layer.training and layer.dropout > 0 and layer.num_layers > 1
+    return not layer.proj_size and not dropping and hasattr(torch.onnx, "ops")
+
+
+def run_layers(layer: torch.nn.RNNBase, x: Tensor, lengths: Tensor, state: State | None) -> tuple[Tensor, State]:
+    """What the layer makes of sequences of these lengths.
+
+    x: (length, batch, features), in which what is behind a sequence's end does not matter. lengths: (batch,), int64.
+    state: as the layer takes it. Returns (length, batch, directions * hidden), zeros behind the ends, and the last
+    state of each sequence, (layers * directions, batch, hidden).
+    """
+    directions = 2 if layer.bidirectional else 1
+    kind = "RNN" if layer.mode.startswith("RNN") else layer.mode
+    given = () if state is None else state if isinstance(state, tuple) else (state,)
+    last: list[tuple[Tensor, ...]] = []
+    for number in range(layer.num_layers):
+        start = [one[number * directions : (number + 1) * directions] for one in given]
+        x, *ends = _run(layer, kind, number, x, lengths, start)
+        last.append(tuple(ends))
+    joined = tuple(torch.cat(parts) for parts in zip(*last, strict=True))
+    return x, joined if len(joined) == 2 else joined[0]
+
+
+def _run(layer: Any, kind: str, number: int, x: Tensor, lengths: Tensor, start: list[Tensor]) -> list[Tensor]:
+    suffixes = [f"l{number}", f"l{number}_reverse"] if layer.bidirectional else [f"l{number}"]
+    input_weights, weights = (_ordered(layer, kind, name, suffixes) for name in ("weight_ih", "weight_hh"))
+    biases = None
+    if layer.bias:
+        biases = torch.cat([_ordered(layer, kind, name, suffixes) for name in ("bias_ih", "bias_hh")], 1)
+    attributes: dict[str, Any] = {"hidden_size": layer.hidden_size}
+    attributes["direction"] = "bidirectional" if layer.bidirectional else "forward"
+    if kind == "GRU":
+        attributes["linear_before_reset"] = 1  # as torch: the reset gate acts on what the bias was added to
+    if kind == "RNN":
+        attributes["activations"] = ["Relu" if layer.mode == "RNN_RELU" else "Tanh"] * len(suffixes)
+    states = 2 if kind == "LSTM" else 1
+    length, batch, _ = x.shape
+    shapes = [(length, len(suffixes), batch, layer.hidden_size), *[(len(suffixes), batch, layer.hidden_size)] * states]
+    starts: list[Tensor | None] = [*start] or [None] * states
+    inputs = [x, input_weights, weights, biases, lengths.to(torch.int32), *starts]
+    made = torch.onnx.ops.symbolic_multi_out(kind, inputs, attributes, dtypes=[x.dtype] * len(shapes), shapes=shapes)
+    return [made[0].permute(0, 2, 1, 3).flatten(2), *made[1:]]
+
+
+def _ordered(layer: Any, kind: str, name: str, suffixes: list[str]) -> Tensor:
+    """(directions, gates * hidden, ...): a parameter of each direction, its gates in ONNX's order."""
+    parts = []
+    for suffix in suffixes:
+        gates = getattr(layer, f"{name}_{suffix}").chunk(len(_GATES[kind]))
+        parts.append(torch.cat([gates[place] for place in _GATES[kind]]))
+    return torch.stack(parts)

@@ -1,0 +1,164 @@
+"""Sequences of several lengths: `pack_padded_sequence`, a recurrent layer, `pad_packed_sequence`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils import rnn
+
+from onnxpatch import Proof, Settings, exporting, patch
+from onnxpatch.formulas.recurrent_nodes import run_layers, writable
+from onnxpatch.formulas.symbolic import same_size
+
+LINK = "https://github.com/pytorch/pytorch/issues/171978"
+WHY = "zeros(): argument 'size' failed to unpack the object at pos 2: torch.export cannot follow packed sequences"
+# On the `batch_sizes` of a sequence that is packed in name only: the length of each sequence.
+_LENGTHS = "__onnxpatch_lengths__"
+
+
+class _Tagger(torch.nn.Module):
+    """Both directions of two layers, packed and padded again, once as long as the longest, once as the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True)
+        self.gru = torch.nn.GRU(8, 5)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        packed = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        packed, (hidden, cell) = self.lstm(packed)
+        padded, found = rnn.pad_packed_sequence(packed, batch_first=True)
+        whole, _ = rnn.pad_packed_sequence(self.gru(packed)[0], padding_value=-1.0, total_length=x.shape[1])
+        return padded, found, whole, hidden, cell
+
+
+class _Longest(torch.nn.Module):
+    """As long as the longest sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTM(3, 4, batch_first=True)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        packed = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)[0]
+
+
+def _sequences() -> list[tuple[Tensor, Tensor]]:
+    given = ((7, (3, 5)), (6, (2, 6, 1)), (4, (1,)), (15, (12, 14)))
+    return [(torch.randn(len(lengths), size, 3), torch.tensor(lengths)) for size, lengths in given]
+
+
+def _proof(*beside: str) -> Proof:
+    return Proof(
+        _Tagger,
+        _sequences,
+        ({0: "batch", 1: "length"}, {0: "batch"}),
+        fails=("dynamo",),
+        reason="failed to unpack|numel.. on tensor with symbolic",
+        beside=beside,
+    )
+
+
+@patch(
+    "torch.nn.utils.rnn.pack_padded_sequence",
+    name="packed-sequences",
+    why=WHY,
+    link=LINK,
+    exporters=("dynamo",),
+    proof=_proof("packed-layers", "padded-sequences"),
+)
+def pack(
+    original: Callable[..., rnn.PackedSequence],
+    input: Tensor,
+    lengths: Any,
+    batch_first: bool = False,
+    enforce_sorted: bool = True,
+) -> rnn.PackedSequence:
+    """The padded sequences, (length, batch, ...), with their lengths in the place of the sizes of the steps."""
+    if not hasattr(torch.onnx, "ops"):
+        return NotImplemented
+    counts = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths)
+    steps = counts.to(torch.int64) + 0  # a tensor of its own, for the mark
+    vars(steps)[_LENGTHS] = counts.to(torch.int64)
+    return rnn.PackedSequence(input.transpose(0, 1) if batch_first else input, steps)
+
+
+def _lengths(sequence: object) -> Tensor | None:
+    found = vars(sequence.batch_sizes).get(_LENGTHS) if isinstance(sequence, rnn.PackedSequence) else None
+    return found if isinstance(found, Tensor) else None
+
+
+def _dynamo(module: torch.nn.Module, settings: Settings) -> str | None:
+    return None if settings.exporter == "dynamo" else "packed sequences are right under the other exporters"
+
+
+@patch(
+    "torch.nn.LSTM",
+    "torch.nn.GRU",
+    "torch.nn.RNN",
+    name="packed-layers",
+    why=WHY,
+    link=LINK,
+    exporters=("dynamo",),
+    accepts=_dynamo,
+    proof=_proof("packed-sequences", "padded-sequences"),
+)
+class PackedLayer:
+    """Runs a layer over sequences that are packed in name only."""
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        lengths = _lengths(input)
+        layer: Any = self
+        if lengths is None or not writable(layer):
+            return NotImplemented
+        output, last = run_layers(layer, input.data, lengths, hx)
+        return rnn.PackedSequence(output, input.batch_sizes), last
+
+
+@patch(
+    "torch.nn.utils.rnn.pad_packed_sequence",
+    name="padded-sequences",
+    why="the graph's answer is as long as its input, eager's as the longest sequence",
+    link="https://github.com/pytorch/pytorch/issues/48460",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        _Longest,
+        _sequences,
+        ({0: "batch", 1: "length"}, {0: "batch"}),
+        fails=("trace", "dynamo"),
+        reason="shape|numel.. on tensor with symbolic",
+        beside=("packed-sequences", "packed-layers"),
+    ),
+)
+def pad(
+    original: Callable[..., tuple[Tensor, Tensor]],
+    sequence: Any,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    total_length: Any = None,
+) -> tuple[Tensor, Tensor]:
+    """(batch, length, ...) or (length, batch, ...), cut to the longest sequence or filled up to `total_length`."""
+    if exporting() == "trace":
+        if total_length is not None:
+            return NotImplemented
+        padded, lengths = original(sequence, batch_first, padding_value)
+        lengths = lengths.to(torch.int32).to(torch.int64)  # the exporter has int32 here, and takes it for int64
+        end = lengths.amax(0)
+        return (padded[:, :end] if batch_first else padded[:end]), lengths
+    known = _lengths(sequence)
+    if known is None:
+        return NotImplemented
+    data: Tensor = sequence.data
+    inside = torch.arange(data.shape[0])[:, None] < known
+    data = torch.where(inside.reshape(*inside.shape, *(1,) * (data.dim() - 2)), data, padding_value)
+    if total_length is None or not same_size(total_length, data.shape[0]):
+        longest: Any = known.amax(0).item()
+        data = data[:longest]
+        if total_length is not None:
+            more = (0, 0) * (data.dim() - 1) + (0, total_length - longest)
+            data = torch.nn.functional.pad(data, more, value=padding_value)
+    return (data.transpose(0, 1) if batch_first else data), known
