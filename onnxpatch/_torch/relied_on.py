@@ -106,8 +106,6 @@ RELIED_ON = (
         "torch._C.OptionalType.ofTensor", "script_graph", "Resize and Clip keep inputs under trace that may be left out"
     ),
     Api("torch._C._get_value_trace", "symbolic_sizes", "every tensor counts as data under trace"),
-    Api("torch._C._get_value_trace", "ones", "masks of ones stay in the graph under trace"),
-    Api(f"{_SYMPY}.functions.FloorDiv", "symbolic_sizes", "(16 - n) // 2 is rounded towards zero in the graph"),
     Api(f"{_SYMPY}.functions.FloatTrueDiv", "symbolic_sizes", _UNWRITTEN),
     Api(f"{_SYMPY}.functions.IntTrueDiv", "symbolic_sizes", _UNWRITTEN),
     Api(f"{_SYMPY}.functions.ToFloat", "symbolic_sizes", _UNWRITTEN),

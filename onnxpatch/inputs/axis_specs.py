@@ -46,8 +46,8 @@ def is_dim(spec: AxisSpec) -> bool:
 
 
 def bounds(spec: AxisSpec) -> tuple[int, int | None]:
-    """(minimum, maximum) that a Dim or a hint declares; 1 and None where it declares none."""
-    return _finite(getattr(spec, "min", None)) or 1, _finite(getattr(spec, "max", None))
+    """(minimum, maximum) that a Dim or a hint declares; 0 and None where it declares none, as torch has it."""
+    return _finite(getattr(spec, "min", None)) or 0, _finite(getattr(spec, "max", None))
 
 
 def _finite(bound: object) -> int | None:

@@ -18,7 +18,8 @@ import torch
 
 from onnxpatch._torch.dispatch_modes import Writes, storage_key
 from onnxpatch._torch.function_modes import unseen
-from onnxpatch.inputs.held_objects import MISSING, HeldObjects, bind_again
+from onnxpatch.inputs.held_containers import HeldContainers
+from onnxpatch.inputs.held_objects import MISSING, HeldObjects
 
 __all__ = ["MISSING", "Bindings", "Key", "Snapshot", "restore_training"]
 
@@ -36,21 +37,24 @@ class Bindings:
         # A ScriptModule keeps its attributes in C++; vars() does not have them.
         self.modules = [module for module in found if not isinstance(module, torch.jit.ScriptModule)]
         self.attributes = [dict(vars(module)) for module in self.modules]
-        self._buffers = [(module._buffers, dict(module._buffers)) for module in self.modules]
+        self._buffers = [dict(module._buffers) for module in self.modules]
+        self._held = HeldContainers()
+        for module in self.modules:
+            self._held.note(vars(module))
+            self._held.note(module._buffers)
 
     def changes(self) -> dict[Key, Any]:
         """Every attribute and buffer that was assigned since, with its value now."""
         found: dict[Key, Any] = {}
         before = zip(self.modules, self.attributes, self._buffers, strict=True)
-        for number, (module, attributes, (_, buffers)) in enumerate(before):
+        for number, (module, attributes, buffers) in enumerate(before):
             found |= {(number, name): value for name, value in _rebound(attributes, vars(module))}
             found |= {(number, f"_buffers.{name}"): value for name, value in _rebound(buffers, module._buffers)}
         return found
 
     def restore(self) -> None:
         """Set every attribute and buffer back."""
-        attributes = zip(map(vars, self.modules), self.attributes, strict=True)
-        bind_again([*attributes, *self._buffers])  # the dicts of buffers are attributes themselves, so they come last
+        self._held.restore()
 
     def bind(self, key: Key, value: object) -> None:
         """Set one attribute."""

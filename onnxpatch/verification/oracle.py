@@ -89,7 +89,7 @@ class Oracle:
             self._known[key] = None
             return None
         shapes = self._shapes(full)
-        if any(shapes[place.leaf][place.axis] < 1 for dim in self.dims for place in dim.places):
+        if any(place.size.at(full) < min(1, place.size.at(self._example)) for dim in self.dims for place in dim.places):
             self._known[key] = None
             return None
         volume = sum(map(math.prod, shapes.values()))
