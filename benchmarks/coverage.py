@@ -27,7 +27,7 @@ import torch
 from benchmarks import forked, torchvision_ops
 from benchmarks.case import NATIVE, Case, build, families, family
 from benchmarks.dry import run_eager
-from benchmarks.measure import AUTO, EXPORTERS, KITS, measure
+from benchmarks.measure import AUTO, EXPORTERS, KITS, NARROW, measure
 from benchmarks.tables import Answer, document
 
 RESULTS = Path(__file__).parent / "results"
@@ -80,10 +80,16 @@ def gather(name: str, options: argparse.Namespace, record: Path) -> Iterator[Ans
     alone: set[str] = set()  # what would be exported from the same example again
     with record.open("a" if options.resume else "w") as out:
         for key in dict.fromkeys(
-            (c, AUTO if k == AUTO else e, k) for c in asked_cases(name, options) for e in exporters for k in kits
+            (c, AUTO if k in (AUTO, NARROW) else e, k)
+            for c in asked_cases(name, options)
+            for e in exporters
+            for k in kits
         ):
             if key[0] in alone:
                 continue
+            if key not in have and (made := first_attempt(have, key)):
+                have[key] = made
+                out.write(json.dumps(made) + "\n")
             if key not in have:
                 job = lambda made, key=key: measure(made, *key[1:], openvino=options.openvino).as_dict()  # noqa: E731
                 result = forked.run(lambda key=key, job=job: answer(name, key[0], job), options.limit)
@@ -97,6 +103,16 @@ def gather(name: str, options: argparse.Namespace, record: Path) -> Iterator[Ans
                 continue
             yield have[key]
             say(have[key]["verdict"], f"{key[1]:7s} {key[2]:8s}", key[0], have[key]["reason"])
+
+
+def first_attempt(have: dict[tuple[str, str, str], Answer], key: tuple[str, str, str]) -> Answer | None:
+    """What needs no export of its own: all attempts where the first is right, and bounds where none are needed.
+
+    The first attempt of all is the call of kit "export" with dynamo; bounds="narrow" comes after all attempts.
+    """
+    earlier = {AUTO: ("dynamo", "export"), NARROW: (AUTO, AUTO)}.get(key[2])
+    found = have.get((key[0], *earlier)) if earlier else None
+    return {**found, "exporter": AUTO, "kit": key[2]} if found and found["verdict"] == "right" else None
 
 
 def say(verdict: str, column: str, case: str, reason: str) -> None:

@@ -4,7 +4,9 @@ usage: python -m benchmarks.primitives [--only searchsorted] [--exporters dynamo
 
 A file is exported from a small example and run on all sizes. Each arm runs alone first, in a forked child, for its
 answer and its peak memory; it is stopped at a bound of memory and of time, and the table says so. What came through is
-timed in one child: thread CPU time, arms in random order, medians. Prints a Markdown table.
+timed in one child: thread CPU time, arms in random order, medians. Eager's line has microseconds; those of plain and
+the kit have the ratio to eager, and the most memory of a run, its result and onnxruntime's own included. "wrong": an
+answer that is not eager's, with its largest error. With --only, the other lines of the page stay.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +37,17 @@ from benchmarks.measure import tensors
 from benchmarks.primitive_cases import CASES, SIZES, Primitive
 
 MEMORY = 3 * 1024**3  # bytes of address space beyond what the child starts with
-SECONDS = 10
+SECONDS = 30  # of processor time of one run
+WAIT = 600  # seconds for a child to answer: a busy machine is no reason to lose a line
 QUICK = 0.1  # seconds of one run, beyond which it is not repeated
-EXPORT_SECONDS = 180
 RESULTS = Path(__file__).parent / "results" / "primitives.md"
-Arms = dict[str, Path]
+ARMS = ("eager", "plain", "kit")
+Files = dict[str, Path]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", default=[], help="parts of names; writes no file")
+    parser.add_argument("--only", nargs="*", default=[], help="parts of names")
     parser.add_argument("--exporters", nargs="*", default=["trace", "dynamo"])
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
@@ -53,38 +57,53 @@ def main() -> None:
     torchvision_ops.declare()
     onnxruntime.set_default_logger_severity(4)
     chosen = [case for case in CASES if not options.only or any(part in case.name for part in options.only)]
-    lines = ["| primitive | exporter | arm | nodes | " + " | ".join(f"{n:,}" for n in SIZES) + " |", "|---" * 7 + "|"]
-    print("\n".join(lines), flush=True)
     for case in chosen:
         for exporter in options.exporters:
-            for line in measured(case, exporter, options.rounds):
-                print(line, flush=True)
-                lines.append(line)
-    if not options.only:
-        RESULTS.write_text("\n".join(["# Primitives", (__doc__ or "").split("\n\n")[2], "", *lines, ""]))
+            lines = list(measured(case, exporter, options.rounds))
+            print("\n".join(lines), flush=True)
+            write(lines)
+
+
+def write(lines: list[str]) -> None:
+    """The page with these lines, and those of an earlier run for everything else."""
+    before = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    rows = {row(line): line for line in (*before, *lines) if line.startswith("| ")}
+    order = [(case.name, exporter, arm) for case in CASES for exporter in ("trace", "dynamo") for arm in ARMS]
+    head = ["| primitive | exporter | arm | nodes | " + " | ".join(f"{n:,}" for n in SIZES) + " |", "|---" * 7 + "|"]
+    table = [*head, *(rows[one] for one in order if one in rows)]
+    versions = ", ".join(f"{one} {metadata.version(one)}" for one in ("torch", "onnx", "onnxscript", "onnxruntime"))
+    about = (__doc__ or "").split("\n\n")[2]
+    RESULTS.write_text("\n".join(["# Primitives", "", about, "", *table, "", f"Versions: {versions}.", ""]))
+
+
+def row(line: str) -> tuple[str, ...]:
+    """The first three cells of a line."""
+    return tuple(cell.strip() for cell in line.split("|")[1:4])
 
 
 def measured(case: Primitive, exporter: str, rounds: int) -> Iterator[str]:
-    """The lines of one primitive: plain and with the kit, ratios to eager and memory at each size."""
+    """The lines of one primitive: eager, plain and with the kit, at each size."""
     with tempfile.TemporaryDirectory() as folder:
         made = {kit: Path(folder) / f"{kit}.onnx" for kit in ("plain", "kit")}
         exports = {kit: export(case, exporter, kit, path) for kit, path in made.items()}
         arms = {kit: path for kit, path in made.items() if path.exists()}
-        cells: dict[str, list[str]] = {kit: [] for kit in made}
+        cells: dict[str, list[str]] = {arm: [] for arm in ARMS}
         for n in SIZES:
             found = at_size(case, n, arms, rounds)
-            for kit in made:
-                cells[kit].append(found.get(kit, ""))
+            for arm in ARMS:
+                cells[arm].append(found.get(arm, ""))
+        yield f"| {case.name} | {exporter} | eager | | {' | '.join(cells['eager'])} |"
         for kit in made:
             shown = " | ".join(cells[kit]) if kit in arms else exports[kit]["reason"][:60].replace("|", "/") + " | | "
             yield f"| {case.name} | {exporter} | {kit} | {exports[kit].get('nodes', '')} | {shown} |"
 
 
-def at_size(case: Primitive, n: int, arms: Arms, rounds: int) -> dict[str, str]:
-    alone = {kit: forked.run(functools.partial(run_alone, case, n, path), 3 * SECONDS) for kit, path in arms.items()}
+def at_size(case: Primitive, n: int, arms: Files, rounds: int) -> dict[str, str]:
+    alone = {kit: forked.run(functools.partial(run_alone, case, n, path), WAIT) for kit, path in arms.items()}
     quick = {kit: path for kit, path in arms.items() if alone[kit].get("seconds", SECONDS) < QUICK}
-    times = forked.run(functools.partial(timed, case, n, quick, rounds), 10 * SECONDS)
-    return {kit: cell(kit, alone[kit], times) for kit in arms}
+    times = forked.run(functools.partial(timed, case, n, quick, rounds), WAIT)
+    found = {kit: cell(kit, alone[kit], times) for kit in arms}
+    return {"eager": f"{times['eager'] * 1e6:,.0f} µs", **found}
 
 
 def cell(kit: str, alone: dict[str, Any], times: dict[str, Any]) -> str:
@@ -92,10 +111,9 @@ def cell(kit: str, alone: dict[str, Any], times: dict[str, Any]) -> str:
     if "error" not in alone:
         return alone.get("reason", "died")[:40]
     wrong = "" if alone["error"] <= 1e-3 else f", **wrong: {alone['error']:.0e}**"
-    eager = times["eager"]
     found = times.get(kit, alone["seconds"])
     once = "" if kit in times else " (once)"
-    return f"{found / eager:.1f} x{once}, {alone['megabytes']:.0f} MB{wrong}"
+    return f"{found / times['eager']:.1f} x{once}, {alone['megabytes']:.0f} MB{wrong}"
 
 
 def export(case: Primitive, exporter: str, kit: str, path: Path) -> dict[str, Any]:
@@ -111,7 +129,7 @@ def export(case: Primitive, exporter: str, kit: str, path: Path) -> dict[str, An
 
         return {"nodes": sum(node.op_type != "Constant" for node in onnx.load(path).graph.node)}
 
-    return forked.run(job, EXPORT_SECONDS)
+    return forked.run(job, WAIT)
 
 
 def _export(model: torch.nn.Module, args: Any, exporter: str, dynamic: Any, names: list[str], path: Path) -> None:
@@ -154,8 +172,8 @@ def run_alone(case: Primitive, n: int, path: Path) -> dict[str, Any]:
 def bounded() -> None:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, 3 * SECONDS)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
 
 
 def error(got: np.ndarray, want: torch.Tensor) -> float:
@@ -166,7 +184,7 @@ def error(got: np.ndarray, want: torch.Tensor) -> float:
     return float(apart.max() / eager[eager.isfinite()].abs().max().clamp(min=1e-6)) if apart.numel() else 0.0
 
 
-def timed(case: Primitive, n: int, arms: Arms, rounds: int) -> dict[str, Any]:
+def timed(case: Primitive, n: int, arms: Files, rounds: int) -> dict[str, Any]:
     """Median seconds of thread CPU time of eager and every arm."""
     model, args = case.build().eval(), case.arguments(n)
     runs: dict[str, Callable[[], Any]] = {"eager": lambda: model(*args)}

@@ -5,13 +5,15 @@ usage: python -m benchmarks.whole_models [--only BERT Llama] [--rounds 15]
 Every file is exported with dynamic sizes from a small example, and compared with eager before it is timed. One thread,
 thread CPU time, arms in random order in every round; a cell is the median of the ratios to plain dynamo at opset 18 in
 the same round, with quartiles. 1-D parameters are moved off 0 and 1, which folding tools would remove. "flushed":
-denormals count as zero, as in `onnxpatch.Session`. Exports are kept under benchmarks/.exports; models whose library is
-not installed are named below the table.
+denormals count as zero, as in `onnxpatch.Session`. Exports are kept under benchmarks/.exports until the sources that
+made them change; models whose library is not installed are named below the table.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import hashlib
 import logging
 import random
 import statistics
@@ -31,8 +33,11 @@ import onnxpatch
 from benchmarks import torchvision_ops
 from benchmarks.measure import deviation, tensors
 from benchmarks.whole_cases import CASES, Args, Whole
+from onnxpatch.settings import Operators
 
 KEPT = Path(__file__).parent / ".exports"
+MODELS = Path(__file__).parent / "whole_cases.py"
+KIT = [Path(onnxpatch.__file__).parent, Path(onnxpatch.__file__).parents[1] / "patches"]
 RESULTS = Path(__file__).parent / "results" / "whole_models.md"
 TOLERANCE = 1e-3
 VERSIONS = ("torch", "onnx", "onnxscript", "onnxruntime", "transformers", "timm", "vit-pytorch", "torchvision")
@@ -42,7 +47,7 @@ VERSIONS = ("torch", "onnx", "onnxscript", "onnxruntime", "transformers", "timm"
 class Arm:
     """How a file is made and run. kit: None for torch.onnx.export alone, else the operators that it may use."""
 
-    kit: str | None
+    kit: Operators | None
     opset: int
     flushed: bool = False
 
@@ -147,7 +152,9 @@ def moved(model: torch.nn.Module) -> torch.nn.Module:
 def exported(name: str, model: torch.nn.Module, case: Whole, arm: Arm) -> tuple[Path | str, str]:
     """(the file, or what the exporter said in a few words; seconds of the export)."""
     KEPT.mkdir(exist_ok=True)
-    path = KEPT / f"{name}-{arm.kit or 'plain'}-{arm.opset}-{metadata.version('torch')}.onnx".replace(" ", "_")
+    made_by = sources(MODELS, *(KIT if arm.kit else ()))
+    label = f"{name}-{arm.kit or 'plain'}-{arm.opset}-{metadata.version('torch')}-{made_by}.onnx"
+    path = KEPT / label.replace(" ", "_").replace(",", "")
     taken = path.with_suffix(".seconds")
     if path.exists() and taken.exists():
         return path, taken.read_text()
@@ -158,6 +165,16 @@ def exported(name: str, model: torch.nn.Module, case: Whole, arm: Arm) -> tuple[
         return f"refused: {type(error).__name__}", "-"
     taken.write_text(f"{time.thread_time() - began:.1f}")
     return path, taken.read_text()
+
+
+@functools.cache
+def sources(*places: Path) -> str:
+    """A name for what these files, and the Python files below these folders, say today."""
+    said = hashlib.sha256()
+    for place in places:
+        for file in [place] if place.is_file() else sorted(place.rglob("*.py")):
+            said.update(file.read_bytes())
+    return said.hexdigest()[:12]
 
 
 def export(model: torch.nn.Module, case: Whole, arm: Arm, path: Path) -> None:

@@ -154,6 +154,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'onnxpatch' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME[name]), name)
+    # Python asks this function only for names that the module does not have: the next access does without it.
     globals()[name] = value
     return value
 

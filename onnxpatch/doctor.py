@@ -13,14 +13,13 @@ from onnxpatch.diagnosis.parts.recorded_part import recorded_part
 from onnxpatch.diagnosis.parts.search import Progress, Search
 from onnxpatch.diagnosis.trials.trial import Subject
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
-from onnxpatch.inputs.usable import check_runnable
-from onnxpatch.inputs.validate import check_numbers
+from onnxpatch.inputs.validate import check_numbers, check_runnable
 from onnxpatch.messages.progress import shown
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.diagnosis import Diagnosis
+from onnxpatch.verification.eager import random_state_kept
 from onnxpatch.verification.probe import Budget
-from onnxpatch.verification.random_state import random_state_kept
 from onnxpatch.verification.reference import Reference
 from onnxpatch.versions import versions
 

@@ -1,7 +1,7 @@
-"""`drift`: is the code that patches and the kit rely on still as it was known, in the installed libraries?
+"""`drift`: compares the code that onnxpatch and its patches rely on with the installed libraries.
 
-What is known is kept beside this file, in `known_code.json`: for every method and private API the version of its
-library, a fingerprint, and a digest of each line. The code of other projects itself is not kept.
+The known state is in `known_code.json` beside this file: for every method and private API the version of its library, a
+fingerprint, and a digest of each line. No code of other projects is stored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from importlib import metadata, resources
 from typing import Any, TypedDict
 
 from onnxpatch._torch.relied_on import RELIED_ON, Api, GoneError, find
-from onnxpatch.patching.dotted_paths import ANY_TORCH_FUNCTION, resolve
+from onnxpatch.patching.conditions import ANY_TORCH_FUNCTION, resolve
 from onnxpatch.patching.fingerprints import KnownBody, fingerprint, marked_lines, outline
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
 from onnxpatch.results.drift import Drift, Reliance, Status
@@ -24,7 +24,7 @@ from onnxpatch.versions import versions
 
 
 class Known(TypedDict):
-    """What is kept of one thing. version: of its library. fingerprint: None for what has no Python source."""
+    """The record of one method or private API. version: of its library. fingerprint: None if it has no source."""
 
     version: str
     fingerprint: str | None
@@ -32,7 +32,7 @@ class Known(TypedDict):
 
 
 def drift(registry: Registry = REGISTRY) -> Drift:
-    """Compare what every patch and the kit itself rely on with what is installed. Imports the libraries that are.
+    """Compare the code that every patch and onnxpatch itself rely on with what is installed. Imports the libraries.
 
     Returns a `Drift`; `.ok` is False where code changed or is gone. No patch is applied to changed code in any case.
     """
@@ -45,14 +45,14 @@ def drift(registry: Registry = REGISTRY) -> Drift:
 
 @functools.cache
 def known_code() -> dict[str, Known]:
-    """What is kept, by dotted path."""
+    """The records, by dotted path."""
     text = resources.files("onnxpatch").joinpath("known_code.json").read_text(encoding="utf-8")
     kept: dict[str, Known] = json.loads(text)
     return kept
 
 
 def code_to_keep() -> dict[str, Known]:
-    """The same, of what is installed now: for the file, when a new version is supported."""
+    """New records, of what is installed now. They are written into the file when a new version is supported."""
     found = {api.path: _kept(api.path, find(api.path)) for api in RELIED_ON if _has(api)}
     for patch in REGISTRY:
         for target in _loaded_targets(patch) if patch.bodies else ():
@@ -136,6 +136,7 @@ def _method(patch: Patch, path: str, method: Any, prints: Any, record: dict[str,
         return Reliance(path, "method", patch.name, "known" if recorded == installed else "same", recorded, installed)
     outlines = [one.outline for one in prints if isinstance(one, KnownBody)] + ([kept["outline"]] if kept else [])
     diffs = [marked_lines(method, one) for one in outlines if one]
+    # Of several known bodies, the most similar one shows best what has changed.
     nearest = min(diffs, key=lambda diff: sum(line[0] != " " for line in diff), default=[])
     return Reliance(path, "method", patch.name, "changed", recorded, installed, patch.instead, nearest)
 
@@ -165,8 +166,10 @@ def _version(path: str) -> str:
     package = path.partition(".")[0]
     if package in ("math", "builtins"):
         return "Python"
+    # Distributions may be named with hyphens where the import has underscores.
     for name in (package, package.replace("_", "-")):
         try:
+            # 2.13.0+cpu has the same Python code as 2.13.0.
             return metadata.version(name).partition("+")[0]
         except metadata.PackageNotFoundError:
             continue

@@ -19,17 +19,15 @@ from onnxpatch.attempts.preference import Prefer, best_of
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.request import ExportRequest, asked_exporters, split_options
-from onnxpatch.inputs.usable import check_runnable
-from onnxpatch.inputs.validate import check_numbers
+from onnxpatch.inputs.validate import check_numbers, check_runnable
 from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.runtimes.known import chosen
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
 from onnxpatch.settings import Exporter, Operators
-from onnxpatch.verification.eager import Flatten, lost_state
+from onnxpatch.verification.eager import Flatten, lost_state, random_state_kept
 from onnxpatch.verification.probe import Budget
-from onnxpatch.verification.random_state import random_state_kept
 from onnxpatch.verification.reference import Reference
 
 Attempts = Literal["auto", "asked"]
@@ -132,7 +130,9 @@ def export(
         check_runnable(model)
         _refuse_training(request)
     _log.info("exporting %s (%s, opset %d)", type(model).__name__, request.exporter, request.opset)
+    # Probes are drawn at random: the caller's generators go on as if nothing had been drawn.
     with OutFile(f) as out, random_state_kept():
+        # Before the reference runs, since a forward in eager may change the model as well.
         state, reference = Snapshot(model, *request.inputs.objects()), None
         try:
             if check:
@@ -149,8 +149,8 @@ def export(
                 _refuse_nothing(request, reference)
             several = check and attempts == "auto"
             shared = Shared(
-                request, out, budget, state, reference, tolerance, runtime, providers, flatten, shown(progress),
-                several, keep_wrong=bounds is not None,
+                request, out, budget, state, reference, tolerance, runtime, providers, flatten,
+                shown(progress) if progress else None, several, keep_wrong=bounds is not None,
             )  # fmt: skip
             way = Way(shared, Attempt.asked(request))
             delivered, report = _delivered(way, exporters if several else (), prefer)
@@ -181,6 +181,7 @@ def _delivered(way: Way, exporters: Sequence[Exporter], prefer: Prefer | None) -
         found = narrowed(way)
     if found is None:
         raise refusal(way)
+    # Plain is right where the patched attempts were not: then a patch is at fault, and the others may stay.
     if found.attempt.plain and not found.report.bounds:
         found, note = better_than_plain(way, found)
     if prefer is not None and not found.report.bounds:

@@ -45,6 +45,7 @@ def export_generation(
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     reports: dict[str, Report] = {}
+    # Beside the target, since os.replace works within one file system only.
     with tempfile.TemporaryDirectory(prefix=".onnxpatch-", dir=place) as name:
         made = Path(name)
         for part in parts:

@@ -40,6 +40,7 @@ def new_patch(diagnosis: Diagnosis, file: str | os.PathLike[str]) -> Path:
             f"{culprit.name} ({culprit.cls}) is called in a way that a proof cannot repeat: by keyword alone, or with "
             "other numbers each time. Write the patch by hand: see CONTRIBUTING"
         )
+    # A module that its class alone can build need not be pickled, and its proof can be read.
     builds = _builds_alone(part.module)
     recorded: object = list(part.calls) if builds else {"module": part.module, "inputs": list(part.calls)}
     try:
@@ -153,6 +154,7 @@ def _signature(method: object) -> str:
         parameter.replace(annotation=parameter.empty, default=_default(parameter.default))
         for parameter in signature.parameters.values()
     ]
+    # The default `...` of a signature is printed by its type's name.
     return str(signature.replace(parameters=parameters, return_annotation=signature.empty)).replace("Ellipsis", "...")
 
 

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
 import torch
 
-from onnxpatch._torch.compiled import written_callables
+from onnxpatch._torch.module_marks import written_callables
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.usable import check_depth
-from onnxpatch.patching.claims import claim
+from onnxpatch.inputs.validate import check_depth
 from onnxpatch.patching.export_only import eager_forward, export_only
 from onnxpatch.patching.generated import class_before
+from onnxpatch.patching.model_state import restore_training
 from onnxpatch.patching.patched_call import OptedOut, root_mixin, watched_functions
 from onnxpatch.patching.plan import Plan, Swap, make_plan
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.patching.runtime import Scope
 from onnxpatch.patching.script_defaults import defaults_kept
-from onnxpatch.patching.swap import UndoLog
+from onnxpatch.patching.swap import UndoLog, claim
 from onnxpatch.settings import Exporter, make_settings
 
 
 class Patched:
-    """A patched model: `.model`, `.plan`, `.scope`, `.restore()`; as a context manager it restores on leaving."""
+    """A patched model: `.model`, `.plan`, `.scope`, `.restore()`; as a context manager it restores on leaving.
+
+    Python can be interrupted before the first line of `__exit__`. Then the model is restored as soon as nobody holds
+    this object any more. So nothing that the model refers to may refer to it.
+    """
 
     def __init__(self, made: Plan, example: tuple[tuple[Any, ...], dict[str, Any]] | None = None) -> None:
         self.model = made.model
@@ -33,13 +38,15 @@ class Patched:
         self.scope = Scope(made.settings, made.paths)
         self._log = UndoLog()
         self._mixins: dict[tuple[type, str], type] = {}
+        self._entered = False
 
     def apply(self) -> Patched:
         """Apply the whole plan, or none of it. Raises InputError while another thread has the model patched."""
         check_depth(self.model)
         try:
             claim(self.model, self._log)
-            self._log.call(self._restore_modes)
+            # The log is undone backwards: modes are set once every module has its own class again.
+            self._log.call(functools.partial(restore_training, self.model, self.plan.modes))
             self._uncompile()
             for swap in self.plan.swaps:
                 self._apply(swap)
@@ -66,10 +73,16 @@ class Patched:
             self._log.undo()
 
     def __enter__(self) -> Patched:
+        self._entered = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.restore()
+
+    def __del__(self) -> None:
+        # Patches of `patch_model` outlive what it returned, unless that was a context.
+        if getattr(self, "_entered", False):
+            self.restore()
 
     def _apply(self, swap: Swap) -> None:
         if swap.patch.kind == "replacement":
@@ -88,14 +101,6 @@ class Patched:
             for name, written in list(written_callables(module)):
                 self._log.set_attr(module, name, written)
 
-    def _restore_modes(self) -> None:
-        # torch.onnx.export(dynamo=False) sets every module's training flag to the root's. If the user called train() or
-        # eval() inside the context, the root's flag differs, and all flags stay as they are.
-        if self.model.training == self.plan.modes[0][1]:
-            for module, training in self.plan.modes:
-                if module.training != training:
-                    module.training = training
-
     def _open_scope(self) -> None:
         watched = watched_functions(self.model)
         functions = [(patch, found) for patch, found in self.plan.functions if patch.name not in watched]
@@ -103,6 +108,7 @@ class Patched:
             return
         if self.plan.settings.exporter == "trace" and (defaults := defaults_kept(self.model)) is not None:
             self._specialise(self.model, defaults)
+        # The root's mixin comes last, so that it stands in front of all others and enters the scope before they run.
         self.scope.watch(self.model, functions, self.plan.classes)
         self._specialise(self.model, root_mixin(self.scope))
 
@@ -228,8 +234,10 @@ def _replace_in_place(swap: Swap, log: UndoLog) -> None:
     module = swap.module
     new = swap.patch.stand_in(module)
     before, cls = vars(module), type(module)
+    # A second object with the old class and the old attributes: its forward is what runs in eager.
     own = cls.__new__(cls)
     own.__dict__ = before
+    # Hooks were registered on the module by its user, and stay whatever its class is.
     hooks = {name: value for name, value in before.items() if "_hooks" in name}
 
     def undo() -> None:

@@ -32,7 +32,7 @@ class Outcome:
 
     status: proven; failed (not right with the patch, or past a bound); obsolete (as good without it); unexplained
     (fails without it, for another reason than the proof names); refused (the patch's conditions are not met here, or
-    the code that it patches is not the code that it knows).
+    the code that it patches is not the code that it knows, or is not in the installed version).
     """
 
     status: str
@@ -66,6 +66,7 @@ def prove(patch: Patch, exporter: Exporter, runtime: str | Sequence[str] | None 
         return Outcome("failed", after=problem)
     if exporter not in (*proof.fails, *proof.leaner, *proof.slower):
         return Outcome("proven", after=str(after))
+    # Last, since an export without the patch tells nothing where the patch itself fails.
     before = tried(proof, exporter, runtime=runtime)
     if exporter in proof.slower and before.problem is None:
         return _timed(proof.slower[exporter], before, after)
@@ -108,13 +109,21 @@ def _proof_of(patch: Patch) -> Proof:
 
 
 def _refusal(patch: Patch, proof: Proof, exporter: Exporter) -> str | None:
-    """Why the patch does not apply to its own case here: its conditions, or code that it does not know."""
+    """Why the patch does not apply to its own case here: its conditions, a library without it, or unknown code."""
     refusal = patch.conditions.refusal(Settings(exporter, proof.opset))
-    if refusal or not patch.bodies:
+    if refusal:
         return refusal
+    try:
+        model = proof.build()
+        proof.examples()
+    except (ImportError, AttributeError, TypeError) as error:  # another version of the library, without the class
+        return f"the model of its proof cannot be made with the installed versions: {type(error).__name__}: {error}"
+    if not patch.bodies:
+        return None
+    # Alone in a registry, so that no other patch takes the module before it.
     registry = Registry()
     registry.register(patch)
-    plan = make_plan(proof.build(), exporter=exporter, opset=proof.opset, registry=registry)
+    plan = make_plan(model, exporter=exporter, opset=proof.opset, registry=registry)
     return plan.near_misses[0].reason if plan.near_misses and not plan.swaps else None
 
 

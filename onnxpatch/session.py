@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from onnxpatch.errors import InputError
+from onnxpatch.inputs.graph_inputs import UnmatchedError, match_inputs
 from onnxpatch.messages.visible import one_line
 from onnxpatch.onnxfile import denormals, output_structure, size_bounds
-from onnxpatch.onnxfile.arrays import Array, Output, as_array
 from onnxpatch.onnxfile.bound import BoundCall
-from onnxpatch.onnxfile.declared_inputs import check, described, refuse_count
+from onnxpatch.onnxfile.declared_inputs import check, described, refuse_call
 from onnxpatch.onnxfile.rebuild import Classes, rebuilt
-from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS, checked_limit
-from onnxpatch.onnxfile.runtimes.interface import Provider, importable
+from onnxpatch.onnxfile.runtimes.interface import (
+    DEFAULT_SECONDS,
+    Array,
+    Output,
+    Provider,
+    as_array,
+    checked_limit,
+    importable,
+)
 from onnxpatch.onnxfile.runtimes.onnxruntime import InOnnxRuntime, open_session, quiet_options
 
 if TYPE_CHECKING:
@@ -28,9 +35,10 @@ if TYPE_CHECKING:
 class Session:
     """An ONNX file in onnxruntime whose outputs have the structure that the model returned in eager.
 
-    session(*inputs, **inputs_by_name): tensors or arrays, nested as the model takes them, in the order of the graph's
-    inputs. Tensors in, tensors out; arrays in, arrays out. Returns dicts, lists and tuples as the model does, and None
-    for an optional output whose flag says that it is missing. A dataclass, named tuple or ModelOutput is returned as a
+    session(*inputs, **inputs_by_name): tensors or arrays, nested as the model takes them, also in a cache. What stands
+    under a name, a keyword or the key of a dict, goes to the input of that name; the rest in the order of the inputs.
+    Tensors in, tensors out; arrays in, arrays out. Returns dicts, lists and tuples as the model does, and None for an
+    optional output whose flag says that it is missing. A dataclass, named tuple or ModelOutput is returned as a
     `Record`: `out.name`, `out["name"]`, `out[0]`. A file that onnxpatch did not write gives a plain list, or its only
     output.
 
@@ -65,6 +73,7 @@ class Session:
         if isinstance(self._source, str) and not os.path.isfile(self._source):
             raise InputError(f"there is no file {self._source!r}")
         self._flushed = denormals.flushed if flush_denormals else contextlib.nullcontext
+        # The first session of a process that flushes denormals sets the thread that opens it, for good.
         with denormals.kept():
             self.session = _open(self._source, providers, options, flush_denormals)
         try:
@@ -119,16 +128,11 @@ class Session:
         return arrays
 
     def _feed(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
-        """The inputs by name. Raises InputError where there are too many or too few."""
-        # A keyword is an input of the graph by its name, or else an argument of the model whose leaves are inputs.
-        flat = list(_leaves(args))
-        named = {name: value for name, value in kwargs.items() if name in self.inputs}
-        flat += [leaf for name, value in kwargs.items() if name not in named for leaf in _leaves(value)]
-        positional = [name for name in self.inputs if name not in named]
-        if len(flat) != len(positional):
-            unknown = [name for name in kwargs if name not in named]
-            refuse_count(list(self._declared.values()), len(flat) + len(named), unknown)
-        return {**dict(zip(positional, flat, strict=True)), **named}
+        """The inputs by name. Raises InputError where the values do not fit them."""
+        try:
+            return match_inputs(self.inputs, args, kwargs)
+        except UnmatchedError as error:
+            refuse_call(list(self._declared.values()), error.given, error.unknown)
 
     def _structured(self, values: list[Output]) -> Any:
         if self.structure is not None:
@@ -141,6 +145,7 @@ def _open(
 ) -> InferenceSession:
     if not importable("onnxruntime"):
         raise ImportError("Session runs files in onnxruntime: pip install 'onnxpatch[verify]'")
+    # The caller's own options are taken as they are.
     if options is None:
         options = quiet_options()
         if flush_denormals:
@@ -158,22 +163,11 @@ def _source_name(source: str | bytes) -> str:
     return "the model given as bytes" if isinstance(source, bytes) else source
 
 
-def _leaves(value: object) -> Iterator[object]:
-    """The tensors, arrays and numbers in an argument; tuples, lists and mappings are opened, None is left out."""
-    if isinstance(value, tuple | list):
-        for inner in value:
-            yield from _leaves(inner)
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _leaves(inner)
-    elif value is not None:
-        yield value
-
-
 def _fed(node: NodeArg, value: object) -> Array:
     """A value as the array to feed. A Python number has no dtype of its own: it takes that of the input."""
     array = _array(value)
     if isinstance(value, bool | int | float):
+        # `described` gives NAME DTYPE[SIZES].
         wanted = described(node).split(" ")[1].partition("[")[0]
         array = array.astype(wanted) if wanted in np.sctypeDict else array
     return array

@@ -1,10 +1,14 @@
-"""`Settings`: the options of one `patched(...)`, frozen, for the plan and for patches to read."""
+"""`Settings`: the options of one `patched(...)`, frozen, for the plan and for patches to read.
+
+While a patched model runs, `in_force()` gives its settings to what runs in its thread, and `module_path(module)` the
+path of a module in it: a patch's code is given the module alone, which does not know its own path.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -67,9 +71,11 @@ def make_settings(
     return Settings(exporter, opset, image_size, branches, operators, MappingProxyType(dict(options)))
 
 
+# The model of another thread may run with other settings at the same time.
 class _InForce(threading.local):
     def __init__(self) -> None:
         self.settings: list[Settings] = []
+        self.path_of: Callable[[object], str] | None = None
 
 
 _in_force = _InForce()
@@ -80,10 +86,20 @@ def in_force() -> Settings:
     return _in_force.settings[-1] if _in_force.settings else Settings()
 
 
+def module_path(module: object) -> str:
+    """The module's path in the patched model that runs in this thread, such as `encoder.blocks.3`; "" for its root, and
+    where no patched model runs."""
+    return _in_force.path_of(module) if _in_force.path_of else ""
+
+
 @contextlib.contextmanager
-def put_in_force(settings: Settings) -> Iterator[None]:
-    """`in_force()` answers `settings` inside the block, in this thread."""
-    before = _in_force.settings
-    with undone(lambda: setattr(_in_force, "settings", before)):
-        _in_force.settings = [*before, settings]
+def put_in_force(settings: Settings, path_of: Callable[[object], str]) -> Iterator[None]:
+    """`in_force()` answers `settings` inside the block, in this thread, and `module_path` what `path_of` does."""
+    before = _in_force.settings, _in_force.path_of
+
+    def put_back() -> None:
+        _in_force.settings, _in_force.path_of = before
+
+    with undone(put_back):
+        _in_force.settings, _in_force.path_of = [*before[0], settings], path_of
         yield

@@ -31,14 +31,15 @@ def assert_exports(
 
     args, kwargs, dynamic_shapes and options: as `onnxpatch.export` takes them (tolerance, data, opset_version,
     branches, only, exclude ...). exporters: one or several of "dynamo", "trace", "script"; each is tried.
-    `f=` keeps the file of the last exporter; without it nothing is written. allow_unproven: whether a dynamic dimension
-    may pass of which no other size was compared; without it that is a failure, and the report says which `data=` would
-    prove it.
+    `f=` keeps the file of the last exporter; without it nothing is written. allow_unproven: accept a dynamic
+    dimension that was compared at the example's size only; otherwise that is a failure, and the report says which
+    `data=` would prove it.
     attempts: "asked", so that a test notices that the first way broke; "auto" takes what `export` would deliver.
 
     Returns the reports by exporter. Raises AssertionError with the report of every exporter that failed, also where
     check=False left nothing compared.
     """
+    # pytest leaves this frame out: the failing line is the test's own.
     __tracebackhide__ = True
     wanted = (exporters,) if isinstance(exporters, str) else tuple(exporters)
     unknown = [name for name in wanted if name not in EXPORTERS]

@@ -1,4 +1,4 @@
-"""`verify`: is this ONNX file what the model computes, at the sizes and on the data that the model accepts?"""
+"""`verify`: compares an ONNX file with the model, at the sizes and on the data that the model accepts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from onnxpatch.exporters.dynamo import capture
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.usable import check_runnable
-from onnxpatch.inputs.validate import check_numbers
+from onnxpatch.inputs.validate import check_numbers, check_runnable
 from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile import stamp
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
@@ -23,13 +22,11 @@ from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
-from onnxpatch.verification.eager import Flatten, lost_state
+from onnxpatch.verification.eager import Flatten, lost_state, random_state_kept
 from onnxpatch.verification.input_matching import Feed, declared_by, match_inputs, refuse_unfitting
-from onnxpatch.verification.limits import declared_limits
 from onnxpatch.verification.probe import Budget
-from onnxpatch.verification.random_state import random_state_kept
 from onnxpatch.verification.reference import Reference
-from onnxpatch.verification.runner import run
+from onnxpatch.verification.runner import declared_limits, run
 from onnxpatch.versions import versions
 
 _log = logging.getLogger("onnxpatch")
@@ -57,7 +54,7 @@ def verify(
     flatten: Flatten | None = None,
     progress: Callable[[str, int, int], None] | bool | None = None,
 ) -> Report:
-    """Hold an ONNX file, however it was made, against the model as it is now.
+    """Compare an ONNX file, however it was made, with the model as it is now.
 
     args, kwargs: the example call; dynamic_shapes or dynamic_axes: the sizes that may change, in any form that torch
     takes (left out: those that the file itself shows as free). input_names: the file's inputs in the order of the
@@ -98,11 +95,13 @@ def verify(
     reference.also_at(limits.edges(dims))
     conditions: Any = None
     notes: list[str] = []
+    # Without a size that may change there is no condition that could break.
     if guards and dims:
         try:
             with random_state_kept():
                 conditions, notes = _conditions(model, inputs, specs, budget)
         finally:
+            # torch.export runs the model, which may keep tensors without data in its attributes.
             state.restore()
     _log.info("comparing %s with %s at %d inputs", file, type(model).__name__, len(reference.probes))
     report = Report(

@@ -13,6 +13,7 @@ def versions() -> dict[str, str]:
     return dict(_installed())
 
 
+# Reading a distribution's metadata opens files, and what is installed does not change while a process runs.
 @functools.cache
 def _installed() -> dict[str, str]:
     installed: dict[str, str] = {}

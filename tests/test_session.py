@@ -11,6 +11,7 @@ import torch
 
 import onnxpatch
 from onnxpatch.errors import InputError
+from onnxpatch.inputs.graph_inputs import UnmatchedError, match_inputs
 
 
 def graph(elem: int = onnx.TensorProto.FLOAT) -> bytes:
@@ -77,3 +78,46 @@ def test_without_onnxruntime_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ImportError, match=r"pip install 'onnxpatch\[verify\]'"):
         onnxpatch.Session(graph())
+
+
+class Nested(torch.nn.Module):
+    def forward(self, batch, rows, n=None):
+        return batch["a"] * rows[0] + batch["b"] * 2 + rows[1] * 3
+
+
+@pytest.fixture(scope="module")
+def nested(tmp_path_factory):
+    x, file = torch.randn(2, 3), tmp_path_factory.mktemp("nested") / "nested.onnx"
+    assert onnxpatch.export(Nested().eval(), ({"a": x, "b": x + 1}, [x, x]), file, exporter="trace")
+    return onnxpatch.Session(file)
+
+
+def test_what_is_named_goes_to_the_input_of_that_name(nested):
+    """Keywords in another order, and dicts with their keys in another order, by keyword and by position."""
+    batch, rows = {"b": torch.randn(2, 3), "a": torch.randn(2, 3)}, [torch.randn(2, 3), torch.randn(2, 3)]
+    wanted = Nested()(batch, rows)
+    for given in (
+        nested(rows=rows, batch=batch, n=None),
+        nested(batch, rows=rows),
+        nested(batch, rows),
+        nested(batch_b=batch["b"], rows=rows, batch_a=batch["a"]),
+        nested(rows_1=rows[1], batch=batch, rows_0=rows[0]),
+    ):
+        assert torch.equal(given, wanted)
+
+
+@pytest.mark.parametrize("other", ["image", "rows_2", "mask"])
+def test_a_name_that_is_no_input_is_refused(nested, other):
+    x = torch.randn(2, 3)
+    with pytest.raises(InputError, match=rf"'{other}'.*; the graph takes 4: batch_a float32"):
+        nested({"a": x, "b": x}, x, **{other: x})
+
+
+def test_layers_of_a_cache_by_keyword():
+    names = ["ids", "past.0.key", "past.0.value", "past.1.key", "past.1.value"]
+    pairs = [(1, 2), (3, 4)]
+    assert match_inputs(names, (), {"past": pairs, "ids": 0}) == dict(zip(names, range(5), strict=True))
+    layers = [{"value": 2, "key": 1}, {"key": 3, "value": 4}]
+    assert match_inputs(names, (0,), {"past": layers}) == dict(zip(names, range(5), strict=True))
+    with pytest.raises(UnmatchedError):
+        match_inputs(names, (0,), {"past": pairs[:1]})

@@ -185,7 +185,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "hifigan": hifigan,
     "musicgen_decoder": heard("MusicgenForCausalLM", "musicgen_decoder", "logits", "input_ids attention_mask",
                               codebooks, ((2, 7), (3, 7), (1, 1), (3, 16)),
-                              ({0: "books", 1: "length"}, {0: "batch", 1: "length"}), dict(use_cache=False),
+                              ({0: "4*batch", 1: "length"}, {0: "batch", 1: "length"}), dict(use_cache=False),
                               **MUSICGEN),
     "vits_text": vits_text,
     "fastspeech2": heard("FastSpeech2ConformerModel", "fastspeech2_conformer", "spectrogram", "input_ids",

@@ -32,7 +32,7 @@ def network(module: str, name: str, sizes: dict[str, Any] = SIZES, **options: An
 CASES: dict[str, Callable[[], Case]] = {
     "atd": network("ATD", "ATD", upsampler="pixelshuffledirect", category_size=16, num_tokens=8, reducted_dim=4,
                    **TRANSFORMER),
-    "craft": network("CRAFT", "CRAFT", embed_dim=12, depths=[2], num_heads=[2], window_size=8, split_size_0=2,
+    "craft": network("CRAFT", "CRAFT", embed_dim=32, depths=[2], num_heads=[2], window_size=8, split_size_0=2,
                      split_size_1=4, upscale=2),
     "compact": network("Compact", "Compact", num_feat=8, num_conv=2, upscale=2),
     "dat": network("DAT", "DAT", split_size=[2, 4], **DENSE),

@@ -33,6 +33,7 @@ def exporting() -> Literal["dynamo", "trace"] | None:
     Scripted code is compiled, not run: use `torch.jit.is_scripting()` there. None too in code that Dynamo compiles:
     bodies of torch.cond and torch.while_loop, torch.compile, strict torch.export.
     """
+    # First: Dynamo folds this call when it compiles, and never sees the lines below.
     if torch.compiler.is_dynamo_compiling():
         return None
     if torch.jit.is_tracing():  # type: ignore[attr-defined]

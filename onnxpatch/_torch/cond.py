@@ -27,20 +27,13 @@ def substitute_symbols(number: Any, symbols: dict[Any, Any]) -> Any:
     if not found:
         return number
     node = number.node
+    # No hints below: torch works them out from the expression when it is asked for them.
     changed = node.expr.subs({s: getattr(getattr(symbols[s], "node", None), "expr", symbols[s]) for s in found})
     if isinstance(number, torch.SymBool):
         return node.shape_env.create_symboolnode(changed)
     if isinstance(number, torch.SymFloat):
         return node.shape_env.create_symfloatnode(changed, hint=None)
     return node.shape_env.create_symintnode(changed, hint=None)
-
-
-def storage_key(tensor: torch.Tensor) -> int:
-    """The same number for all views into one storage."""
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (RuntimeError, NotImplementedError, TypeError):
-        return id(tensor)
 
 
 def constant_answer(condition: torch.SymBool) -> bool | None:
@@ -67,6 +60,7 @@ def constant_answer(condition: torch.SymBool) -> bool | None:
 
 
 def _hints(shape_env: Any) -> Any:
+    # Newer versions of torch call it backed_var_to_val.
     return getattr(shape_env, "backed_var_to_val", None) or shape_env.var_to_val
 
 
@@ -77,6 +71,7 @@ def hint_of(condition: torch.SymBool) -> bool | None:
     expression = node.expr
     if not all(symbol in values for symbol in expression.free_symbols):
         return None
+    # Not by bool(condition), which would add a guard that fixes the branch.
     return bool(expression.subs({symbol: values[symbol] for symbol in expression.free_symbols}))
 
 
@@ -111,6 +106,7 @@ def compiled_function(
     source = f"def {name}({', '.join(names)}):\n" + "".join(f"    {line}\n" for line in lines)
     found = {**known, "torch": torch}
     unit = torch.jit.CompilationUnit()
+    # `rcb` is how TorchScript looks up names: the traced functions first, then torch and Python's builtins.
     unit.define(source, rcb=lambda wanted: found.get(wanted, getattr(builtins, wanted, None)))
     graph = getattr(unit, name).graph.copy()
     torch._C._jit_pass_inline(graph)

@@ -25,7 +25,10 @@ class _UnknownError(Exception):
 
 
 def constant(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tensor]) -> Tensor | None:
-    """The value of `tensor` if it depends on parameters and buffers only, else None. tensors: these, with values."""
+    """The value of `tensor` if it depends on parameters and buffers only, else None. tensors: these, with values.
+
+    Under trace it is the tensor itself, which has a value whatever it was computed from: ask only for what is stored.
+    """
     if exporting() == "trace":
         return tensor
     try:
@@ -49,6 +52,7 @@ def _no_modes() -> Any:
     from torch.utils._python_dispatch import _disable_current_modes
 
     stack = contextlib.ExitStack()
+    # Two kinds of modes: those of torch functions (the kit's own), and those of dispatch (torch.export's).
     stack.enter_context(torch._C.DisableTorchFunction())
     stack.enter_context(_disable_current_modes())
     return stack
@@ -56,6 +60,7 @@ def _no_modes() -> Any:
 
 def _replayed(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tensor], tracer: object) -> Tensor:
     nodes: dict[Any, Any] = {}
+    # While torch.export runs, these are FakeTensors that its tracer knows; the values are in `tensors`.
     for name, traced in (*model.named_parameters(), *model.named_buffers()):
         if name in tensors and (node := producer(traced, tracer)) is not None:
             nodes[node] = tensors[name]
@@ -73,13 +78,13 @@ def _views(target: object) -> bool:
     return isinstance(target, torch._ops.OpOverload) and any(one.alias_info for one in target._schema.returns)
 
 
-def _written(node: Any) -> bool:
+def written(node: Any) -> bool:
     """Whether the tensor or a view of it is written in place, so that its value is not its operator's result."""
-    return any(_writes(user.target) or (_views(user.target) and _written(user)) for user in node.users)
+    return any(_writes(user.target) or (_views(user.target) and written(user)) for user in node.users)
 
 
 def _run(node: Any, known: dict[Any, Any], tracer: Any) -> Any:
-    if _written(node):
+    if written(node):
         raise _UnknownError
     if node in known:
         return known[node]

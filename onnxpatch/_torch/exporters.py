@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.caught_errors import TraceKept
+from onnxpatch._torch.function_modes import TraceKept
 from onnxpatch.undone import undone
 
 __all__ = [
@@ -41,6 +41,7 @@ def _dynamo_registry(opset: int) -> Any:
     try:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
 
+        # torchlib is written in opset 18; lower opsets are converted from it.
         return ONNXRegistry.from_torchlib(opset_version=max(opset, 18))
     except Exception:  # moved, or another signature: the public function builds its own
         return None
@@ -60,6 +61,7 @@ def dynamo_capture(
     results = []
     for strategy in CAPTURE_STRATEGIES[: 1 if once else None]:
         traces = strategy.__name__.startswith("Jit")  # the last strategy, up to torch 2.7
+        # torch.jit.trace ends the process where the model catches an error of torch.
         with TraceKept() if traces else contextlib.nullcontext():
             results.append(strategy(verbose=False)(model, args, kwargs, dynamic_shapes))
         if results[-1].exported_program is not None:
@@ -105,6 +107,7 @@ def watched_sizes(seen: Callable[[Any, FrameType | None, Any], None]) -> Iterato
     thread = threading.get_ident()
 
     def watching(self: Any, prefix: str, g: object, *rest: Any, **named: Any) -> Any:
+        # The method is replaced for the whole process, and another thread may export too.
         if threading.get_ident() == thread:
             seen(g, sys._getframe(1), self)
         return original(self, prefix, g, *rest, **named)
@@ -119,6 +122,7 @@ def input_symbols(env: object) -> list[str]:
     found = []
     for symbol, sources in getattr(env, "var_to_sources", {}).items():
         name = getattr(sources[0], "name", "") if sources else ""
+        # `Source.name` is a method in some versions of torch and a property in others.
         name = name() if callable(name) else name
         if re.search(r"\.size\(\)\[\d+\]$", name):
             found.append(str(symbol))

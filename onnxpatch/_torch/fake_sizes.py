@@ -1,4 +1,4 @@
-"""Tensors without data whose dynamic dimensions are symbols, under trace: private torch APIs, and what if they move.
+"""Makes fake tensors whose dynamic dimensions are symbols, under trace, with private torch APIs.
 
 `FakeTensorMode.from_tensor` and `StatelessSymbolicContext` are what torch.export makes its inputs with. Which
 dimensions are dynamic is read off the arguments of the TorchScript exporter's own frame, since nothing public tells
@@ -41,12 +41,14 @@ class FakeWorld:
         from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
         if number is None:
+            # Not an input, but a parameter or constant: its sizes are the same in every call.
             return self.mode.from_tensor(tensor.detach(), static_shapes=True)
         symbolic = [dynamic is None or dim in dynamic for dim in range(tensor.dim())]
         context: Any = StatelessSymbolicContext(
             dynamic_sizes=[DimDynamic.DYNAMIC if dim else DimDynamic.STATIC for dim in symbolic]
         )
         with _oblivious():
+            # torch tells symbols apart by their source, so that each input needs a name of its own.
             return self.mode.from_tensor(
                 tensor.detach(), source=ConstantSource(f"in{number}"), symbolic_context=context
             )

@@ -1,7 +1,8 @@
-"""What is said where the installed torch lacks a private API that the kit relies on: which one, and what is lost.
+"""Explains failures over a private API that the installed torch does not have: which API, and what fails without it.
 
-Importing the kit never fails for it. Names that a file needs while it is imported are replaced by what refuses when it
-is used; a name that is looked up later raises AttributeError or ImportError there, which `told` reads.
+Importing onnxpatch must work without it. A name that a file of this folder needs at import is replaced by a class or
+module that raises GoneError when it is used. A name that is looked up later raises AttributeError or ImportError there;
+`told` recognises such errors.
 """
 
 from __future__ import annotations
@@ -36,14 +37,16 @@ class GoneModule:
 
 
 def told(error: BaseException) -> str | None:
-    """A sentence where `error` arose in this folder, over a private API that is not there; None for any other."""
+    """A sentence about the missing API, if `error` arose in this folder over one that is gone; None for others."""
     if isinstance(error, GoneError):
         return str(error)
     if not isinstance(error, AttributeError | ImportError):
         return None
+    # Such an error may come from anywhere: only one that was raised in this folder is about these APIs.
     frames = traceback.walk_tb(error.__traceback__)
     if not any(Path(frame.f_code.co_filename).parent == _HERE for frame, _ in frames):
         return None
+    # The error has the last part of a path only, in which several APIs may end.
     named = (api for api in RELIED_ON if api.path.rpartition(".")[2] in str(error))
     return next((sentence(api) for api in named if not _there(api)), None)
 

@@ -32,6 +32,7 @@ def quiet_torch(asked: bool = False) -> Iterator[None]:
 
     asked: print everything; so does the logger `onnxpatch` at level DEBUG.
     """
+    # Level 0 is a logger that nobody has set.
     if asked or 0 < logging.getLogger("onnxpatch").level <= logging.DEBUG:
         yield
         return
@@ -64,9 +65,11 @@ def quiet_exporters() -> Iterator[None]:
     """A context in which the exporters neither print graphs nor log, in this thread."""
     thread = threading.get_ident()
     loggers = ["", *(name for name in logging.root.manager.loggerDict if name.startswith(_LIBRARIES))]
+    # On the handlers: a record of a child logger passes the parents' handlers, but not the parents' filters.
     handlers = {h for name in loggers for h in logging.getLogger(name).handlers}
 
     def silent(record: logging.LogRecord) -> bool:
+        # Handlers serve the whole process: records of other threads and libraries pass.
         return record.thread != thread or not record.name.startswith(_LIBRARIES)
 
     def audible() -> None:

@@ -39,6 +39,7 @@ _TABLES = "onnxpatch ops has no rows for that exporter"
 _NO_LINES = "conditions on sizes are reported without their lines"
 _NO_CONDITIONS = "conditions on sizes that the file lost are not probed"
 _MODES = "an interrupt at the end of a mode of the kit's leaves the mode active"
+_UNCOUNTED = "sizes to probe are refused: no verification"
 _AS_WRITTEN = "stand-ins get a call of a C++ function as it was written"
 
 RELIED_ON = (
@@ -51,11 +52,15 @@ RELIED_ON = (
     Api("torch._C.DisableTorchFunction", "function_modes", "patches of functions are refused"),
     Api("torch._C._len_torch_function_stack", "function_modes", _MODES),
     Api("torch.overrides._pop_mode", "function_modes", _MODES),
-    Api(f"{_PROXY}.get_proxy_mode", "caught_errors", _CAUGHT),
+    Api(f"{_PROXY}.get_proxy_mode", "function_modes", _CAUGHT),
     Api(f"{_PROXY}.get_proxy_slot", "producers", _CONSTANT),
-    Api(f"{_PROXY}._AttrProxy", "attribute_proxies", "models with shared modules are exported unpatched"),
+    Api(f"{_PROXY}._AttrProxy", "module_marks", "models with shared modules are exported unpatched"),
     Api("torch.utils._python_dispatch._disable_current_modes", "constants", _CONSTANT),
-    Api("torch.utils._python_dispatch.TorchDispatchMode", "operations", "sizes to probe are refused: no verification"),
+    Api(
+        "torch.utils._python_dispatch.TorchDispatchMode",
+        "dispatch_modes",
+        "sizes to probe are refused: no verification",
+    ),
     Api("torch._ops.OpOverload", "constants", _CONSTANT),
     Api(f"{_SHAPES}.ShapeEnv", "fake_sizes", _SIZES),
     Api(f"{_SHAPES}.ShapeEnv.create_symboolnode", "cond", _FORKED),
@@ -84,12 +89,12 @@ RELIED_ON = (
     Api("torch._C._jit_onnx_log", "quiet", "the TorchScript exporter prints graphs where it fails"),
     Api(f"{_SHAPES}.ShapeEnv._log_guard", "exporters", _NO_LINES),
     Api(f"{_SHAPES}.ShapeEnv().var_to_sources", "exporters", _NO_LINES),
-    Api(f"{_SHAPES}.uninteresting_files", "guard_sources", _GUARDS),
-    Api("torch._guards.detect_fake_mode", "guard_sources", _GUARDS),
-    Api(f"{_SHAPES}.ShapeEnv().guards", "guard_sources", _GUARDS),
-    Api(f"{_SHAPES}.ShapeEnv().deferred_runtime_asserts", "size_conditions", _NO_CONDITIONS),
-    Api(f"{_SYMPY}.functions", "size_conditions", _NO_CONDITIONS),
-    Api("torch.utils.flop_counter.flop_registry", "operations", "products count by the elements of their results"),
+    Api(f"{_SHAPES}.uninteresting_files", "guards", _GUARDS),
+    Api("torch._guards.detect_fake_mode", "guards", _GUARDS),
+    Api(f"{_SHAPES}.ShapeEnv().guards", "guards", _GUARDS),
+    Api(f"{_SHAPES}.ShapeEnv().deferred_runtime_asserts", "guards", _NO_CONDITIONS),
+    Api(f"{_SYMPY}.functions", "guards", _NO_CONDITIONS),
+    Api("torch.utils.flop_counter.flop_registry", "dispatch_modes", "products count by the elements of their results"),
     Api(f"{_EXPORTER}._decomp.get_onnx_implemented_overloads", "operator_tables", _TABLES),
     Api(f"{_EXPORTER}._decomp.create_onnx_friendly_decomposition_table", "operator_tables", _TABLES),
     Api("torch.onnx._internal.torchscript_exporter.registration", "operator_tables", "torch.onnx's own is asked"),
@@ -114,7 +119,7 @@ class GoneError(RefusedError, LookupError):
 
 
 def sentence(api: Api) -> str:
-    """What is said where a private API is gone."""
+    """The sentence to show where a private API is gone."""
     version = importlib.import_module("torch").__version__
     return f"torch {version} has no {api.path}: {api.without}. `onnxpatch drift` shows what else has moved"
 
@@ -129,6 +134,7 @@ def find(path: str) -> Any:
             found = getattr(found, name) if hasattr(found, name) else importlib.import_module(".".join(names[:at]))
         except ImportError as error:
             raise GoneError(path) from error
+        # What `__init__` sets is on no class: one instance is made to look at.
         found = _instance(found) if made else found
     return found
 

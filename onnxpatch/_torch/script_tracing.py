@@ -1,5 +1,9 @@
-"""What a model keeps when the kit stands between it and torch.jit.trace: errors that it catches end nothing, the
-tracer's warnings name its own lines, and sizes that are the same for all inputs are told from the others."""
+"""Sets up what a patched model needs while torch.jit.trace runs it.
+
+- A model may catch an error of torch and go on, as in eager (`caught_errors.py`).
+- The tracer's warnings name the line of the model, not a line of onnxpatch that called torch for it.
+- Patches can ask which sizes are the same for all inputs (`traced_sizes.py`).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
-from onnxpatch._torch.caught_errors import TraceKept
+from onnxpatch._torch.function_modes import TraceKept
 from onnxpatch._torch.traced_sizes import static_sizes_known
 from onnxpatch.messages.user_code import asking_frame, package_of
 

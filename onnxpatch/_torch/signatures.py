@@ -88,6 +88,7 @@ def _of_operator(function: Any) -> tuple[inspect.Signature, ...]:
 def _by_hand(first: str, further: tuple[str, ...]) -> inspect.Signature:
     keywords = dict.fromkeys((*further, "dtype", "device", "requires_grad", "pin_memory"))
     kind = inspect.Parameter.KEYWORD_ONLY
+    # requires_grad and pin_memory are False by default; dtype and device are None.
     rest = [_parameter(name, kind, False if name[-1] in "dy" else None) for name in keywords]
     return inspect.Signature([_parameter(first, inspect.Parameter.POSITIONAL_OR_KEYWORD), *rest])
 
@@ -102,9 +103,11 @@ def _of_schema(arguments: list[Any], method: bool) -> inspect.Signature | None:
     if method:
         if all(argument.name != "self" for argument in arguments):
             return None
+        # `self` is not always first: aten::where(condition, self, other) is x.where(condition, other).
         arguments = sorted(arguments, key=lambda argument: argument.name != "self")
     taken = {argument.name for argument in arguments}
     parameters = [_of_argument(argument, method) for argument in arguments]
+    # Python's factory functions take requires_grad; their schemas do not have it.
     if taken >= _FACTORY and "requires_grad" not in taken:
         parameters.append(_parameter("requires_grad", inspect.Parameter.KEYWORD_ONLY, False))
     try:
@@ -143,6 +146,7 @@ def _spellings(
     own = [p for p in positional if p.name not in ("self", "input")]
     before = len(positional) - len(own)
     if len(own) == 1 and own[0].annotation == "List[int]" and len(args) > before + 1:
+        # C++ gathers trailing ints into the one list that the schema has.
         found.append(((*args[:before], tuple(args[before:])), named))
     return found
 

@@ -14,7 +14,8 @@ from onnxpatch._torch.trace_state import tracing_paused
 _SIZE_NODES = ("aten::size", "prim::Constant", "aten::sym_size", "aten::numel", "aten::len", "aten::dim")
 
 
-def _traced_value(tensor: torch.Tensor) -> Any | None:
+def traced_value(tensor: torch.Tensor) -> Any | None:
+    """The value of the TorchScript graph that `tensor` is; None where nothing is traced."""
     get: Callable[[torch.Tensor], Any] | None = getattr(torch._C, "_get_value_trace", None)
     try:
         return get(tensor) if get is not None else None
@@ -23,10 +24,12 @@ def _traced_value(tensor: torch.Tensor) -> Any | None:
 
 
 def _traced_node(tensor: torch.Tensor) -> Any | None:
-    value = _traced_value(tensor)
+    value = traced_value(tensor)
     return None if value is None else value.node()
 
 
+# The limit bounds the walk, which starts anew for every tensor that is asked about. A tensor beyond it counts as data:
+# then a patch is inactive, which is right too.
 def traced_from_sizes(tensor: torch.Tensor, limit: int = 200) -> bool:
     """Whether torch.jit.trace is running and `tensor` was computed from sizes and constants only, sizes among them."""
     if not torch.jit.is_tracing():  # type: ignore[attr-defined]
@@ -52,8 +55,8 @@ def traced_from(tensor: torch.Tensor, sources: Iterable[torch.Tensor], limit: in
     """Whether torch.jit.trace is running and all data in `tensor` comes from `sources` and constants; sizes aside."""
     if not torch.jit.is_tracing() or _traced_node(tensor) is None:  # type: ignore[attr-defined]
         return False
-    known = {value.unique() for source in sources if (value := _traced_value(source)) is not None}
-    pending: list[Any] = [_traced_value(tensor)]
+    known = {value.unique() for source in sources if (value := traced_value(source)) is not None}
+    pending: list[Any] = [traced_value(tensor)]
     seen: set[int] = set()
     while pending and limit:
         value, limit = pending.pop(), limit - 1
@@ -81,6 +84,7 @@ def split_fraction(value: torch.SymFloat) -> tuple[torch.SymInt, float] | None:
         coefficient, symbols = rest.as_coeff_Mul()
         if not (abs(coefficient - 1) < 1e-9 and symbols.is_integer and -1e-9 < fraction < 1 - 1e-9):
             return None
+        # The hint was computed in floats: 0.1 * 30 is 3.0000000000000004, and 7 may be 6.999999999.
         hint = int(float(value.node.hint) + 1e-9)
         return value.node.shape_env.create_symintnode(symbols, hint=hint), max(0.0, float(fraction))
     except (ImportError, AttributeError, TypeError):
@@ -90,13 +94,14 @@ def split_fraction(value: torch.SymFloat) -> tuple[torch.SymInt, float] | None:
 # A SymInt's sympy expression is looked into (`torch.utils._sympy.functions.Mod`, `PythonMod`). Where they have moved,
 # sizes are left as the model wrote them: right too, and slower to export.
 def missing_to(value: torch.SymInt, step: int) -> torch.SymInt | None:
-    """The size that `value` is said of, where it is `step - size % step`, or `-size`; else None."""
+    """The size that `value` was computed from, if it is `step - size % step` or `-size`; None for other values."""
     try:
         from torch.utils._sympy.functions import Mod, PythonMod
 
         rest, node = step - value.node.expr, value.node
         if isinstance(rest, Mod | PythonMod) and rest.args[1] == step:
             expression, hint = rest.args[0], None
+        # Of a sum, sympy may say so too: in `a - b` it goes by an order of its own.
         elif node.expr.could_extract_minus_sign() and not node.expr.is_Add:
             expression, hint = -node.expr, -int(node.hint)
         else:
@@ -138,6 +143,34 @@ def never_negative(value: Any) -> bool:
         node = _traced_node(value)
         return node is not None and _not_negative(node, 20)
     return isinstance(value, int | float) and value >= 0
+
+
+# A SymInt's `.node.maybe_as_int()` is its value where its formula has one, such as n - n. Where that is gone, none has.
+def constant_size(value: Any) -> int | None:
+    """The value of a size that is the same at all sizes; None for another one."""
+    if not isinstance(value, torch.SymInt):
+        return int(value) if isinstance(value, int) else None
+    try:
+        known = value.node.maybe_as_int()
+    except AttributeError:
+        return None
+    return None if known is None else int(known)
+
+
+# The same sympy classes. Where they have moved, a quotient counts as right: it is then that of the exporter.
+def divides_negative(value: torch.SymInt) -> bool:
+    """Whether a quotient divides, in its formula, what may be negative. sympy makes `(16 - n) // 2` to `8 + -n // 2`,
+    and -n // 2 is rounded towards zero in the graph."""
+    try:
+        from torch.utils._sympy.functions import FloorDiv
+        from torch.utils._sympy.value_ranges import bound_sympy
+
+        ranges = value.node.shape_env.var_to_range
+        divided = [quotient.args[0] for quotient in value.node.expr.atoms(FloorDiv)]
+        known = [bound_sympy(one, {s: ranges[s] for s in one.free_symbols}).lower for one in divided]
+        return any(not lower >= 0 for lower in known)
+    except (ImportError, AttributeError, KeyError, TypeError):
+        return False
 
 
 def _least(expression: Any) -> Any:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.cond import free_symbols
+from onnxpatch._torch.fake_results import FakeResults
 from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.size_arithmetic import ARITHMETIC
 from onnxpatch._torch.trace_state import tracing_paused
@@ -37,7 +38,7 @@ _SIZES: dict[str, Callable[..., Any]] = {
 
 
 class _UnknownError(Exception):
-    """What a value is cannot be told."""
+    """A value of the graph cannot be computed again."""
 
 
 class _Running(threading.local):
@@ -76,16 +77,19 @@ class _Sizes:
 
     def __init__(self) -> None:
         self._world = FakeWorld()
+        self._shared = FakeResults()
+        self._static: dict[tuple[tuple[int, ...], torch.dtype], torch.Tensor] = {}
         self._known: dict[int, Any] = {}
         self._state: Any = None
         self._inputs: dict[int, tuple[int, frozenset[int] | None]] = {}
 
     def of(self, state: Any) -> _Sizes:
-        """Itself, for the first trace that asks. Raises _UnknownError for one within it, whose inputs are others."""
+        """This object, set up for the first trace that asks. Raises _UnknownError for a trace inside that one."""
         if self._state is None:
             self._state, axes = state, traced_dynamic_axes()
             for place, value in enumerate(state.graph().inputs()):
                 self._inputs[value.unique()] = (place, None if axes is None else axes.get(place, frozenset()))
+        # The body of a loop or branch is traced inside the model's trace, with inputs that the exporter did not name.
         if state is not self._state:
             raise _UnknownError
         return self
@@ -96,6 +100,7 @@ class _Sizes:
         return isinstance(found, _NUMBERS) and not free_symbols(found)
 
     def _value(self, wanted: Any) -> Any:
+        # A stack of its own: recursion would go as deep as the graph does, past Python's limit.
         pending = [wanted]
         while pending:
             value = pending[-1]
@@ -118,9 +123,10 @@ class _Sizes:
         try:
             results = self._results(value, node)
         except Exception:
+            # What cannot be run again does not spoil the rest: a tensor of unknown sizes still has its dimensions.
             results = [self._anything(output) for output in outputs]
         for output, result in zip(outputs, results, strict=True):
-            self._known[output.unique()] = result
+            self._known[output.unique()] = self._shared.tensor(result)
 
     def _results(self, value: Any, node: Any) -> list[Any]:
         if value.unique() in self._inputs:
@@ -143,6 +149,7 @@ class _Sizes:
         """The results of one operator, or of an autograd.Function of the kit's that says how it is repeated."""
         if kind == "prim::PythonOp":
             scalars, operands = iter(node.scalar_args()), iter(given)
+            # cconv has a letter for each argument: c for a Python value, d for a tensor.
             args = [next(scalars) if how == "c" else next(operands) for how in node.cconv()]
             with self._world.running():
                 return [node.pyobj().__self__.repeated(*args)]
@@ -159,16 +166,24 @@ class _Sizes:
         arguments = operator._schema.arguments
         args = [one for one, argument in zip(given, arguments, strict=True) if not argument.kwarg_only]
         kwargs = {a.name: one for one, a in zip(given, arguments, strict=True) if a.kwarg_only}
-        with self._world.running():
-            made = operator(*args, **kwargs)
-        results = list(made) if isinstance(made, tuple) else [made]
+
+        def run() -> Any:
+            # On aliases: a tensor that others share keeps its shape (`unsqueeze_`), and what torch notes on a fake
+            # tensor (the size of its `nonzero`) is not true of others of this shape.
+            own = [one.detach() if isinstance(one, torch.Tensor) else one for one in args]
+            with self._world.running():
+                return operator(*own, **kwargs)
+
+        results = self._shared.results(operator, args, kwargs, run)
         if any(isinstance(one, _NUMBERS) for one in results):  # torch.ops makes Python numbers of symbols
             raise _UnknownError
         return results
 
     def _anything(self, value: Any) -> Any:
-        """A tensor of which nothing is known but its number of dimensions, where an operator cannot be run again."""
+        """A fake tensor with all dimensions dynamic, for the result of an operator that cannot be run again."""
         try:
+            # `FakeWorld` names symbols after this number: 1000 keeps them apart from the inputs, which have their
+            # places.
             return self._fake(value, None, 1000 + value.unique())
         except Exception as error:
             return _UnknownError(str(error))
@@ -177,6 +192,11 @@ class _Sizes:
         sizes, dtype = value.type().sizes(), value.type().dtype()
         if sizes is None or dtype is None:
             raise _UnknownError
+        if axes == frozenset():  # a parameter: one fake tensor for all of its shape
+            key = (tuple(sizes), dtype)
+            if key not in self._static:
+                self._static[key] = self._world.fake(torch.empty(sizes, dtype=dtype), axes, number)
+            return self._static[key]
         return self._world.fake(torch.empty(sizes, dtype=dtype), axes, number)
 
 

@@ -29,6 +29,7 @@ class Attempt:
     def asked(cls, request: ExportRequest) -> Attempt:
         """The attempt that the caller asked for."""
         only = request.patching.get("only")
+        # `only=()` is how a caller asks for no patch at all.
         plain = only is not None and not list(only)
         return cls(request.exporter, request.opset, bool(request.patching.get("branches")), plain)
 
@@ -49,6 +50,7 @@ class Attempt:
             patching["exclude"] = (*_listed(asked.patching.get("exclude")), *self.exclude)
         specs = [dict(spec) for spec in asked.specs]
         for leaf, axis, size in (place for dim in asked.dims if dim.name in self.fixed for place in dim.places):
+            # A size such as `past + new` moves as long as one of its names does.
             if set(size.names) <= set(self.fixed):
                 specs[leaf].pop(axis, None)
         return replace(asked, exporter=self.exporter, opset=self.opset, patching=patching, specs=specs)

@@ -38,6 +38,7 @@ def better_than_plain(way: Way, plain: Proven) -> tuple[Proven, str]:
 def _is_like(failure: Failure, plain: Proven) -> bool:
     """Whether an attempt differs from the plain one in its patches only."""
     made = failure.attempt
+    # branches=True changes more than the patches: such a failure tells nothing about them.
     return made.exporter == plain.attempt.exporter and not made.plain and not made.branches
 
 

@@ -45,6 +45,7 @@ def _ways(first: Attempt, failed: Sequence[Failure]) -> Iterator[Attempt]:
     for one in failed:
         if one.at_fault and len(one.attempt.exclude) < _MOST_LEFT_OUT:
             yield one.attempt.without(one.at_fault)
+    # The patches that were found at fault stay out of the other ways too.
     base = next((one.attempt for one in reversed(failed) if not one.attempt.plain), first)
     if failed and first.branches:
         yield replace(base, branches=False)

@@ -87,6 +87,7 @@ def _of_refusal(
         return replace(failure, patches=tuple(dict.fromkeys((*names, patch))), at_fault=(patch,))
     kind, text = type(root).__name__, " ".join(str(root).split())
     operator = operator_named(kind, text)
+    # torch.jit.script keeps every branch, and no branch brings a translation of an operator.
     if operator or isinstance(model, torch.jit.ScriptModule):
         return replace(failure, operator=operator)
     construct = construct_of_error(kind, text, attempt.exporter)
@@ -115,6 +116,7 @@ def _of_wrong(
     report = error.report if isinstance(error.report, Report) else None
     first = report.first_wrong() if report is not None else None
     text = first.sentence() if first else str(error).splitlines()[0]
+    # At the example the graph has the very branch that eager takes: what is wrong there is something else.
     elsewhere = first is not None and first.kind not in ("example", "loading")
     branch = elsewhere and not isinstance(model, torch.jit.ScriptModule) and (_decides(decisions) or _has_loops(model))
     source = next(_sources(report), "") if report is not None else ""

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import inspect
 import itertools
+import json
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,12 +20,15 @@ from onnxpatch.control_flow.optional_outputs.reference import flatten_reference
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.exported import Exported
 from onnxpatch.onnxfile import output_structure
+from onnxpatch.onnxfile.attention_nodes import OPSET as ATTENTION
 from onnxpatch.onnxfile.attention_nodes import name_attention
+from onnxpatch.onnxfile.norm_nodes import name_norms
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
 from onnxpatch.onnxfile.residual_sums import sum_residuals
 from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.patched import Patched
-from onnxpatch.patching.digest import digest
+from onnxpatch.patching.registry import Patch
+from onnxpatch.settings import Operators
 from onnxpatch.versions import versions
 
 
@@ -32,11 +40,9 @@ def finished(exported: Exported, patched: Patched, call: str) -> Exported:
     elif request.layout is not None and request.layout.numbers:
         exported = replace(exported, flatten=request.layout.flat)
     operators = patched.plan.settings.operators
-    # Not in the attempt without patches, which is to be what torch.onnx.export makes.
-    named = name_attention(exported.path, operators) if patched.plan.patches() else 0
-    if named:
-        told = f"one node for each attention that the model writes out: {named}"
-        exported = replace(exported, notes=[*exported.notes, told])
+    if patched.plan.patches():  # the attempt without patches is to be what torch.onnx.export makes
+        attention = operators == "onnxruntime" or request.opset >= ATTENTION  # where its node exists
+        exported = replace(exported, notes=[*exported.notes, *_named(exported.path, operators, attention)])
     if operators == "onnxruntime":
         sum_residuals(exported.path)
     plan = _plan_rows(patched)
@@ -46,6 +52,13 @@ def finished(exported: Exported, patched: Patched, call: str) -> Exported:
     return replace(exported, plan=plan)
 
 
+def _named(path: Path, operators: Operators, attention: bool) -> list[str]:
+    """Give what the model writes out in small operations its node; what to say of it."""
+    found = {"attention": name_attention(path, operators) if attention else 0, "normalization": name_norms(path)}
+    said = {"attention": "one node for each attention", "normalization": "one kernel for each normalization"}
+    return [f"{said[what]} that the model writes out: {count}" for what, count in found.items() if count]
+
+
 def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
     made, acted = patched.plan, patched.scope.hits
     rows = [{"path": s.path, "class": type(s.module).__name__, "patch": s.patch.name} for s in made.swaps]
@@ -53,9 +66,25 @@ def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
     return rows + [{"path": ", ".join(p.targets), "class": "function", "patch": p.name} for p in functions]
 
 
+def digest(patches: Iterable[Patch]) -> str:
+    """A digest of the code of patches: `sha256:` and 16 hex digits over their names and source, in any order."""
+    sources = sorted((patch.name, _source(patch)) for patch in patches)
+    return f"sha256:{hashlib.sha256(json.dumps(sources).encode()).hexdigest()[:16]}"
+
+
+def _source(patch: Patch) -> str:
+    try:
+        return inspect.getsource(inspect.unwrap(patch.stand_in))
+    except (OSError, TypeError):  # typed into an interpreter
+        return patch.declared_at
+
+
 def _with_structure(exported: Exported, forked: BranchReport | None) -> Exported:
-    """With branches, what the model may leave out is a value and a flag in the graph, or ONNX's own optional: named
-    after the model's own structure, which goes into the file; the reference follows."""
+    """Name the outputs of an export with branches after the model's structure, and write that into the file.
+
+    An output that may be None is a value and a flag in the graph, or ONNX's own optional type. Eager's output is
+    flattened in the same way from now on.
+    """
     if forked is None:
         return exported
     path, names = exported.path, exported.request.output_names

@@ -73,6 +73,7 @@ def first_right(way: Way, exporters: Sequence[Exporter]) -> Proven | None:
         try:
             outcome = way.attempt(attempt)
         except OpsetNotWritten as error:
+            # No other attempt with this exporter can write the opset that was asked for.
             exporters = [one for one in exporters if one != attempt.exporter]
             if not exporters:
                 raise

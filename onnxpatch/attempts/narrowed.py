@@ -15,10 +15,9 @@ from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.onnxfile.stamp import CALL
 from onnxpatch.verification.input_matching import Feed, match_inputs
-from onnxpatch.verification.limits import declared_limits
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.right_sizes import RightSizes
-from onnxpatch.verification.runner import check_at, run
+from onnxpatch.verification.runner import check_at, declared_limits, run
 
 _FIXED = 6  # attempts with static dimensions
 
@@ -45,6 +44,7 @@ def narrowed(way: Way) -> Proven | None:
 
 
 def _with_fixed_sizes(way: Way) -> Iterator[Attempt]:
+    # An operator without a translation has none at fixed sizes either.
     last = [one.attempt for one in way.failed if one.kind == "refused" and not one.operator]
     names = [dim.name for dim in way.shared.request.dims]
     fixed = [(name,) for name in names][: _FIXED - 1] + ([tuple(names)] if len(names) > 1 else [])
@@ -68,6 +68,7 @@ def _within_bounds(way: Way, made: Proven) -> Proven | None:
         return None
     call = made.attempt.call(shared.request, narrow=True)
     size_bounds.write(made.exported.path, bounds, {CALL: call})
+    # A copy: other attempts are not compared at the edges of this file's bounds.
     inside = copy.copy(reference)
     inside.probes = list({id(p): p for p in (*reference.probes, *search.edges(bounds))}.values())
     report = replace(

@@ -13,6 +13,7 @@ import torch
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.failure import Failure, failure_of
 from onnxpatch.attempts.finished import finished
+from onnxpatch.attempts.larger_example import with_larger_example
 from onnxpatch.errors import ExportError, RunError, VerificationError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.exported import Exported
@@ -26,15 +27,15 @@ from onnxpatch.patched import patched
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.patching.registry import Patch
 from onnxpatch.results.report import Checked, Report
+from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.eager import Eager, Flatten, flatten_output
 from onnxpatch.verification.input_matching import match_inputs
-from onnxpatch.verification.limits import kept
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
-from onnxpatch.verification.runner import Progress, run
+from onnxpatch.verification.runner import Progress, kept, run
 from onnxpatch.versions import versions
 
-HINT = "\n  (forward branches on tensor values: branches=True exports both sides)"
+_MOST_LINES = 3  # that the hint about branches names
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
         try:
             exported, seconds = _exported(attempt, shared, path, acting)
         finally:
+            # Before the comparison, which runs the model in eager again, and before the next attempt.
             shared.state.restore()
         report = Report(
             shared.out.name, type(shared.request.model).__name__, attempt.exporter, attempt.opset,
@@ -106,7 +108,7 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
         )  # fmt: skip
         if shared.reference is not None:
             report = _compared(attempt, exported, shared.reference, report, shared)
-            report.raise_unless_right(HINT if not shared.several and not attempt.branches else "")
+            report.raise_unless_right("" if shared.several or attempt.branches else _hint(shared.reference.decisions))
         names = tuple(dict.fromkeys(patch.name for patch in acting.acted))
         return Proven(attempt, exported, report, names, time.perf_counter() - start)
     except (ExportError, VerificationError) as error:
@@ -114,11 +116,18 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
         model, wrong = shared.request.model, None
         failure = failure_of(attempt, error, acting.acted, acting.planned, model, decisions, took)
         found = error.report if isinstance(error, VerificationError) else None
+        # checks[0] is the example: a file that is wrong there is right within no bounds.
         if shared.keep_wrong and exported is not None and isinstance(found, Report) and found.checks[0].ok:
             wrong = Proven(attempt, exported, found, failure.patches, took)
         else:
             shutil.rmtree(path.parent, ignore_errors=True)  # it may have gigabytes, which the next attempt needs
         return Failed(error, failure, wrong)
+
+
+def _hint(decisions: Decisions | None) -> str:
+    """What to do about a wrong output where the forward took another branch. decisions: eager's at the example."""
+    lines = ", ".join(list(decisions.lines)[:_MOST_LINES]) if decisions is not None else ""
+    return f"\n  forward branches on tensor values{f' ({lines})' if lines else ''}: branches=True exports both sides"
 
 
 # ------------------------------------------------------------------ exporting
@@ -130,13 +139,14 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
         exported = replace(_run_exporter(request, path, shared), notes=[note])
         return exported, time.perf_counter() - start
     options = {**request.patching, **({"rewritten": True} if attempt.branches else {})}
+    traced = with_larger_example(request, shared.reference)
     args, kwargs = request.inputs.rebuild(request.inputs.values())
     with patched(
         request.model, exporter=request.exporter, opset=request.opset, example=(args, kwargs), **options
     ) as made:
         acting.planned += made.plan.patches()
         try:
-            exported = _run_exporter(request, path, shared)
+            exported = replace(_run_exporter(traced, path, shared), request=request)
         finally:
             swapped = {swap.patch.name for swap in made.plan.swaps}
             hits = made.scope.hits
@@ -146,6 +156,7 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
 
 def _layout(attempt: Attempt, shared: Shared) -> OutputLayout | None:
     """The structure of the model's output. With branches it is known only when all of them have been run."""
+    # The caller's `flatten` and the paths of a branching forward decide the outputs themselves.
     if attempt.branches or (shared.reference is None and shared.flatten is not None):
         return None
     flatten = shared.flatten or flatten_output
@@ -162,8 +173,11 @@ def _layout(attempt: Attempt, shared: Shared) -> OutputLayout | None:
 
 def _run_exporter(request: ExportRequest, path: Path, shared: Shared) -> Exported:
     budget = shared.budget
+    seconds = budget.seconds_left
+    if seconds is None:
+        return run_exporter(request, path)
     try:
-        with limited(budget.seconds_left):
+        with limited(seconds):
             return run_exporter(request, path)
     except TimeLimit as late:
         who = f"{request.exporter} export of {type(request.model).__name__}"

@@ -37,6 +37,7 @@ def best_of(way: Way, found: Proven, exporters: Sequence[Exporter], prefer: Pref
     name = "bytes" if prefer == "size" else "milliseconds"
     for one, figure in zip(proven, figures, strict=True):
         way.figures[one.attempt] = {name: figure}
+    # Bytes are exact; times vary from run to run.
     share = 1.0 if prefer == "size" else _WORTH
     best = min(range(len(proven)), key=figures.__getitem__)
     first = next((i for i, one in enumerate(proven) if one is found), best)

@@ -22,6 +22,7 @@ def stand_in_of(error: BaseException, patches: Sequence[Patch]) -> str:
     """
     places = {code: patch.name for patch in patches for code in _codes(patch.stand_in)}
     files = {code.co_filename: patch.name for patch in patches for code in _codes(patch.stand_in)}
+    # From the root cause outwards: the errors around it are the exporter's own.
     for one in reversed(error_chain(error)):
         name = None
         for frame, _ in frames_of(one):
@@ -51,6 +52,7 @@ def _codes(stand_in: object) -> Iterator[CodeType]:
         if isinstance(code, CodeType):
             yield code
         return
+    # Without `object`, which ends every __mro__, and torch's own classes: their code is no patch's.
     for cls in (cls for cls in stand_in.__mro__[:-1] if cls.__module__.partition(".")[0] != "torch"):
         for value in vars(cls).values():
             code = getattr(getattr(value, "__func__", value), "__code__", None)

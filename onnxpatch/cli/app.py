@@ -54,6 +54,7 @@ class OneLineErrors(_PlainFlags, TyperGroup):
     def main(self, *args: Any, **options: Any) -> Any:
         """As click's, but for the errors. With standalone_mode=False they are raised, as click does."""
         standalone = options.get("standalone_mode", True)
+        # In this mode click raises its errors; otherwise it would print them in its own form and exit.
         options["standalone_mode"] = False
         if not standalone:
             return super().main(*args, **options)
@@ -68,6 +69,7 @@ class OneLineErrors(_PlainFlags, TyperGroup):
 
 def _print_error(error: _ClickError) -> int:
     """Print an error in the arguments; returns the exit code."""
+    # By name, for the reason that _ClickError states. It is the help, and no message.
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
     else:

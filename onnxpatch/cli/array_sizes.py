@@ -33,6 +33,7 @@ def _refuse_archive(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
         total = sum(entry.file_size for entry in entries)
+        # A file that is large itself may unpack to twice its size.
         if total > max(LARGEST, 2 * path.stat().st_size) or len(entries) > _MOST_ARRAYS:
             raise InputError(
                 f"{path} unpacks to {total / 2**30:.1f} GiB in {len(entries)} arrays, more than {LARGEST >> 30} "
@@ -45,6 +46,7 @@ def _refuse_archive(path: Path) -> None:
 
 def _refuse_array(path: Path, name: str, file: IO[bytes], size: int) -> None:
     """Raise InputError where the header of an array states more bytes than the `size` bytes of the entry."""
+    # More than stated is no danger: numpy reads as much as the header says.
     needed = _stated_bytes(file)
     if needed is not None and needed > size:
         raise InputError(f"{path}: {name} states {needed / 2**30:.1f} GiB but has {size} bytes: write it again")

@@ -18,7 +18,7 @@ import torch
 
 from onnxpatch.cli.array_sizes import LARGEST, refuse_oversized
 from onnxpatch.errors import InputError
-from onnxpatch.onnxfile.arrays import Array as NumpyArray
+from onnxpatch.onnxfile.runtimes.interface import Array as NumpyArray
 
 FILES = (".npy", ".npz", ".safetensors")
 _BATCH, _PIXELS, _LENGTH = 2, 224, 16

@@ -105,6 +105,7 @@ def _args_and_kwargs(model: torch.nn.Module, values: dict[str, object]) -> tuple
     if sig is None:
         return tuple(values.values()), {}
     parameters = list(sig.parameters.values())
+    # forward(*inputs): the names are the user's own, and their order is all that counts.
     if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters) and not set(values) & set(sig.parameters):
         return tuple(values.values()), {}
     if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):

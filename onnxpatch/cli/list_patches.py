@@ -80,6 +80,7 @@ def _row(patch: Patch, proof: ProofRow) -> PatchRow:
         "exporters": list(conditions.exporters),
         "opset": list(conditions.opset),
         "declared_at": patch.declared_at,
+        # No exporter and no opset are named: what is left to refuse by are the versions of libraries.
         "refused_here": conditions.refusal(Settings()),
         "proof": proof,
     }

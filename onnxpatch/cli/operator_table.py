@@ -52,6 +52,7 @@ def ops(
 def _matches(operator: Operator, pattern: str) -> bool:
     name = operator.name.removeprefix("aten::")
     wanted = pattern.removeprefix("aten::").replace("aten.", "")
+    # With or without the overload: `add` finds `add.Tensor`.
     return fnmatchcase(name, wanted) or fnmatchcase(name.partition(".")[0], wanted)
 
 

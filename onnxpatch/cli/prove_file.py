@@ -26,6 +26,7 @@ def prove(
         from onnxpatch.patching.registry import REGISTRY
         from onnxpatch.prove import prove as run
 
+        # The kit's own patches are in the registry already.
         before = {patch.name for patch in REGISTRY}
         load_patches([place])
         declared = [patch for patch in REGISTRY if patch.name not in before]

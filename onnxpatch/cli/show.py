@@ -38,6 +38,7 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -
     for column, name in enumerate(header):
         drawn.add_column(name, overflow="fold", no_wrap=column == 0 and unbroken)
     for row in cells:
+        # As Text: rich would take brackets in a name for its markup.
         drawn.add_row(*map(Text, row))
     Console().print(drawn)
 
@@ -65,6 +66,7 @@ def print_error(text: str) -> None:
 @contextlib.contextmanager
 def progress(title: str) -> Iterator[ProgressCallback]:
     """Gives the block a callback that draws a bar on stderr; it does nothing where nobody is watching."""
+    # A log would have a line for each step of the bar.
     if not is_interactive():
         yield lambda stage, done, total: None
         return

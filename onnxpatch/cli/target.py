@@ -74,6 +74,7 @@ def _module(place: str) -> ModuleType:
         if error.name and place.startswith(error.name):
             raise InputError(f"no module named {error.name!r}: install it, or start from the folder it is in") from None
         raise InputError(_raised(place, "importing it", error)) from error
+    # A script may end itself by sys.exit, without `if __name__ == "__main__"`.
     except (Exception, SystemExit) as error:
         raise InputError(_raised(place, "importing it", error)) from error
 

@@ -52,6 +52,7 @@ def install(model: torch.nn.Module, settings: Settings, log: UndoLog, example: o
     report = BranchReport(rewritten=bool(settings.options.get("rewritten")))
     if settings.exporter == "script":  # torch.jit.script compiles branches itself
         return report
+    # Reversed, since a shared module comes once for each of its names, and its first name is its path.
     paths = {id(module): path for path, module in reversed(list(modules(model)))}
     substitutions = prepared(model)
 
@@ -65,6 +66,7 @@ def install(model: torch.nn.Module, settings: Settings, log: UndoLog, example: o
 
 def _specialise(model: torch.nn.Module, log: UndoLog, root_mixin: type) -> None:
     mixins: dict[type, type] = {}
+    # Once for each object: with two mixins, a shared module would have its paths explored inside its paths.
     for module in {id(module): module for _, module in modules(model)}.values():
         cls = type(module)
         if module is model:
@@ -94,16 +96,20 @@ def _mixin(cls: type, run: RunRoot | None = None, report: BranchReport | None = 
     mark = mark_of(cls)
 
     class Forked:
+        # Exporters name the graph's inputs after the parameters of forward: `wraps` keeps its signature.
         @functools.wraps(cls.forward)  # type: ignore[attr-defined]
         def forward(self, *args: Any, **kwargs: Any) -> object:
             call: Call = functools.partial(super().forward, *args, **kwargs)  # type: ignore[misc]
             if mark is not None:
                 call = functools.partial(run_declared, call, mark, args, kwargs)
+            # The model stays patched between exports, and runs as in eager then.
             if exporting() is None:
                 return call()
             capture = latest()
+            # A submodule that is exported by itself has no root above it that could collect its paths.
             if capture is None:
                 return run(self, call, (args, kwargs)) if run is not None else call()  # type: ignore[arg-type]
+            # Paused: the body of an `onnxpatch.scan`, say, which runs as one recorded call.
             return call() if capture.paused else run_module(capture, self, call)  # type: ignore[arg-type]
 
     if report is not None:

@@ -49,6 +49,7 @@ def hooks_installed(substitutions: Sequence[rebinding.Substitution]) -> Iterator
     scope = _HookScope(runtime.current())
     before = runtime._active.scopes
     with rebinding.installed(substitutions), undone(lambda: setattr(runtime._active, "scopes", before)):
+        # Innermost, so that the hooks are asked before the patches of the model's own scope.
         runtime._active.scopes = [*before, scope]
         yield
 
@@ -73,6 +74,7 @@ class _HookScope(runtime.Scope):
 
 
 def _int(capture: Capture, value: object = 0, *base: object) -> object:
+    # Python's int() would fix the size at the example's.
     if isinstance(value, torch.SymInt):
         return value
     if not isinstance(value, torch.Tensor) or base:
@@ -101,6 +103,7 @@ def _len(capture: Capture, value: object) -> object:
 
 
 def _round(capture: Capture, value: object, digits: int | None = None) -> object:
+    # torch rounds half to even, as Python does.
     if not isinstance(value, torch.Tensor):
         return NotImplemented
     return as_number(capture, value.round().to(torch.int64)) if digits is None else value.round(decimals=digits)

@@ -27,6 +27,7 @@ def is_mutation(function: Callable[..., object], kwargs: Mapping[str, object]) -
     """Whether a call writes into one of its argument tensors."""
     name = getattr(function, "__name__", "")
     if name.startswith("__"):
+        # `x.data = y` reaches a mode as the `__set__` of a property.
         return name in ("__setitem__", "__set__") or (name[2] == "i" and name[3:-2] in _OPERATORS)
     return name.endswith("_") or kwargs.get("out") is not None or kwargs.get("inplace") is True
 

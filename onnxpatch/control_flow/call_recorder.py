@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import torch
 
-from onnxpatch._torch.cond import storage_key
+from onnxpatch._torch.dispatch_modes import storage_key
 from onnxpatch.control_flow.call_effects import written_tensors
 from onnxpatch.control_flow.nests import names_in, tensors
 from onnxpatch.control_flow.source_sites import Site, here
@@ -52,6 +52,7 @@ class CallRecorder:
         if position >= len(self._shared) or not self.reuse:
             return None
         call = self._shared[position]
+        # An If or a loop is a new object on every path; it is the same call if it reads the same tensors.
         kinds = type(call.function).__name__, type(function).__name__
         same_function = call.function == function or kinds in (("IfCall", "IfCall"), ("LoopCall", "LoopCall"))
         if same_function and call.inputs() == names_in((args, kwargs)):
@@ -71,7 +72,9 @@ class CallRecorder:
 
     def _is_outer(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor was made outside this forward, or is a view of one that was."""
+        # Only the calls since the last look, or a forward with many updates would take quadratic time.
         for call in self.calls[self._scanned :]:
+            # A view of an input is made by a call, so that its id says nothing: the storage does.
             for argument in tensors((call.args, call.kwargs)):
                 if id(argument) not in self._made_here:
                     self._outer_storages.add(storage_key(argument))

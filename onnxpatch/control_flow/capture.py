@@ -70,6 +70,7 @@ class Capture:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """This is the capture of the current thread inside the block."""
+        # A copy, so that the thread's list is set back even if an inner capture was not left properly.
         before = list(captures())
         with undone(lambda: captures().__setitem__(slice(None), before)):
             captures().append(self)
@@ -95,6 +96,8 @@ class Capture:
             with self.pause():
                 join: Callable[..., object] = joined
                 return cast(ResultT, join(function, *args, **options))
+        # The innermost explorer that made this call on its previous path answers it. The ones around it recorded the
+        # call when it ran; the explorer itself and those further in are on new paths, and append it now.
         call, start = None, len(self.explorers)
         while call is None and start:
             start -= 1
@@ -114,10 +117,12 @@ class Capture:
 
     def _call(self, function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> TorchCall:
         with self.pause():
+            # Paused: the call may be a loop, whose body runs modules of the user's and compares sizes.
             result = function(*args, **kwargs)
         call = TorchCall(function, args, kwargs, result, is_mutation(function, kwargs))
         self.alive.append(call)
         if is_random(function, args, kwargs) or any(id(t) in self.random for t in tensors((args, kwargs))):
+            # An update in place with random numbers makes its target random too.
             self.random.update(id(t) for t in tensors((result, args[:1]) if call.mutates else result))
         if self.shadow is not None:
             self.shadow.follow(call)
@@ -128,6 +133,7 @@ class Capture:
     def declare(self, output: object, mark: OptionalOutput, args: Sequence[object], kwargs: dict[str, object]) -> None:
         """Note the tensors that a forward marked with `optional_output` returns on this path."""
         like = mark.sentinel_like(args, kwargs)
+        # `tensors` opens containers, and takes a dataclass for a plain value.
         fields = is_dataclass(output) and not isinstance(output, type)
         for tensor in tensors(list(vars(output).values()) if fields else output):
             self.declared[id(tensor)] = mark, like
@@ -169,6 +175,7 @@ class Capture:
 
     def check_counter(self, tensor: torch.Tensor, use: str) -> None:
         """Refuse a loop's index as a key or as text: it is a tensor here, and an int in eager."""
+        # `i + 1` is another tensor than the index: while a loop runs, every 0-d whole number may come from it.
         if id(tensor) in self.counters or (tensor.dim() == 0 and not tensor.is_floating_point() and self._looping()):
             raise self.refusal(
                 here(),
@@ -188,6 +195,7 @@ class Capture:
         module = module if module is not None else self.explorers[-1].module
         path = self.path_of(module) or "(root)"
         error = BranchError(f"{path} ({type(module).__name__}), {site or here()}: {found}; {remedy}")
+        # A model may catch the error and go on. The first refusal is the cause; later ones follow from it.
         self.refused = self.refused or error
         return error
 
@@ -205,6 +213,7 @@ class Capture:
 
     def check_path_error(self, explorer: PathExplorer, error: Exception) -> None:
         """Refuse a path that fails because of the example; a `raise` or `assert` of the user's may end a path."""
+        # Before the first decision eager fails in the same way, and a probe of a list's length is meant to fail.
         if not explorer.decided or self.list_lengths.probing or raised_on_purpose(error):
             return
         text = " ".join(str(error).split())[:300]

@@ -18,6 +18,7 @@ import torch
 from onnxpatch.control_flow.current_capture import running
 from onnxpatch.control_flow.stacked_numbers import has_graph_number, stacked
 from onnxpatch.patching import rebinding
+from onnxpatch.patching.function_places import Place
 
 _DTYPES: dict[str, torch.dtype] = {
     "Tensor": torch.float32, "FloatTensor": torch.float32, "DoubleTensor": torch.float64, "LongTensor": torch.int64,
@@ -26,7 +27,7 @@ _DTYPES: dict[str, torch.dtype] = {
 
 
 def substitutions(model_modules: Iterable[ModuleType]) -> list[rebinding.Substitution]:
-    """The proxy and the constructors, for every name in the modules that holds torch or one of its constructors."""
+    """The proxy and the constructors, for every name of torch, or of one of its constructors, in the modules."""
     proxy = _TorchProxy()
     replacements: dict[int, object] = {id(torch): proxy}
     replacements.update((id(getattr(torch, name)), getattr(proxy, name)) for name in _DTYPES)
@@ -41,7 +42,7 @@ def substitutions(model_modules: Iterable[ModuleType]) -> list[rebinding.Substit
 class _Exchange(rebinding.Substitution):
     """Puts a ready-made object in one place; the base class would wrap a function."""
 
-    def __init__(self, original: object, place: rebinding.Place, substitute: Any) -> None:
+    def __init__(self, original: object, place: Place, substitute: Any) -> None:
         self.original, self.places, self.substitute = original, [place], substitute
 
 
@@ -96,6 +97,7 @@ def _construct(
     original: Callable[..., object], dtype: torch.dtype, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> object:
     capture = running()
+    # torch.Tensor(2, 3) has sizes for arguments, not values.
     listed = len(args) == 1 and not kwargs and isinstance(args[0], list | tuple)
     if capture is None or not capture.explorers or not listed or not has_graph_number(args[0]):
         return original(*args, **kwargs)

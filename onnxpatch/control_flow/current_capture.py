@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from onnxpatch.control_flow.capture import Capture
 
 
+# Another thread may export another model, or run this one in eager, at the same time.
 class _ThreadCaptures(threading.local):
     def __init__(self) -> None:
         self.captures: list[Capture] = []

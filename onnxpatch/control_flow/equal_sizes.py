@@ -25,6 +25,7 @@ class EqualSizes:
 
     def assume(self, condition: torch.SymBool, answer: bool, site: Site) -> None:
         """Take sizes for equal from here to the end of the path. answer: of the condition, on this path."""
+        # Guards can be suppressed only where the example fits: torch.export goes on with its sizes.
         if hint_of(condition) is answer:
             self._guards.enter_context(suppressed_guards(condition))
         else:

@@ -55,6 +55,7 @@ def run_root(
     except OnnxpatchError:
         raise
     except Exception as error:
+        # The model's own `raise`: eager raises it too, and the user knows what it means.
         if raised_on_purpose(error):
             raise
         text = " ".join(str(error).split())[:300]
@@ -66,6 +67,7 @@ def run_root(
             "out of dict keys, sets and Python's own functions, or try the model without branches=True",
         ) from error
     finally:
+        # The tensors that forward left in attributes belong to this export: they are traced or have no data.
         attributes.restore()
     if capture.refused is not None:
         raise capture.refused
@@ -74,6 +76,7 @@ def run_root(
 
 def run_module(capture: Capture, module: torch.nn.Module, call: Call) -> object:
     """Run one call of a module under an exporter, with all its paths merged into one result."""
+    # Without an explorer of its own, its decisions go to the innermost one: its caller's.
     if id(module) in capture.delegating and capture.explorers:
         return call()
     is_root = not capture.explorers
@@ -89,9 +92,11 @@ def run_module(capture: Capture, module: torch.nn.Module, call: Call) -> object:
                 raise path.error
             return flattened_without_branches(capture, path.value) if is_root else path.value
         if explorer.recorder.outer_write is not None:
+            # The caller starts over, so that the value of this run is not used.
             _delegate_outer_write(capture, explorer)
             return path.value
     finally:
+        # Gone before merging: what `Where` and `If` add to the graph is a call of the calling module's path.
         capture.explorers.remove(explorer)
     return _merged(capture, explorer, is_root)
 
@@ -103,7 +108,9 @@ def _merged(capture: Capture, explorer: PathExplorer, is_root: bool) -> object:
     paths = list(explorer.root.finished())
     _report_paths(capture, explorer)
     if not paths:
+        # Every path raised: eager raises on these inputs as well.
         raise explorer.root.first().error or RuntimeError("no path returns")
+    # The path that ran last has left its own attributes.
     explorer.attributes.restore()
     template = _template(capture, explorer, paths, is_root)
     if template is None:
@@ -128,6 +135,7 @@ def _template(capture: Capture, explorer: PathExplorer, paths: list[FinishedPath
         template = None
     if is_root or (template is not None and template.exact):
         return template
+    # `delegate` takes the explorer below this one for the caller.
     capture.explorers.append(explorer)
     capture.delegate(explorer)
     capture.explorers.remove(explorer)
@@ -172,10 +180,11 @@ def _report_paths(capture: Capture, explorer: PathExplorer) -> None:
 
 
 def _set_attributes(capture: Capture, explorer: PathExplorer, paths: list[FinishedPath]) -> None:
-    """Set the attributes that all paths left equal. The others refuse to be used, and buffers may not differ at all."""
+    """Set the attributes that all paths left equal. The others refuse to be used; an assigned buffer is refused."""
     for key in dict.fromkeys(key for path in paths for key in path.changed):
         values = [path.changed.get(key, explorer.attributes.before(key)) for path in paths]
         refuse = _attribute_refusal(capture, explorer, key)
+        # An assigned buffer is a mutation of the model to torch.export, which must not depend on the path.
         if key[1].startswith("_buffers."):
             raise refuse()
         same = all(value is values[0] or _equal_numbers(value, values[0]) for value in values)

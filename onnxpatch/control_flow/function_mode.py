@@ -28,6 +28,7 @@ class CaptureMode(TorchFunctionMode):
         kwargs = kwargs or {}
         if torch.compiler.is_dynamo_compiling():  # in a body of torch.cond, with which this method is compiled
             return function(*args, **kwargs)
+        # No explorer: the root's paths are being merged, and these calls are the graph's, not a forward's.
         if self._capture.paused or not self._capture.explorers:
             return function(*args, **kwargs)
         conversion = CONVERSIONS.get(function)

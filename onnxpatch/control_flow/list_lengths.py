@@ -37,7 +37,7 @@ class ListLengths:
         return self._probe is not None
 
     def choose(self, key: Name, is_any: Callable[[list[int]], bool]) -> int:
-        """The index, on this path, that a number from data stands for.
+        """The index that a number from data has on this path.
 
         key: the same for equal numbers, so that one number is decided once on a path. is_any: asks for the decision
         whether the number is one of several.
@@ -45,6 +45,7 @@ class ListLengths:
         explorer = self._capture.explorers[-1]
         if key in explorer.chosen:
             return explorer.chosen[key]
+        # The list itself is never seen, so that the module and the line stand for it.
         place = id(explorer.module), here()
         if place not in self._lengths:
             self._probe = place, self._next_index.get(place, 0)
@@ -71,9 +72,9 @@ class ListLengths:
 
 
 def choose_entry(length: int, is_any: Callable[[list[int]], bool]) -> int:
-    """The entry of a list that a number means, as a chain of decisions; the last entry needs none.
+    """The index that a number has on this path, in a list of `length` entries: a chain of decisions.
 
-    Entry `i` is meant by `i` and, counted from the end, by `i - length`.
+    Python reaches entry `i` by `i` and, counted from the end, by `i - length`. The last entry needs no decision.
     """
     for index in range(length - 1):
         if is_any([index, index - length]):

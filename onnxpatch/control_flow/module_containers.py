@@ -36,6 +36,7 @@ class IndexedByData:
 def _entry(capture: Capture, index: torch.Tensor | torch.SymInt, length: int) -> int:
     """The entry that `index` means on this path; decided once for equal numbers."""
     chosen = capture.explorers[-1].chosen
+    # Equal sizes may be different SymInt objects, so the expression is the key.
     key: Name = id(index) if isinstance(index, torch.Tensor) else index.node.expr
 
     def is_any(numbers: list[int]) -> bool:

@@ -96,6 +96,7 @@ def _rebuilt(value: object, change: Callable[[Leaf], object]) -> object:
     if isinstance(value, torch.Size):  # a Size accepts ints only, and `change` may put tensors in
         return tuple(_rebuilt(inner, change) for inner in value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
+        # A named tuple is made of its fields one by one, a tuple of a list.
         make_named: Callable[..., object] = type(value)
         return make_named(*(_rebuilt(inner, change) for inner in value))
     if isinstance(value, tuple | list):

@@ -36,7 +36,8 @@ from onnxpatch.patching.model_state import Bindings
 if TYPE_CHECKING:
     from onnxpatch.control_flow.capture import Capture
 
-# The same line asked this often on one path is a loop on data, not a branch.
+# The same line asked this often on one path is a loop on data, not a branch. The first path answers True every time:
+# without a limit, a `while` would never end.
 _DECISIONS_OF_A_LOOP = 24
 # Rounds of a loop that are run and compared; the whole forward is then run once more with one round more.
 _ROUNDS = 3
@@ -51,9 +52,11 @@ class PathExplorer:
 
     def __init__(self, capture: Capture, module: torch.nn.Module, call: Callable[[], object]) -> None:
         self.capture, self.module, self._call = capture, module, call
+        # Every path starts from these, whatever the one before has set.
         self.attributes = Bindings(module)
         self.recorder = CallRecorder()
         self.rounds = _ROUNDS
+        # These two outlive `_reset`, as `rounds` does: what one search found out is how the next one is set up.
         self._while_sites: set[Site] = set()
         self._summaries: list[list[tuple[str, object]]] | None = None
         self._reset()
@@ -87,6 +90,8 @@ class PathExplorer:
 
     def _same_after_another_round(self) -> bool:
         """Whether a forward with loops does the same when its loops run one round more; False asks for that run."""
+        # Python code after a loop may depend on what the rounds left, such as the length of a list: one round more
+        # shows it.
         if not self._looped:
             return True
         summaries = [path_summary(path) for path in self.root.finished()]
@@ -104,6 +109,7 @@ class PathExplorer:
             try:
                 path.value = self.loops.final_states(self._call())
                 self._check_equal_sizes()
+            # A refusal speaks to the user, and ends the export, not the path.
             except OnnxpatchError:
                 raise
             except Exception as error:
@@ -127,6 +133,7 @@ class PathExplorer:
 
     def _flip(self, path: FinishedPath) -> bool:
         """Turn the last answer that is True to False; False where none is left."""
+        # A decision that is answered False has both of its sides behind it.
         while self.answers and not self.answers[-1]:
             self.answers.pop()
         if not self.answers:
@@ -146,19 +153,23 @@ class PathExplorer:
         # A known `while` on data is answered by its loop, which decides how many rounds run: no paths fork there.
         if site in self._while_sites and condition is None:
             return self.loops.another_round(predicate, site)
+        # Rounds that took different paths would not be one body.
         self.loops.refuse_branch(site)
         answer = self._answer(predicate, site, on_sizes=condition is not None)
         self.decided_at.append(len(self.recorder.calls))
         # On the side of `h == w`, torch.export must not record the equality as a guard of the whole graph.
         if condition is not None and equates(condition, answer) and hint_of(condition) is not None:
             self._equal_sizes.assume(condition, answer, site)
+        # Under trace a condition on sizes is a tensor like any other; only its shadow tells.
         shadow = self.capture.shadow
         self._end.on_sizes = condition is not None or (shadow is not None and shadow.is_condition(predicate))
+        # The node may be there: other paths have come this way.
         self._end = self._end.children.setdefault(answer, PathNode())
         return answer
 
     def _answer(self, predicate: torch.Tensor, site: Site, on_sizes: bool) -> bool:
         depth, node = len(self.decided_at), self._end
+        # The first path that comes here gives the predicate. Later ones have the same tensor, or compute an equal one.
         if node.predicate is None:
             node.predicate, node.site = predicate, site
         elif node.site != site:  # the run before asked at another line here: forward is not deterministic
@@ -206,6 +217,7 @@ class PathExplorer:
         """The same call of the previous path, where both paths share it; None where the call has to run."""
         could_share = self.recorder.reuse
         call = self.recorder.shared_call(function, args, kwargs)
+        # The paths so far have shared calls that are not the same after all: they run again, each in full.
         self.restart |= could_share and not self.recorder.reuse
         return call
 

@@ -84,6 +84,7 @@ class PathNode:
 
 def path_summary(path: FinishedPath) -> list[tuple[str, object]]:
     """The calls outside loops with their plain arguments, and the returned value: equal for paths that do the same."""
+    # Calls inside rounds do not count: one of the two paths that are compared has a round more.
     in_rounds = {id(call) for loop in path.loops for calls in loop.rounds for call in calls}
     rows = {id(row) for loop in path.loops for row in loop.rows_taken}
     outside = [c for c in path.calls if id(c) not in in_rounds and not any(id(t) in rows for t in tensors(c.result))]

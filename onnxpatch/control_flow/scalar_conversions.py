@@ -42,6 +42,7 @@ def _bool(capture: Capture, function: Function, tensor: torch.Tensor) -> bool:
 
 
 def _equal(capture: Capture, function: Function, a: torch.Tensor, b: torch.Tensor) -> bool:
+    # torch.equal is False for different shapes; `==` below would broadcast, or fail.
     if a.dim() != b.dim() or any(_differ(*sizes) for sizes in zip(a.shape, b.shape, strict=True)):
         return False
     return decide_bool(capture, torch.all(a == b))
@@ -76,6 +77,7 @@ def _item(capture: Capture, function: Function, tensor: torch.Tensor) -> object:
 
 
 def _index(capture: Capture, function: Function, tensor: torch.Tensor) -> int:
+    # Only a subscript can be forked, one path for each entry; `range(t)` or a size needs the number itself.
     if static_value(capture, tensor) is None and subscripting():
         return capture.list_lengths.choose(id(tensor), lambda numbers: decide_one_of(capture, tensor, numbers))
     return require_static(capture, tensor, "a tensor used as a Python index, size or range")
@@ -123,6 +125,7 @@ def _unbind(capture: Capture, function: Function, tensor: torch.Tensor, dim: int
 
 def _called_by_iter() -> bool:
     """Whether `unbind` was called by `Tensor.__iter__`: torch's mode, the substitute and this function lie between."""
+    # `__iter__` of torch.Tensor is torch's code; a forward may be called `__iter__` too.
     caller = sys._getframe(3)
     return caller.f_code.co_name == "__iter__" and not is_user_frame(caller)
 
@@ -148,12 +151,14 @@ def _all_rows(capture: Capture, tensor: torch.Tensor) -> list[torch.Tensor]:
 
 def _repr(capture: Capture, function: Function, tensor: torch.Tensor, **options: object) -> object:
     capture.check_counter(tensor, "text")
+    # Printing makes torch calls of its own, which are no part of the model.
     with capture.pause():
         return function(tensor, **options)
 
 
 def _format(capture: Capture, function: Function, tensor: torch.Tensor, spec: str) -> str:
     capture.check_counter(tensor, "text")
+    # Not the value, which would be the example's. Under trace, the sizes are tensors as well.
     return f"<tensor of shape {tuple(tensor.shape)}>" if capture.exporter == "dynamo" else "<tensor>"
 
 
@@ -173,6 +178,7 @@ def _tensor(capture: Capture, function: Function, data: object, *args: object, *
     return capture.execute(function, (data, *args), kwargs)
 
 
+# A mode is given the function that was called: `t.equal(u)` and `torch.equal(t, u)` are two keys.
 CONVERSIONS: dict[Function, Function] = {
     _T.__bool__: _bool,
     _T.is_nonzero: _bool,

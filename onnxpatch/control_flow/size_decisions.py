@@ -66,6 +66,7 @@ def _install() -> None:
 
 def _replace(cls: type[SelfT], name: str, answer: Callable[[Capture, SelfT], int | bool | None]) -> None:
     """Put a method in place of `cls.name` that returns `answer(capture, self)`, or torch's own where that is None."""
+    # Not getattr, which would bind or inherit: exactly what stood there must be put back.
     original = _originals[cls, name] = vars(cls)[name]
 
     def method(self: SelfT) -> object:
@@ -89,6 +90,7 @@ def _sym_bool(capture: Capture, condition: torch.SymBool) -> bool:
     known = constant_answer(condition)
     if known is not None:
         return known
+    # Where and torch.cond are given a tensor, whether sizes decide or data.
     predicate = capture.execute(torch.full, ((), condition), {"dtype": torch.bool})
     return capture.decide(predicate, condition)
 

@@ -1,7 +1,7 @@
 """Lines of the user's code: which line is running now, and which one raised an error.
 
-A `Site` names one expression, not only its line: `if x.any() and y.any():` decides twice in one line. The byte code has
-the column of each instruction (Python 3.11); what it does, by its name there, tells a subscript from a call.
+A `Site` names one expression, not only its line: `if x.any() and y.any():` decides twice in one line. From
+Python 3.11 on, the byte code has the columns of each instruction. An instruction's name tells a subscript from a call.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ def _columns(code: CodeType, at: int) -> tuple[int, int]:
     # Not the offset itself: a `while` has its condition twice in the byte code, and once in the source.
     if not hasattr(code, "co_positions"):
         return at, at
+    # co_positions has one entry for each unit of two bytes.
     _, _, first, last = next(itertools.islice(code.co_positions(), at // 2, None), (None,) * 4)
     return (at, at) if first is None or last is None else (first, last)
 
@@ -85,6 +86,7 @@ def raised_on_purpose(error: BaseException) -> bool:
         at = at.tb_next
     if at is None or not is_user_frame(at.tb_frame):
         return False
+    # `assert` compiles to the same instruction. A call that fails in C has no frame of its own, and is no RAISE.
     return at.tb_frame.f_code.co_code[at.tb_lasti] == _RAISE
 
 

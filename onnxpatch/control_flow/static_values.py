@@ -40,6 +40,7 @@ def static_dim(capture: Capture, tensor: torch.Tensor, dim: int) -> int | None:
     if capture.shadow.unknown(tensor):
         return None
     symbolic = capture.shadow.get(tensor)
+    # Reading a size of a traced tensor would put a node into the graph.
     with tracing_paused():
         return static_size((symbolic if isinstance(symbolic, torch.Tensor) else tensor).shape[dim])
 

@@ -33,6 +33,7 @@ class SymbolicShadow:
 
     def __init__(self, inputs: list[torch.Tensor]) -> None:
         self._world = FakeWorld()
+        # By id, which stays valid: the capture keeps every call alive, with its tensors.
         self._known: dict[int, Shadow] = {}
         self._derived: set[int] = set()  # ids of tensors that depend on the inputs
         axes = traced_dynamic_axes()
@@ -60,9 +61,11 @@ class SymbolicShadow:
         """Repeat a call on the shadows of its arguments."""
         arguments = tensors((call.args, call.kwargs))
         results = tensors(call.result)
+        # What does not depend on the inputs has the same sizes for all of them.
         if not results or not any(id(tensor) in self._derived for tensor in arguments):
             return
         self._derived.update(id(tensor) for tensor in results)
+        # Repeating an If would merge its paths a second time. By name, since `merging` imports this file.
         if any(self.unknown(tensor) for tensor in arguments) or type(call.function).__name__ == "IfCall":
             return
         try:
@@ -92,6 +95,7 @@ class SymbolicShadow:
 
     def _number_of(self, leaf: Leaf) -> Shadow:
         found = self._known.get(id(leaf)) if isinstance(leaf, torch.Tensor) else leaf
+        # int() is safe here: a number without a shadow was read off a parameter, and is the same for all inputs.
         return int(leaf) if found is None and isinstance(leaf, torch.Tensor) else cast(Shadow, found)
 
     def _keep(self, results: list[torch.Tensor], shadows: object) -> None:

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 LeafT = TypeVar("LeafT")
 
-# Calls that give constants: run once outside, and used as they are inside a branch.
+# Calls that give constants. They run once, outside: torch.cond refuses torch.tensor inside a branch.
 _CONSTANTS = frozenset({torch.tensor, torch.as_tensor, torch.from_numpy, torch.asarray})
 
 
+# Compared by identity: `==` of the arguments would compare tensors element by element.
 @dataclass(eq=False)
 class TorchCall:
     """One torch call, with its arguments and result. mutates: it writes into one of its arguments."""
@@ -68,7 +69,7 @@ class Rebinding:
         self.symbols: dict[sympy.Symbol, object] = {}
 
     def child(self) -> Rebinding:
-        """A copy: what is bound in it stays unknown here. One for each side of a branch."""
+        """A copy for one side of a branch: what is bound in the copy is not bound here."""
         copy = Rebinding()
         copy.tensors, copy.symbols = dict(self.tensors), dict(self.symbols)
         return copy
@@ -85,7 +86,10 @@ class Rebinding:
             if isinstance(before, torch.Tensor):
                 assert isinstance(after, torch.Tensor)
                 self.tensors[id(before)] = after
+                # While tracing, a size is a tensor, and has been bound as the result of its own call.
                 if exporting() != "trace":
+                    # A repeated call may give new symbols (the size of a `nonzero`, say), which later calls use as
+                    # numbers.
                     for size, other in zip(before.shape, after.shape, strict=False):
                         self._bind_symbol(size, other)
             else:
@@ -96,6 +100,7 @@ class Rebinding:
         if isinstance(old, int | torch.Tensor) or len(symbols) != 1:
             return
         expression = old.node.expr
+        # Only a symbol alone can be replaced: `2 * s0` does not say what s0 is. A mapping to itself would say nothing.
         if expression.is_Symbol and str(expression) != str(getattr(new, "node", new)):
             self.symbols[expression] = new
 
@@ -112,6 +117,7 @@ def pruned(calls: list[TorchCall], needed: set[Name]) -> list[TorchCall]:
     """The calls that `needed` depends on, and every mutation. Adds to `needed` what these calls read in turn."""
     kept: list[TorchCall] = []
     for call in reversed(calls):
+        # A mutation stays whatever is needed: it may write through a view, under another id than the needed tensor's.
         if call.mutates or not needed.isdisjoint(call.outputs()):
             kept.append(call)
             needed |= call.inputs()

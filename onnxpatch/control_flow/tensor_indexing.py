@@ -43,6 +43,7 @@ def _gather_index(capture: Capture, index: object) -> tuple[tuple[object, ...], 
     if not numbers or not plain or not all(_is_whole_number(part) for part in numbers):
         return None
     # Plain ints drop their axis; tensors side by side leave one axis in their place, tensors apart leave it in front.
+    # bool is a subclass of int, but True as an index adds an axis.
     kept = [part for part in parts if not isinstance(part, int | torch.SymInt) or isinstance(part, bool)]
     places = [at for at, part in enumerate(kept) if isinstance(part, torch.Tensor)]
     axis = places[0] if places[-1] - places[0] == len(places) - 1 else 0

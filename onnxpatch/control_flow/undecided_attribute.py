@@ -1,4 +1,4 @@
-"""Stands in a module's attribute that the branches of a forward set to different values: using it is refused."""
+"""The value of an attribute that the branches of a forward set to different values: any use of it raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One export of a proof's case, with a patch or without, held against eager at every input of the proof."""
+"""One export of a proof's case, with a patch or without, compared with eager at every input of the proof."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from onnxpatch.exporters.exported import export
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.onnxfile.graph import histogram
 from onnxpatch.onnxfile.intermediate_values import intermediate_values
-from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
+from onnxpatch.onnxfile.runtimes.interface import DEFAULT_SECONDS
 from onnxpatch.patched import patched
 from onnxpatch.patching.proof import Args, Proof
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
@@ -65,6 +65,7 @@ def tried(
         return Trial(f"refused: eager itself: {_one_line(error)}")
     patches = [*(REGISTRY[name] for name in proof.beside), *([patch] if patch else [])]
     with OutFile() as out, torch.no_grad():
+        # Processor time: other work on the machine must not fail a proof.
         start = time.process_time()
         try:
             request = ExportRequest.parse(
@@ -124,6 +125,7 @@ def case(build: Callable[[], torch.nn.Module], inputs: Callable[[], list[Args]])
 
 def _eager(model: torch.nn.Module, examples: Sequence[Args]) -> list[list[torch.Tensor]]:
     with torch.no_grad():
+        # Copies, since a forward may write into its buffers and inputs.
         return [flatten_output(copy.deepcopy(model)(*copy.deepcopy(args))) for args in examples]
 
 

@@ -53,7 +53,7 @@ class Ordinary(torch.nn.Module):
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(batch, 3, height, width) to probabilities (batch, 4) and a pooled map (batch, 8, height / 2, width / 2)."""
         pooled = torch.nn.functional.max_pool2d(torch.relu(self.norm(self.conv(image))), 2)
-        hidden = torch.nn.functional.gelu(self.hidden(pooled.mean((2, 3))))
+        hidden = torch.nn.functional.silu(self.hidden(pooled.mean((2, 3))))
         return torch.softmax(self.out(hidden + hidden.sigmoid()), -1), torch.cat((pooled[:, :4], pooled[:, 4:]), 1)
 
 
@@ -66,6 +66,7 @@ def _captures_differ(request: ExportRequest, patch: Patch) -> bool:
 def _captured(request: ExportRequest) -> str:
     """The graph that the exporter would translate, without the lines and modules that its nodes came from."""
     if request.exporter == "dynamo":
+        # As text: two graphs of fx have no comparison.
         return str(capture(request.model, request.inputs, request.specs).graph)
     args, _ = request.inputs.rebuild(request.inputs.values())
     with warnings.catch_warnings(), torch.no_grad():

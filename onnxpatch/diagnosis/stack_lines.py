@@ -44,6 +44,7 @@ def place_at(frame: FrameType, line: int) -> Place:
 
 def owner(frame: FrameType) -> object:
     """The first argument of the function that a frame runs: `self` in a method; None where it has none."""
+    # By position and not by name: some call it `s` or `module`.
     names = frame.f_code.co_varnames[: min(frame.f_code.co_argcount, 1)]
     return frame.f_locals.get(names[0]) if names else None
 

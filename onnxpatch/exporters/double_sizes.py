@@ -3,7 +3,7 @@
 torch.export records the arithmetic as Python does it, in double precision; the exporter writes it in float32, and
 rounds another number. Where such a fraction is made a whole number again (`ceil`, `floor`, `trunc`, `round`), it is
 computed once more from the sizes, in float64. The constants come from the recorded calls, which the exporter keeps on
-its nodes (`node.meta["node"]`); where it does not, or where a node is of another kind, its own translation stands.
+its nodes (`node.meta["node"]`); where it does not, or where a node is of another kind, its own translation is used.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ def _trunc(self: Any) -> Any:
 def _round(self: Any, *digits: Any) -> Any:
     if digits and digits[0] is not None:
         raise ValueError("round() to a number of digits has no form in ONNX")
+    # ONNX rounds half to even, as Python does.
     return op.Cast(op.Round(_best(self)), to=_INT64)
 
 

@@ -17,15 +17,15 @@ from onnxpatch.errors import InputError
 from onnxpatch.exporters.double_sizes import TRANSLATIONS
 from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.request import ExportRequest
+from onnxpatch.exporters.same_sizes import same_sizes
 from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.inputs.axis_specs import has_operator
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.size_expressions import has_operator
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.mapped_weights import LARGE, take_in
 
-_CONVERTED = (
-    25  # the highest opset that onnxscript's converter writes; it leaves a graph at 18 where a later one is asked
-)
+# The highest opset that onnxscript's converter writes; it leaves a graph at 18 where a later one is asked for.
+_CONVERTED = 25
 _MOST_IN_ONE_FILE = (1 << 31) - (1 << 26)  # a protobuf message has less than 2 GB, the graph included
 
 
@@ -49,8 +49,12 @@ def export_dynamo(request: ExportRequest, path: Path) -> Any:
     asked = request.options
     saving = {k: asked[k] for k in ("keep_initializers_as_inputs",) if k in asked}
     options = {k: v for k, v in asked.items() if k not in ("export_params", "keep_initializers_as_inputs")}
+    # The user's own translations go before these.
     translations = {**TRANSLATIONS, **(options.get("custom_translation_table") or {})}
-    with opened_call(request.model, request.inputs, request.layout) as call:
+    with (
+        opened_call(request.model, request.inputs, request.layout) as call,
+        same_sizes(request.model, call, request.inputs, request.specs),
+    ):
         program: Any = torch.onnx.export(
             request.model,
             call.args,
@@ -87,7 +91,8 @@ def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any
 
     Raises what torch.export raises. The caller must restore state that the forward changed.
     """
-    with torch.no_grad(), quiet_torch(), opened_call(model, inputs) as call:
+    opened = opened_call(model, inputs)
+    with torch.no_grad(), quiet_torch(), opened as call, same_sizes(model, call, inputs, specs):
         return torch.export.export(
             model,
             call.args,
@@ -101,6 +106,7 @@ def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any
 def _declare_later_opset(request: ExportRequest, program: Any) -> None:
     """Declare the requested opset, if it changed no operator of the graph. Then the graph is valid in both."""
     made = program.model.opset_imports.get("", request.opset)
+    # A graph that the converter left behind is refused by the next step.
     if made != min(request.opset, _CONVERTED) or made == request.opset:
         return
     if all(_same_since(node.op_type, made, request.opset) for node in _nodes(program.model) if node.domain == ""):

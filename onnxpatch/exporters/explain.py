@@ -39,6 +39,7 @@ def reason(error: BaseException) -> str:
     lacking = next((said for one in error_chain(error) if (said := gone.told(one))), None)
     if lacking:
         return lacking
+    # torch colours some of its messages for a terminal.
     text = re.sub(r"\x1b\[[0-9;]*m", "", _HINTS.sub("", str(root)))
     return f"{type(root).__name__}: {textwrap.shorten(text, _LONGEST, placeholder=' …')}{remedy(text)}"
 

@@ -38,6 +38,7 @@ def opened_call(model: Any, inputs: Inputs, layout: OutputLayout | None = None) 
     call = OpenedCall(*inputs.rebuild_opened(inputs.values()))
     odd_output = _may_return_caches(model) or (layout is not None and not layout.nested)
     plain = not (inputs.has_caches or inputs.keywords or odd_output)
+    # Scripted code is compiled: a mixin in front of its class would not run.
     if isinstance(model, torch.jit.ScriptModule) or plain:
         yield call
         return

@@ -17,7 +17,7 @@ import torch
 from onnxpatch._torch import pytree
 from onnxpatch.inputs.caches import opened
 from onnxpatch.onnxfile import output_structure
-from onnxpatch.onnxfile.containers import Path, at, constant, container, label, name_hint, parts
+from onnxpatch.onnxfile.output_structure import Path, at, constant, container, label, name_hint, parts
 from onnxpatch.onnxfile.tree import Tree
 
 _NUMBERS = (bool, int, float)
@@ -87,6 +87,7 @@ def layout_of(
     tree = walk.tree(list(answers), (), ())
     flat = [one for one, place in zip(walk.found, walk.places, strict=True) if place not in walk.numbers]
     wanted = list(flatten(answers[0]))
+    # By identity: two outputs may have equal values.
     if len(flat) != len(wanted) or any(one is not other for one, other in zip(flat, wanted, strict=True)):
         return None
     if names is not None and len(names) == len(walk.places):
@@ -106,6 +107,7 @@ class _Walk:
 
     def tree(self, values: Sequence[object], where: Path, labels: Path) -> Tree:
         first = values[0]
+        # A number that changes with the input is computed from it: an output of the graph, and no constant.
         differs = isinstance(first, _NUMBERS) and any(one != first for one in values[1:])
         if isinstance(first, torch.Tensor) or differs:
             self.found.append(first)

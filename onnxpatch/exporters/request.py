@@ -9,18 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from onnxpatch.errors import InputError, ScriptedModelError, UnknownExporterError
 from onnxpatch.exporters.output_layout import OutputLayout
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import DynamicDim, dynamic_dims
-from onnxpatch.inputs.example import declared_example, has_example
+from onnxpatch.inputs.example import declared_example
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_opset
 from onnxpatch.settings import EXPORTERS, Exporter
 
 OPSET = 18
+# Of the installed torch, so that options of newer versions are passed on.
 _TORCH = frozenset(inspect.signature(torch.onnx.export).parameters)
 
 
@@ -72,7 +74,7 @@ class ExportRequest:
             )
         opset = OPSET if opset_version is None else opset_version
         check_opset(opset)
-        if not has_example(args, kwargs) and (example := declared_example(model)) is not None:
+        if not _given(args, kwargs) and (example := declared_example(model)) is not None:
             args, kwargs = example.args, example.kwargs
             input_names, output_names = input_names or example.input_names, output_names or example.output_names
             if dynamic_shapes is None and dynamic_axes is None:
@@ -91,6 +93,7 @@ class ExportRequest:
         """The names of the TorchScript exporter's graph inputs: the user's, then the arguments' own."""
         graph = self.inputs.graph_leaves("trace")
         given = list(self.input_names or ())
+        # In the TorchScript exporter's graph, inputs and parameters share one space of names.
         taken = set(self.model.state_dict()) | set(given)
         own = [f"{leaf.name}_input" if leaf.name in taken else leaf.name for leaf in graph[len(given) :]]
         return given + own
@@ -112,6 +115,11 @@ class ExportRequest:
         return have if len(have) == len(self.inputs.graph_leaves("dynamo")) else None
 
 
+def _given(args: Any, kwargs: Mapping[str, Any] | None) -> bool:
+    """Whether the caller gave arguments, so that the model's own example is not needed."""
+    return bool(kwargs) or isinstance(args, torch.Tensor | np.ndarray) or len(args) > 0
+
+
 def refuse_no_module(model: Any) -> None:
     """Raises InputError for a model that is no torch.nn.Module."""
     if not isinstance(model, torch.nn.Module):
@@ -129,11 +137,15 @@ def chosen_exporter(exporter: str | None, dynamo: bool | None = None, script: bo
         return "dynamo" if dynamo is not False else "script" if script else "trace"
     chosen = next((known for known in EXPORTERS if known == exporter), None)
     if chosen is None:
-        raise UnknownExporterError(f"exporter={exporter!r} is not known: use one of {', '.join(EXPORTERS)}")
+        raise _unknown(exporter, EXPORTERS)
     for name, value, wanted in (("dynamo", dynamo, chosen == "dynamo"), ("script", script, chosen == "script")):
         if value is not None and value != wanted:
             raise InputError(f"exporter={exporter!r} and {name}={value!r} disagree: give one of them")
     return chosen
+
+
+def _unknown(exporter: str | None, known: Iterable[str]) -> UnknownExporterError:
+    return UnknownExporterError(f"exporter={exporter!r} is not known: use one of {', '.join(known)}")
 
 
 def asked_exporters(
@@ -143,6 +155,8 @@ def asked_exporters(
 
     Raises what `chosen_exporter` raises. For a scripted model, torch.export is left out: it cannot read scripted code.
     """
+    if exporter not in (None, "auto", *EXPORTERS):
+        raise _unknown(exporter, (*EXPORTERS, "auto"))
     if exporter != "auto":
         return (chosen_exporter(exporter, dynamo, script),)
     for name, value in (("dynamo", dynamo), ("script", script)):

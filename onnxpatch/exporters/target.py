@@ -40,9 +40,7 @@ class Target:
             )
         try:
             # Without O_NONBLOCK, opening a pipe that nobody reads would block.
-            number = os.open(
-                self.asked, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0)
-            )  # without O_NONBLOCK, opening a pipe without a reader would block
+            number = os.open(self.asked, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
         except OSError as error:
             if error.errno == errno.ENXIO:
                 raise InputError(f"nobody reads from the pipe {self.asked}: start the reader first") from None
@@ -127,7 +125,9 @@ def _as_before(made: Path, before: os.stat_result | None) -> None:
     if before is None:
         return
     if hasattr(os, "chown"):
+        # One by one: a group of the user's own may be set where another owner may not.
         for owner in ((before.st_uid, -1), (-1, before.st_gid)):
             with contextlib.suppress(OSError):
                 os.chown(made, *owner)
+    # After chown, which may clear bits of the mode.
     os.chmod(made, stat.S_IMODE(before.st_mode))

@@ -22,6 +22,7 @@ def resized(image: Tensor, sizes: Sequence[Any], mode: str) -> Tensor:
     Not for align_corners=True: ONNX cannot place the sampling points as torch does then.
     """
     if exporting() == "trace":
+        # The tracer follows tensors only: a size that is a Python int would be a constant of the graph.
         sizes = [as_tensor(size, torch.int64, image.device) for size in sizes]
     return nodes.run(_resize(mode), image, *sizes)
 
@@ -35,6 +36,8 @@ def _resize(mode: str) -> Recipe:
         rest = writer.node("Shape", image, like=writer.ints([0]), start=0, end=2, shape=(2,))
         target = writer.node("Concat", rest, *(writer.length(size) for size in sizes), axis=0, shape=(4,))
         shape = (*writer.shape(image)[:2], *(writer.number(size) for size in sizes))
+        # torch renormalizes the kernel at the border, which is ONNX's exclude_outside, and its antialiased cubic has a
+        # = -0.5, as PIL's. ONNX's defaults are 0 and -0.75.
         named: dict[str, Any] = dict(antialias=1, exclude_outside=1, mode="cubic" if mode == "bicubic" else "linear")
         if mode == "bicubic":
             named["cubic_coeff_a"] = -0.5

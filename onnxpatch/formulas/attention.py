@@ -48,6 +48,7 @@ def attend(
 
 def _written_out(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: Any) -> Tensor:
     shared = _shared(query, key)
+    # The patterns below are written for four dimensions; other ranks are rare, and get copies of the keys.
     if shared and query.dim() != 4:
         key, value, shared = repeat_heads(key, query.shape[-3]), repeat_heads(value, query.shape[-3]), None
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
@@ -69,6 +70,7 @@ def _shared(query: Tensor, key: Tensor) -> tuple[int, int] | None:
     if query.dim() < 3:
         return None
     heads, shared = numbers([query.shape[-3], key.shape[-3]])
+    # One key head needs no rearrangement: MatMul broadcasts it without a copy.
     return None if shared == heads or shared == 1 else (heads, shared)
 
 

@@ -20,6 +20,7 @@ from onnxpatch.formulas.einops.rearrange import rearrange
 from onnxpatch.formulas.nodes import Recipe, Value, Writer, numbers, run, target_operators, target_opset
 
 Form = Literal["flat", "heads", "onnxruntime"]
+# The first opset with Attention.
 _OPSET = 23
 
 
@@ -37,6 +38,7 @@ def form(
     if not all(isinstance(size, int) for size in static) or not (scale is None or isinstance(scale, float)):
         return None
     heads, _, shared, shared_too, _ = static
+    # If only some were transposed, moving the others back would copy them, and four dimensions are faster.
     flat = all(map(_moved_heads, (query, key, value)))
     plain = mask is None and not causal and heads == shared == shared_too and query.dtype == torch.float32
     if target_operators() == "onnxruntime" and flat and plain:
@@ -86,6 +88,7 @@ def _node(chosen: Form, value: Tensor, heads: int, shared: int, scale: float, ca
         if chosen == "onnxruntime":
             name = "com.microsoft::MultiHeadAttention"
             return writer.node(name, query, key, value, shape=shape, num_heads=heads, scale=scale)
+        # Four dimensions show the number of heads, three do not.
         counts = {} if chosen == "heads" else {"q_num_heads": heads, "kv_num_heads": shared}
         flag = {"is_causal": 1} if causal else {}
         return writer.node("Attention", query, key, value, *mask, shape=shape, scale=scale, **counts, **flag)
@@ -97,6 +100,7 @@ def _moved_heads(x: Tensor) -> bool:
     """Whether `x` was just transposed from (batch, length, heads, features)."""
     node = producer(x)
     if operator_of(node) not in ("aten::transpose", "aten::permute") or node is None:
+        # Written by `rearrange`. Under trace no producer is known, and the node takes four dimensions.
         return operator_of(node) == "onnx::Transpose"
     if operator_of(node) == "aten::permute":
         return [place % 4 for place in node.args[1]] == [0, 2, 1, 3]  # type: ignore[union-attr, operator]
@@ -105,6 +109,8 @@ def _moved_heads(x: Tensor) -> bool:
 
 def _whole(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
     """The mask expanded to all queries and keys, in 2 or 4 dimensions, as the node needs it."""
+    # The node reads two dimensions as (queries, keys) and four as (batch, heads, queries, keys); it does not take
+    # others.
     mask = mask.unsqueeze(0) if mask.dim() in (1, 3) else mask
     rows: Any = query.shape[2] if numbers(mask.shape[-2:-1]) == [1] else -1
     columns: Any = key.shape[2] if numbers(mask.shape[-1:]) == [1] else -1

@@ -49,6 +49,7 @@ def call_of(
     return call if call is not None and _takes(own, call) else None
 
 
+# Stand-ins live as long as the process, and each is asked for at every call of its function.
 @functools.lru_cache(maxsize=1024)
 def _signature(stand_in: Callable[..., Any], takes_original: bool) -> inspect.Signature | None:
     """The signature of a stand-in without its first parameter, the original."""
@@ -58,6 +59,7 @@ def _signature(stand_in: Callable[..., Any], takes_original: bool) -> inspect.Si
         return None
     parameters = list(found.parameters.values())
     first = parameters[:1] if takes_original else []
+    # With `def stand_in(*args)` the original is one of args.
     if first and first[0].kind is not _Kind.VAR_POSITIONAL:
         parameters = parameters[1:]
     return found.replace(parameters=parameters)
@@ -86,6 +88,8 @@ def _translated(own: inspect.Signature, call: inspect.BoundArguments) -> Call | 
             positional += value
         elif parameter.kind is _Kind.VAR_KEYWORD:
             keywords.update(value)
+        # By position where names do not help: the first argument (a method's self has other names in torch's signatures
+        # than in stand-ins), what comes before *args, and what the function takes by position only.
         elif index == len(positional) and (index == 0 or index < until or parameter.kind is _Kind.POSITIONAL_ONLY):
             positional.append(value)
         elif (there := _name_for(parameter, index, mine, theirs)) is not None:
@@ -102,6 +106,7 @@ def _name_for(parameter: inspect.Parameter, index: int, mine: list[Any], theirs:
     if name in names and names[name].kind in (_Kind.POSITIONAL_OR_KEYWORD, _Kind.KEYWORD_ONLY):
         return name
     positional = index < len(mine) and mine[index].kind in _BY_POSITION and parameter.kind in _BY_POSITION
+    # A stand-in's name that the function has too belongs to another argument: it must not be filled by position.
     if positional and mine[index].name not in theirs:
         return str(mine[index].name)
     return name if any(p.kind is _Kind.VAR_KEYWORD for p in mine) else None
@@ -110,4 +115,5 @@ def _name_for(parameter: inspect.Parameter, index: int, mine: list[Any], theirs:
 def _is_default(value: object, parameter: inspect.Parameter) -> bool:
     if value is parameter.default:
         return True
+    # Only plain values are compared: `==` of tensors gives a tensor, and that of symbolic sizes a guard.
     return isinstance(value, bool | int | float | str) and bool(value == parameter.default)

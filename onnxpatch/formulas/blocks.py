@@ -14,6 +14,7 @@ from torch import Tensor
 from onnxpatch.formulas import nodes
 from onnxpatch.formulas.nodes import Recipe, Value, Writer
 
+# As the end of a Slice: up to the last entry, whatever the length is.
 _END = torch.iinfo(torch.int64).max
 
 
@@ -53,12 +54,15 @@ def _blocks(width: int, filling: float) -> Recipe:
         rank, count = len(sizes), None if sizes[-1] is None else sizes[-1] // width + 1
         whole = writer.node("Shape", x, like=writer.ints([0]), shape=(rank,))
         length = writer.node("Gather", whole, writer.ints([rank - 1]), shape=(1,))
+        # 1 to `width` entries are missing, never 0: one formula serves all lengths, and a row that is a multiple of the
+        # width gets one block of filling more.
         over = writer.node("Mod", length, writer.ints([width]), shape=(1,))
         missing = writer.node("Sub", writer.ints([width]), over, shape=(1,))
         filled = _write_filled(writer, x, missing, filling, None if count is None else count * width)
         many = writer.node("Div", writer.node("Add", length, missing, shape=(1,)), writer.ints([width]), shape=(1,))
         rows = writer.node("Slice", whole, writer.ints([0]), writer.ints([rank - 1]), shape=(rank - 1,))
         target = writer.node("Concat", rows, many, writer.ints([width]), axis=0, shape=(rank + 1,))
+        # allowzero: the sizes are computed, and one of 0 (an empty batch) must stay 0 and not mean "copy".
         return writer.node("Reshape", filled, target, allowzero=1, shape=(*sizes[:-1], count, width))
 
     return Recipe(cut, write)
@@ -80,6 +84,7 @@ def _moved(places: int, filling: float) -> Recipe:
     def write(writer: Writer, x: Value) -> Value:
         sizes = writer.shape(x)
         pads = [0] * (len(sizes) - 1)
+        # A negative pad cuts off: one node shifts the row.
         by = writer.ints([*pads, places, *pads, -places])
         return writer.node("Pad", x, by, _constant(writer, filling, writer.dtype(x)), shape=sizes)
 

@@ -1,10 +1,10 @@
-"""Reads the Python `if` at which a running function stands: does it only put other numbers into a list?
+"""Looks at the `if` that a running function is evaluating: does it only put other numbers into a list?
 
     if x.shape[-1] != y.shape[-1]:          if size[i] <= window[i]:
         pads[1] = 1                             window[i] = size[i]
 
 Such a body is carried out at once, each element chosen at run time between the new number and the one it had, and the
-`if` is answered with False.
+`if` is answered with False. For the second `if` above, `window[i]` becomes min(size[i], window[i]) in the graph.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from typing import Any
 from onnxpatch.formulas.shortcuts import tree_of, value_in
 from onnxpatch.formulas.symbolic import chosen
 
+# Without calls: these expressions are evaluated here in place of the model, and a call could have side effects.
 _PLAIN = (ast.Name, ast.Constant, ast.Subscript, ast.Attribute, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop,
           ast.Load, ast.Store, ast.Tuple, ast.Compare, ast.Is, ast.IsNot)  # fmt: skip
 _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 
 
 def choose_elements(frame: FrameType) -> bool:
-    """Carry out the body of the `if` whose test `frame` is evaluating; whether it is such an `if`."""
+    """Carry out the body of the `if` whose test `frame` is evaluating. Returns whether it is such an `if`."""
     for node in _ifs(frame.f_code):
         test = node.test
         if isinstance(test, ast.Compare) and test.lineno <= frame.f_lineno <= (test.end_lineno or test.lineno):
@@ -34,6 +35,7 @@ def choose_elements(frame: FrameType) -> bool:
 
 
 def _carried_out(elements: list[ast.Assign], frame: FrameType, comparison: tuple[Any, str, Any]) -> bool:
+    # First all elements are computed, then all are written: if one cannot be, the list is left as it was.
     chosen_numbers: list[tuple[list[Any], int, Any]] = []
     for assigned in elements:
         [target] = assigned.targets
@@ -51,7 +53,7 @@ def _carried_out(elements: list[ast.Assign], frame: FrameType, comparison: tuple
 
 
 def _assigned(body: list[ast.stmt], frame: FrameType) -> Iterator[ast.Assign]:
-    """The assignments of the body, those within `if x is None` where that holds."""
+    """The assignments of the body, with those inside `if x is None` if x is None."""
     for statement in body:
         if isinstance(statement, ast.Assign):
             yield statement
@@ -79,6 +81,7 @@ def _puts_numbers(node: ast.If) -> bool:
 def _puts_number(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.If):
         test = statement.test
+        # `x is None` is decided in Python, alike at every size.
         known = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot)
         return known and _puts_numbers(statement)
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:

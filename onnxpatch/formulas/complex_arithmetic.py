@@ -18,6 +18,7 @@ def _real(value: object) -> bool:
 def add(a: Any, b: Any, *, alpha: Any = 1) -> Pair:
     if _real(b):
         a = Pair.of(a)
+        # The zeros broadcast the imaginary part to the shape of the sum.
         return Pair(a.real + b * alpha, a.imag + torch.zeros_like(a.real + b))
     a, b = Pair.of(a), Pair.of(b)
     return Pair(a.real + b.real * alpha, a.imag + b.imag * alpha)
@@ -97,6 +98,7 @@ def polar(size: Any, phase: torch.Tensor) -> Pair:
 
 
 def power(a: object, exponent: object) -> Pair:
+    # Small powers by multiplication: exact where the polar form rounds sine and cosine.
     if isinstance(exponent, int) and 1 <= exponent <= 4:
         result = Pair.of(a)
         for _ in range(exponent - 1):

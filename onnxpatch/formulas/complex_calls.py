@@ -139,6 +139,7 @@ def _partwise(function: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _parts(value: object, part: str) -> Any:
+    # Not subclasses: a named tuple cannot be made from one generator.
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
         return type(value)(_parts(item, part) for item in value)
     if isinstance(value, Pair) or (isinstance(value, torch.Tensor) and value.is_complex()):
@@ -151,6 +152,7 @@ def touches_complex(function: object, args: tuple[object, ...], kwargs: dict[str
     name = function_name(function)
     if name in MAKERS:
         return True
+    # torch answers these for its own complex tensors, without an operator in the graph.
     if name in PROPERTIES or name in SHAPEWISE:
         return any(isinstance(value, Pair) for value in args)
     return any(map(_holds_complex, args)) or any(map(_holds_complex, kwargs.values()))
@@ -164,4 +166,5 @@ def _holds_complex(value: object) -> bool:
     return isinstance(value, Pair | complex)
 
 
+# Importing this module is what makes Pairs work; the patch of complex numbers imports it.
 complex_pairs.answer_with(complex_call, PROPERTIES)

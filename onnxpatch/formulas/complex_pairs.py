@@ -66,6 +66,8 @@ class Pair:
         return _answers.call(function, *args, **(kwargs or {}))
 
     def __getattr__(self, name: str) -> Any:
+        # Not dunder names: libraries ask with them what an object can do (`__array__`, `__deepcopy__`), and a Pair
+        # cannot.
         if name.startswith("__") or not hasattr(torch.Tensor, name):
             raise AttributeError(f"a complex tensor has no attribute {name!r}")
         function = getattr(torch.Tensor, name)
@@ -125,6 +127,7 @@ def _stored(value: torch.Tensor) -> Pair:
             numbers = value.detach().cpu().numpy()
             parts = (np.ascontiguousarray(part) for part in (numbers.real, numbers.imag))
             return Pair(*(torch.from_numpy(part).to(value.device) for part in parts))
+        # A fake tensor, under torch.export, has no numbers to read. aten.view_as_real has an ONNX form there.
         both = torch.ops.aten.view_as_real.default(value)
     return Pair(both[..., 0], both[..., 1])
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 
 def by_expert(experts: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
-    """The output of a forward of transformers' experts: (tokens, hidden).
+    """The output of the forward of transformers' experts: (tokens, hidden).
 
     experts: a module that transformers' `use_experts_implementation` decorated. top_k_index, top_k_weights:
     (tokens, choices). A choice outside this module's experts (another process has it) adds nothing.
@@ -19,6 +19,7 @@ def by_expert(experts: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_we
     slots = top_k_index.reshape(-1)
     results = hidden_states.new_zeros([slots.shape[0], hidden_states.shape[-1]])
     for number in range(experts.num_experts):
+        # A loop over experts, not a gather of their weights: that would copy a matrix for every token.
         chosen = torch.nonzero(slots == number).squeeze(1)
         tokens = hidden_states.index_select(0, torch.div(chosen, choices, rounding_mode="trunc"))
         # Every slot has one expert, so no row is written twice and nothing has to be accumulated.

@@ -58,8 +58,10 @@ def qr(a: Tensor, n: int, rows: int) -> tuple[Tensor, Tensor]:
         column = torch.where(places >= j, upper[..., :, j], torch.zeros_like(upper[..., :, j]))
         head = column[..., j : j + 1]
         length = torch.sqrt((column * column).sum(-1, keepdim=True))
+        # The sign of the head is added, never subtracted: no digits cancel, and the signs of R are LAPACK's.
         mirror = column + torch.where(places == j, torch.where(head < 0, -length, length), torch.zeros_like(column))
         square = (mirror * mirror).sum(-1, keepdim=True)
+        # A column of zeros needs no reflection. The inner `where` keeps 2 / 0 out of the branch that is not taken.
         some = square != 0
         scale = torch.where(some, 2 / torch.where(some, square, torch.ones_like(square)), torch.zeros_like(square))
         v = mirror.unsqueeze(-1)
@@ -71,6 +73,7 @@ def qr(a: Tensor, n: int, rows: int) -> tuple[Tensor, Tensor]:
 def eigvalsh(a: Tensor, n: int) -> Tensor:
     """The eigenvalues of symmetric matrices in ascending order, (..., n), by Jacobi rotations."""
     eye = _places(a, n, {(i, i): 1 for i in range(n)})
+    # One rotation makes a 2 x 2 matrix diagonal.
     for _ in range(_SWEEPS if n > 2 else 1):
         for p in range(n - 1):
             for q in range(p + 1, n):
@@ -92,6 +95,7 @@ def _rotation(first: Tensor, second: Tensor, beside: Tensor) -> tuple[Tensor, Te
     """(cosine, sine) of the Jacobi rotation that makes the off-diagonal entry `beside` 0."""
     none = beside == 0
     slope = (second - first) / (2 * torch.where(none, torch.ones_like(beside), beside))
+    # Not torch.sign: equal diagonal entries have slope 0, and must be turned by 45 degrees.
     sign = torch.where(slope < 0, -torch.ones_like(slope), torch.ones_like(slope))
     tangent = sign / (slope.abs() + torch.sqrt(slope * slope + 1))
     tangent = torch.where(none, torch.zeros_like(tangent), tangent)

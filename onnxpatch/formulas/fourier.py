@@ -19,11 +19,24 @@ from torch import Tensor
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch.formulas import nodes
 from onnxpatch.formulas.nodes import Recipe, Value, Writer
+from onnxpatch.formulas.symbolic import example_of
 
 # Up to here one matrix product is fastest; beyond, each factor's matrix may have this size.
 SMALL = 256
+# The same where the graph computes the matrix, from n * n cosines; the chirp takes three DFTs of twice the length.
+SMALL_DYNAMIC = 128
 
 Parts = tuple[Tensor, Tensor]
+
+
+def is_long(length: Any, dtype: torch.dtype) -> bool:
+    """Whether `transform` is better than one product with an n x n matrix. length: an int, or a size of the graph."""
+    if dtype != torch.float32 or nodes.target_opset() < 17:  # there is no DFT
+        return False
+    if isinstance(length, int):
+        return length > SMALL
+    example = example_of(length)
+    return example is None or example > SMALL_DYNAMIC
 
 
 def transform(real: Tensor, imag: Tensor | None, length: int | None) -> Parts:
@@ -33,6 +46,7 @@ def transform(real: Tensor, imag: Tensor | None, length: int | None) -> Parts:
     """
     if length is not None and length > 1:
         factors = _factors(length)
+        # A prime has only the factors 1 and n: its matrix would be n x n.
         if factors[0] > 1 and factors[1] <= SMALL:
             return _two_products(real, imag, *factors)
     both = torch.stack((real, torch.zeros_like(real) if imag is None else imag), -1)
@@ -48,14 +62,16 @@ def _factors(n: int) -> tuple[int, int]:
     return small, n // small
 
 
+# NumPy arrays, not tensors: a tensor that is made while an exporter runs belongs to that export.
 @functools.lru_cache(maxsize=32)
 def _waves(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray]:
+    # The product is reduced to one turn before it is scaled: the sine of a large angle loses digits.
     angles = 2 * np.pi * (np.outer(np.arange(rows), np.arange(columns)) % points) / points
     return np.cos(angles).astype("float32"), -np.sin(angles).astype("float32")
 
 
 def _two_products(real: Tensor, imag: Tensor | None, n1: int, n2: int) -> Parts:
-    """Entry n2 j1 + j2 and term k1 + n1 k2: over j1 first, then a rotation by j2 k1 / n, then over j2."""
+    """Entry j is n2 j1 + j2, term k is k1 + n1 k2: sum over j1, turn by j2 k1 / n, then sum over j2."""
     first, turn, second = (
         tuple(torch.from_numpy(part).to(real) for part in _waves(*sizes))
         for sizes in ((n1, n1, n1), (n1, n2, n1 * n2), (n2, n2, n2))
@@ -73,36 +89,45 @@ def _two_products(real: Tensor, imag: Tensor | None, n1: int, n2: int) -> Parts:
 
 
 def _eager(x: Tensor) -> Tensor:
+    # The patches of torch.fft and of complex numbers must not act on the eager form: they call this function.
     with unseen():
         return torch.view_as_real(torch.fft.fft(torch.view_as_complex(x.contiguous()), dim=1))
 
 
 def _write_dft(writer: Writer, x: Value) -> Value:
-    return writer.node("DFT", x, axis=1, shape=writer.shape(x))
+    return _dft(writer, x, writer.shape(x))
+
+
+def _dft(writer: Writer, x: Value, shape: Any, **named: int) -> Value:
+    """Along the axis before the last, of (rows, n, 2): the default of every opset, which name it in different ways."""
+    return writer.node("DFT", x, shape=shape, **named)
 
 
 def _write_chirp(writer: Writer, x: Value) -> Value:
     """X_k = c_k sum_j (x_j c_j) conj(c_(k - j)), where c_k = exp(-pi i k^2 / n): a convolution of a power of two."""
     rows, size, _ = writer.shape(x)
-    n = writer.node("Shape", x, like=writer.ints([0]), start=1, end=2, shape=(1,))
+    # torch's shape inference under trace overlooks `start` and `end` of Shape: three sizes, where Slice takes one.
+    shape = writer.node("Shape", x, like=writer.ints([0]), shape=(3,))
+    n = writer.node("Gather", shape, writer.ints([1]), axis=0, shape=(1,))
     chirp, back = _write_waves(writer, n, size, writer.dtype(x))  # (n, 2) each
     points = _write_power(writer, n)
     both = (rows, _power(size), 2)
     pads = [writer.ints([0] * 4), writer.node("Sub", points, n, shape=(1,)), writer.ints([0])]
     data = _write_product(writer, x, chirp, (rows, size, 2))
     data = writer.node("Pad", data, writer.node("Concat", *pads, axis=0, shape=(6,)), shape=both)
-    data = writer.node("DFT", data, axis=1, shape=both)
+    data = _dft(writer, data, both)
     kernel = _write_kernel(writer, back, n, points, (1, *both[1:]))
-    kernel = writer.node("DFT", kernel, axis=1, shape=(1, *both[1:]))
-    mixed = writer.node("DFT", _write_product(writer, data, kernel, both), axis=1, inverse=1, shape=both)
-    whole = writer.node("Slice", mixed, writer.ints([0]), n, writer.ints([1]), shape=(rows, size, 2))
-    return _write_product(writer, whole, chirp, (rows, size, 2))
+    kernel = _dft(writer, kernel, (1, *both[1:]))
+    mixed = _dft(writer, _write_product(writer, data, kernel, both), both, inverse=1)
+    found = writer.node("Slice", mixed, writer.ints([0]), n, writer.ints([1]), shape=(rows, size, 2))
+    return _write_product(writer, found, chirp, (rows, size, 2))
 
 
 def _power(size: Any) -> Any:
     """The smallest power of two of at least 2 n - 1; for a symbolic n, a symbolic size of its own."""
     if isinstance(size, int):
         return 1 << (2 * size - 2).bit_length()
+    # A symbolic size has no "next power of two" in torch. This is a declared shape only; the nodes compute the size.
     return None if size is None else 4 * size
 
 
@@ -136,6 +161,7 @@ def _write_kernel(writer: Writer, back: Value, n: Value, points: Value, shape: A
     """conj(c) at 0 ... n - 1, zeros, and conj(c) at n - 1 ... 1: negative indices of the convolution."""
     size = writer.shape(back)[0]
     less, more = (None, None) if size is None else (size - 1, shape[1] - size + 1)
+    # Backwards: from the last entry to before the first, wherever that is.
     steps = [writer.ints([number]) for number in (-1, -(2**62), 0, -1)]
     mirrored = writer.node("Slice", back, *steps, shape=(size, 2))
     rest = writer.node("Sub", n, writer.ints([1]), shape=(1,))

@@ -1,7 +1,8 @@
-"""Reads the Python `if` at which a running function stands: does its body change nothing where the test is false?
+"""Looks at the `if` that a running function is evaluating: does its body change nothing where the test is false?
 
-    if pad_h or pad_w:                      if x.shape[1] > n:
-        x = F.pad(x, (0, pad_w, 0, pad_h))      x = x[:, :n]
+    if pad_h or pad_w:                      if x.shape[1] > n:        if pad_h or pad_w:
+        x = F.pad(x, (0, pad_w, 0, pad_h))      x = x[:, :n]              return F.pad(x, (0, pad_w, 0, pad_h))
+                                                                      return x
 
 Padding by nothing and cropping what is short enough change nothing, so both may be done at every size. An exporter that
 traces at a size where the test is false would leave them out for good.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 from collections.abc import Iterator
 from types import CodeType, FrameType
 
@@ -40,11 +42,37 @@ def _idle(code: CodeType) -> tuple[tuple[int, int, frozenset[str]], ...]:
         if amounts is not None and node.body and all(_adds_nothing(one, set(amounts)) for one in node.body):
             padding.add(ast.unparse(node.test))
             names = _compared(amounts)
+        # A crop is idle only if an earlier `if` of the same test has padded: the ifs come in the order of their lines.
         elif amounts is not None and ast.unparse(node.test) in padding and _crops(node.body):
             names = _compared(amounts)
         if names is not None:
-            found.append((node.test.lineno, node.test.end_lineno or node.test.lineno, names))
-    return tuple(found)
+            found.append(_place(node, names))
+    return (*found, *_padded_returns(tree))
+
+
+def _place(node: ast.If, names: frozenset[str]) -> tuple[int, int, frozenset[str]]:
+    return node.test.lineno, node.test.end_lineno or node.test.lineno, names
+
+
+def _padded_returns(tree: ast.AST | None) -> Iterator[tuple[int, int, frozenset[str]]]:
+    """As `_idle`, for an `if` that returns its input padded and is followed by a return of the input as it is."""
+    for node in ast.walk(tree) if tree else ():
+        for field in ("body", "orelse"):
+            statements = getattr(node, field, None)
+            for one, after in itertools.pairwise(statements if isinstance(statements, list) else []):
+                if isinstance(one, ast.If) and not one.orelse and isinstance(after, ast.Return):
+                    amounts = _amounts(one.test)
+                    if amounts is not None and _returns_padded(one.body, after, set(amounts)):
+                        yield _place(one, _compared(amounts))
+
+
+def _returns_padded(body: list[ast.stmt], after: ast.Return, names: set[str]) -> bool:
+    padded = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+    if not isinstance(padded, ast.Call) or not ast.unparse(padded.func).endswith("pad") or len(padded.args) < 2:
+        return False
+    given, amounts = padded.args[:2]
+    same = isinstance(given, ast.Name) and after.value is not None and ast.unparse(after.value) == given.id
+    return same and isinstance(amounts, ast.Tuple | ast.List) and _is_zero(amounts, names)
 
 
 def _ifs(tree: ast.AST | None) -> Iterator[ast.If]:
@@ -58,7 +86,7 @@ def _compared(amounts: dict[str, bool]) -> frozenset[str]:
 
 
 def _amounts(test: ast.expr) -> dict[str, bool] | None:
-    """The names that are 0 where `test` is false, each with whether that holds only if it is never negative."""
+    """The names that are 0 if `test` is false, each with whether it must never be negative for that to be so."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
         each = [_amounts(value) for value in test.values]
         return None if any(one is None for one in each) else {k: v for one in each if one for k, v in one.items()}
@@ -79,11 +107,21 @@ def _adds_nothing(statement: ast.stmt, names: set[str]) -> bool:
     if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
         return False
     call = statement.value
+    seen = _reshaped(call)
+    if isinstance(seen, ast.Call) and seen is not call and seen.args:  # F.pad(x.view(...), ...).view(...)
+        call = ast.Call(seen.func, [_reshaped(seen.args[0]), *seen.args[1:]], seen.keywords)
     amounts = [*call.args[1:2], *(word.value for word in call.keywords if word.arg == "pad")]
     if ast.unparse(call.func) not in _PADS or not call.args or len(amounts) != 1:
         return False
     same = [ast.unparse(target) for target in statement.targets] == [ast.unparse(call.args[0])]
     return same and _is_zero(amounts[0], names)
+
+
+def _reshaped(value: ast.expr) -> ast.expr:
+    """The `x` of `x.view(...)` and `x.reshape(...)`, which leave its elements in order; else the value itself."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ("view", "reshape"):
+        return value.func.value
+    return value
 
 
 def _is_zero(expression: ast.expr, names: set[str]) -> bool:
@@ -92,6 +130,7 @@ def _is_zero(expression: ast.expr, names: set[str]) -> bool:
     known = (ast.Name, ast.Constant, ast.Tuple, ast.List, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.Load)
     if not used <= names or not all(isinstance(node, known) for node in ast.walk(expression)):
         return False
+    # Only names, numbers and operators get here, so evaluating them with every name 0 has no side effects.
     code = compile(ast.fix_missing_locations(ast.Expression(expression)), "<amounts>", "eval")
     try:
         value = eval(code, {"__builtins__": {}}, dict.fromkeys(used, 0))
@@ -114,10 +153,13 @@ def _is_size(bound: ast.expr | None) -> bool:
 def _cropped(body: list[ast.stmt]) -> tuple[str, list[ast.Slice]] | None:
     """(source, its slices other than `:`) of `x = x[...]` with slices by names, without steps; else None."""
     assigned = body[0]
-    if len(body) != 1 or not (isinstance(assigned, ast.Assign) and isinstance(assigned.value, ast.Subscript)):
+    value = assigned.value if isinstance(assigned, ast.Assign) and len(body) == 1 else None
+    if isinstance(value, ast.Call) and ast.unparse(value).endswith("].contiguous()"):
+        value = getattr(value.func, "value", None)
+    if not isinstance(assigned, ast.Assign) or not isinstance(value, ast.Subscript):
         return None
-    source = ast.unparse(assigned.value.value)
-    slices = [part for part in ast.walk(assigned.value.slice) if isinstance(part, ast.Slice)]
+    source = ast.unparse(value.value)
+    slices = [part for part in ast.walk(value.slice) if isinstance(part, ast.Slice)]
     parts = [part for part in slices if part.lower or part.upper]
     if [ast.unparse(target) for target in assigned.targets] != [source] or any(part.step for part in slices):
         return None
@@ -125,8 +167,13 @@ def _cropped(body: list[ast.stmt]) -> tuple[str, list[ast.Slice]] | None:
 
 
 def _is_crop(node: ast.If) -> bool:
-    """`if n < x.shape[i]: x = x[..., :n]`, or `x[..., -n:]`, which start at the first where there are fewer."""
+    """`if n < x.shape[i]: x = x[..., :n]`, or `x[..., -n:]`, which start at the first where there are fewer.
+
+    Before it may stand `y is not None and`.
+    """
     test, cropped = node.test, _cropped(node.body)
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) and all(map(_is_given, test.values[:-1])):
+        test = test.values[-1]
     if cropped is None or not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return False
     smaller, larger = test.left, test.comparators[0]
@@ -139,6 +186,10 @@ def _is_crop(node: ast.If) -> bool:
     sized = ast.unparse(larger).startswith((f"{source}.shape[", f"{source}.size("))
     kept = [_kept(part) for part in parts]
     return sized and kept == [bound]
+
+
+def _is_given(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and all(isinstance(one, ast.IsNot) for one in test.ops)
 
 
 def _kept(part: ast.Slice) -> str | None:

@@ -19,6 +19,7 @@ def transposed(x: Tensor) -> Tensor:
 
 def rot90(x: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     first, second = dims
+    # Functions, so that the nodes of one form only are recorded.
     turns: dict[int, Callable[[], Tensor]] = {
         0: x.clone,
         1: lambda: x.flip(second).transpose(first, second),
@@ -51,6 +52,7 @@ def block_diag(*blocks: Tensor) -> Tensor:
 def kron(x: Tensor, y: Tensor) -> Tensor:
     rank = max(x.dim(), y.dim())
     x, y = (t.reshape([1] * (rank - t.dim()) + list(t.shape)) for t in (x, y))
+    # Axes of x and y in turn, [a1, 1, a2, 1] and [1, b1, 1, b2]; each pair becomes one axis below.
     for axis in range(rank):
         x, y = x.unsqueeze(2 * axis + 1), y.unsqueeze(2 * axis)
     product = x * y

@@ -37,6 +37,7 @@ def _sources(count_in: Any, count_out: Any, mode: str, device: torch.device, sca
     step = as_tensor(ratio[0], torch.float32, device) / as_tensor(ratio[1], torch.float32, device)
     outputs = torch.arange(count_out, device=device).to(torch.float32)
     points = (outputs if mode == "nearest" else outputs + 0.5) * step
+    # In float32 the last point may be rounded up to the size itself; torch clamps it too.
     return torch.minimum(points.floor().to(torch.int64), as_tensor(count_in, torch.int64, device) - 1)
 
 

@@ -78,6 +78,7 @@ def run(recipe: Recipe, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
     x: a tensor of any dtype; nodes are written for real ones. more: sizes as 0-d int tensors, as under trace, and other
     tensors that the nodes read.
     """
+    # Both are asked: torch.export and torch.jit.trace alone, without ONNX behind them, must see no ONNX nodes.
     how = exporting() if torch.onnx.is_in_onnx_export() else None
     if x.is_complex() or how is None:
         return recipe.torch(x, *more)
@@ -127,6 +128,7 @@ class _Dynamo:
         return torch.onnx.ops.symbolic("Constant", (), named, dtype=torch.float32, shape=(len(values),))
 
     def scalar(self, value: float, dtype: torch.dtype) -> Value:
+        # ONNX's Constant takes a Python float as float32 only.
         made = torch.onnx.ops.symbolic("Constant", (), {"value_float": value}, dtype=torch.float32, shape=())
         return made if dtype == torch.float32 else made.to(dtype)
 
@@ -156,10 +158,12 @@ class _Trace:
         self.opset: int = graph.opset
 
     def node(self, op: str, *inputs: Value, like: Value = None, shape: Sequence[Any], **attributes: Any) -> Value:
+        # The TorchScript graph takes the type of an attribute from the end of its name: axis_i, epsilon_f, mode_s.
         named = {f"{name}_{_kind(value)}": value for name, value in attributes.items()}
         inputs = tuple(absent_input(self._graph) if value is None else value for value in inputs)
         made = self._graph.op(op, *inputs, **named)
         source = inputs[0] if like is None else like
+        # The exporter's own symbolics that read this value ask for its rank and sizes.
         return made.setType(source.type().with_sizes([size if isinstance(size, int) else None for size in shape]))
 
     def ints(self, values: Sequence[int]) -> Value:

@@ -12,6 +12,7 @@ def median(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
     """torch.median: the lower of the two middle entries and its index; NaN if an entry is NaN."""
     values, places = _largest_of_smallest(_ordered(x), (x.shape[dim] + 1) // 2, dim)
     if x.is_floating_point():
+        # ONNX's ArgMax has no form for bools.
         unknown = (x != x).to(torch.float32)
         first = unknown.argmax(dim, keepdim=True)
         spoilt = unknown.amax(dim, keepdim=True) > 0
@@ -32,5 +33,6 @@ def _ordered(x: Tensor) -> Tensor:
 
 def _largest_of_smallest(x: Tensor, count: Any, dim: int) -> tuple[Tensor, Tensor]:
     values, places = x.topk(count, dim=dim, largest=False, sorted=False)
+    # The k smallest come unsorted; the largest of them is the k-th.
     found = values.argmax(dim, keepdim=True)
     return values.gather(dim, found), places.gather(dim, found)

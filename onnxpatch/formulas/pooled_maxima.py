@@ -21,6 +21,7 @@ def largest_under(x: Tensor, dim: int, size: Any) -> Tensor:
     outputs = torch.arange(size, device=x.device)
     starts = torch.div(outputs * length, count, rounding_mode="trunc")
     lasts = torch.div((outputs + 1) * length + count - 1, count, rounding_mode="trunc") - 1
+    # Between its floor and its ceil a window may reach one entry beyond ceil(n / size).
     width = (x.shape[axis] + size - 1) // size + 1
     places = torch.minimum(starts.unsqueeze(1) + torch.arange(width, device=x.device), lasts.unsqueeze(1))
     windows = x.index_select(axis, places.reshape(-1))

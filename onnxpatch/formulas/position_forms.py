@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from onnxpatch._torch import exporting, pytree
+from onnxpatch._torch import pytree
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.errors import InputError
 from onnxpatch.settings import Settings
@@ -21,6 +21,7 @@ def form_of(settings: Settings, patch: str) -> str | None:
     """
     asked = settings.options.get("form")
     form = asked.get(patch) if isinstance(asked, Mapping) else asked
+    # Who states an image size wants tables stored for it.
     if form is None and settings.image_size is not None:
         return "static"
     if form is not None and form not in FORMS:
@@ -30,13 +31,13 @@ def form_of(settings: Settings, patch: str) -> str | None:
     return None if form is None else str(form)
 
 
-def check_example(settings: Settings, inputs: object) -> None:
-    """Raises InputError if a table is to be stored for `image_size` and the example has no image of that size."""
-    if settings.image_size is None or exporting() is None:
-        return
+def check_example(image_size: tuple[int, int], inputs: object) -> None:
+    """Raises InputError if tables are to be stored for `image_size` and the example has no image of that size."""
+    # Paused, sizes are ints. Under trace they are tensors otherwise, and reading them adds nodes to the graph.
     with tracing_paused():
         images = list(_images(pytree.tree_leaves(inputs)))
-    wanted = tuple(settings.image_size)
+    wanted = tuple(image_size)
+    # Channels first or channels last: the two sizes are the last of three, or the first.
     if images and not any(wanted in (size[1:], size[:2]) for size in images):
         found = " and ".join("x".join(map(str, size)) for size in images)
         height, width = wanted

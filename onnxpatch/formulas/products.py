@@ -1,4 +1,11 @@
-"""An einsum of two tensors as one matrix product, or as one multiplication, with the axes moved around it."""
+"""An einsum of two tensors as one matrix product, or as one multiplication, with the axes moved around it.
+
+    b h i d, b h j d -> b h i j    shared b h, summed d, left i, right j:   a [b h i d] @ b [b h d j]
+    b h j d, d -> b h j d          nothing summed:                          a [b h j d] * b [d]
+    b n d, b n d -> b n            summed, nothing left or right:           (a * b).sum(-1)
+
+MatMul has one axis of rows, one of columns and one that is summed; shared axes, and what is left, lie outside of them.
+"""
 
 from __future__ import annotations
 
@@ -83,6 +90,7 @@ def plan_product(equation: str) -> Product | None:
     if len(summed) > 1 or not {*left, *right} <= {*output} or (summed and min(len(left), len(right)) > 1):
         return None
     made = Product(first, second, output, shared, summed, left, right)
+    # If one operand alone has outer axes, it comes first, and the other one stays a plain matrix for MatMul.
     return made.exchange() if len(left) < len(right) and not shared else made
 
 

@@ -12,6 +12,7 @@ def floor_quotient(input: Tensor, other: Tensor | float) -> Tensor:
     rest = torch.fmod(input, other)
     quotient = torch.true_divide(input - rest, other)
     below = (rest < 0) ^ (torch.as_tensor(other) < 0) if isinstance(other, Tensor) or other < 0 else rest < 0
+    # Without its rest the quotient is a whole number but for rounding, up or down: so round, not floor.
     whole = torch.round(torch.where(below & (rest != 0), quotient - 1, quotient))
     if isinstance(other, Tensor):
         return torch.where(other == 0, torch.true_divide(input, other), whole)

@@ -32,6 +32,7 @@ def _sum(counts: Tensor) -> Any:
     total = counts.sum()
     if exporting() == "trace":
         return total
+    # torch.export makes an unbacked symbol of it, which may be a length only once it is known to be no less than 0.
     size = total.item()
     torch._check(size >= 0)
     return size

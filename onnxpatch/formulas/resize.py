@@ -108,6 +108,7 @@ class _Grid:
     def _step(self) -> Tensor:
         if self.align_corners:
             gaps = self.count_out - 1
+            # One output has no gap: its step is 0, here without a branch on the size.
             return (self.count_in - 1) / gaps.clamp(min=1) * gaps.clamp(max=1)
         if self.axis.scale is None:
             return self.count_in / self.count_out
@@ -148,6 +149,7 @@ def _sampled_cubic(grid: _Grid) -> Tensor:
     # The border is repeated, and the kernel reaches two elements beyond it: compute the weights of a longer row, and
     # add those outside to the border's.
     reach = torch.arange(grid.size_in + 4, device=grid.inputs.device) - 2
+    # torch's cubic kernel has a = -0.75, and -0.5 with antialiasing, as PIL's.
     weights = _cubic((grid.centres()[:, None] - reach.to(grid.inputs.dtype)[None, :]).abs(), -0.75)
     border = torch.minimum(torch.relu(reach.to(grid.inputs.dtype)), grid.last_in)
     fold = (border[:, None] == grid.inputs[None, :]).to(weights.dtype)
@@ -197,6 +199,7 @@ def pool_members(outputs: Tensor, inputs: Tensor) -> Tensor:
 
 
 def _apply(work: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    # One axis after the other: the product of all weights would be a matrix [outputs, inputs] of whole images.
     work = torch.matmul(work, weights[-1].transpose(0, 1))
     if len(weights) > 1:
         work = torch.matmul(weights[-2], work)

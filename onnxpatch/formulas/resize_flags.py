@@ -1,4 +1,4 @@
-"""Reads the Python `if` at which a running function stands: does it only decide that later resizes get their sizes?
+"""Looks at the `if` that a running function is evaluating: does it only decide that later resizes get their sizes?
 
     for size in x.shape[-2:]:             if any(size % factor for size in x.shape[-2:]):
         if size % factor != 0:                upsample_size = True
@@ -37,6 +37,7 @@ def _sets_flag(node: ast.If) -> bool:
         return False
     [target], value = assigned[0].targets, assigned[0].value
     sets = isinstance(value, ast.Constant) and value.value is True
+    # By the name of the flag: only for a resize is it known that setting it always changes nothing.
     return sets and isinstance(target, ast.Name) and bool(RESIZING.search(target.id))
 
 

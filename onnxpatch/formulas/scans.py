@@ -14,6 +14,7 @@ from torch import Tensor
 
 from onnxpatch.formulas.blocks import blocks, first_block, moved
 
+# log2 of it is the number of steps: longer blocks take more of them, shorter ones more levels.
 _BLOCK = 128
 # Levels for a dynamic length: enough for 128 ** 4 entries, more than fit into memory.
 _LEVELS = 4
@@ -56,6 +57,7 @@ def cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     shape = [1] * x.dim()
     shape[dim] = -1
     least = torch.finfo(x.dtype).min if x.is_floating_point() else torch.iinfo(x.dtype).min
+    # The index travels with the entry, so one scan finds both.
     state = x, places.reshape(shape).expand_as(x)
     largest, found = scanned(Scan(_later_of_equal, (least, -1)), state, dim)
     return largest, found
@@ -67,6 +69,7 @@ def _later_of_equal(before: State, after: State) -> State:
 
 
 _PRODUCT = Scan(lambda before, after: (before[0] * after[0],), (1.0,))
+# The lowest float, not -inf, is neutral: the difference of two -inf is NaN.
 _LOG_SUM = Scan(_log_sum, (torch.finfo(torch.float32).min, 0.0))
 
 
@@ -89,6 +92,7 @@ def _along_last(scan: Scan, state: State, levels: int) -> State:
         return _doubled(scan, _each(scan, state, first_block), _BLOCK)  # padded: the caller cuts it
     blocked = _doubled(scan, _each(scan, state, blocks), _BLOCK)
     totals = _along_last(scan, tuple(part[..., -1] for part in blocked), levels - 1)
+    # The totals of a dynamic length end in a padded block; only those of this level's blocks are used.
     before = tuple(part.narrow(-1, 0, blocked[0].shape[-2]).unsqueeze(-1) for part in _moved(scan, totals, 1))
     whole = scan.combine(before, blocked)
     return tuple(part.flatten(-2).narrow(-1, 0, length) for part in whole)

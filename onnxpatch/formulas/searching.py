@@ -61,6 +61,7 @@ def _ordered(members: Tensor) -> tuple[Tensor, Tensor]:
     if members.is_floating_point():
         known = (members == members).to(torch.int64).sum()
         members = torch.where(members == members, members, largest)
+    # There is always an entry to compare with, even for a value beyond all members, or without any member.
     members = one_more(members, largest)
     return members.topk(members.shape[0], largest=False, sorted=True)[0], known
 
@@ -106,6 +107,7 @@ def _rows(level: Tensor, place: Tensor) -> Tensor:
     if not level.is_floating_point():  # a value equal to the padding may end beyond the table
         place = torch.minimum(place, count - 1)
     if level.dim() == 2:
+        # It exports as one Gather of whole rows, whatever the rank of `place` is.
         return F.embedding(place, level)
     place = place + (torch.arange(level.shape[0], device=level.device) * count).unsqueeze(1)
     return F.embedding(place, level.reshape([-1, _WIDTH]))
@@ -115,6 +117,7 @@ def _count(entries: Tensor, values: Tensor, right: bool) -> Tensor:
     """How many of the entries (..., k) come before each value (...)."""
     values = values.unsqueeze(-1)
     before = entries <= values if right else entries < values
+    # ONNX's ReduceSum takes no bools. float32 counts exactly up to 2^24.
     return before.to(torch.float32).sum(-1).to(torch.int64)
 
 

@@ -1,4 +1,4 @@
-"""Reads the Python `if` at which a running function stands: is it a shortcut past a resize, taken at one size only?
+"""Looks at the `if` that a running function is evaluating: is it a shortcut past a resize, taken at one size only?
 
     if npatch == N and w == h:        if size != height or size != width:
         return self.pos_embed             table = F.interpolate(table, (height, width))
@@ -28,7 +28,7 @@ RESIZING = re.compile(r"interpol|resiz|resampl|rescale|upsampl", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Shortcut:
-    """The test of an `if` that leaves a resize out where sizes are equal, and the lines of the file where it stands."""
+    """The test of an `if` that leaves a resize out where sizes are equal, and its lines in the file."""
 
     test: ast.expr
     when_equal: bool
@@ -44,13 +44,15 @@ class Shortcut:
 def shortcut_at(frame: FrameType) -> Shortcut | None:
     """The shortcut whose test `frame` is evaluating, or None."""
     found = [s for s in _shortcuts(frame.f_code) if s.first_line <= frame.f_lineno <= s.last_line]
+    # Of several on one line, or nested in one, the last is the innermost.
     return found[-1] if found else None
 
 
 def deciding_frame(depth: int) -> FrameType | None:
     """The frame, from `depth` above the caller's outwards, whose `if` asked; None where torch itself asked.
 
-    Only the engine that calls stand-ins is passed over: what other code of the kit asks is no `if` of the model.
+    Frames of `onnxpatch.patching`, which calls stand-ins, are passed over; a question from other code of the kit is no
+    `if` of the model.
     """
     frame = asking_frame(sys._getframe(depth + 1), past="onnxpatch.patching")
     if frame is not None and frame.f_code is torch.SymInt.__bool__.__code__:  # `if size:` asks by way of it
@@ -68,9 +70,11 @@ def tree_of(code: CodeType) -> ast.AST | None:
     return ast.increment_lineno(tree, first - 1)
 
 
+# By code object: one parse for each function, however often its `if`s are asked. The source does not change meanwhile.
 @functools.lru_cache(maxsize=4096)
 def _shortcuts(code: CodeType) -> tuple[Shortcut, ...]:
     tree = tree_of(code)
+    # Most functions have no resize in them, so their ifs need not be looked at.
     if tree is None or not any(_resizes(node) for node in ast.walk(tree)):
         return ()
     found: list[Shortcut] = []
@@ -89,6 +93,7 @@ def _in_block(statements: list[Any]) -> list[Shortcut]:
     for position, statement in enumerate(statements):
         if isinstance(statement, ast.If):
             leaving = _leaving(statement)
+            # Behind an `if` that returns, the rest of the block is its `else`.
             otherwise = [*statement.orelse, *statements[position + 1 :]] if leaving else statement.orelse
             found += _judge(statement.test, statement.body, otherwise, leaving)
     return found
@@ -110,6 +115,7 @@ def _leaving(statement: ast.If) -> ast.expr | None:
 def _judge(test: ast.expr, body: list[Any], otherwise: list[Any], leaving: ast.expr | None = None) -> list[Shortcut]:
     relations = _relations(leaving or test, negated=False)
     in_body, in_other = _any_resizes(body), _any_resizes(otherwise)
+    # The resize stands on one side only: with one on each side, or none, the `if` is no shortcut.
     skips_when_equal = relations == {"equal"} and in_other and not in_body
     does_when_different = relations == {"different"} and in_body and not in_other
     if skips_when_equal or does_when_different:
@@ -139,6 +145,7 @@ def _relations(test: ast.expr, negated: bool) -> set[str]:
         return set()
     names = {ast.Eq: "equal", ast.NotEq: "different"}
     opposite = {"equal": "different", "different": "equal"}
+    # `is`, `in` and their like compare no sizes, and do not change what the rest says.
     found = {names.get(type(operator), "other") for operator in test.ops} - {"other"}
     unclear = any(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in test.ops)
     return {"unclear"} if unclear else {opposite[name] if negated else name for name in found}
@@ -150,6 +157,7 @@ def _evaluate(node: ast.expr, frame: FrameType, equal: Any) -> Any:
         result: Any = not decided
         for value in node.values:
             result = (_either if decided else _both)(result, _evaluate(value, frame, equal))
+            # As Python does: what stands behind it may not be computable, as in `x is None or x.shape[0] == n`.
             if result is decided:
                 break
         return result

@@ -14,6 +14,7 @@ from types import FrameType
 from torch import Tensor
 
 
+# Of the thread: another thread may export another model, and its frames are none of this one's callers.
 class _Skipped(threading.local):
     """(frame, 0-d bool tensor: whether eager takes the shortcut) of the functions that run in this thread."""
 
@@ -36,6 +37,7 @@ def native_here() -> Tensor | None:
     A resize with an offset is not the identity at the training size, so it must be skipped there.
     """
     standing = _frames()
+    # A frame that has returned is dropped here: it would keep the locals of the function alive.
     _skipped.entries = [entry for entry in _skipped.entries if entry[0] in standing]
     found = [native for _, native in _skipped.entries]
     return found[-1] if found else None

@@ -1,4 +1,4 @@
-"""Sizes while an exporter runs: int and SymInt under dynamo, 0-d tensors under trace; told apart and computed with.
+"""Recognizes sizes under an exporter (int and SymInt under dynamo, 0-d tensors under trace), and computes with them.
 
 A Python number made of one (`int`, `float`, `math.sqrt`, `max`) freezes it at the example's value, silently. What is
 here keeps it symbolic.
@@ -14,6 +14,8 @@ from torch import Tensor
 
 from onnxpatch._torch.cond import free_symbols
 from onnxpatch._torch.symbolic_sizes import (
+    constant_size,
+    divides_negative,
     example_of,
     missing_to,
     never_negative,
@@ -28,6 +30,8 @@ __all__ = [
     "as_float",
     "as_tensor",
     "chosen",
+    "constant_size",
+    "divides_negative",
     "example_of",
     "missing_to",
     "never_negative",
@@ -121,7 +125,7 @@ def whole_part(value: object) -> Any:
 
 
 def chosen(comparison: tuple[Any, str, Any], new: Any, old: Any) -> Any:
-    """`new` where a comparison of sizes holds, `old` elsewhere, as a size; None where that cannot be written.
+    """`new` if a comparison of sizes is true, else `old`, as a size; None if there is no expression for that.
 
     comparison: such as (size, "<=", 7).
     """
@@ -135,6 +139,7 @@ def chosen(comparison: tuple[Any, str, Any], new: Any, old: Any) -> Any:
         # torch's solver knows more of these than of products
         return (torch.sym_min if sign in ("<", "<=") else torch.sym_max)(new, old)
     if sign in ("==", "!="):
+        # A symbolic size has no `where`: 0 or 1, made by min and max, chooses by multiplication.
         differ = torch.sym_min(1, torch.sym_max(left - right, right - left))
         return old + differ * (new - old) if sign == "!=" else new + differ * (old - new)
     above = (right - left if sign in ("<", "<=") else left - right) + (1 if "=" in sign else 0)

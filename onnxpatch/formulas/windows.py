@@ -40,6 +40,7 @@ def partition(x: Tensor, window: Pair, columns: int) -> Tensor:
     """(B, rows * wh, columns * ww, C) to (B * rows * columns, wh * ww, C), rows of windows first."""
     high, wide = window
     channels = x.shape[-1]
+    # Rows of a window stay together (width * channels), so the Transpose copies long runs.
     strips = x.reshape(-1, high, columns, wide * channels).transpose(1, 2)
     return strips.reshape(-1, high * wide, channels)
 
@@ -59,6 +60,7 @@ def larger_than(window: int, size: Pair) -> Tensor:
 
 def more_than(count: int, size: Any) -> Tensor:
     """0-d bool: whether size > count. In Python that would be a bool of the example's size."""
+    # An arange of a dynamic length is a tensor under both exporters, which a comparison of a size is not.
     return (torch.arange(size) >= count).any()
 
 
@@ -106,6 +108,7 @@ def _edge_masks(window: Pair, shift: Pair) -> Tensor:
     (high, wide), area = window, window[0] * window[1]
     rows = apart(high, shift[0])[:, None, :, None].expand(high, wide, high, wide).reshape(area, area)
     columns = apart(wide, shift[1])[None, :, None, :].expand(high, wide, high, wide).reshape(area, area)
+    # -100 and not -inf, as in Swin: trained weights have met this number.
     return torch.stack([torch.zeros_like(rows), columns, rows, rows | columns]) * -100.0
 
 

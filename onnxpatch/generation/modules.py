@@ -9,7 +9,7 @@ from torch import nn
 
 
 class _Around(nn.Module):
-    """In eval mode if the model is."""
+    """A module around a model, in eval mode if the model is."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Decoder(_Around):
 
 
 class PlacedDecoder(Decoder):
-    """A decoder that is told the place of each token: padding in front of a text moves its places."""
+    """A decoder that takes `position_ids`: padding before a text shifts the positions of its tokens."""
 
     def forward(  # type: ignore[override]
         self,

@@ -44,7 +44,7 @@ def generation_parts(
 ) -> list[Part]:
     """The graphs of a model. inputs: an example for its encoder, where that takes no text; shapes: dynamic, of these.
 
-    Raises InputError for a model that keeps no keys and values, and for an encoder of which no input is known.
+    Raises InputError for a model without a cache of keys and values, and for an encoder whose input cannot be made up.
     """
     config = getattr(model, "config", None)
     if config is None or not hasattr(model, "generate"):
@@ -52,6 +52,7 @@ def generation_parts(
             f"{type(model).__name__} has no config and generate(): export_generation takes transformers' models that "
             "generate, such as AutoModelForCausalLM's"
         )
+    # The caller's random state is left as it was. devices=[] forks the CPU's alone: the example is made there.
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if getattr(config, "is_encoder_decoder", False):
@@ -62,6 +63,7 @@ def generation_parts(
 
 
 def _tokens(model: Any, batch: int, count: int) -> torch.Tensor:
+    # Ids 0 to 2 are padding, begin and end in many vocabularies, which models treat in a way of their own.
     return torch.randint(3, model.config.get_text_config(decoder=True).vocab_size, (batch, count))
 
 
@@ -69,6 +71,7 @@ def _tokens(model: Any, batch: int, count: int) -> torch.Tensor:
 def _decoder(model: Any) -> Part:
     placed = "position_ids" in inspect.signature(model.forward).parameters
     module = PlacedDecoder(model) if placed else Decoder(model)
+    # The ways in which a loop calls the graph: the prompt without a past, one token after others, a text with padding.
     prompt, one_more = _step(model, 3, 4, 0, placed), _step(model, 1, 1, 6, placed)
     example, padded = _step(model, 2, 3, 5, placed), _step(model, 2, 3, 5, placed, padding=2)
     shapes = {"input_ids": _TOKENS, "attention_mask": {0: _BATCH, 1: _TOTAL}, "past_key_values": _STATES}
@@ -78,7 +81,7 @@ def _decoder(model: Any) -> Part:
 
 
 def _step(model: object, batch: int, new: int, past: int, placed: bool, padding: int = 0) -> dict[str, Any]:
-    """The arguments of one step after `past` tokens, of which the first `padding` of row 0 are none."""
+    """The arguments of one step after `past` tokens. The first `padding` tokens of row 0 are padding."""
     mask = torch.ones(batch, past + new, dtype=torch.int64)
     mask[0, :padding] = 0
     places = (mask.cumsum(1) - 1).clamp(min=0)[:, past:]
@@ -90,6 +93,7 @@ def _past(model: Any, batch: int, length: int) -> Any:
     """A cache after some tokens, all its layers of full length, as a loop feeds it."""
     from transformers import DynamicCache
 
+    # No model runs on zero tokens: an empty past is cut from one of length 1.
     answer = model(_tokens(model, batch, max(1, length)), past_key_values=DynamicCache(), use_cache=True)
     cache: Any = getattr(answer, "past_key_values", None)
     if not is_cache(cache) or not all(hasattr(layer, "keys") for layer in cache.layers):
@@ -108,7 +112,9 @@ def _encoder_decoder(model: Any, inputs: Inputs | None, shapes: Mapping[str, Any
     shapes = dict(shapes or {name: {0: _BATCH} for name in inputs})
     encoder = Part("encoder_model.onnx", Encoder(model.get_encoder()), dict(inputs), shapes, (), ["last_hidden_state"])
     encoded = encoder.module(**inputs)["last_hidden_state"]
+    # An encoder that shortens its input, such as Whisper's, has no mask of the new length.
     masked = "attention_mask" in inputs and inputs["attention_mask"].shape[1] == encoded.shape[1]
+    # Text has its length on axis 1, a spectrogram on axis 2.
     length = {0: _BATCH, **({1: _SOURCE} if 1 in shapes.get(main, {}) or 2 in shapes.get(main, {}) else {})}
     mask = {"encoder_attention_mask": inputs["attention_mask"]} if masked else {}
     mask_shapes = {name: length for name in mask}
@@ -145,6 +151,7 @@ def _own_inputs(model: Any, main: str) -> dict[str, torch.Tensor]:
         return {main: _tokens(model, 2, 6), "attention_mask": mask}
     bands, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_source_positions", None)
     if main == "input_features" and bands and frames:
+        # Whisper's encoder halves the frames by a convolution of stride 2.
         sound = {main: torch.randn(2, bands, 2 * frames)}
         try:
             model.get_encoder()(**sound)

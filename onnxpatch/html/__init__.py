@@ -86,6 +86,7 @@ def _rendered(template: str, context: Mapping[str, object]) -> str:
         import jinja2
     except ImportError:
         raise InputError("an HTML page needs jinja2: pip install 'onnxpatch[cli]'") from None
+    # autoescape: names and code of a model are text in the page, never markup.
     folder = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=folder, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     # Last of all: names from models and files are in many places of a page, and autoescape keeps control characters.

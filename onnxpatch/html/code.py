@@ -13,7 +13,7 @@ from html import escape
 
 import torch
 
-from onnxpatch.patching.dotted_paths import resolve
+from onnxpatch.patching.conditions import resolve
 from onnxpatch.patching.registry import Patch
 
 _MOST_LINES = 90
@@ -63,7 +63,7 @@ def source(code: object) -> str:
 
 
 def _without_docstrings(text: str) -> list[str]:
-    """The lines of source without docstrings and without the decorators on top. The page says why beside the code."""
+    """The lines of source without docstrings and the decorators on top. The page has the reasons in its own text."""
     lines = text.splitlines()
     try:
         tree = ast.parse(text)

@@ -1,4 +1,4 @@
-"""An export with its patches beside the plain one: what changed in the graph, and what that made of its answers."""
+"""Compares a patched export with the plain one: the nodes of the graphs, and how right each is."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Side:
         return "; ".join(parts)
 
     def histogram(self) -> dict[str, int]:
-        """How often each ONNX operator stands in it."""
+        """How often each ONNX operator occurs in it."""
         return dict(histogram(self.proto)) if self.proto is not None else {}
 
 
@@ -105,7 +105,7 @@ def compare(
     arguments: Mapping[str, object],
     progress: Progress | None = None,
 ) -> Comparison:
-    """Set an export that `report` tells of (its `file`, None if none was left) beside the plain one, made here.
+    """Compare the export of `report` (its `file`, None if none was left) with a plain one, which is made here.
 
     arguments: the keywords that `onnxpatch.export` was called with.
     """
@@ -135,12 +135,13 @@ def alone(model: torch.nn.Module, report: Report, file: str | os.PathLike[str]) 
 
 
 def _plain(model: torch.nn.Module, report: Report, arguments: Mapping[str, Any], progress: Progress | None) -> Side:
-    """torch.onnx.export under the same conventions, no patch acting; then held against the model."""
+    """A plain torch.onnx.export with the same arguments and without patches, compared with the model."""
     title = "plain torch.onnx.export"
     asked = {key: value for key, value in arguments.items() if key not in _KITS}
     with tempfile.TemporaryDirectory(prefix="onnxpatch-") as folder:
         file = Path(folder) / "plain.onnx"
         try:
+            # An empty `only` names no patch, so none acts. Not checked here: `verify` compares the file below.
             export(model, f=file, **{**asked, "exporter": report.exporter, "only": (), "check": False})
         except (ExportError, OnnxpatchError) as error:
             return Side(title, error=str(error))
@@ -160,6 +161,7 @@ def _graph(file: str | os.PathLike[str] | None) -> Any:
         return None
     proto = load_graph(Path(file))
     try:
+        # The TorchScript exporter leaves out the shapes of most values.
         shaped = onnx.shape_inference.infer_shapes(proto)
     except Exception:  # shapes only label the drawing
         return proto

@@ -74,6 +74,7 @@ def tree(comparison: Comparison) -> list[Row]:
 
 def within(count: Mapping[str, Sequence[NodeProto]], path: str) -> int:
     """How many nodes came from the module at `path` and from those inside it. count: the nodes by path."""
+    # With the dot: blocks.10 is not inside blocks.1.
     return sum(len(nodes) for one, nodes in count.items() if not path or one == path or one.startswith(f"{path}."))
 
 

@@ -74,6 +74,7 @@ def _notes(culprits: list[Culprit]) -> dict[str, tuple[str, str]]:
     for culprit in culprits:
         for path in map(_module, culprit.also):
             notes.setdefault(path, ("culprit", f"as in {culprit.name}"))
+    # Reversed: of several culprits in one module the first, which is the likeliest, stays.
     return notes | {_module(c.path): ("culprit", f"{verdict(c.status)}: {c.construct}") for c in reversed(culprits)}
 
 

@@ -66,6 +66,7 @@ class _Neighbourhood:
         self._nodes = nodes
         self._shapes = shape_texts(proto)
         self._inside = {id(node) for node in nodes}
+        # Without constants: weights would be most of the boxes.
         self._producer = {name: node for node in graph.node for name in node.output if name not in constants}
         self._inputs = {value.name for value in graph.input if value.name not in constants}
         self._boxes: dict[str, Box] = {}

@@ -48,10 +48,11 @@ def _values(declared: Iterable[ValueInfoProto]) -> list[Value]:
 
 
 def size(file: str | os.PathLike[str] | None) -> str:
-    """The size of a file with the weights that lie beside it, for people; "" where there is none."""
+    """The size of a file and of its external weights as text, such as `4.2 MB`; "" if there is no file."""
     if file is None or not Path(file).is_file():
         return ""
     path = Path(file)
+    # The dynamo exporter puts the weights of a large model into FILE.data.
     total = 0.0 + sum(one.stat().st_size for one in (path, path.with_name(path.name + ".data")) if one.is_file())
     for unit in ("B", "KB", "MB"):
         if total < 1000:

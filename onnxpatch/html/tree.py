@@ -43,6 +43,7 @@ def rows(model: torch.nn.Module, notes: Notes, nodes: Callable[[str], str] = lam
 
 
 def _has_row(path: str, noted: Iterable[str]) -> bool:
+    # Two levels show the model's outline; deeper modules only where there is something to say of them.
     return path.count(".") < 1 or any(one == path or one.startswith(f"{path}.") for one in noted)
 
 

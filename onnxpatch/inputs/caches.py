@@ -6,13 +6,17 @@
 No exporter takes an object of a class that it does not know for an input. Here it is opened into tensors, without
 registering the class anywhere: other code in the process sees its caches as they are. A cache that is put together
 again is a new one, so that a model that fills its cache does not change the caller's.
+
+In a graph the tensors of a cache are called as runtimes for language models look for them: `past_key_values.0.key`
+among the inputs, after the argument of forward, and `present.0.key` among the outputs.
 """
 
 from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -26,12 +30,14 @@ _NAMES = {"keys": "key", "values": "value"}
 
 def is_cache(value: object) -> bool:
     """Whether `value` is one of transformers' caches whose layers hold tensors."""
+    # Not imported: where it is not loaded, nobody has made a cache.
     module = sys.modules.get("transformers.cache_utils")
     return module is not None and isinstance(value, module.Cache) and (hasattr(value, "layers") or _is_pair(value))
 
 
 def opened(value: object) -> Any:
     """`value`, a nest of containers, with the states of its caches in their place."""
+    # `is_leaf`, since some versions of transformers register their caches with pytree themselves.
     return pytree.tree_map(lambda leaf: _layers(leaf) if is_cache(leaf) else leaf, value, is_leaf=is_cache)
 
 
@@ -78,6 +84,7 @@ def _closed(cache: Any, states: Sequence[States]) -> Any:
     if _is_pair(cache):
         made.self_attention_cache = _closed(cache.self_attention_cache, [layer["decoder"] for layer in states])
         made.cross_attention_cache = _closed(cache.cross_attention_cache, [layer["encoder"] for layer in states])
+        # The model writes into this dict; copy.copy would share it with the caller's cache.
         made.is_updated = dict(cache.is_updated)
     else:
         made.layers = [_closed_layer(layer, one) for layer, one in zip(cache.layers, states, strict=True)]
@@ -129,3 +136,65 @@ def _spread(states: object, spec: object) -> Any:
             name: one for name, one in spec.items() if name not in states
         }
     return spec
+
+
+_PRESENT = "present"
+_PAIR, _QUADRUPLE = ("key", "value"), ("decoder.key", "decoder.value", "encoder.key", "encoder.value")
+
+
+def layered_names(argument: str, value: object, cache: bool) -> list[str] | None:
+    """A name for each tensor of an argument that is a cache; None for another argument.
+
+    cache: whether `value` was opened from one. The older form, a tuple of (key, value) for each layer, is known by the
+    argument's name, `past...`.
+    """
+    if cache:
+        return list(_paths(argument, value))
+    if not argument.startswith("past") or not isinstance(value, tuple | list) or not value:
+        return None
+    # Two tensors for a layer of a decoder; four where it also attends to an encoder.
+    if not all(isinstance(layer, tuple | list) and len(layer) in (2, 4) for layer in value):
+        return None
+    if not all(isinstance(one, torch.Tensor) for layer in value for one in layer):
+        return None
+    parts = ((number, _PAIR if len(layer) == 2 else _QUADRUPLE) for number, layer in enumerate(value))
+    return [f"{argument}.{number}.{part}" for number, names in parts for part in names]
+
+
+def output_names(output: object) -> list[str] | None:
+    """A name for each tensor of an output with a cache in it, in the graph's order; None for one without."""
+    named = list(_named(output, ""))
+    if not any(from_cache for _, from_cache in named):
+        return None
+    return [name for name, _ in named]
+
+
+def _named(value: object, where: str) -> Iterator[tuple[str, bool]]:
+    """(name, whether it is of a cache) for every tensor."""
+    if isinstance(value, torch.Tensor):
+        yield where or "output", False
+    elif is_cache(value):
+        yield from ((name, True) for name in _paths(_PRESENT, opened(value)))
+    else:
+        for key, inner in _items(value):
+            yield from _named(inner, f"{where}.{key}" if where else f"output_{key}" if isinstance(key, int) else key)
+
+
+def _items(value: object) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        yield from value.items()
+    elif isinstance(value, tuple | list):
+        yield from zip(getattr(value, "_fields", range(len(value))), value, strict=True)
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from ((one.name, getattr(value, one.name)) for one in fields(value))
+
+
+def _paths(where: str, states: Any) -> Iterator[str]:
+    if isinstance(states, torch.Tensor):
+        yield where
+    for key, inner in states.items() if isinstance(states, dict) else enumerate(states) if _is_list(states) else ():
+        yield from _paths(f"{where}.{key}", inner)
+
+
+def _is_list(states: object) -> bool:
+    return isinstance(states, list | tuple)

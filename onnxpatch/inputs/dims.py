@@ -11,10 +11,20 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.axis_specs import AxisSpec, LeafSpec, bounds, is_dynamic, is_hint
+from onnxpatch.inputs.axis_specs import (
+    AxisSpec,
+    LeafSpec,
+    SizeExpression,
+    bounds,
+    has_operator,
+    is_dynamic,
+    is_hint,
+    of_function,
+    parsed,
+    plain,
+)
 from onnxpatch.inputs.dynamic_shapes import dim_name
 from onnxpatch.inputs.leaves import Inputs, Leaf
-from onnxpatch.inputs.size_expressions import SizeExpression, has_operator, of_function, parsed, plain
 
 
 class Place(NamedTuple):
@@ -31,7 +41,8 @@ class DynamicDim:
 
     name: the user's, or `x_dim0` where the user gave none (then `named` is False).
     size: its size in the example.
-    minimum, maximum: the bounds of the user's Dim; maximum None: no upper bound.
+    minimum, maximum: the bounds of the user's Dim; maximum None: no upper bound. minimum is 0 only where the example
+        has that size: torch's own default is 0, so it does not say that a model was made for empty tensors.
     places: at least one of them follows this dimension alone.
     """
 
@@ -47,7 +58,7 @@ class DynamicDim:
         return size >= self.minimum and (self.maximum is None or size <= self.maximum)
 
     def size_of(self, shapes: Mapping[int, Sequence[int]]) -> int:
-        """Its size where the leaves have these shapes; the example's where no axis tells it."""
+        """Its size when the leaves have these shapes; the example's size if no axis of them follows it alone."""
         for leaf, axis, size in self.places:
             if len(size.terms) == 1 and leaf in shapes:
                 solved = size.solved(shapes[leaf][axis])
@@ -69,6 +80,7 @@ def dynamic_dims(inputs: Inputs, specs: Sequence[LeafSpec]) -> list[DynamicDim]:
     dims: dict[_Key, DynamicDim] = {}
     known = {spec for _, _, spec in _dynamic_axes(inputs, specs) if isinstance(spec, str) and not has_operator(spec)}
     known |= {dim_name(*axis) for axis in map(_root, _dynamic_axes(inputs, specs)) if not isinstance(axis[2], str)}
+    # Added last: an axis of `past+n` may come before the axes that are called past and n.
     sums: list[tuple[Leaf, int, SizeExpression]] = []
     for leaf, axis, spec in _dynamic_axes(inputs, specs):
         size = _expression(leaf, axis, spec, known)
@@ -127,7 +139,7 @@ def _add_place(dims: dict[_Key, DynamicDim], leaf: Leaf, axis: int, spec: AxisSp
     key: _Key = (axis, size) if is_hint(root) else name
     minimum, maximum = bounds(root)
     if key not in dims:
-        dims[key] = DynamicDim(name, size, max(1, minimum), maximum, not is_hint(root))
+        dims[key] = DynamicDim(name, size, min(size, max(1, minimum)), maximum, not is_hint(root))
     elif dims[key].size != size:
         raise InputError(
             f"dimension {key!r} is {dims[key].size} in one input of the example and {size} in {leaf.name}, axis "

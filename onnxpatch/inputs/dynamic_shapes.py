@@ -208,6 +208,7 @@ def to_shapes(inputs: Inputs, specs: Sequence[LeafSpec]) -> dict[str, object] | 
     """`dynamic_shapes` for torch.export: by argument name, in the structure of the arguments; None if all is static."""
     if not any(is_dynamic(s) for spec in specs for s in spec.values()):
         return None
+    # torch.export reads dynamic_shapes by the parameters of forward, in their order.
     pending = iter(specs[leaf.index] for leaf in _in_signature_order(inputs))
     return {name: _in_structure(value, pending) for name, value in inputs.arguments.items()}
 

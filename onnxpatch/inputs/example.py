@@ -10,9 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import torch
-
 from onnxpatch.inputs.dynamic_shapes import ShapesSpec
 from onnxpatch.inputs.leaves import ExampleArgs, Kwargs, signature
 
@@ -30,14 +27,10 @@ class ModelExample:
     output_names: Sequence[str] | None = None
 
 
-def has_example(args: ExampleArgs, kwargs: Kwargs | None) -> bool:
-    """Whether the caller gave arguments, so that the model's own example is not needed."""
-    return bool(kwargs) or isinstance(args, torch.Tensor | np.ndarray) or len(args) > 0
-
-
 def declared_example(model: object) -> ModelExample | None:
     """The example that `model` declares, or None. Methods are called, attributes read; what they raise passes."""
     sig = signature(model)
+    # A forward without arguments needs no example.
     if sig is None or not sig.parameters:
         return None
     if callable(getattr(model, "example_arguments", None)):

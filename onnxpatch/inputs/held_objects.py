@@ -1,4 +1,4 @@
-"""What plain Python objects hold at one moment, and how to put it back: containers, attributes, slots, arrays.
+"""Notes the contents of plain Python objects at one moment, and restores them: containers, attributes, slots, arrays.
 
 A forward may count in an object of its own, or append to a cache that it was given. Objects of the user's classes and
 of libraries are followed, those of torch and of Python's own library are not: they belong to others as well.
@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
-from operator import is_
 from typing import Any
 
 import numpy as np
 import torch
+
+from onnxpatch.inputs.held_containers import HeldContainers
 
 MISSING = object()
 """Stands for an attribute that was not there, or is no longer."""
 
 _DEEPEST = 8
 _MOST = 200_000  # objects that are followed
+# Larger arrays are not copied, and so not restored.
 _ARRAY_BYTES = 16 * 1024 * 1024
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, torch.dtype, torch.device, torch.Size)
+# SimpleNamespace and argparse.Namespace are mere holders of the user's attributes.
 _NOT_FOLLOWED = {*sys.stdlib_module_names, "torch", "numpy", "onnxpatch"} - {"types", "argparse"}
 
 
@@ -39,26 +42,32 @@ def copied(value: object) -> Any:
         with torch.no_grad():
             return copy.deepcopy(value, known)
     except Exception:  # a lock, a file: whatever the object's classes raise
+        # A method of the user's that copying called may have changed the object before another one failed.
         held.restore()
         return value
 
 
 class HeldObjects:
-    """What everything under some objects holds now. tensors: the tensors among it, their contents not kept."""
+    """The contents of some objects, and of everything that they refer to, at this moment.
+
+    tensors: the tensors among them. Their values are not copied.
+    """
 
     def __init__(self, roots: Iterable[object], apart: Iterable[object] = ()) -> None:
         """apart: objects whose attributes somebody else puts back; their slots are kept all the same."""
         self.tensors: list[torch.Tensor] = []
-        self._attributes: list[tuple[Any, dict[str, Any]]] = []
+        self._attributes = HeldContainers()
         self._slots: list[tuple[Any, Any, Any]] = []
-        self._containers: list[tuple[Any, Any]] = []
+        self._containers = HeldContainers()
         self._arrays: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
         self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
+        # The objects themselves are kept too, so that none of these ids is used again.
         self._seen: dict[int, object] = {}
         for one in apart:
             self._seen[id(one)] = one
             self._note_slots(one)
         waiting = [(root, 0) for root in roots]
+        # A model may refer to a whole data set: what is beyond the limit is not restored.
         while waiting and len(self._seen) < _MOST:
             value, depth = waiting.pop()
             if isinstance(value, _PLAIN) or id(value) in self._seen:
@@ -69,7 +78,7 @@ class HeldObjects:
                 waiting += [(one, depth + 1) for one in below]
 
     def _note(self, value: object) -> Iterable[Any]:
-        """Keep what `value` holds; what is under it."""
+        """Note the contents of `value`; returns the objects in it."""
         if isinstance(value, torch.Tensor):
             self.tensors.append(value)
         elif isinstance(value, torch.Generator):
@@ -78,13 +87,12 @@ class HeldObjects:
             if value.nbytes <= _ARRAY_BYTES and not value.dtype.hasobject:
                 self._arrays.append((value, value.copy()))
         elif isinstance(value, dict):
-            content = dict(dict.items(value))
-            self._containers.append((value, content))
-            return [*content.values(), *self._note_attributes(value)]
+            # Past an `items` that a subclass has overridden.
+            self._containers.note(value)
+            return [*dict.values(value), *self._note_attributes(value)]
         elif isinstance(value, list | deque | set):
-            found = list(value)
-            self._containers.append((value, found))
-            return [] if isinstance(value, set) else [*found, *self._note_attributes(value)]
+            self._containers.note(value)
+            return [] if isinstance(value, set) else [*value, *self._note_attributes(value)]
         elif isinstance(value, tuple):
             return value
         elif not isinstance(value, torch.jit.ScriptModule) and (
@@ -98,7 +106,7 @@ class HeldObjects:
         slots = self._note_slots(value)
         if not isinstance(attributes, dict):
             return slots
-        self._attributes.append((attributes, dict(attributes)))
+        self._attributes.note(attributes)
         return [*attributes.values(), *slots]
 
     def _note_slots(self, value: object) -> list[Any]:
@@ -109,17 +117,13 @@ class HeldObjects:
 
     def restore(self) -> None:
         """Put everything back; contents of tensors are left to others."""
-        for attributes, before in self._attributes:
-            if not _same(attributes, before):
-                bind_again(attributes, before)
+        self._attributes.restore()
         for value, slot, before in self._slots:
             if before is not MISSING:
                 slot.__set__(value, before)
             elif _filled(slot, value):
                 slot.__delete__(value)
-        for container, content in self._containers:
-            if not _same(container, content):
-                _refill(container, content)
+        self._containers.restore()
         for array, values in self._arrays:
             if array.flags.writeable and not np.array_equal(array, values):
                 np.copyto(array, values)
@@ -142,35 +146,3 @@ def _filled(slot: Any, value: Any) -> bool:
     except AttributeError:
         return False
     return True
-
-
-def _same(now: Any, before: Any) -> bool:
-    """Whether a container holds the very objects that it held. False may be wrong: it is asked of everything under a
-    model after every forward, and has no loop in Python."""
-    if len(now) != len(before) or type(now) is set:
-        return False
-    alike = all(map(is_, now, before))
-    return alike and (not isinstance(now, dict) or all(map(is_, dict.values(now), before.values())))
-
-
-def bind_again(now: dict[str, Any], before: dict[str, Any]) -> None:
-    """Make a dict hold what it held, in its order."""
-    if now.keys() == before.keys() and all(now[name] is value for name, value in before.items()):
-        return
-    base = OrderedDict if isinstance(now, OrderedDict) else dict  # past what subclasses make of their methods
-    base.clear(now)
-    for name, value in before.items():
-        base.__setitem__(now, name, value)
-
-
-def _refill(container: Any, content: Any) -> None:
-    if isinstance(container, dict):
-        bind_again(container, content)
-    elif isinstance(container, set):
-        if container != set(content):
-            container.clear()
-            container.update(content)
-    elif len(container) != len(content) or any(a is not b for a, b in zip(container, content, strict=True)):
-        base: Any = list if isinstance(container, list) else deque
-        base.clear(container)
-        base.extend(container, content)

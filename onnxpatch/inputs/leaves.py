@@ -17,9 +17,8 @@ import torch
 
 from onnxpatch._torch import pytree
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.caches import closed, has_caches, is_cache, opened
+from onnxpatch.inputs.caches import closed, has_caches, is_cache, layered_names, opened
 from onnxpatch.inputs.held_objects import copied
-from onnxpatch.inputs.state_names import layered_names
 
 Kwargs: TypeAlias = Mapping[str, object]
 # `args` as torch.onnx.export takes them: a bare tensor (or array), or the positional arguments.
@@ -66,6 +65,7 @@ class Inputs:
     arguments, given_arguments: both by the names of forward's parameters, in the signature's order.
     variadic: the name of forward's `*args`, or None.
     leaves: every leaf, in the order of the flattened (args, kwargs).
+    has_caches: whether a cache of keys and values is among the arguments.
 
     Raises InputError where the arguments do not fit forward's signature.
     """
@@ -76,7 +76,8 @@ class Inputs:
     def __init__(self, model: object, args: ExampleArgs, kwargs: Kwargs | None = None) -> None:
         given = pytree.tree_map(_as_tensor, split_kwargs(args, kwargs), is_leaf=is_cache)
         self.given = Call(*given)
-        self.args, self.kwargs = opened(given)
+        self.has_caches = has_caches(given)
+        self.args, self.kwargs = opened(given) if self.has_caches else given
         self.arguments = bind(model, self.args, self.kwargs)
         self.given_arguments = bind(model, *self.given)
         self.variadic, self._keywords = variadic(model), variadic(model, inspect.Parameter.VAR_KEYWORD)
@@ -88,8 +89,8 @@ class Inputs:
 
     def rebuild(self, values: Sequence[object]) -> Call:
         """(args, kwargs) with these values as leaves, as the model takes them: in new containers and new caches."""
-        args, kwargs = self.rebuild_opened(values)
-        return self.closed(args, kwargs)
+        opened = self.rebuild_opened(values)
+        return self.closed(*opened) if self.has_caches else opened
 
     def rebuild_opened(self, values: Sequence[object]) -> Call:
         """The same with lists of tensors for the caches, as exporters take them."""
@@ -104,11 +105,6 @@ class Inputs:
         """The name of forward's `**kwargs`, if the call gives any; `arguments` has them below it."""
         known = self._keywords
         return known if known in self.arguments else None
-
-    @property
-    def has_caches(self) -> bool:
-        """Whether a cache of keys and values is among the arguments."""
-        return has_caches(tuple(self.given))
 
     def values(self) -> list[Any]:
         """The example's leaves, copied: some forwards write into tensors that they are given, or grow a cache."""

@@ -80,6 +80,7 @@ def _rebuild(form: Form, leaves: Iterator[object]) -> Any:
             flat.append(next(leaves))
         else:
             original, attributes = part
+            # Not by the constructor, whose arguments are not known.
             duplicate = copy.copy(original)
             vars(duplicate).update(_rebuild(attributes, leaves))
             flat.append(duplicate)

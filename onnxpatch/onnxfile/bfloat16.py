@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from onnxpatch.onnxfile.arrays import Array, Output
+from onnxpatch.onnxfile.runtimes.interface import Array, Output
 
 if TYPE_CHECKING:
     from onnx import ModelProto
     from onnxruntime import InferenceSession, OrtValue, RunOptions
 
 BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
-_TYPE = "tensor(bfloat16)"  # onnxruntime's name for it
+TYPE = "tensor(bfloat16)"  # onnxruntime's name for it
 
 
 def has_bfloat16(proto: ModelProto) -> bool:
@@ -32,18 +32,12 @@ def has_bfloat16(proto: ModelProto) -> bool:
     return BFLOAT16 in {*annotated, *(tensor.data_type for tensor in graph.initializer)}
 
 
-def bridged(session: InferenceSession) -> InferenceSession | BridgedSession:
-    """The session itself, or a `BridgedSession` around it where an input or an output is bfloat16."""
-    needed = any(value.type == _TYPE for value in (*session.get_inputs(), *session.get_outputs()))
-    return BridgedSession(session) if needed else session
-
-
 class BridgedSession:
     """An onnxruntime session that takes float32 for bfloat16 inputs and gives torch tensors for bfloat16 outputs."""
 
     def __init__(self, session: InferenceSession) -> None:
         self._session = session
-        self._bfloat16_inputs = {i.name for i in session.get_inputs() if i.type == _TYPE}
+        self._bfloat16_inputs = {i.name for i in session.get_inputs() if i.type == TYPE}
 
     def run(
         self, names: Sequence[str] | None, feed: Mapping[str, Array], options: RunOptions | None = None

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from onnxpatch.errors import InputError
-from onnxpatch.onnxfile.arrays import Array, Output
+from onnxpatch.onnxfile.runtimes.interface import Array, Output
 from onnxpatch.onnxfile.runtimes.onnxruntime import run_error
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class BoundCall:
-    """Call it without arguments: it runs the graph on what the bound tensors and arrays hold at that time.
+    """Call it without arguments: it runs the graph on the values that the bound tensors and arrays have then.
 
     Returns what the session returns. The values are views of onnxruntime's own memory, written anew by the next call.
     """
@@ -48,6 +48,7 @@ class BoundCall:
         if not contiguous:
             raise InputError(f"input {name!r} is not contiguous in memory: bind {name}.contiguous(), and fill that")
         if isinstance(value, torch.Tensor):
+            # onnxruntime asks for NumPy's dtype: that of an empty tensor as an array, wherever the tensor itself is.
             device, dtype = value.device, value.new_empty(0, device="cpu").detach().numpy().dtype
             self._binding.bind_input(
                 name, device.type, device.index or 0, dtype, list(value.shape), value.detach().data_ptr()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from onnxpatch.errors import InputError
-from onnxpatch.onnxfile.arrays import Array
+from onnxpatch.onnxfile.runtimes.interface import Array
 
 if TYPE_CHECKING:
     from onnxruntime import NodeArg
@@ -45,17 +45,15 @@ def check(node: NodeArg, value: Array) -> None:
         )
 
 
-def refuse_count(nodes: Sequence[NodeArg], given: int, unknown: Collection[str]) -> None:
-    """Raise InputError for too many or too few inputs; unknown: keywords that are no input of the graph."""
-    hints = [f"{name!r}: did you mean {near[0]!r}?" for name in unknown if (near := _near(name, nodes))]
-    raise InputError(
-        f"{given} input{'' if given == 1 else 's'} given; the graph takes {len(nodes)}: "
-        f"{', '.join(map(described, nodes)) or 'none'}{'. ' if hints else ''}{' '.join(hints)}"
-    )
-
-
-def _near(name: str, nodes: Sequence[NodeArg]) -> list[str]:
-    return difflib.get_close_matches(name, [node.name for node in nodes], n=1)
+def refuse_call(nodes: Sequence[NodeArg], given: int, unknown: Sequence[str]) -> NoReturn:
+    """Raise InputError for too many or too few values; unknown: keywords that are no input of the graph."""
+    takes = f"the graph takes {len(nodes)}: {', '.join(map(described, nodes)) or 'none'}"
+    if not unknown:
+        raise InputError(f"{given} input{'' if given == 1 else 's'} given; {takes}")
+    name = unknown[0]
+    near = difflib.get_close_matches(name, [node.name for node in nodes], n=1)
+    hint = f"{name!r}: did you mean {near[0]!r}?" if near else f"no input is called {name!r}"
+    raise InputError(f"{hint}; {takes}")
 
 
 def _dtype(node: NodeArg) -> str:

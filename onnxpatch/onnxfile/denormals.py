@@ -31,6 +31,8 @@ def flushed() -> Iterator[None]:
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
     """After the block, the calling thread treats denormals as it did before."""
+    # 1e-39 is a denormal: this product is 0 only where they are flushed. torch has a switch for that, and no way to
+    # ask.
     before = bool(_SMALL[0] * _SMALL[1] == 0)
     with undone(lambda: torch.set_flush_denormal(before)):
         yield

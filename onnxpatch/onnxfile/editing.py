@@ -27,6 +27,7 @@ def edited(file: str | os.PathLike[str]) -> Iterator[ModelProto]:
         proto, small = onnx.load_from_string(without_weights(path)), path.with_name(f"{path.name}.edited")
         yield proto
         small.write_bytes(proto.SerializeToString())
+        # The weights go from the old file into the new one, a piece at a time, and the new one takes its name.
         take_in(small, path.name)
         os.replace(small, path)
         return

@@ -53,8 +53,10 @@ def module_of(node: NodeProto) -> str | None:
     """The path of the module that a node was exported from ("" for the root); None where the node does not say."""
     names = scopes(node)
     if names is not None:
+        # The last name is the node's own.
         modules = [name for name in names[:-1] if name != _NO_MODULE]
         return modules[-1] if modules else ""
+    # dynamo's metadata, and it cannot be read: its node names are not paths.
     if any(entry.key == _SCOPES for entry in node.metadata_props):
         return None
     if not node.name.startswith("/"):

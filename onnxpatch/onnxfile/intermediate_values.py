@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from onnxpatch.onnxfile.arrays import Array, as_array
 from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.onnxfile.runtimes.interface import Array, as_array
 
 _LARGEST = 1 << 30  # bytes: a larger file is not read into memory a second time
 
@@ -29,6 +29,7 @@ def intermediate_values(graph: Graph, feed: Mapping[str, object]) -> dict[str, A
     outputs = [output.name for output in proto.graph.output]
     computed = dict.fromkeys(name for node in proto.graph.node for name in node.output if name)
     names = [*outputs, *(name for name in computed if name not in outputs)]
+    # Without a type: runtimes infer it, and the file may not say it.
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names[len(outputs) :])
     arrays = graph.arrays(feed)
     try:

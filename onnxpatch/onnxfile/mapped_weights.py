@@ -1,7 +1,7 @@
 """Large ONNX files handled without their weights in memory.
 
-`without_weights` gives a small model that refers to the weights where they stand in the file. A runtime that is given
-it maps them instead of reading them, and the kit holds no copy of them either. `take_in` puts weights that stand in
+`without_weights` gives a small model that refers to the weights by their place in the file. A runtime that is given
+it maps them instead of reading them, and the kit has no copy of them either. `take_in` puts weights from
 another file into the model's own, a piece at a time.
 
 An ONNX file is a protobuf message: fields, each a tag, a length and its bytes, some of which are messages. Only these
@@ -74,6 +74,7 @@ def take_in(path: Path, source: str) -> None:
     for number, start, inside, end in _fields(content, 0, len(content)):
         filled = _framed(_GRAPH, _filled(content, inside, end, source)) if number == _GRAPH else None
         pieces += filled or [content[start:end]]
+    # Written beside it first: if this breaks off, the model and its weights are as they were.
     whole = path.with_name(f"{path.name}.whole")
     with open(whole, "wb") as out:
         for piece in pieces:
@@ -157,6 +158,7 @@ def _tensor(content: Content, start: int, end: int, name: bytes) -> Iterator[byt
             continue
         for key, value in ((b"location", name), (b"offset", b"%d" % inside), (b"length", b"%d" % (last - inside))):
             yield _written(_EXTERNAL, _written(1, key) + _written(2, value))
+        # data_location = EXTERNAL
         yield _varint(_LOCATION << 3) + b"\x01"
 
 
@@ -164,6 +166,7 @@ def _fields(content: Content, at: int, end: int) -> Iterator[Field]:
     while at < end:
         start = at
         tag, at = _number(content, at)
+        # Wire types: 0 a number in base 128, 1 and 5 of a fixed length, 2 with its length in front.
         kind = tag & 7
         inside = at
         if kind == 0:
@@ -190,6 +193,7 @@ def _number(content: Content, at: int) -> tuple[int, int]:
         if digit < 128:
             return value, at
         shift += 7
+        # Longer than any number of protobuf: this is another kind of file.
         if shift > 63:
             raise ValueError(value)
 
@@ -203,4 +207,5 @@ def _varint(value: int) -> bytes:
 
 
 def _written(number: int, content: bytes) -> bytes:
+    # 2: the wire type of a field with its length in front.
     return _varint(number << 3 | 2) + _varint(len(content)) + content

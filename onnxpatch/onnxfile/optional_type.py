@@ -46,6 +46,7 @@ def _join(graph: GraphProto, leaf: output_structure.Tree) -> None:
     outputs = {output.name: output for output in graph.output}
     kind = helper.make_optional_type_proto(outputs[value].type)
     full, empty = _branch("full", kind, [value]), _branch("empty", kind, [], element=outputs[value].type)
+    # A flag may say that the value is there, or that it is to be ignored.
     sides = (full, empty) if present else (empty, full)
     graph.node.append(helper.make_node("If", [flag], [name], then_branch=sides[0], else_branch=sides[1]))
     rest = [output for output in graph.output if output.name != flag]

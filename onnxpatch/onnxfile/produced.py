@@ -1,28 +1,35 @@
-"""Which node makes a value of a graph, which nodes read it, and what the file says of its shape."""
+"""Which node makes a value of a graph, which nodes read it, and what the file says of its shape and its numbers."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from onnxpatch.onnxfile.graph import all_nodes
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto
+    import numpy as np
+    from onnx import ModelProto, NodeProto, TensorProto
 
 Size = int | str | None
+_SMALL = 4096  # bytes of a stored value that may say a shape
 
 
 class Produced:
     """The values of a graph by name, as they are when this is made."""
 
-    def __init__(self, graph: GraphProto) -> None:
+    def __init__(self, proto: ModelProto) -> None:
+        graph = proto.graph
+        self._proto, self._inferred = proto, False
         self._makers = {name: node for node in graph.node for name in node.output}
         self._readers = {name: node for node in graph.node for name in node.input}
         self._reads = Counter(name for node in all_nodes(graph) for name in node.input)
+        # An output of the graph is read by whoever runs it.
         self._reads.update(one.name for one in graph.output)
-        self._types = {one.name: one.type.tensor_type for one in (*graph.value_info, *graph.input, *graph.output)}
+        self._types: dict[str, Any] = {}
         self._stored = {one.name: one for one in graph.initializer}
+        self._learn((*graph.value_info, *graph.input, *graph.output))
 
     def maker(self, name: str, op: str) -> NodeProto | None:
         """The node of ONNX's operator `op` that makes a value; None where another one does."""
@@ -34,24 +41,81 @@ class Produced:
         node = self._readers.get(name)
         return node if self._reads[name] == 1 and node is not None and node.op_type == op else None
 
+    def read_within(self, nodes: Sequence[NodeProto]) -> bool:
+        """Whether nothing but these nodes reads what they make, the output of the last left aside."""
+        within = Counter(name for node in nodes for name in node.input)
+        return all(self._reads[name] == within[name] for node in nodes[:-1] for name in node.output)
+
     def shape(self, name: str) -> list[Size]:
-        """The sizes of a value: numbers, names, None for one that is not known. Empty where nothing is said."""
+        """The sizes of a value: numbers, names, None for one that is not known. Empty where nothing is known."""
+        if name in self._stored:
+            return list(self._stored[name].dims)
+        self._infer_for(name)
         known = self._types.get(name)
         dims = known.shape.dim if known is not None and known.HasField("shape") else ()
         return [d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in dims]
 
     def is_float32(self, name: str) -> bool:
-        """Whether the file says that a value is of float32."""
+        """Whether a value is known to be of float32."""
+        self._infer_for(name)
         return name in self._types and self._types[name].elem_type == 1  # onnx.TensorProto.FLOAT
 
     def scalar(self, name: str) -> float | None:
-        """The number that a stored value is, or None: other values, and those in a file beside this one."""
+        """The number that a constant is, or None: other values, and those in a file beside this one."""
+        found = self._constant(name)
+        return float(found.reshape(())) if found is not None and found.shape in ((), (1,)) else None
+
+    def numbers(self, name: str) -> list[int] | None:
+        """The whole numbers that a constant of one dimension is, or None."""
+        found = self._constant(name)
+        return (
+            [int(one) for one in found] if found is not None and found.ndim == 1 and found.dtype.kind == "i" else None
+        )
+
+    def _constant(self, name: str) -> np.ndarray[Any, Any] | None:
         import onnx
 
-        stored = self._stored.get(name)
-        if stored is None or list(stored.dims) not in ([], [1]) or stored.data_location == onnx.TensorProto.EXTERNAL:
+        made = self._makers.get(name)
+        stored: TensorProto | None = self._stored.get(name)
+        if made is not None and made.op_type == "Constant":
+            stored = next((one.t for one in made.attribute if one.name == "value"), None)
+        if stored is None or stored.data_location == onnx.TensorProto.EXTERNAL or stored.ByteSize() > _SMALL:
             return None
-        return float(onnx.numpy_helper.to_array(stored).reshape(()))
+        return onnx.numpy_helper.to_array(stored)
+
+    def _learn(self, values: Sequence[Any]) -> None:
+        for one in values:
+            self._types.setdefault(one.name, one.type.tensor_type)
+
+    def _infer_for(self, name: str) -> None:
+        """Let onnx infer the shapes, once, if the file says nothing of this value: the trace exporter writes none."""
+        if name in self._types or self._inferred:
+            return
+        self._inferred = True
+        self._learn(_inferred(self._proto))
+
+
+def _inferred(proto: ModelProto) -> Sequence[Any]:
+    """What onnx infers for the values inside the graph. It gets the weights' shapes, not the weights."""
+    import onnx
+
+    slim = onnx.ModelProto(ir_version=proto.ir_version)
+    slim.opset_import.extend(proto.opset_import)
+    slim.functions.extend(proto.functions)
+    slim.graph.name = proto.graph.name
+    slim.graph.input.extend(proto.graph.input)
+    slim.graph.node.extend(proto.graph.node)
+    slim.graph.output.extend(proto.graph.output)
+    for one in proto.graph.initializer:
+        if one.ByteSize() <= _SMALL and one.data_location != onnx.TensorProto.EXTERNAL:
+            slim.graph.initializer.append(one)
+        else:
+            slim.graph.input.append(onnx.helper.make_tensor_value_info(one.name, one.data_type, one.dims))
+    try:
+        found: Sequence[Any] = onnx.shape_inference.infer_shapes(slim, data_prop=True).graph.value_info
+    except Exception:  # a graph that onnx cannot judge is left as it is
+        return ()
+    return found
 
 
 def permutation(node: NodeProto) -> list[int]:

@@ -18,7 +18,7 @@ from onnxpatch.onnxfile.tree import Tree
 class Record(tuple):
     """An output with named fields whose class is not known: `out.name`, `out["name"]`, `out[0]`.
 
-    It stands for a dataclass, a named tuple or a transformers ModelOutput. It is a tuple of the fields' values in
+    It replaces a dataclass, a named tuple or a transformers ModelOutput. It is a tuple of the fields' values in
     order; each field is an attribute too, whatever its name, and `vars(out)` is the dict of all. As in a ModelOutput,
     a field that is None has no place in the tuple; in a named tuple it has.
     """
@@ -132,6 +132,7 @@ def rebuilt(tree: Tree, values: Mapping[str, object], classes: Classes) -> Any:
 def _instance(cls: type, fields: dict[str, object]) -> object:
     try:
         return cls(**fields)
+    # A class may refuse values in its __post_init__, with any error.
     except Exception as error:
         raise InputError(f"classes: {cls.__name__} raises for the file's outputs: {error}") from error
 

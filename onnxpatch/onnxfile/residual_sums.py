@@ -22,6 +22,7 @@ def sum_residuals(file: str | os.PathLike[str]) -> int:
             if node.op_type != "LayerNormalization" or node.input[0] not in made:
                 continue
             added = made[node.input[0]]
+            # Not the addition of a bias: that one is fused with the product before it, as Add only.
             if added.op_type == "Add" and added.domain == "" and not stored.intersection(added.input):
                 added.op_type = "Sum"
                 changed += 1

@@ -1,4 +1,4 @@
-"""How long two graphs take beside each other."""
+"""Compares how long two graphs take."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ def times_as_long(one: Callable[[], object], other: Callable[[], object], rounds
     taken: tuple[list[float], list[float]] = ([], [])
     for turn in range(rounds + 2):
         for run, times in zip((one, other), taken, strict=True):
+            # Of this thread only: what other threads of the runtime compute is counted for neither.
             began = time.thread_time()
             run()
             if turn > 1:

@@ -12,11 +12,18 @@ import torch
 
 from onnxpatch.errors import InputError, RunError
 from onnxpatch.onnxfile import bfloat16
-from onnxpatch.onnxfile.arrays import Array, Output, as_array
 from onnxpatch.onnxfile.graph import has_text_names
 from onnxpatch.onnxfile.mapped_weights import is_large, without_weights
-from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS, checked_limit
-from onnxpatch.onnxfile.runtimes.interface import LoadedGraph, Provider, Runtime
+from onnxpatch.onnxfile.runtimes.interface import (
+    DEFAULT_SECONDS,
+    Array,
+    LoadedGraph,
+    Output,
+    Provider,
+    Runtime,
+    as_array,
+    checked_limit,
+)
 from onnxpatch.onnxfile.runtimes.known import chosen
 
 if TYPE_CHECKING:
@@ -58,6 +65,7 @@ class Graph:
         try:
             self._loaded = open_graph(str(self.path), self._runtime, providers)
         except RunError as error:
+            # A runtime that was asked for by name is not exchanged for another.
             if runtime is not None or _NO_KERNEL not in str(error) or not bfloat16.has_bfloat16(self.proto):
                 raise
             self.note = f"compared in onnx.reference, since onnxruntime has no CPU kernel for this graph: {error}"
@@ -140,6 +148,7 @@ def load_graph(path: Path) -> ModelProto:
         )
     except Exception as error:
         raise InputError(f"{path} is not a readable ONNX model ({type(error).__name__}): export it again") from None
+    # protobuf reads many files that are no models as a message with nothing in it.
     if not proto.graph.output or not proto.opset_import:
         raise InputError(f"{path} is not a usable ONNX model (no graph, or no outputs): export it again")
     if not has_text_names(proto):

@@ -97,6 +97,7 @@ def _rename(proto: ModelProto, names: set[str], to: str | int) -> None:
     for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in names and isinstance(to, int):
+                # Name and number are one oneof in protobuf: this clears the name.
                 dim.dim_value = to
             elif dim.dim_param in names:
                 dim.dim_param = str(to)
@@ -115,6 +116,7 @@ def _checked(entry: Json) -> SizeBound:
         raise damaged(KEY, "it is not a list of objects")
     low, high, multiple = entry.get("low"), entry.get("high"), entry.get("multiple")
     places = entry.get("places")
+    # type() and not isinstance: a bool is an int too.
     if type(low) is not int or type(multiple) is not int or multiple < 1 or not (high is None or type(high) is int):
         raise damaged(KEY, "its sizes are no whole numbers")
     if not isinstance(places, list) or not all(_is_place(place) for place in places):

@@ -75,12 +75,14 @@ class _Alarm:
     def rung(self, _signal: int, frame: FrameType | None) -> None:
         """The time is up; called again and again until the block ends."""
         self.late = True
+        # A TimeLimit that is still alive is on its way out of the block.
         if self._watching or (self._raised is not None and self._raised() is not None):
             return
         self._watching = True
         for one in safe_frames(frame, self._base):
             self._watched.append((one, one.f_trace))
             one.f_trace = self._at_line
+        # This is called for frames that begin from now on; those that run already have got theirs above.
         sys.settrace(self._at_call)
 
     def end(self) -> None:

@@ -38,6 +38,7 @@ def _check_node(key: str, node: Json, outputs: frozenset[str], where: str, depth
     if problem:
         raise damaged(key, f"{where}: {problem}")
     for name, item in _children(node):
+        # The end of the place is enough: a file may have names of megabytes.
         _check_node(key, item, outputs, f"{where[-60:]}[{name!r}]", depth + 1)
 
 

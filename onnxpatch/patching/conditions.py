@@ -1,18 +1,31 @@
-"""`Conditions`: when a patch applies, by library and torch versions, exporter and opset."""
+"""When a patch can act: its target is loaded, its `Conditions` are met (versions, exporter, opset), and `only=` and
+`exclude=` admit it.
+
+A target is a dotted path. It is looked up in modules that are loaded already; nothing is imported.
+"""
 
 from __future__ import annotations
 
+import difflib
 import functools
-from collections.abc import Sequence
+import importlib.util
+import inspect
+import sys
+import types
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib import metadata
+from typing import Any
 
 import torch
 from packaging.requirements import Requirement  # comes with onnxscript
 
+from onnxpatch.errors import UnknownPatchError
 from onnxpatch.settings import EXPORTERS, Exporter, Settings
 
 
+# metadata.version opens files, for every patch of every plan; what is installed stays as it is in a process.
 @functools.cache
 def installed_version(distribution: str) -> str | None:
     """The version of an installed distribution, or None. torch is asked itself: its local builds report more."""
@@ -47,6 +60,7 @@ class Conditions:
             version = installed_version(requirement.name)
             if version is None:
                 return f"needs {text}, which is not installed"
+            # Nightly builds of torch are prereleases, and would meet no requirement otherwise.
             if not requirement.specifier.contains(version, prereleases=True):
                 return f"needs {text}, found {version}"
         return None
@@ -70,3 +84,99 @@ class Conditions:
 def refusals(conditions: Sequence[Conditions], settings: Settings) -> list[str | None]:
     """`Conditions.refusal` of several patches."""
     return [one.refusal(settings) for one in conditions]
+
+
+ANY_TORCH_FUNCTION = "torch.*"
+
+_MISSING = object()
+
+
+def misspelled(path: str) -> bool:
+    """Whether the library of a dotted path is loaded and has nothing there.
+
+    False for a module that is not loaded yet, or that loads its names lazily: it may have the name later.
+    """
+    parts = path.split(".")
+    if path == ANY_TORCH_FUNCTION or parts[0] == "*" or resolve(path) is not None:
+        return False
+    for cut in range(len(parts) - 1, 0, -1):
+        home = sys.modules.get(".".join(parts[:cut]))
+        if home is not None:
+            # transformers and others import a name when it is first asked for.
+            lazy = type(home) is not types.ModuleType or hasattr(home, "__getattr__")
+            return not lazy and not _is_module(".".join(parts[: cut + 1]))
+    return False
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError, AttributeError):
+        return False
+
+
+def loaded(targets: Iterable[Iterable[str]]) -> list[list[tuple[str, Any]]]:
+    """For each group of dotted paths: (path, object) of those whose library is loaded. A static method is given as its
+    function."""
+    return [[(path, _plain(one)) for path in paths if (one := resolve(path)) is not None] for paths in targets]
+
+
+def _plain(found: Any) -> Any:
+    return found.__func__ if isinstance(found, staticmethod) else found
+
+
+def resolve(path: str) -> Any | None:
+    """The object at a dotted path, or None if its library is not loaded. Neither imports nor triggers lazy loading."""
+    if path == ANY_TORCH_FUNCTION:
+        return path
+    parts = path.split(".")
+    # The longest module path first: after a module, the rest of the path are names in it.
+    for cut in range(len(parts) - 1, 0, -1):
+        home = sys.modules.get(".".join(parts[:cut]))
+        if home is None:
+            continue
+        found: Any = home
+        for part in parts[cut:]:
+            found = inspect.getattr_static(found, part, _MISSING) if found is not _MISSING else found
+        return None if found is _MISSING else found
+    return None
+
+
+def _listed(selectors: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    if selectors is None:
+        return None
+    return (selectors,) if isinstance(selectors, str) else tuple(selectors)
+
+
+class Selection:
+    """What `only` and `exclude` allow. A module path includes its submodules."""
+
+    def __init__(self, only: str | Iterable[str] | None = None, exclude: str | Iterable[str] | None = None) -> None:
+        self.only = _listed(only)
+        self.exclude = _listed(exclude) or ()
+        self.admits_all = self.only is None and not self.exclude
+
+    def admits(self, patch: str, path: str | None) -> bool:
+        """Whether `patch` may act on the module at `path`. path None: a patch of functions."""
+        if any(_fits(selector, patch, path) for selector in self.exclude):
+            return False
+        return self.only is None or any(_fits(selector, patch, path) for selector in self.only)
+
+    def check(self, patches: Iterable[str], paths: Iterable[str]) -> None:
+        """Raises UnknownPatchError for a selector that names neither a patch nor a module path."""
+        selectors = (*(self.only or ()), *self.exclude)
+        if not selectors:
+            return
+        names, places = list(patches), list(paths)
+        for selector in selectors:
+            if not any(fnmatchcase(name, selector) for name in (*names, *places)):
+                near = difflib.get_close_matches(selector.strip("*."), [*names, *places], n=3, cutoff=0.5)
+                known = f"did you mean {' or '.join(map(repr, near))}?"
+                hint = known if near else "`onnxpatch list` shows the patches, print(model) the modules"
+                raise UnknownPatchError(f"{selector!r} is neither a patch nor a module path of this model; {hint}")
+
+
+def _fits(selector: str, patch: str, path: str | None) -> bool:
+    if fnmatchcase(patch, selector):
+        return True
+    return path is not None and (fnmatchcase(path, selector) or fnmatchcase(path, f"{selector}.*"))

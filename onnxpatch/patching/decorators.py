@@ -106,6 +106,7 @@ def _path(cls: type) -> str:
 
 def _until_reentered(method: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     """`method`; called again from inside itself on the same instance, it runs `original`."""
+    # Another thread may run the same instance in eager.
     running = threading.local()
 
     @contextlib.contextmanager

@@ -46,12 +46,13 @@ class Dispatcher:
         self._named: dict[Any, list[Patch]] = {}
         self._by_call: list[Patch] = []
 
-    def add(self, patch: Patch, functions: Iterable[object]) -> None:
-        """Add a patch of these functions, or one that chooses by the call (`calls`)."""
-        if patch.calls:
-            self._by_call = sorted([*self._by_call, patch], key=_RANK)
-        for function in functions:
-            self._named[function] = sorted([*self._named.get(function, ()), patch], key=_RANK)
+    def add(self, patches: Iterable[tuple[Patch, Iterable[object]]]) -> None:
+        """Add patches, each with the functions that it names; none for one that chooses by the call (`calls`)."""
+        for patch, functions in sorted(patches, key=lambda entry: entry[0].rank):
+            if patch.calls:
+                self._by_call.append(patch)
+            for function in functions:
+                self._named.setdefault(function, []).append(patch)
 
     def patches(self) -> list[Patch]:
         """Every patch, once for each function that it names."""

@@ -34,6 +34,7 @@ def export_only(patch: Patch, written: type, acted: Acted) -> type:
     a method of the stand-in runs.
     """
     stand_in = patch.stand_in
+    # What the written class does not have is called by the stand-in alone, and needs no guard.
     names = {
         name: _guarded(patch, name, value, acted)
         for name, value in _members(stand_in)
@@ -41,6 +42,7 @@ def export_only(patch: Patch, written: type, acted: Acted) -> type:
     }
     about = {name: getattr(stand_in, name) for name in ("__module__", "__qualname__", "__doc__")}
     guard = type(stand_in.__name__, (stand_in,), {**about, **names})
+    # `super(guard, self)` in the methods needs the class that has just been made of them.
     for value in names.values():
         _cell(value).cell_contents = guard
     return guard
@@ -62,6 +64,7 @@ def _cell(value: object) -> types.CellType:
 
 
 def _guarded(patch: Patch, name: str, value: object, acted: Acted) -> Any:
+    # The last class of the stand-in before `object`: after it in the module's __mro__ comes what ran before the patch.
     last = patch.stand_in.__mro__[-2]
     if isinstance(value, property):
         return _guarded_property(patch, name, last)
@@ -97,6 +100,7 @@ def _callable_by_script(method: Any, value: Any) -> Any:
     known = dict(function.__globals__)
     if function.__closure__:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
+            # `__class__` is the cell of a super() without arguments, and no name in the code.
             if name != "__class__":
                 known[name] = cell.cell_contents
     there = types.FunctionType(
@@ -128,6 +132,7 @@ def _guarded_property(patch: Patch, name: str, last: type) -> property:
             return getattr(super(onnxpatch_guard, self), name)
         return vars(self)[name] if name in vars(self) else getattr(super(last, self), name)
 
+    # A property goes before the instance's attribute: without a setter, the model could not assign that any more.
     def write(self: Any, value: object) -> None:
         vars(self)[name] = value
 

@@ -1,7 +1,16 @@
 """Recognizes methods by a hash of their source, so that a patch acts only on the code that it was written for.
 
-A copy of the method in another library has the same fingerprint, and is patched too. Changed code has another one; it
-is not patched, and the plan names the changed lines.
+A stand-in repeats what a method computes. Where a new version of the library computes something else, it would be wrong
+without an error. So a patch states a hash of each method that it knows. Comments, docstring, annotations, decorators
+and layout do not count:
+
+    def forward(self, x: Tensor) -> Tensor:        fingerprint 186f835c85f7
+        "Doubles what the layer gives."          outline a878 (the def), 15b6 (the return)
+        return self.layer(x) * 2  # twice
+
+    return self.layer(x) * 3                       fingerprint 0b35e3486f0a: not patched, and the plan names this line
+
+A copy of the method in another library has the same fingerprint, and is patched too.
 """
 
 from __future__ import annotations
@@ -61,6 +70,7 @@ def marked_lines(function: Any, known_outline: str) -> list[str]:
     digests = [_digest(line) for line in lines]
     before = [known_outline[i : i + 4] for i in range(0, len(known_outline), 4)]
     marked: list[str] = []
+    # autojunk would leave out lines that repeat in long code, such as `return x`.
     for kind, i, j, first, last in difflib.SequenceMatcher(None, before, digests, autojunk=False).get_opcodes():
         if kind in ("replace", "delete"):
             marked.append(f"- {j - i} line{'s' if j - i > 1 else ''} of the known code")
@@ -70,6 +80,7 @@ def marked_lines(function: Any, known_outline: str) -> list[str]:
 
 
 def _digest(line: str) -> str:
+    # Four digits collide once in 65,536 lines: enough for a message, and no decision depends on them.
     return hashlib.sha256(line.encode()).hexdigest()[:4]
 
 
@@ -86,6 +97,7 @@ def _code(function: Any) -> str | None:
 
 def _bare(function: ast.FunctionDef) -> ast.FunctionDef:
     function.decorator_list, function.returns = [], None
+    # A body that is nothing but its docstring keeps it: without a statement it is no Python.
     if ast.get_docstring(function, clean=False) is not None and len(function.body) > 1:
         function.body = function.body[1:]
     for node in ast.walk(function):
@@ -95,15 +107,17 @@ def _bare(function: ast.FunctionDef) -> ast.FunctionDef:
 
 
 def _written(function: ast.FunctionDef) -> str:
-    """The function as text, the same in every version of Python: what is kept was written by 3.11 and later, and 3.10
-    puts names that are assigned together in brackets."""
+    """The function as text, the same in every version of Python.
+
+    The fingerprints in patches were made by 3.11 and later. Python 3.10 writes brackets in `(a, b) = c`.
+    """
     if sys.version_info >= (3, 11):
         return ast.unparse(function)
     return ast.unparse(_Unbracketed().visit(function)).replace("lambda :", "lambda:")
 
 
 class _Unbracketed(ast.NodeTransformer):
-    """`for (a, b) in c` becomes `for a, b in c`, by a name that holds the text of both."""
+    """`for (a, b) in c` becomes `for a, b in c`: the tuple is replaced by one name with the text `a, b`."""
 
     def visit_For(self, node: ast.For) -> ast.For:
         node.target = _text(node.target)
@@ -128,11 +142,15 @@ def _text(target: ast.expr) -> ast.expr:
     return ast.Name(names if len(target.elts) > 1 else f"{names},", ast.Store())
 
 
-def known(cls: type, bodies: Bodies) -> bool:
-    """Whether every method of `cls` that `bodies` names has one of the fingerprints listed for it."""
-    return bool(bodies) and all(
-        hasattr(cls, name) and fingerprint(getattr(cls, name)) in prints for name, prints in bodies.items()
-    )
+def known(cls: type, patched: Iterable[Bodies]) -> list[bool]:
+    """For each patch's `bodies`: whether all of the methods of `cls` that it names have one of their fingerprints."""
+    return [
+        # Reading source is slow: first ask whether the class has all of the methods at all.
+        bool(bodies)
+        and all(hasattr(cls, name) for name in bodies)
+        and all(fingerprint(getattr(cls, name)) in prints for name, prints in bodies.items())
+        for bodies in patched
+    ]
 
 
 def unknown_body(cls: type, bodies: Bodies) -> str | None:

@@ -6,16 +6,24 @@
 
 A generated class remembers its written class and its layers, one for each `patched`. So nested contexts can be left in
 any order, and copies and pickles of a patched module work.
+
+`layer.__class__ is nn.Linear` stays true by a descriptor, and `type(layer) is nn.Linear` by a replacement of the name
+`type` in the Python modules that define such a model, while it runs, in eager too.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, MutableMapping
+import dis
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from onnxpatch._torch.attribute_proxies import asked_for_a_proxy
+from onnxpatch._torch.module_marks import PROXY_MAKER
 
 _GENERATED = "__onnxpatch_generated__"
 MISSING = object()
@@ -82,7 +90,8 @@ class _WrittenClass:
 
     def __get__(self, instance: object, owner: type) -> type:
         # torch.export derives the class from it through which it runs the module.
-        return type(instance) if asked_for_a_proxy() else class_before(type(instance))
+        asking = sys._getframe(1).f_globals.get("__name__")
+        return type(instance) if asking == PROXY_MAKER else class_before(type(instance))
 
     def __set__(self, instance: object, cls: type) -> None:
         set_class(instance, cls)
@@ -158,6 +167,7 @@ def _without_patches(module: object, state: object) -> Any:
 
 def _patched_too(module: object, made: object, copied: Callable[[Any], Any]) -> Any:
     """The copy `made` of a module, with the same patches until the module is restored."""
+    # A `__copy__` of the user's may return something else, which these patches do not fit.
     if type(made) is class_before(type(module)):
         set_class(made, type(module))
         for log in _logs(type(module)):
@@ -165,6 +175,7 @@ def _patched_too(module: object, made: object, copied: Callable[[Any], Any]) -> 
     return made
 
 
+# The log itself is in `swap.py`, which imports this file.
 @runtime_checkable
 class Log(Protocol):
     """An undo log, as this module sees it: the owner of layers, which knows what it changed in an instance."""
@@ -185,4 +196,39 @@ def _generate(made: Generated) -> type:
     names = {name: getattr(made.base, name) for name in ("__module__", "__qualname__", "__doc__")}
     # No annotations of its own: torch.jit.script reads the class's attribute types through them.
     names["__annotations__"] = dict(getattr(made.base, "__annotations__", {}))
+    # Made by the metaclass of the written class: Python accepts no other. Two layers may have the same mixin, and a
+    # class may be a base only once.
     return type(made.base)(made.base.__name__, (_Quiet, *dict.fromkeys(bases), made.base), {**names, _GENERATED: made})
+
+
+def written_type(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    """Replaces a call of `type`: `type(layer)` returns the class that the user wrote."""
+    return class_before(type(args[0])) if len(args) == 1 and not kwargs else NotImplemented
+
+
+def ask_for_types(modules: Iterable[types.ModuleType]) -> bool:
+    """Whether code of these modules calls `type`."""
+    return any(_asks(code) for module in modules for code in _code(module))
+
+
+def _code(module: types.ModuleType) -> Iterator[types.CodeType]:
+    """The code objects of the functions and methods that are defined in the module."""
+    for value in list(vars(module).values()):
+        # `type` is replaced in these modules only: imported code looks the name up elsewhere.
+        if getattr(value, "__module__", None) == module.__name__:
+            for one in (value, *vars(value).values()) if inspect.isclass(value) else (value,):
+                function = inspect.unwrap(getattr(one, "__func__", one)) if callable(one) else one
+                if inspect.isfunction(function):
+                    yield function.__code__
+
+
+# By code object, which never changes: the same modules are asked again for every model that they define.
+@functools.lru_cache(maxsize=4096)
+def _asks(code: types.CodeType) -> bool:
+    inner = (one for one in code.co_consts if isinstance(one, types.CodeType))
+    if any(_asks(one) for one in inner):
+        return True
+    # `x.type(torch.int64)` has the name in co_names too; only the instruction shows that it is an attribute.
+    return "type" in code.co_names and any(
+        step.argval == "type" and step.opname in ("LOAD_GLOBAL", "LOAD_NAME") for step in dis.get_instructions(code)
+    )

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import torch
 
 from onnxpatch.errors import DuplicatePatchError
-from onnxpatch.patching.conditions import refusals
+from onnxpatch.patching.conditions import loaded, refusals, resolve
 from onnxpatch.patching.decorators import own_patch
-from onnxpatch.patching.dotted_paths import loaded, resolve
 from onnxpatch.patching.fingerprints import known, unknown_body
 from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.registry import Patch, Registry
@@ -52,20 +51,16 @@ class Matcher:
 
     def functions(self) -> list[FunctionPatch]:
         """Function patches whose library is loaded and whose conditions are met, with the functions they replace."""
-        watched = []
         functions = [patch for patch in self._patches if patch.kind == "function"]
         unmet = refusals([patch.conditions for patch in functions], self._settings)
-        for patch in (patch for patch, refusal in zip(functions, unmet, strict=True) if refusal is None):
-            found = loaded(patch.targets)
-            if found:
-                watched.append((patch, found))
-        return sorted(watched, key=lambda entry: entry[0].rank)
+        usable = [patch for patch, refusal in zip(functions, unmet, strict=True) if refusal is None]
+        found = zip(usable, loaded([patch.targets for patch in usable]), strict=True)
+        return sorted(((patch, targets) for patch, targets in found if targets), key=lambda entry: entry[0].rank)
 
     def _find(self, cls: type) -> list[Candidate]:
         lineage = [base for base in _as_written(cls).__mro__ if base not in (object, torch.nn.Module)]
         found = []
-        for patch in self._modules:
-            depth = _depth(patch, lineage)
+        for patch, depth in zip(self._modules, _depths(self._modules, lineage), strict=True):
             if depth is not None:
                 place = (patch.ours, depth, not _named_exactly(patch, lineage[depth]))
                 found.append(Candidate(patch, self._refusal(patch, lineage[0]), place))
@@ -88,13 +83,20 @@ def _as_written(cls: type) -> type:
     return cls
 
 
-def _depth(patch: Patch, lineage: list[type]) -> int | None:
+def _depths(patches: list[Patch], lineage: list[type]) -> list[int | None]:
+    """For each patch, how far up among its bases a class is named by it; 0 also for a copy of the code that the patch
+    was written for; None where it is neither."""
+    named = [_named_at(patch, lineage) for patch in patches]
+    bodies = [patch.bodies if depth is None else {} for patch, depth in zip(patches, named, strict=True)]
+    copies = known(lineage[0], bodies) if lineage else [False] * len(patches)
+    return [0 if copy else depth for depth, copy in zip(named, copies, strict=True)]
+
+
+def _named_at(patch: Patch, lineage: list[type]) -> int | None:
     for depth, base in enumerate(lineage if patch.subclasses else lineage[:1]):
         if any(_names(target, base) for target in patch.targets):
             return depth
-    # Reading source is slow: first ask whether the class has all of the methods at all.
-    may_be_a_copy = lineage and patch.bodies and all(hasattr(lineage[0], name) for name in patch.bodies)
-    return 0 if may_be_a_copy and known(lineage[0], patch.bodies or {}) else None
+    return None
 
 
 def _names(target: str, cls: type) -> bool:
@@ -112,7 +114,9 @@ def _named_exactly(patch: Patch, cls: type) -> bool:
 
 def raise_if_ambiguous(cls: type, candidates: list[Candidate]) -> None:
     """Raises DuplicatePatchError if two patches of the same rank replace the same method."""
+    # A patch with `accepts` may still refuse the instance, so that it clashes with none for certain.
     certain = [each for each in candidates if each.refusal is None and not each.patch.accepts]
+    # Sorted by rank: patches of equal rank are neighbours.
     for first, second in itertools.pairwise(certain):
         clash = first.patch.methods & second.patch.methods
         if clash and first.rank == second.rank:
@@ -125,7 +129,7 @@ def raise_if_ambiguous(cls: type, candidates: list[Candidate]) -> None:
 def ties(functions: list[FunctionPatch]) -> list[str]:
     """A sentence for every two patches of the user's that name the same function for the same exporter.
 
-    Of the kit's own patches the order is meant.
+    The order of onnxpatch's own patches is intended.
     """
     by_function: dict[Any, list[Patch]] = {}
     for patch, targets in functions:

@@ -3,22 +3,25 @@
 Some forwards keep state: a window that stays small after one small image, a table built on the first call. Every run
 that is compared must start from the model as the user gave it, and so must every path of a forward that branches.
 
-    Bindings    which object each attribute and buffer refers to; shows which of them were assigned
-    Snapshot    also what these objects contain: lists, dicts, attributes, and the values of tensors
+    Bindings          which object each attribute and buffer refers to; shows which of them were assigned
+    TensorContents    the values of tensors: small buffers are copied at once, large tensors before a write
+    Snapshot          both, and what other objects contain: lists, dicts, attributes
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from onnxpatch._torch.dispatch_modes import Writes, storage_key
 from onnxpatch._torch.function_modes import unseen
-from onnxpatch._torch.writes import Writes
-from onnxpatch.inputs.held_objects import MISSING, HeldObjects, bind_again
-from onnxpatch.patching.tensor_contents import TensorContents
+from onnxpatch.inputs.held_containers import HeldContainers
+from onnxpatch.inputs.held_objects import MISSING, HeldObjects
 
-__all__ = ["MISSING", "Bindings", "Key", "Snapshot"]
+__all__ = ["MISSING", "Bindings", "Key", "Snapshot", "restore_training"]
 
 _REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
 
@@ -31,9 +34,14 @@ class Bindings:
 
     def __init__(self, model: object) -> None:
         found = list(model.modules()) if isinstance(model, torch.nn.Module) else []
+        # A ScriptModule keeps its attributes in C++; vars() does not have them.
         self.modules = [module for module in found if not isinstance(module, torch.jit.ScriptModule)]
         self.attributes = [dict(vars(module)) for module in self.modules]
         self._buffers = [dict(module._buffers) for module in self.modules]
+        self._held = HeldContainers()
+        for module in self.modules:
+            self._held.note(vars(module))
+            self._held.note(module._buffers)
 
     def changes(self) -> dict[Key, Any]:
         """Every attribute and buffer that was assigned since, with its value now."""
@@ -46,9 +54,7 @@ class Bindings:
 
     def restore(self) -> None:
         """Set every attribute and buffer back."""
-        for module, attributes, buffers in zip(self.modules, self.attributes, self._buffers, strict=True):
-            bind_again(vars(module), attributes)
-            bind_again(module._buffers, buffers)
+        self._held.restore()
 
     def bind(self, key: Key, value: object) -> None:
         """Set one attribute."""
@@ -65,6 +71,7 @@ class Bindings:
 def _rebound(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any]]:
     changed = [(name, value) for name, value in now.items() if before.get(name, MISSING) is not value]
     gone = [(name, MISSING) for name in before if name not in now]
+    # The dicts of parameters, buffers and submodules are no attributes of forward's; buffers are compared one by one.
     return [(name, value) for name, value in changed if name not in _REGISTERED] + gone
 
 
@@ -96,3 +103,96 @@ class Snapshot:
     def lost(self) -> list[str]:
         """Names of parameters and buffers that were written and cannot be put back."""
         return self._tensors.lost()
+
+
+# Buffers are copied up to this size. Beyond it, and for parameters, a copy would double the memory of every export.
+_BUFFER_BYTES = 256 * 1024 * 1024
+
+
+@dataclass
+class _Tensor:
+    """One tensor and what is known of it.
+
+    data: shares its storage, to detect that the tensor was given another one. content: a copy, or None.
+    version: torch's count of writes, which misses writes through `.data`. written: a write was seen.
+    """
+
+    name: str
+    tensor: torch.Tensor
+    data: torch.Tensor
+    version: int
+    content: torch.Tensor | None = None
+    written: bool = False
+
+
+class TensorContents:
+    """The values of a model's buffers and parameters, and of tensors in its other attributes."""
+
+    def __init__(self, model: object, others: Iterable[torch.Tensor]) -> None:
+        self._tensors: list[_Tensor] = []
+        seen: set[int] = set()
+        room = _BUFFER_BYTES
+        for name, tensor in (*_registered(model), *((f"a tensor of shape {tuple(one.shape)}", one) for one in others)):
+            if id(tensor) in seen or not _can_be_kept(tensor):
+                continue
+            seen.add(id(tensor))
+            noted = _Tensor(name, tensor, tensor.data, tensor._version)
+            size = tensor.numel() * tensor.element_size()
+            if not isinstance(tensor, torch.nn.Parameter) and size <= room:
+                room -= size
+                noted.content = tensor.detach().clone()
+            self._tensors.append(noted)
+        self._in_storage: dict[int, list[_Tensor]] = {}
+        for noted in self._tensors:
+            self._in_storage.setdefault(storage_key(noted.tensor), []).append(noted)
+
+    def keep(self, tensor: torch.Tensor) -> None:
+        """Copy the storage of `tensor`, which is about to be written."""
+        for noted in self._in_storage.get(storage_key(tensor), ()):
+            noted.written = True
+            # After a first write that nobody announced, the old values are gone.
+            if noted.content is None and noted.tensor._version == noted.version:
+                noted.content = noted.data.clone()
+
+    def restore(self) -> None:
+        """Restore every tensor that was written and has a copy."""
+        for noted in self._tensors:
+            tensor = noted.tensor
+            if tensor.data_ptr() != noted.data.data_ptr() or tensor.shape != noted.data.shape:
+                tensor.data = noted.data
+            if noted.content is not None and (noted.written or tensor._version != noted.version):
+                with torch.no_grad():
+                    noted.data.copy_(noted.content)
+                # `copy_` counts as a write too.
+                noted.version = tensor._version
+
+    def lost(self) -> list[str]:
+        """Names of the tensors that were written and have no copy."""
+        return [one.name for one in self._tensors if one.content is None and one.tensor._version != one.version]
+
+
+def _registered(model: object) -> list[tuple[str, torch.Tensor]]:
+    return [*model.named_buffers(), *model.named_parameters()] if isinstance(model, torch.nn.Module) else []
+
+
+def _can_be_kept(tensor: torch.Tensor) -> bool:
+    """Whether a copy is possible: inference tensors count no writes, meta tensors have no storage."""
+    # data_ptr() is asked only because it raises where a tensor has no memory of its own.
+    try:
+        return (
+            not (tensor.is_meta or tensor.is_inference()) and tensor.layout == torch.strided and tensor.data_ptr() >= 0
+        )
+    except (RuntimeError, NotImplementedError):
+        return False
+
+
+def restore_training(model: torch.nn.Module, modes: Sequence[tuple[torch.nn.Module, bool]]) -> None:
+    """Set every module's training flag back to the one in `modes`, whose first entry is the root.
+
+    torch.onnx.export(dynamo=False) sets every module's flag to the root's. If the user called train() or eval()
+    meanwhile, the root's flag differs, and all flags stay as they are.
+    """
+    if model.training == modes[0][1]:
+        for module, training in modes:
+            if module.training != training:
+                module.training = training

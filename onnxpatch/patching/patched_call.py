@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch import exporting, pytree
-from onnxpatch._torch.guard_sources import drop_unsolvable_guards
+from onnxpatch._torch.guards import drop_unsolvable_guards
 from onnxpatch.errors import OnnxpatchError, RefusedError
 from onnxpatch.formulas.position_forms import check_example
 from onnxpatch.patching import runtime as scopes
@@ -48,15 +48,18 @@ def root_mixin(scope: Scope) -> type:
                     return super().__call__(*args, **kwargs)  # type: ignore[misc]
             scope.refused = ""
             try:
-                check_example(scope.settings, (args, kwargs))
+                if scope.settings.image_size is not None:
+                    check_example(scope.settings.image_size, (args, kwargs))
                 with scope.entered(self):  # type: ignore[arg-type]
                     output = super().__call__(*args, **kwargs)  # type: ignore[misc]
                     if exporter == "dynamo":
+                        # At the end, when the guards of the whole forward are there.
                         drop_unsolvable_guards()
                     output = _copy_stored_tensors(output, self) if exporter == "trace" else output
             except OnnxpatchError as refusal:
                 scope.refused = str(refusal)
                 raise
+            # Inside another patched model its patches go on with these values.
             return output if scopes.current() is not None else _unwrap_outputs(output)
 
     return Root

@@ -15,11 +15,10 @@ import torch
 from onnxpatch.errors import InputError, RefusedError, ScriptedModelError
 from onnxpatch.messages.visible import one_line
 from onnxpatch.patching import decorators
-from onnxpatch.patching.dotted_paths import misspelled
+from onnxpatch.patching.conditions import Selection, misspelled
 from onnxpatch.patching.generated import class_before, mixins_of
 from onnxpatch.patching.match import Candidate, FunctionPatch, Matcher, raise_if_ambiguous, ties
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
-from onnxpatch.patching.select import Selection
 from onnxpatch.patching.walk import modules
 from onnxpatch.results.notebook import fragment
 from onnxpatch.results.table import table
@@ -172,6 +171,7 @@ class _Planner:
             for target in patch.targets
             if not patch.ours and misspelled(target)
         ]
+        # Now that the paths of all modules are known.
         self.selection.check((patch.name for patch in self.registry), self.plan.paths.values())
         for name, reason in self.registry.failures.items():
             self.plan.near_misses.append(NearMiss(None, name, f"could not be loaded: {reason}"))
@@ -184,6 +184,7 @@ class _Planner:
             return
         self.plan.paths[key] = path
         self.plan.classes.add(cls)
+        # Noted, since torch.onnx.export may change the flags: `Patched` sets them back.
         self.plan.modes.append((module, module.training))
         if "forward" in module.__dict__:
             self.plan.findings.append(f"{path or '(root)'}: {_own_forward(module)}")
@@ -216,6 +217,7 @@ class _Planner:
     def _refusal(self, module: torch.nn.Module, patch: Patch, taken: dict[str, Patch]) -> str | None:
         if any(issubclass(mixin, patch.stand_in) for mixin in mixins_of(type(module)) if patch.kind == "class"):
             return "acts already: an outer patched() applied it"
+        # Python looks at the instance before any class, generated ones too.
         hidden = patch.methods & vars(module).keys()
         if hidden:
             return f"an instance attribute hides {', '.join(sorted(hidden))}: delete it to have the method swapped"

@@ -62,6 +62,7 @@ class Proof:
         changed = replace(self, opset=self.opset if opset is None else opset)
         if dtype is None:
             return changed
+        # A name of its own, since mypy forgets inside a lambda that `dtype` is not None.
         wanted = dtype
         return replace(
             changed,

@@ -15,8 +15,7 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from onnxpatch.errors import DuplicatePatchError
-from onnxpatch.patching.conditions import Conditions
-from onnxpatch.patching.dotted_paths import ANY_TORCH_FUNCTION
+from onnxpatch.patching.conditions import ANY_TORCH_FUNCTION, Conditions
 from onnxpatch.patching.fingerprints import Bodies
 from onnxpatch.patching.proof import Proof
 from onnxpatch.settings import EXPORTERS, Exporter, Settings
@@ -71,6 +70,7 @@ class Patch:
     @functools.cached_property
     def methods(self) -> frozenset[str]:
         """The methods that a class stand-in overrides."""
+        # Without `object`, whose methods every class has.
         classes = self.stand_in.__mro__[:-1] if self.kind == "class" else ()
         return frozenset(name for cls in classes for name, value in vars(cls).items() if callable(value)) - {
             "onnxpatch_prepare"
@@ -129,6 +129,7 @@ class Registry:
 
     def __iter__(self) -> Iterator[Patch]:
         self._discover()
+        # A copy: a patch may be registered while somebody iterates.
         return iter(list(self._patches.values()))
 
     def __getitem__(self, name: str) -> Patch:
@@ -142,8 +143,10 @@ class Registry:
     def _discover(self) -> None:
         if not self._undiscovered:
             return
+        # Before the loading, since a patch's file may read the registry itself.
         self._undiscovered = False
         package = importlib.import_module("onnxpatch.patches")
+        # walk_packages imports packages too, and would end at an error there; `_load` has noted it by then.
         for info in pkgutil.walk_packages(package.__path__, "onnxpatch.patches.", onerror=lambda name: None):
             self._load(info.name, functools.partial(importlib.import_module, info.name))
         for entry in metadata.entry_points(group=ENTRY_POINTS):

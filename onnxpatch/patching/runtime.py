@@ -15,22 +15,21 @@ import contextlib
 import inspect
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch.caught_errors import ExportKept
-from onnxpatch._torch.function_modes import function_modes_kept, torch_function_key
-from onnxpatch._torch.guard_sources import ignore_frames
+from onnxpatch._torch.function_modes import ExportKept, function_modes_kept, torch_function_key
+from onnxpatch._torch.guards import ignore_frames
 from onnxpatch._torch.script_tracing import traced
-from onnxpatch.messages.module_paths import paths_named_by
 from onnxpatch.patching import dispatch, rebinding
-from onnxpatch.patching.asked_types import ask_for_types, written_type
 from onnxpatch.patching.dispatch import Dispatcher
+from onnxpatch.patching.generated import ask_for_types, written_type
 from onnxpatch.patching.match import FunctionPatch
+from onnxpatch.patching.registry import Patch
 from onnxpatch.settings import Settings, put_in_force
 from onnxpatch.undone import undone
 
@@ -92,16 +91,20 @@ class Scope:
         """Let function patches act while the model runs. classes: those of the model's modules."""
         self._set_model(model)
         elsewhere: list[tuple[str, Any]] = []
+        named: list[tuple[Patch, Iterable[Any]]] = []
         for patch, targets in patches:
             keys = []
             for path, function in targets:
                 if patch.calls:
                     continue
+                # torch's mode catches a call under whatever name it was made; other functions must be replaced name by
+                # name.
                 key = None if patch.by_name else torch_function_key(function)
                 if key is None:
                     elsewhere.append((path, function))
                 keys.append(function if key is None else key)
-            self.dispatcher.add(patch, dict.fromkeys(keys))
+            named.append((patch, dict.fromkeys(keys)))
+        self.dispatcher.add(named)
         # Functions with lru_cache run without it: the cache would keep FakeTensors of torch.export for later calls.
         cached = {function: path for path, function in rebinding.memoised(classes)}
         elsewhere += [(path, function) for function, path in cached.items()]
@@ -142,14 +145,13 @@ class Scope:
                 stack.callback(self._set_model, self.model)
                 self._set_model(running)
             stack.enter_context(rebinding.installed([*self._substitutions, *self._types]))
-            stack.enter_context(put_in_force(self.settings))
+            # Messages name modules by their path in this model.
+            stack.enter_context(put_in_force(self.settings, self.path_of))
             if exporting() == "dynamo":
                 stack.enter_context(ignore_frames(self._files()))
                 stack.enter_context(ExportKept())
             elif exporting() == "trace":
                 stack.enter_context(traced())
-            # Messages name modules by their path in this model.
-            stack.enter_context(paths_named_by(self.path_of))
             # The mode last, so that it sees no call of the contexts above. Without patches every call is spared it.
             if self.watched:
                 stack.enter_context(_Dispatch(self))

@@ -3,17 +3,22 @@
 log.specialise(layer, StandIn)      layer.__class__ = a generated subclass of its class
 log.set_attr(layer, "table", t)
 log.undo()                          the attribute first, then the class
+
+One thread at a time may change a model: `claim`. torch's exporters put FakeTensors into the modules that they run, so
+two exports of one model at the same time disturb each other, with or without patches.
 """
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from onnxpatch.errors import RestoreError
+from onnxpatch.errors import InputError, RestoreError
 from onnxpatch.patching.generated import MISSING, generated, set_class, specialise, without
 
 
@@ -26,6 +31,7 @@ class UndoLog:
 
     def __init__(self) -> None:
         self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        # Until `undo`: modules of one class get one generated class, and `type(a) is type(b)` stays true between them.
         self._made: dict[tuple[type, tuple[type, ...]], type] = {}
         self._unmade: dict[type, type] = {}
 
@@ -66,6 +72,7 @@ class UndoLog:
             if name not in attributes[1]:  # a `__getstate__` of the class left the attribute out
                 attributes[1][name] = copied(attributes[0][name])
             self._undo.append((_put_item, (attributes[1], name, before)))
+        # Weak: a copy that nobody else refers to need not live until the original is restored.
         self._undo.append((self._unspecialise_copy, (weakref.ref(made),)))
 
     def undo(self) -> None:
@@ -79,6 +86,7 @@ class UndoLog:
             except Exception as error:
                 failures.append((getattr(step, "__name__", repr(step)), error))
             except BaseException as error:
+                # The interrupted step is done again. If it is interrupted once more, it is given up.
                 if interrupt is None:
                     interrupt = error
                     continue
@@ -116,3 +124,43 @@ def _put_item(mapping: MutableMapping[Any, Any], key: object, before: object) ->
         mapping.pop(key, None)
     else:
         mapping[key] = before
+
+
+@dataclass
+class _Claim:
+    owner: threading.Thread
+    # One entry for each `patched` of the owner: contexts nest.
+    logs: set[int] = field(default_factory=set)
+
+
+_lock = threading.Lock()
+# By id, since a class may define __eq__ without __hash__. An id stays valid while the model is patched.
+_claims: dict[int, _Claim] = {}
+
+
+def claim(model: torch.nn.Module, log: UndoLog) -> None:
+    """Mark `model` as patched by this thread until `log` is undone. Raises InputError if another thread patched it."""
+    here = threading.current_thread()
+    with _lock:
+        held = _claims.get(id(model))
+        # A thread that has ended can restore nothing any more: its claim does not count.
+        if held is not None and held.owner is not here and held.owner.is_alive():
+            raise InputError(
+                f"the {type(model).__name__} is patched by thread {held.owner.name!r} at the moment. Two exports of "
+                "one model at the same time disturb each other: let that thread restore it first, or export "
+                "copy.deepcopy(model)"
+            )
+        # Noted before it is done: if an interrupt comes here, the claim is still given up.
+        log.call(lambda: _release(id(model), id(log)))
+        taken = _claims.setdefault(id(model), _Claim(here))
+        taken.owner = here
+        taken.logs.add(id(log))
+
+
+def _release(model: int, log: int) -> None:
+    with _lock:
+        held = _claims.get(model)
+        if held is not None:
+            held.logs.discard(log)
+            if not held.logs:
+                del _claims[model]

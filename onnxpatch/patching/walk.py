@@ -30,6 +30,7 @@ def modules(model: torch.nn.Module) -> Iterator[Found]:
         seen.add(id(module))
         children = _children(path + "." if path else "", module.__dict__)
         if children:
+            # A stack gives its last entry first, and paths are to come in the order of the model.
             children.reverse()
             stack += children
 

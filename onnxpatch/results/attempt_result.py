@@ -1,4 +1,4 @@
-"""`AttemptResult`: one attempt of an export as a report tells of it, and the lines of text for all of them."""
+"""`AttemptResult`: one attempt of an export, for a report; and the lines of text for several attempts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class AttemptResult:
     """One attempt of `export`, and what came of it.
 
     name: in words, such as "without 'my-patch', branches=True". exporter, opset, plain (no patch at all), exclude (the
-    patches left out, beside those that the caller left out), branches: how it was made.
+    patches left out, in addition to the caller's `exclude`), branches: how it was made.
     verdict: right, wrong, refused or unproven. error: why it failed, one line. module: the path of the module in which
     it failed. line: the line of the model's own code, file:line. stand_in: the patch whose stand-in raised the error.
     seconds: its export and its comparison. delivered: whether its file is the one that was kept.

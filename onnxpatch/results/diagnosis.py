@@ -118,7 +118,8 @@ class Diagnosis:
         return sorted(distinct, key=lambda p: (not p.whole, not p.tried))
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values, with `schema`, `ok` and all proposals beside the fields."""
+        """Plain values: the fields, and `schema`, `ok` and all proposals."""
+        # asdict copies deeply, and what was recorded has modules and tensors.
         plain = asdict(replace(self, recorded=()))
         del plain["recorded"]
         return {"schema": SCHEMA, "ok": self.ok, **plain, "proposals": [asdict(p) for p in self.proposals]}

@@ -15,7 +15,7 @@ Status = Literal["known", "same", "changed", "gone", "unread", "elsewhere", "abs
 
 @dataclass(frozen=True)
 class Reliance:
-    """One thing that is relied on, beside what is installed.
+    """One thing that is relied on, compared with what is installed.
 
     name: its dotted path; kind: "method" (a patch knows its code), "target" (a patch stands in for it) or "torch" (a
     private API); used_by: the patch, or the file of onnxpatch/_torch.

@@ -23,6 +23,7 @@ def fragment(
     if body:
         head = f"<thead><tr>{_cells('th', header)}</tr></thead>"
         table = f"<table>{head}<tbody>{body}</tbody></table>"
+        # Closed at first: a report may have dozens of rows.
         parts.append(f"<details><summary>{escape(caption)}</summary>{table}</details>")
     return "".join(parts)
 

@@ -104,7 +104,7 @@ class Frozen:
 
 @dataclass(frozen=True)
 class DroppedGuard:
-    """A condition on sizes that the export relied on and the file does not hold. sizes: where eager runs without it."""
+    """A condition on sizes that the export relied on and the file does not check. sizes: where eager runs."""
 
     expression: str
     sizes: dict[str, int]
@@ -115,9 +115,9 @@ class DroppedGuard:
 
 @dataclass(frozen=True)
 class Unproven:
-    """A dimension declared dynamic at which the file was compared at no other size that tells anything.
+    """A dynamic dimension that no comparison proves: none was made at another size, or none that shows anything.
 
-    size: the example's; reason: why there was no other; remedy: what to hand over that would prove it.
+    size: the example's; reason: why there was no other; remedy: which input would prove it.
     """
 
     dimension: str
@@ -210,12 +210,14 @@ class Report:
             return
         first = self.first_wrong()
         found = first.sentence() if first else "PyTorch returns other outputs for the same input: nothing can be proven"
+        # Only where another branch made the difference: branches=True cures nothing else.
         found += hint if first and first.kind == "branch" else ""
         what = "the ONNX output differs from PyTorch"
         raise VerificationError(f"{what}: {found}\n{self}", self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only; `schema` counts the layout's versions."""
+        # What the exporter returned is for callers in Python.
         names = [f.name for f in dataclasses.fields(self) if f.name != "program"]
         body = {name: json_value(getattr(self, name)) for name in names}
         return {"schema": SCHEMA, "ok": self.ok, "verdict": self.verdict, "worst": json_value(self.worst), **body}

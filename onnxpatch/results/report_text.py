@@ -48,6 +48,7 @@ def markdown(report: Report) -> str:
 
 def _row(check: Checked) -> tuple[str, ...]:
     wrong = check.first_wrong()
+    # An unsteady check has a difference too; the reason why it does not count says more.
     finding = wrong.finding() if wrong and check.status != "unsteady" else check.error
     error = "-" if math.isnan(check.relative) else f"{check.relative:.1e}"
     return (check.stage, check.label, check.kind, check.status, error, finding[:_LONGEST])

@@ -1,6 +1,6 @@
 """The JSON Schemas (draft 2020-12) of what `--json` writes, made by pydantic from the dataclasses and types.
 
-The docs publish them and the tests hold them against what the commands print. They need pydantic, which is not needed
+The docs publish them, and the tests compare them with what the commands print. They need pydantic, which is not needed
 to run onnxpatch: it comes with the extras `docs` and `test`.
 
 What pydantic cannot know is added here: NaN and infinities are written as null and strings, since JSON has neither;

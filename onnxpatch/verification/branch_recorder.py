@@ -10,12 +10,14 @@ only data with these values shows whether the graph handles them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from onnxpatch.messages.user_code import user_frame
 from onnxpatch.verification.data_constants import DataConstants
 from onnxpatch.verification.size_recorder import SizeWatch
 from onnxpatch.verification.watched_number import WatchedNumber
@@ -46,7 +48,9 @@ _SAMENESS = _functions("equal", "allclose")
 _COUNTING = _functions("nonzero", "masked_select", "unique", "unique_consecutive")
 _STEPPING = _functions("__floordiv__", "floor_divide", "__mod__", "remainder", "fmod")
 _DIVIDING = _functions("__truediv__", "div", "divide", "true_divide", "reciprocal", "__rtruediv__", "rsqrt", "log")
+# A function mode gets the getter of a property: `x.shape` arrives as torch.Tensor.shape.__get__.
 _SHAPES = {torch.Tensor.shape.__get__, torch.Tensor.size, torch.Tensor.numel, torch.numel}  # type: ignore[attr-defined]
+# Conversions in one forward, after which it is taken for one that does not end.
 _ENDLESS = 2000
 _MOST_COMPARED = 16
 
@@ -60,6 +64,7 @@ class Decisions(TorchFunctionMode):
 
     signature: the recorded values: bools and ints exactly, floats by their sign, data-dependent selections as empty,
     one or more. Two calls with the same signature took the same branches.
+    lines: `file:line` of the user's code at which they were made, each once and in order.
     asks_finite: the forward tests for NaN or infinity.
     compared: (number computed from the data, what it is compared with).
     constants: values that data is compared with, and steps that it is divided by.
@@ -76,6 +81,7 @@ class Decisions(TorchFunctionMode):
         self._numbers = watch_numbers
         self._shapes = _SHAPES if watch_sizes else frozenset()
         self.signature: tuple[object, ...] = ()
+        self.lines: dict[str, None] = {}
         self.asks_finite = False
         self.compared: list[tuple[float, float]] = []
 
@@ -97,6 +103,7 @@ class Decisions(TorchFunctionMode):
                 return WatchedNumber(result, self._decide)
         elif func in _COUNTING or (func is torch.where and len(args) == 1):
             first = result[0] if isinstance(result, tuple) else result
+            # The exact number would make a branch of every input; none and one are what torch and ONNX treat specially.
             self._add(("none, one or more", min(first.numel(), 2)))
         return result
 
@@ -106,6 +113,7 @@ class Decisions(TorchFunctionMode):
             return
         equality = func not in _ORDERING
         self.constants.compared(left, right, equality)
+        # torch.equal and allclose answer in Python: a branch, without a conversion of its own.
         if isinstance(answer, bool):
             self._add(answer)
         if isinstance(answer, torch.Tensor) and answer.numel() == 1 and all(map(_is_number, sides)):
@@ -124,6 +132,9 @@ class Decisions(TorchFunctionMode):
 
     def _add(self, answer: object) -> None:
         self.signature = (*self.signature, answer)
+        frame = user_frame(sys._getframe(1))
+        if frame is not None:
+            self.lines.setdefault(f"{frame.f_code.co_filename}:{frame.f_lineno}")
         if len(self.signature) > _ENDLESS:
             raise EndlessError(f"more than {_ENDLESS} decisions: a loop that this data does not end")
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from onnxpatch.onnxfile.arrays import as_array
+from onnxpatch.onnxfile.runtimes.interface import as_array
 from onnxpatch.results.report import OutputParity
 
 # The largest difference that still counts as equal, as a share of the output's largest magnitude. float16 keeps 11 bits
@@ -68,6 +68,7 @@ def _dtype_name(value: Any) -> str:
 
 
 def _kind(array: np.ndarray[Any, Any]) -> str:
+    # int32 in place of int64 is no error: the values are compared exactly all the same.
     return "i" if array.dtype.kind in "iu" else str(array.dtype.kind)
 
 
@@ -76,6 +77,8 @@ def _floats(
 ) -> OutputParity:
     want, got = want.astype("float64"), got.astype("float64")
     finite = np.isfinite(want)
+    # NaN where eager has NaN and equal infinities are right; any other pair with one of them is wrong, at any
+    # tolerance.
     odd = ~((want == got) | (np.isnan(want) & np.isnan(got)))
     odd &= ~finite | ~np.isfinite(got)
     with np.errstate(all="ignore"):
@@ -105,6 +108,7 @@ def _wrong_columns(
     if not (error > _SHARE * allowed).any():
         return wrong
     size = np.where(finite, np.abs(want), 0.0)
+    # Channels are on axis 1 or on the last one.
     for axis in {1, want.ndim - 1} if want.ndim > 2 else {want.ndim - 1} if want.ndim == 2 else ():
         if 1 < want.shape[axis] <= _CHANNELS:
             columns = size.max(axis=tuple(a for a in range(want.ndim) if a != axis), keepdims=True)

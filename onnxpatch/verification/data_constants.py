@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ _LONGEST = 1 << 20  # elements of an input that gets such values
 Variant = tuple[str, list[Any]]
 
 
+@dataclass
 class DataConstants:
     """The values that a run of eager compared its data with, each once and in order.
 
@@ -32,11 +34,10 @@ class DataConstants:
     are compared with each other.
     """
 
-    def __init__(self) -> None:
-        self.values: dict[float, None] = {}
-        self.equals: dict[float, float] = {}
-        self.steps: dict[float, None] = {}
-        self.sameness = False
+    values: dict[float, None] = field(default_factory=dict)
+    equals: dict[float, float] = field(default_factory=dict)
+    steps: dict[float, None] = field(default_factory=dict)
+    sameness: bool = False
 
     def compared(self, left: object, right: object, equality: bool) -> None:
         """Record a comparison of tensors, or of a tensor with a number."""
@@ -52,6 +53,7 @@ class DataConstants:
     def divided(self, left: object, right: object) -> None:
         """Record a floor division of floats by a step whose multiples are not exact in binary, such as 0.7."""
         step = _number(right)
+        # A mantissa of 0.5 means a power of two, whose multiples are exact.
         if step and isinstance(left, torch.Tensor) and left.is_floating_point() and math.frexp(step)[0] != 0.5:
             self.steps.setdefault(step)
 
@@ -60,6 +62,7 @@ class DataConstants:
         if self.sameness:
             yield from _same(values)
         known = list(self.values)[:_MOST]
+        # Such as the 3 of `(x == 0).sum() == 3`: a number of elements.
         counts = [int(n) for n in self.equals if n == int(n) and 1 < n < 64][:2]
         for value in dict.fromkeys([*known, *list(self.equals)[:_MOST], *more[:_MOST]]):
             yield from _with(value, values, counts if value in known else ())

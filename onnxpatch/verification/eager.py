@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from onnxpatch._torch import pytree
-from onnxpatch._torch.operations import OperationCount
-from onnxpatch.inputs.caches import opened
+from onnxpatch._torch.dispatch_modes import OperationCount
+from onnxpatch.inputs.caches import opened, output_names
 from onnxpatch.inputs.held_objects import copied
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.state_names import output_names
 from onnxpatch.patching.model_state import Snapshot
+from onnxpatch.undone import undone
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.random_state import random_state_kept
 
 _LARGEST_COPY = 1 << 27  # parameters
 
@@ -51,6 +53,7 @@ def flatten_output(output: Any) -> list[torch.Tensor]:
 
 def _kept(output: Any) -> Any:
     """A copy of an output, since its tensors may be views of inputs or buffers."""
+    # pytree takes a dataclass that nobody registered for one leaf, and would not copy the tensors in it.
     if is_dataclass(output) and not isinstance(output, type) and type(output) not in pytree.SUPPORTED_NODES:
         return replace(output, **{f.name: _kept(getattr(output, f.name)) for f in fields(output) if f.init})
     return pytree.tree_map(_kept_leaf, opened(output))
@@ -129,23 +132,28 @@ class Eager:
         own, since function modes change the kernels that torch picks.
         """
         watch = Decisions(watch_sizes=sizes, watch_numbers=numbers)
+        # Function modes do not see inside a ScriptModule, which freezes no branch either.
         if isinstance(self.model, torch.jit.ScriptModule):
             return watch
         self._count(values)
         with watch:
             _, error = self._run(values)
         if error is not None and (sizes or watch.gave_numbers):
+            # First without watched sizes, then without watched numbers too.
             return self.decisions(values, numbers=sizes)  # some code accepts no subclass of int
         return watch if error is None else None
 
     def operations(self, values: Sequence[Any], sizes: bool) -> tuple[float, Decisions | None]:
         """(the arithmetic of one forward, its `decisions`), from one run if possible."""
+        # The first run of the forward: large tensors are copied just before it writes into them.
         with self._state.watched(), OperationCount() as count:
             watch = self.decisions(values, sizes)
+            # `decisions` does not run a ScriptModule, so nothing has been counted yet.
             if isinstance(self.model, torch.jit.ScriptModule):
                 self._run(values)
         if watch is not None:
             return count.operations, watch
+        # The forward broke off, and so did the count: each parameter takes a multiplication and an addition at least.
         least = 2.0 * sum(parameter.numel() for parameter in self.model.parameters())
         return max(count.operations, least), self.decisions(values, sizes)
 
@@ -162,6 +170,7 @@ class Eager:
                     self.names = output_names(output)
                     return _kept(output), None
                 finally:
+                    # Also when the forward raises: it may draw first.
                     self.draws |= _random_state() != before
         except Exception as error:
             return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
@@ -176,3 +185,33 @@ def lost_state(state: Snapshot) -> list[str]:
         return []
     more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
     return [f"the forward writes into {', '.join(lost[:3])}{more}, which could not be put back: reload the weights"]
+
+
+@contextmanager
+def random_state_kept(seed: int | None = None) -> Iterator[None]:
+    """A context that restores all random generators afterwards. seed: for all of them, inside."""
+    cuda = torch.cuda.is_initialized()
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    devices = torch.cuda.get_rng_state_all() if cuda else []
+
+    def put_back() -> None:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+        if cuda:
+            torch.cuda.set_rng_state_all(devices)
+
+    with undone(put_back):
+        if seed is not None:
+            random.seed(seed)
+            np.random.seed(seed)
+            _seed_torch(seed)
+        yield
+
+
+def _seed_torch(seed: int) -> None:
+    """torch.manual_seed also notes the seed for a CUDA that nobody uses yet, with the whole stack as text."""
+    if torch.cuda.is_initialized() or torch.backends.mps.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)

@@ -14,10 +14,11 @@ from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.onnxfile.graph import all_nodes, scopes
 from onnxpatch.onnxfile.intermediate_values import intermediate_shapes
 from onnxpatch.onnxfile.runtime import Graph
-from onnxpatch.results.report import Checked, DroppedGuard, Frozen
+from onnxpatch.results.report import Checked, DroppedGuard, Frozen, Unproven
 from onnxpatch.verification.guards import Guard
 from onnxpatch.verification.input_matching import Feed
 from onnxpatch.verification.probe import Probe
+from onnxpatch.verification.reference import Reference
 
 _MOST = 5
 # Operators that may take their output's size from a constant, where the model takes it from its input.
@@ -37,6 +38,7 @@ def specialized(
         at_node = frozen_at(graph, check.node, example, probe) if check.node else None
         if at_node and (at_node.node, at_node.dimension) not in [(one.node, one.dimension) for one in found]:
             found.append(at_node)
+    # With the most dimensions moved, most nodes show that they keep a size.
     silent = next((p for c, p in reversed(bad) if c.status == "wrong"), None)
     if silent is not None:
         found += list(frozen_nodes(graph, feed, example, silent))[:_MOST]
@@ -49,6 +51,8 @@ def dropped_guards(
     """The conditions that a probe breaks, each with what the graph does at that probe. Probes not run are left out."""
     status = {id(probe): check for check, probe in zip(checks, probes, strict=False)}
     ran = [(guard, probe) for guard, probe in broken if id(probe) in status]
+    # An equality pins a size. Where a probe breaks one, that is the cause, and not an inequality that it breaks as
+    # well.
     pins = [guard for guard, _ in ran if guard.expression.startswith("Eq(")]
     found = []
     for guard, probe in ran:
@@ -111,6 +115,7 @@ def frozen_nodes(graph: Graph, feed: Feed, example: Probe, other: Probe) -> Iter
             continue
         (data, out), (data_after, out_after) = ([shapes[name] for name in values] for shapes in (before, after))
         kept = [a for a, size in enumerate(data) if size != data_after[a] and out[a : a + 1] == out_after[a : a + 1]]
+        # Only where the axes of input and output can be taken for the same ones.
         if len(data) == len(out) and kept:
             where = f"keeps axes {kept} of its output at {list(out)}"
             yield Frozen(moved, where, node.name, node.op_type, source_of(node))
@@ -120,12 +125,42 @@ def source_of(node: Any) -> str:
     """`file:line in function: code` of the innermost frame, if the exporter kept it; else the module path, or ''."""
     kept = {entry.key: entry.value for entry in getattr(node, "metadata_props", ())}
     trace = kept.get("pkg.torch.onnx.stack_trace", "") or node.doc_string
+    # The dynamo exporter writes a Python traceback, whose last frame is the innermost.
     frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n\s*([^\n]*)', trace[-_LONGEST:])
     if frames:
         file, line, function, code = frames[-1]
         return f"{file}:{line} in {function}: {code.strip()}"
+    # The TorchScript exporter writes `file.py(line): function`, the innermost frame first.
     found = re.search(r"(\S+\.py)\((\d+)\): (\S+)", trace[:_LONGEST])
     if found:
         return f"{found[1]}:{found[2]} in {found[3]}"
     named = [scope for scope in scopes(node) or () if scope]
     return f"in module {named[-2]}" if len(named) > 1 else ""
+
+
+def unproven_dimensions(reference: Reference, checks: Sequence[Checked]) -> list[Unproven]:
+    """The dynamic dimensions without a right comparison at another size, with what would prove each of them."""
+    right = [check.sizes for check in checks if check.status == "right"]
+    oracle = reference.oracle
+    return [
+        Unproven(dim.name, dim.size, _reason(dim, reference), _remedy(dim, reference))
+        for dim in reference.dims
+        if not oracle.is_moved(dim, {sizes[dim.name] for sizes in right if dim.name in sizes})
+    ]
+
+
+def _reason(dim: DynamicDim, reference: Reference) -> str:
+    refusal = reference.oracle.refusal_of(dim.name)
+    if refusal:
+        return f"eager refuses the other sizes that were tried, such as {refusal}"
+    if reference.budget.over() or reference.oracle.cut_short:
+        return "max_seconds was reached before another size was compared"
+    return "no other size was compared within max_probes and the budget"
+
+
+def _remedy(dim: DynamicDim, reference: Reference) -> str:
+    names = {leaf.index: leaf.name for leaf in reference.inputs.leaves}
+    axes = [f"axis {axis} of {names[leaf]}" for leaf, axis, _ in dim.places]
+    return (
+        f"data=[args] with inputs that the model accepts at another {dim.name} ({', '.join(axes[:3])}) would prove it"
+    )

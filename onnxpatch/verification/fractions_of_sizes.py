@@ -23,6 +23,7 @@ _MOST = 2  # products
 def fractions_of_sizes(oracle: Oracle, sizes: SizeWatch) -> Iterator[Probe]:
     """Probes at such sizes, for the first products that eager computed: one for each way of rounding."""
     for size, fraction, divided in list(sizes.products)[:_MOST]:
+        # A size that eager multiplied may be computed from an input's: then the input's is scaled along with it.
         theirs = [dim for dim in oracle.dims if dim.size == size] or oracle.dims
         for n in dict.fromkeys(distinguishing_sizes(fraction, divided)):
             wishes = ({dim.name: n if dim.size == size else n * dim.size // max(1, size)} for dim in theirs)

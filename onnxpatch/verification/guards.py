@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnxpatch._torch.size_conditions import compiled_condition, size_conditions
+from onnxpatch._torch.guards import compiled_condition, size_conditions
+from onnxpatch.inputs.axis_specs import SizeExpression
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.size_expressions import SizeExpression
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
 
@@ -103,6 +103,7 @@ def breaking_probes(guards: Sequence[Guard], search: Oracle, most: int = 6) -> l
     accepted = search.accepted()
     for guard in guards[:_MOST]:
         tried = [*accepted, *(probe for _, probe in found)]
+        # One that has been run already costs nothing.
         known = next((p for p in tried if guard.holds(p.sizes) is False), None)
         probe = known or next(_breaking(guard, search), None)
         if probe:
@@ -134,7 +135,7 @@ def _breaking(guard: Guard, search: Oracle, tries: int = 5) -> Iterator[Probe]:
 
 def _far(sizes: dict[str, int], example: dict[str, int]) -> float:
     """The distance from the example. Sizes with its ratios and its stride count as nearer: eager often wants them."""
-    change = sum(abs(math.log(sizes[name] / example[name])) for name in sizes)
+    change = sum(abs(math.log(sizes[name] / max(1, example[name]))) for name in sizes)
     odd = sum(size % 8 != 0 for name, size in sizes.items() if example[name] % 8 == 0)
     return change + odd
 

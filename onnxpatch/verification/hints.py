@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
+# By the names of attributes, since nothing else tells a size from the other numbers of a model.
 _NATIVE = re.compile(r"(im(age|g)?_?size|input|native|train|resol|grid|max|len|context|seq|feat.*size|win|res$)")
 _STEP = re.compile(r"(patch|stride|window|win_?size|block|chunk|segment|factor|scale|hop|group_size|pool)")
 _IDENTIFIER = re.compile(r"(^|_)(token|pad|bos|eos|sep|cls|mask|special|image|ignore)(_?token)?(_?(id|index|idx))?$")
@@ -49,6 +50,7 @@ def size_hints(model: object, most: int = 8) -> SizeHints:
     constants = Counter(c for code in _own_code(model) for c in _constants(code))
     thresholds = Counter({c: n for c, n in constants.items() if isinstance(c, int) and 1 < c <= _LARGEST})
     values = Counter({c: n for c, n in constants.items() if abs(c) > 1 or c != int(c)})
+    # Counted 100 times, so that token ids come before the constants of the code.
     values.update({float(n): 100 for n in _identifiers(model)})
     return SizeHints(_top(native, most), _top(steps, most), _top(thresholds, most), _top(values, most))
 
@@ -67,6 +69,7 @@ def _top(counts: Counter[Number], most: int) -> tuple[Number, ...]:
 
 def _attributes(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     for name, value in vars(module).items():
+        # Hugging Face's models have their sizes in a config object, not in attributes.
         if name == "config" and hasattr(value, "__dict__"):
             yield from vars(value).items()
         elif not name.startswith("_"):
@@ -112,6 +115,7 @@ def _own_code(model: torch.nn.Module) -> Iterator[CodeType]:
     """The code of the user's forwards, of the methods that they name, and of functions kept in attributes."""
     for cls in _own_classes(model):
         forward = getattr(vars(cls).get("forward"), "__code__", None)
+        # One level deep: helpers that forward calls by name, such as `self.interpolate(...)`, have the comparisons too.
         for name in ("forward", *forward.co_names) if isinstance(forward, CodeType) else ():
             code = getattr(vars(cls).get(name), "__code__", None)
             if isinstance(code, CodeType):

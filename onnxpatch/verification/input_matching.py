@@ -11,11 +11,12 @@ import torch
 
 from onnxpatch.errors import InputError
 from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.inputs.axis_specs import has_operator
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs, Leaf
-from onnxpatch.inputs.size_expressions import has_operator
 from onnxpatch.onnxfile.runtime import Graph
 
+# ONNX's names that differ from torch's by more than case.
 _DTYPES = {"FLOAT": "float32", "DOUBLE": "float64"}
 
 
@@ -39,6 +40,7 @@ def match_inputs(graph: Graph, inputs: Inputs, input_names: Sequence[str] | None
     if input_names:
         leaves = _leaves_for(len(input_names), inputs)
         if leaves is not None:
+            # Names that the file lacks are left out: exporters drop inputs that nothing reads.
             found = {n: leaf.index for n, leaf in zip(input_names, leaves, strict=True) if n in have}
             if len(found) == len(have):
                 return Feed(found)
@@ -58,6 +60,7 @@ def match_inputs(graph: Graph, inputs: Inputs, input_names: Sequence[str] | None
 
 
 def _leaves_for(count: int, inputs: Inputs) -> list[Leaf] | None:
+    # Numbers are inputs under trace and constants under dynamo, so the count tells which of them wrote the file.
     for exporter in ("dynamo", "trace"):
         leaves = inputs.graph_leaves(exporter)
         if len(leaves) == count:
@@ -102,6 +105,7 @@ def refuse_unfitting(graph: Graph, inputs: Inputs, feed: Feed, specs: Sequence[s
     for name, leaf in feed.leaves.items():
         given = inputs.leaves[leaf]
         value = given.value
+        # Numbers fit any dtype, and a complex tensor has another rank in the file.
         if not isinstance(value, torch.Tensor) or value.is_complex():
             continue
         dtype, shape = _dtype(graph, name), graph.input_shape(name)

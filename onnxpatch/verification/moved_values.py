@@ -24,9 +24,12 @@ def follows(example: torch.Tensor, moves: Moves) -> tuple[Relation, int] | None:
     if not _counts(example):
         return None
     total, largest = int(example.sum()), int(example.max())
+    # Products too: a tensor of offsets may count the elements of two flattened axes.
     pairs = [*moves, *((a * c, b * d) for (a, b), (c, d) in itertools.combinations(moves, 2))]
     for relation, value in _meanings(total, largest):
         for old, new in pairs:
+            # Not size 1, which any mask with a single 1 would match; nor the sum of one element, which is its largest
+            # too.
             if value == old and old > 1 and not (relation == "sum" and example.numel() < 2):
                 return relation, new
     return None
@@ -41,6 +44,7 @@ def moved(example: torch.Tensor, shape: Sequence[int], moves: Moves) -> torch.Te
     if not example.numel():
         return torch.zeros(tuple(shape), dtype=example.dtype, device=example.device)
     relation = follows(example, moves)
+    # Ints up to 2^53 are exact in float64, and values between two of them can be computed.
     out = example.detach().double()
     for axis, size in enumerate(shape):
         if out.shape[axis] != size:
@@ -82,6 +86,7 @@ def _to_sum(values: torch.Tensor, now: int, wanted: int) -> torch.Tensor:
     if wanted >= values.numel():
         shared = shared.maximum((values > 0).double())
     flat = shared.reshape(-1)
+    # What was lost by rounding down goes to the largest, where it changes least.
     largest = int(flat.argmax())
     flat[largest] = max(0.0, float(flat[largest]) + wanted - float(flat.sum()))
     return flat.reshape(values.shape)

@@ -33,7 +33,7 @@ _QUICK = 1e9  # operations: a model with fewer may be run at much larger sizes
 class Oracle:
     """The answers of eager for one model and one example call. No size is run twice.
 
-    operations: of the example, by `_torch.operations`. The cost of larger inputs is estimated from it.
+    operations: of the example, by `_torch.dispatch_modes`. The cost of larger inputs is estimated from it.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class Oracle:
         if not all(dim.minimum <= full[dim.name] <= (dim.maximum or math.inf) for dim in self.dims):
             self._known[key] = None
             return None
-        if any(place.size.at(full) < 1 for dim in self.dims for place in dim.places):
+        shapes = self._shapes(full)
+        if any(place.size.at(full) < min(1, place.size.at(self._example)) for dim in self.dims for place in dim.places):
             self._known[key] = None
             return None
-        shapes = {index: shape_at(self.inputs.leaves[index], self.dims, full) for index in self._tensors}
         volume = sum(map(math.prod, shapes.values()))
         if volume > max(self._growth * self._elements, _SMALL) and not (far and self._within_reach(volume)):
             return None
@@ -110,8 +110,7 @@ class Oracle:
             return f"dynamic_shapes allows {outside[0].name} from {outside[0].minimum} to {outside[0].maximum or 'any'}"
         if tuple(full.values()) not in self._known:
             return "it needs more work or memory than the verification budget allows"
-        shapes = {index: shape_at(self.inputs.leaves[index], self.dims, full) for index in self._tensors}
-        moves = self._moves(full)
+        moves = self._moves(shapes := self._shapes(full))
         answer = self.eager.ask(self._filled(shapes, fills(list(self._tensors.values()), moves)[0], moves))
         return f"the model itself refuses it: {answer.error or 'its output is not finite'}"
 
@@ -121,7 +120,7 @@ class Oracle:
 
     def _ask(self, sizes: dict[str, int], shapes: Mapping[int, Sequence[int]], kind: str) -> Probe | None:
         error, odd = "", None
-        moves = self._moves(sizes)
+        moves = self._moves(shapes)
         for fill in fills(list(self._tensors.values()), moves):
             values = self._filled(shapes, fill, moves)
             self._asked += 1
@@ -161,10 +160,14 @@ class Oracle:
         """A size that eager refused, with its error; '' if there is none."""
         return self.refused_alone.get(dimension) or self.first_refusal
 
-    def _moves(self, sizes: Mapping[str, int]) -> Moves:
+    def _shapes(self, sizes: Mapping[str, int]) -> dict[int, list[int]]:
+        """The shape of every tensor among the inputs at these sizes, by the leaf's index."""
+        return {index: shape_at(self.inputs.leaves[index], self.dims, sizes) for index in self._tensors}
+
+    def _moves(self, shapes: Mapping[int, Sequence[int]]) -> Moves:
         """(size in the example, new size) of every dynamic axis."""
-        pairs = [(size.at(self._example), size.at(sizes)) for dim in self.dims for _, _, size in dim.places]
-        return list(dict.fromkeys(pairs))
+        places = [(place.leaf, place.axis) for dim in self.dims for place in dim.places]
+        return list(dict.fromkeys((self._tensors[leaf].shape[axis], shapes[leaf][axis]) for leaf, axis in places))
 
     def _filled(self, shapes: Mapping[int, Sequence[int]], fill: Fill, moves: Moves = ()) -> list[Any]:
         leaves = self.inputs.leaves
@@ -224,6 +227,8 @@ class Oracle:
         return self._may(self._elements)
 
     def _may(self, elements: int, must: bool = False, share: float = 1.0) -> bool:
+        # Guards (share 1.5) get at least twice the example's work, however large the model is; with share 1 the second
+        # is 0.
         room = max(share * self.budget.operations, (share - 1) * 4 * self._cost * self._elements)
         if self._full or (self.budget.over() if share > 1 else self.late):
             return False

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import InputError
-from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
+from onnxpatch.onnxfile.runtimes.interface import DEFAULT_SECONDS
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Budget:
     """How much may be compared. It counts work, not seconds, so that the verdict is the same on every machine.
 
     probes: inputs compared. Other data, branches and dropped guards come on top.
-    questions: runs of eager in the search for probes. operations: arithmetic in these runs, by `_torch.operations`;
+    questions: runs of eager in the search for probes. operations: arithmetic in these runs, by `_torch.dispatch_modes`;
     4e10 take about a second on one core. bytes: of the inputs and answers that are kept. tries: sizes of one dimension
     that are run even if the budget is used up, until eager accepts one.
     max_seconds: the user's limit, counted from `start` (time.monotonic()). Half of it is for the search for probes.

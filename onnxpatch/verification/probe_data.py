@@ -1,4 +1,4 @@
-"""Makes values for probes: like the example's, different from them, and such as may flip a branch of the forward."""
+"""Makes values for probes: like the example's, other ones, and those that may flip a branch of the forward."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def drawn(example: torch.Tensor, shape: Sequence[int], generator: torch.Generato
         return torch.zeros(tuple(shape), dtype=example.dtype, device=example.device)
     flat = example.detach().reshape(-1).cpu()
     count = math.prod(shape)
+    # From the example's own values: what is an index or a token id there stays a valid one.
     values = flat[torch.randint(0, flat.numel(), (count,), generator=generator)]
     if flat.is_floating_point():
         values = _varied(flat, values, generator)
@@ -120,6 +121,7 @@ def _last_row_off(value: Any) -> Any:
 def _factors(compared: Sequence[tuple[float, float]], most: int = 6) -> list[float]:
     """Factors for the data with which a number computed from it passes the number that it is compared with."""
     known = [(a, b) for a, b in compared if a and b and math.isfinite(a) and math.isfinite(b)]
+    # Twice as far as needed, or half, so that rounding does not decide which side it is.
     factors = dict.fromkeys(b / a * (2.0 if abs(a) <= abs(b) else 0.5) for a, b in known)
     return [f for f in factors if 1e-12 < abs(f) < 1e12][:most]
 
@@ -174,6 +176,7 @@ def _on_floats(value: object, change: Callable[[torch.Tensor], torch.Tensor]) ->
 def _one_at_a_time(values: Sequence[object]) -> Iterator[tuple[str, list[Any]]]:
     floats = [i for i, v in enumerate(values) if isinstance(v, torch.Tensor) and v.is_floating_point()]
     for i in floats[:4] if len(floats) > 1 else ():
+        # Changing all inputs alike keeps relations between them: `a > b` does not change when both are scaled.
         for label in ("negated", "zeros"):
             yield f"input {i} {label}", [_on_floats(v, _FLOATS[label]) if j == i else v for j, v in enumerate(values)]
 

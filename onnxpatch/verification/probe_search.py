@@ -1,4 +1,16 @@
-"""Chooses the inputs to compare a graph at: other data, other branches and other sizes that eager accepts."""
+"""Chooses the inputs to compare a graph at: other data, other branches and other sizes that eager accepts.
+
+A graph is one path through the forward. It is wrong where eager takes another path, and no random input need show that:
+
+    if x.sum() > 0: ...            other data of the same sign takes the same branch; x negated does not
+    x[mask] = 0                    no branch, but other masks may be wrong: some are always tried
+    if x.shape[1] > 512: ...       a size beyond the constant
+    table[: x.shape[1]]            any other size
+
+So candidates are made from what eager was seen to do at the example (`branch_recorder`, `size_recorder`). Each is run
+in eager once, recorded, and kept as a probe if it takes another branch, or is of a kind that is compared always. The
+budget is shared: half for data, half for sizes, and a few runs beyond it for what would otherwise stay unproven.
+"""
 
 from __future__ import annotations
 
@@ -91,9 +103,12 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
     """
     values, seen = first.values, {example.signature if example else ()}
     decides, tried, flipped, most = seen != {()}, 0, False, _BRANCHES
+    # Without a conversion to Python (`decides`) no data can take another branch, and runs that record them are saved.
     draws = oracle.eager.draws
     found: list[Candidate] = []  # found on the way: the second half of `a and b`
     for label, changed, exact in _growing(_candidates(oracle, values, example, decides or draws), found):
+        # Beyond the budget a few are tried still, until one input takes another branch: else no branch would be
+        # compared.
         spare = not oracle.used_up and not oracle.half_spent
         if not most or (not spare and (flipped or tried >= _TRIES)) or oracle.late:
             return
@@ -104,6 +119,7 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
         watched = oracle.eager.decisions(changed) if decides else None
         tried += decides or always
         flips = watched is not None and watched.signature not in seen
+        # Eager raises on this data, or nothing new can be seen with it.
         if (decides and watched is None) or not (always or flips or draws):
             continue
         flipped |= flips
@@ -111,6 +127,7 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
             deeper = watched.constants.beyond(example.constants, changed)
             found += ((f"{label}, {further}", planted, True) for further, planted in deeper)
         answer = oracle.eager.ask(changed)
+        # A forward that draws may use the numbers for some data only (noise under a mask).
         chance = draws and not (always or flips) and _by_chance(oracle, changed, answer)
         if answer.outputs is not None and (always or flips or chance) and (answer.finite or always or flips):
             most -= 1
@@ -118,6 +135,7 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
             yield oracle.kept(
                 Probe(label, kind, first.sizes, changed, answer.outputs, answer.raw, exact is None or exact)
             )
+        # One probe on which random numbers reach the output is enough.
         draws &= not chance
         seen |= {watched.signature} if watched else set()
 
@@ -134,7 +152,7 @@ def _candidates(
     oracle: Oracle, values: Sequence[object], example: Decisions | None, anything: bool
 ) -> Iterator[Candidate]:
     """(label, leaves, exact). exact None: exact values, compared even if the forward takes the same branch."""
-    if example is not None:
+    if example is not None and example.constants.steps:
         yield from ((label, changed, None) for label, changed in example.constants.multiples(values))
     masks = any(map(is_mask, values))
     divides = example is not None and example.divides
@@ -144,6 +162,7 @@ def _candidates(
     usual = ((label, changed, False) for label, changed in variants(values, finite, compared))
     flips = example.constants.flips(values, oracle.hints.values) if example is not None and anything else iter(())
     constant = ((label, changed, True) for label, changed in flips)
+    # In turn, so that neither kind uses up the budget alone.
     for pair in itertools.zip_longest(constant, usual):
         yield from filter(None, pair)
 

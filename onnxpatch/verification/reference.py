@@ -46,6 +46,7 @@ class Reference:
         start = time.perf_counter()
         self.inputs, self.dims, self.budget = inputs, dims, budget
         self.eager = Eager(model, inputs, flatten, state)
+        # Before the oracle is made: what the example costs decides which sizes it can afford.
         operations, self.decisions = self.eager.operations(inputs.values(), sizes=bool(dims))
         example = self.eager.ask(inputs.values())
         if example.outputs is None:
@@ -86,6 +87,7 @@ class Reference:
 
     def _given(self, one: Any, label: str) -> Probe:
         """A probe of the caller's input: (args, kwargs), or args alone."""
+        # args may be a tuple of two as well; only a tuple and a dict are taken for args and kwargs.
         pair = isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], tuple) and isinstance(one[1], dict)
         args, kwargs = one if pair else (one, {})
         values = Inputs(self.eager.model, args, kwargs).values()

@@ -71,6 +71,7 @@ class RightSizes:
         checks: of the whole graph, from which the search starts.
         """
         checks = [check for check in checks if check.sizes]
+        # Wrong at the example's own sizes: no bound would help.
         if not checks or any(not check.ok and {**self._example, **check.sizes} == self._example for check in checks):
             return None
         self._oracle.reserve(self._questions)
@@ -116,7 +117,7 @@ class RightSizes:
 
     # -------------------------------------------------------------- one dimension
     def _ask_one_by_one(self, wrong: Sequence[Mapping[str, int]]) -> None:
-        """Where several dimensions were moved and the graph is wrong: which of them alone makes it wrong."""
+        """Move dimensions one by one, where several were moved together and the graph is wrong."""
         for sizes in wrong:
             moved = [dim for dim in self._dims if sizes[dim.name] != dim.size]
             known = [self._known.get(self._key({dim.name: sizes[dim.name]})) for dim in moved]
@@ -128,6 +129,7 @@ class RightSizes:
         if all(self._alone(dim).values()):
             return None
         ways = [self._range(dim, 1)]
+        # The smallest step that holds is the widest choice, so larger ones are not looked at.
         ways += itertools.islice(filter(None, (self._multiple(dim, step) for step in _steps(dim.size))), 1)
         return max(ways, key=lambda bound: _width(dim, bound))
 
@@ -153,10 +155,11 @@ class RightSizes:
         return dim.size + right * step
 
     def _multiple(self, dim: DynamicDim, step: int) -> SizeBound | None:
-        """The multiples of `step`, if some beside the example are right."""
+        """The bound "multiples of `step`", if the graph is right at several of them other than the example."""
         if any(not ok and size % step == 0 and size > dim.size for size, ok in self._alone(dim).items()):
             return None
         proven = 0
+        # Sizes that also are not multiples of 2 * step, which would hide that only every other one is right.
         for size in (dim.size + step, 2 * dim.size, dim.size + 3 * step, dim.size - step, step):
             right = self._right_at(dim, size) if 0 < size != dim.size else None
             if right is False and size > dim.size:

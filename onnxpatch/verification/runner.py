@@ -1,25 +1,29 @@
-"""Compares a graph with eager's answers at every probe, and at sizes that break a dropped guard."""
+"""Compares a graph with eager's answers at every probe, and at sizes that break a dropped guard.
+
+`Limits`: the sizes that a file is meant for, if these are fewer than eager accepts.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from onnxpatch.errors import RunError
+from onnxpatch.inputs.dims import DynamicDim
+from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.results.report import Checked, Report
 from onnxpatch.verification.comparison import compare_all
 from onnxpatch.verification.eager import Eager
-from onnxpatch.verification.findings import dropped_guards, specialized
+from onnxpatch.verification.findings import dropped_guards, specialized, unproven_dimensions
 from onnxpatch.verification.guards import Guard, breaking_probes, guards_of
 from onnxpatch.verification.input_matching import Feed
-from onnxpatch.verification.limits import Limits
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.right_sizes import right_within
 from onnxpatch.verification.undetermined import excused
-from onnxpatch.verification.unproven import unproven_dimensions
 
 Progress = Callable[[str, int, int], None]
 _FIRST = 6  # probes run before those that break a guard; probes are ordered by how informative they are
@@ -71,6 +75,7 @@ def _in_runtime(
     """The report for one runtime, of as many probes as max_seconds allows. fixed: static dimensions."""
     checks: list[Checked] = []
     for probe in probes:
+        # The example is compared in any case: without a check there is no verdict.
         if checks and reference.budget.over():
             break
         if progress:
@@ -102,6 +107,7 @@ def _joined(reports: Sequence[Report]) -> Report:
     first = reports[0]
     if len(reports) == 1:
         return first
+    # Guards and ranges are read together with the verdict, so they come from the report that is not right.
     worst = next((report for report in reports if not report.ok), first)
     return replace(
         first,
@@ -157,3 +163,43 @@ def _check(graph: Graph, feed: Feed, probe: Probe, tolerance: float) -> Checked:
     outputs = compare_all(graph.outputs, probe.expected, found, tolerance)
     wrong = any(output.reason for output in outputs)
     return replace(head, outputs=tuple(outputs), status="wrong" if wrong else "right")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds by the name of a dimension; a dimension without one has no limit."""
+
+    bounds: Mapping[str, SizeBound] = field(default_factory=dict)
+
+    def admits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether all of these sizes are within the bounds."""
+        return all(bound.admits(sizes[name]) for name, bound in self.bounds.items() if name in sizes)
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """Dimensions that have one size only."""
+        return frozenset(name for name, bound in self.bounds.items() if bound.low == bound.high)
+
+    def edges(self, dims: Sequence[DynamicDim]) -> Iterator[dict[str, int]]:
+        """The sizes at the ends of each bound, one dimension at a time."""
+        for dim in dims:
+            if dim.name in self.bounds:
+                yield from ({dim.name: size} for size in self.bounds[dim.name].edges(dim.size))
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The bounds as text: `h in 2..64`."""
+        return {name: bound.words for name, bound in self.bounds.items()}
+
+
+def kept(dims: Sequence[DynamicDim], names: Sequence[str]) -> Limits:
+    """The limits of an export in which these dimensions keep the example's size."""
+    return Limits({dim.name: SizeBound(dim.name, dim.size, dim.size) for dim in dims if dim.name in names})
+
+
+def declared_limits(graph: Graph, feed: Feed, dims: Sequence[DynamicDim]) -> Limits:
+    """The limits in a file's metadata. Dimensions are matched by their axes, since names may differ."""
+    bounds = size_bounds.read({entry.key: entry.value for entry in graph.proto.metadata_props})
+    by_place = {(feed.leaves.get(name), axis): bound for bound in bounds for name, axis in bound.places}
+    places = [(dim.name, (leaf, axis)) for dim in dims for leaf, axis, size in dim.places if size.is_plain]
+    return Limits({name: by_place[place] for name, place in places if place in by_place})

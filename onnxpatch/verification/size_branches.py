@@ -1,4 +1,11 @@
-"""Finds sizes at which a forward takes another branch, from the comparisons of sizes that it made."""
+"""Finds sizes at which a forward takes another branch, from the comparisons of sizes that it made.
+
+    tokens = (h // 16) * (w // 16)         the example: h = w = 224, so tokens = 196
+    if tokens > 256: ...                   recorded: 196 > 256, False. Wanted: 257 tokens or more
+
+How tokens follow from h and w is not known, only their values. So guesses are tried in turn: h or w scaled by
+257 / 196, both by its root (tokens may be an area), and these rounded up to multiples of the model's strides.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +34,14 @@ def size_branches(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
     """
     sizes = {dim.name: dim.size for dim in oracle.dims}
     seen, kept, asked = set(example.sizes.outcomes()), 0, 0
+    # Half of what is left of the budget: the other half is for the search over sizes.
     end = (oracle.spent + oracle.budget.operations) / 2
     open_ends = [(one, sizes) for one in dict.fromkeys(example.sizes.comparisons)]
     for one, base in open_ends:  # grows
         for wish in itertools.islice(_wishes(one, oracle.dims, base, oracle.hints), _TRIES):
             if kept == _MOST or asked == _QUESTIONS or oracle.spent > end:
                 return
+            # A probe for another comparison has shown the other outcome of this one too.
             if (*one.place, not one.answer) in seen:
                 break
             asked += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -40,15 +40,15 @@ class Comparison:
         return (*self.place, self.answer)
 
 
+@dataclass
 class SizeWatch:
     """Records the comparisons of sizes in a forward, in order. Those in torch's code are left out.
 
     products: (size, fraction, whether it was divided) of sizes multiplied or divided by a fraction.
     """
 
-    def __init__(self) -> None:
-        self.comparisons: list[Comparison] = []
-        self.products: dict[tuple[int, float, bool], None] = {}
+    comparisons: list[Comparison] = field(default_factory=list)
+    products: dict[tuple[int, float, bool], None] = field(default_factory=dict)
 
     def watched(self, sizes: Any) -> Any:
         """The sizes that a tensor returned, as watched sizes."""
@@ -57,9 +57,11 @@ class SizeWatch:
         return torch.Size([WatchedSize(size, self) for size in sizes])
 
     def note(self, size: WatchedSize, other: object, answer: bool, equality: bool) -> bool:
+        # 2: past this function and the method of WatchedSize that calls it.
         frame = sys._getframe(2)
         if package_of(frame) != "torch" and len(self.comparisons) < _MOST and isinstance(other, int | float):
             place = (frame.f_code.co_filename, frame.f_lineno, frame.f_lasti)
+            # What a model pads to is the dividend; its remainder alone tells no size to try.
             of = size.divided if size.step else int(size)
             other = int(other) if isinstance(other, int) else other
             self.comparisons.append(Comparison(place, equality, of, other, size.step, bool(answer)))
@@ -82,9 +84,11 @@ class WatchedSize(int):
         made.watch, made.divided, made.step = watch, divided, step
         return made
 
+    # A copy is a plain int: a size that a model keeps (a cache, a config) must not keep the record of this run alive.
     def __reduce__(self) -> Any:
         return int, (int(self),)
 
+    # Python drops the inherited hash of a class that defines __eq__, and sizes are keys of dicts.
     __hash__ = int.__hash__
 
     def __mod__(self, other: Any) -> Any:
@@ -119,6 +123,7 @@ def _compared(name: str, equality: bool) -> Any:
     def method(self: WatchedSize, other: object) -> Any:
         if not isinstance(other, int | float):
             return NotImplemented
+        # int's comparison methods give NotImplemented for a float.
         answer = getattr(float(self) if isinstance(other, float) else int(self), name)(other)
         return self.watch.note(self, other, answer, equality)
 

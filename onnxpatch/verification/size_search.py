@@ -32,6 +32,7 @@ def size_probes(oracle: Oracle) -> Iterator[Probe]:
     trained = _trained(oracle)
     yield from itertools.islice(trained, 1)
     yield from filter(None, (one.large for one in free))
+    # Of a single dimension, "alone" is what "all together" was.
     alone = [one for one in free if len(free) > 1]
     singles = (probe for role in ("one", "up", "below", "two") for probe in _each(alone, role))
     yield from _alternating(singles, itertools.chain(trained, _swapped(oracle)))
@@ -51,6 +52,7 @@ class _Sizes:
         """A larger size. Its distance from the example is the step for further sizes."""
         n, hints = self.dim.size, self.oracle.hints
         steps = {1, 2, 4, 8, 16, 32, n, *hints.steps, *(d for d in range(3, min(n, 65)) if n % d == 0)}
+        # The smallest first: the first size that eager accepts tells the stride that it wants.
         for step in sorted(steps)[:12]:
             probe = self._at(n + step)
             if probe:
@@ -119,7 +121,7 @@ def _odd_half(size: int) -> int:
 
 
 def _joint(oracle: Oracle, free: Sequence[_Sizes], role: str) -> Iterator[Probe]:
-    """All dimensions at their size of one role ("up", "below"); a dimension without one at another that it takes."""
+    """A probe with every dimension at its size of one role ("up", "below"), or at another size if it has none."""
     known: Mapping[str, Probe | None] = {one.dim.name: getattr(one, role) for one in free}
     if not any(known.values()):
         return
@@ -145,6 +147,7 @@ def _coupled(oracle: Oracle, stuck: Sequence[DynamicDim]) -> Iterator[Probe]:
             if probe:
                 yield probe
                 kept += 1
+            # Two larger sizes are enough to show that the dimensions may change together.
             if kept == 2:
                 break
         less = {dim.name: dim.size - share for dim, share in group}
@@ -162,7 +165,7 @@ def _groups(dims: Sequence[DynamicDim], stuck: Sequence[DynamicDim]) -> Iterator
     for dim in stuck:
         for other in dims:
             small, large = sorted((dim, other), key=lambda d: d.size)
-            if small.size < large.size and large.size % small.size == 0:
+            if 0 < small.size < large.size and large.size % small.size == 0:
                 yield [(small, 1), (large, large.size // small.size)]
     if len(dims) > 1 and stuck:
         yield [(dim, dim.size) for dim in dims]

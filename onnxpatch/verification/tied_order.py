@@ -27,6 +27,7 @@ class TiesBroken(TorchFunctionMode):
     def order(self, x: torch.Tensor, dim: int, descending: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """(values, indices), sorted."""
         if self.last and x.dim():
+            # A stable sort of the reversed axis has equal values in the opposite order.
             values, at = torch.sort(x.flip(dim), dim=dim, descending=descending, stable=True)
             at = x.shape[dim] - 1 - at
         else:

@@ -1,4 +1,4 @@
-"""Finds differences from eager that say nothing about the graph, since eager itself is not determined there.
+"""Finds differences from eager that say nothing about the graph, since eager's own answer is arbitrary there.
 
 Eager is run again at the same probe: with inputs moved by one rounding, in float64, with gradients recorded, and with
 equal values sorted the other way round. Where one of these changes eager's output as much as the graph differs from it,
@@ -54,6 +54,7 @@ def excused(check: Checked, probe: Probe, eager: Eager, tolerance: float) -> Che
 
 
 def _other_answers(probe: Probe, eager: Eager) -> Iterator[tuple[str, Answer]]:
+    # Sorts both ways round: eager may happen to use one of them already.
     for last in (False, True):
         with TiesBroken(last) as ties:
             answer = eager.ask(probe.values)
@@ -61,6 +62,8 @@ def _other_answers(probe: Probe, eager: Eager) -> Iterator[tuple[str, Answer]]:
             break
         yield _TIED, answer
     yield _FAST, eager.ask(probe.values, gradients=True)
+    # The values were chosen to sit on a comparison: moved by a rounding they take the other branch, which excuses
+    # nothing.
     if probe.exact:
         return
     for seed, by in itertools.product((3, 4, 5), (+_ROUNDING, -_ROUNDING)):
@@ -73,6 +76,7 @@ def _as_far(again: OutputParity, found: OutputParity) -> bool:
     """Whether eager changed as much as the graph differs. A difference in NaN or infinity needs one in eager, too."""
     if found.reason == NON_FINITE:
         return again.reason == NON_FINITE
+    # Half as much is enough: a few nudges rarely find the largest change.
     return again.first_index is not None and again.relative >= found.relative / 2
 
 

@@ -18,9 +18,11 @@ class WatchedNumber(float):
         made.note = note
         return made
 
+    # A copy is a plain float, which keeps no record of this run alive.
     def __reduce__(self) -> Any:
         return float, (float(self),)
 
+    # Python drops the inherited hash of a class that defines __eq__.
     __hash__ = float.__hash__
 
 

@@ -65,6 +65,7 @@ KNOWN = (
 
 
 def _images() -> list[tuple[Tensor]]:
+    # The example has the trained size, 5 cells of 4 pixels: exported there, the shortcut hides the resize.
     sizes = ((20, 20), (28, 36), (8, 32), (52, 20), (20, 44))
     return [(torch.randn(batch, 3, *size),) for size in sizes for batch in (2, 3)]
 
@@ -88,7 +89,7 @@ def _images() -> list[tuple[Tensor]]:
     ),
 )
 class DinoPositions:
-    """The table resized to any grid, with the offset and antialias of the model; unchanged at its own square size."""
+    """Resizes the table to any grid, with the model's offset and antialias. At its own square size it is unchanged."""
 
     pos_embed: Tensor
     patch_size: int
@@ -107,6 +108,7 @@ class DinoPositions:
         return {"onnxpatch_side": side}
 
     def interpolate_pos_encoding(self, x: Tensor, w: Any, h: Any) -> Tensor:
+        # Of a static image the model's own code makes a constant, and its shortcut is right.
         if not (symbolic(w) or symbolic(h)):
             return NotImplemented
         side = self.onnxpatch_side
@@ -119,6 +121,7 @@ class DinoPositions:
     def _axes(self, grid: tuple[object, object]) -> list[Axis]:
         if not self.interpolate_offset:
             return [Axis(size) for size in grid]  # a resize to the same size changes nothing
+        # float64, as the Python floats of eager: in float32 (h + 0.1) / side places the samples a little off.
         side, lengths = self.onnxpatch_side, [as_tensor(size, torch.float64) for size in grid]
         # With antialias, torch copies an axis of unchanged size whatever the offset.
         native = None if self.interpolate_antialias else (lengths[0] == side) & (lengths[1] == side)

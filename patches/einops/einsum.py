@@ -26,6 +26,7 @@ class _Counted(torch.nn.Module):
 
 
 def _counts() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    # The last one is an empty batch.
     sizes = ((2, 5, 3), (3, 9, 2), (1, 2, 4), (0, 3, 3))
     return [(torch.randint(0, 99, size).to(torch.uint8), torch.randint(0, 99, size).to(torch.uint8)) for size in sizes]
 

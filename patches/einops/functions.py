@@ -33,6 +33,7 @@ def planned(
     if not is_tensor_like(tensor) or not isinstance(pattern, str):
         return None
     given = tuple(lengths.values())
+    # einops itself takes, or refuses, lengths such as NumPy's ints.
     if not all(_is_size(length) for length in given):
         return None
     plan = plan_axes(pattern, operation, tuple(lengths), tensor.dim())
@@ -76,6 +77,7 @@ class _Upsampled(_CallsEinops):
 
 
 def _images() -> list[tuple[torch.Tensor]]:
+    # The last one is an empty batch, which einops takes and a -1 in a Reshape may not.
     return [(torch.randn(size),) for size in ((2, 3, 8, 12), (3, 3, 16, 4), (1, 3, 4, 20), (0, 3, 8, 8))]
 
 
@@ -102,6 +104,7 @@ _DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
 def rearrange(original: Callable[..., torch.Tensor], tensor: Any, pattern: str, **lengths: Any) -> torch.Tensor:
     try:
         found = planned(tensor, pattern, "rearrange", "rearrange", lengths)
+    # einops is called for its own error message.
     except UnplannedError:
         return explained(lambda: original(tensor, pattern, **lengths))
     return NotImplemented if found is None else rearranging.rearrange(*found)
@@ -124,6 +127,7 @@ def reduce(
         found = planned(tensor, pattern, "reduce", reduction, lengths) if known else None
     except UnplannedError:
         return explained(lambda: original(tensor, pattern, reduction, **lengths))
+    # The mean of integers is an error of einops' own.
     if found is None or (reduction == "mean" and not (found[0].is_floating_point() or found[0].is_complex())):
         return NotImplemented
     tensor, plan, given = found

@@ -52,6 +52,7 @@ def _pooling() -> torch.nn.Module:
 
 
 def _images() -> list[tuple[torch.Tensor]]:
+    # The last one is an empty batch, which einops takes and a -1 in a Reshape may not.
     return [(torch.randn(size),) for size in ((2, 3, 8, 12), (3, 3, 16, 4), (1, 3, 4, 20), (0, 3, 8, 8))]
 
 
@@ -65,6 +66,7 @@ _DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
     link=_ISSUE,
     requires=("einops>=0.7",),
     subclasses=True,
+    # A subclass inherits pattern and forward; one with a forward of its own computes something else.
     accepts=own_forward("einops.layers.torch.Rearrange"),
     proof=Proof(
         _patch_embedding,

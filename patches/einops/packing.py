@@ -33,6 +33,7 @@ def unpacking_plan(before: int, lengths: Sequence[Any], after: int) -> AxisPlan:
     middle = packing.outputs[before]
     given = tuple(axis - before if axis in middle else -1 for axis in range(len(packing.inputs)))
     open_axis = next((axis for axis in middle if _is_open(lengths[axis - before])), -1)
+    # Outside of the packed ones every dimension is one axis, as long as the dimension itself.
     inferred = tuple(open_axis if group == middle else group[0] for group in packing.outputs)
     if open_axis >= 0:
         given = tuple(-1 if axis == open_axis else place for axis, place in enumerate(given))
@@ -50,6 +51,7 @@ def slices(shapes: Sequence[Sequence[Any]]) -> list[slice]:
     """
     lengths = [None if any(map(_is_open, shape)) else product(shape) for shape in shapes]
     unknown = lengths.index(None) if None in lengths else len(lengths) - 1
+    # From the start up to the open length, and from the end back to it.
     positions: list[Any] = [0]
     for length in lengths[:unknown]:
         positions.append(positions[-1] + length if len(positions) > 1 else length)
@@ -89,6 +91,7 @@ def _fits(shapes: Sequence[Sequence[Any]], size: Any) -> bool:
         return True
     found = iter(lengths)
     taken = [product([next(found) for _ in shape]) for shape in shapes]
+    # What is left for the shape with the -1, and the product of its other lengths, which must divide that.
     rest = size - sum(length for length in taken if length > 0)
     unit = next((-length for length in taken if length < 0), 0)
     return rest % unit == 0 if unit and rest >= 0 else rest == 0 and not unit
@@ -133,6 +136,7 @@ def pack(original: Any, tensors: Any, pattern: str) -> tuple[torch.Tensor, list[
     if sides is None or any(x.dim() < sum(sides) for x in tensors):
         return explained(lambda: original(tensors, pattern))
     before, after = sides
+    # Tensors of different ranks: each has a number of packed dimensions of its own.
     plans = [packing_plan(before, x.dim() - before - after, after) for x in tensors]
     # einops packs with a length of -1, which torch refuses for an empty tensor.
     parts = [rearrange(x, plan, filled=True) for x, plan in zip(tensors, plans, strict=True)]

@@ -1,4 +1,4 @@
-"""einx's elementwise functions called inside a forward: axes brought in order, and torch's own broadcasting."""
+"""einx's elementwise functions called inside a forward: the axes are put in order, and torch broadcasts."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _proof(build: type[torch.nn.Module]) -> Proof:
     proof=_proof(_Masked),
 )
 def where(original: Callable[..., Tensor], description: str, mask: Any, x: Any, y: Any) -> Tensor:
-    """Patterns of plain axes and one ellipsis; those with brackets or composed axes are einx's."""
+    """Handles patterns of plain axes and one ellipsis. einx keeps those with brackets or composed axes."""
     aligned = _aligned(description, (mask, x, y))
     return NotImplemented if aligned is None else torch.where(*aligned)
 
@@ -93,8 +93,9 @@ def where(original: Callable[..., Tensor], description: str, mask: Any, x: Any, 
     proof=_proof(_Distances),
 )
 def elementwise(original: Callable[..., Tensor], description: str, *tensors: Any) -> Tensor:
-    """As for `einx.where`; more than two tensors are taken one after the other."""
+    """Handles the patterns that `where` handles. More than two tensors are combined one after the other."""
     aligned = _aligned(description, tensors)
+    # torch.maximum and its like take no Python number.
     if aligned is None or not all(isinstance(one, Tensor) for one in aligned):
         return NotImplemented
     if original.__name__ in FOLDED:
@@ -113,6 +114,7 @@ def _aligned(description: str, tensors: tuple[Any, ...]) -> list[Any] | None:
         return None
     rests = {len([axis for axis in pattern if axis.startswith("...")]) for pattern in known if "..." in description}
     rests.discard(0)
+    # Without an arrow the result has the axes of the longest pattern.
     wanted = _result(output, max(rests, default=0)) if arrow else max(known, key=len)
     named = set().union(*map(set, known)) | {"1"}
     if wanted is None or len(rests) > 1 or not set(wanted) <= named or any(set(one) - set(wanted) for one in known):

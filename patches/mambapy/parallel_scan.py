@@ -40,7 +40,8 @@ class _Scan(torch.nn.Module):
     ),
 )
 def pscan(original: Callable[[Tensor, Tensor], Tensor], A_in: Tensor, X_in: Tensor) -> Tensor:
-    """(batch, length, channels, states): each entry, and the one before it times its factor."""
+    """Computes h[t] = A[t] * h[t - 1] + X[t] along axis 1 of (batch, length, channels, states)."""
+    # A static length needs no loop in the graph: mambapy's own steps are unrolled.
     if not symbolic(X_in.shape[1]):
         return NotImplemented
 

@@ -14,6 +14,7 @@ from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.formulas.symbolic import static_number, traced_from_sizes
 from onnxpatch.formulas.tracing import function_name
 
+# Functions of which the exporter wants a constant; others take a size as it is.
 _CONSTANT = {
     "layer_norm", "rms_norm", "group_norm", "local_response_norm", "unfold", "fold", "pixel_shuffle", "channel_shuffle",
     "pixel_unshuffle", "roll", "chunk", "tensor_split", "stft", "istft", "one_hot",
@@ -63,7 +64,7 @@ def _is_size(value: object) -> bool:
     ),
 )
 def constant_arguments(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The numbers, where every input has the same; the size itself where it may change."""
+    """Calls the function with a number for each size that is the same for every input, and with the other sizes."""
     given = tuple(_numbers(one) for one in args)
     named = {key: _numbers(one) for key, one in kwargs.items()}
     return original(*given, **named)

@@ -24,6 +24,7 @@ class _SquareGrid(torch.nn.Module):
 
 
 def _squares() -> list[tuple[Tensor]]:
+    # 1369 is 37 * 37: a root that comes out a little below 37 would make 36 of it.
     return [(torch.randn(2, n, 3),) for n in (16, 4, 49, 1369)]
 
 
@@ -44,7 +45,7 @@ def _squares() -> list[tuple[Tensor]]:
     ),
 )
 def symbolic_int(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
-    """`int(size)` that stays a size; anything else is Python's int."""
+    """Keeps `int(size)` symbolic. Anything else goes to Python's int."""
     if len(args) == 1 and not kwargs and symbolic(args[0]):
         return truncated(args[0])
     return NotImplemented
@@ -74,7 +75,7 @@ class _Share(torch.nn.Module):
     ),
 )
 def symbolic_float(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
-    """`float(size)` that stays a size."""
+    """Keeps `float(size)` symbolic."""
     if len(args) == 1 and not kwargs and symbolic(args[0]):
         return as_float(args[0])
     return NotImplemented
@@ -100,11 +101,12 @@ def _batches() -> list[tuple[Tensor]]:
         _batches,
         ({0: "b", 1: "n"},),
         fails=("trace",),
+        # dynamo is right without it, and must stay so.
         exporters=("dynamo",),
         reason="shape",
         unchanged="fixed sizes",
     ),
 )
 def symbolic_len(original: Callable[[Any], int], value: object) -> Any:
-    """`len(tensor)` that stays a size."""
+    """Keeps `len(tensor)` symbolic."""
     return value.shape[0] if isinstance(value, Tensor) and value.dim() else NotImplemented

@@ -37,6 +37,7 @@ def _in_double(function: object, args: tuple[object, ...], kwargs: dict[str, obj
     name = function_name(function).strip("_")
     if name not in _ARITHMETIC or len(args) != 2 or kwargs or not all(_is_number(one) for one in args):
         return False
+    # Whole numbers are exact in int64, and left alone.
     fraction = name in _DIVISIONS or any(_is_fraction(one) for one in args)
     return fraction and any(isinstance(one, Tensor) and symbolic(one) for one in args)
 
@@ -58,16 +59,18 @@ def _is_fraction(value: object) -> bool:
     calls=_in_double,
     proof=Proof(
         _Shares,
+        # Sizes at which float32 and float64 round apart: 100 * 0.29 is 28.999… in Python, and 29.0 in float32.
         lambda: [(torch.randn(1, n, 2),) for n in (8, 7, 14, 20, 50, 57, 58, 100, 200)],
         ({1: "n"},),
         fails=("trace",),
         reason="shape",
+        # This patch computes the fraction; int() and math.ceil of it are theirs.
         beside=("symbolic-int", "symbolic-rounding"),
         unchanged=lambda: torch.nn.Linear(2, 3),
     ),
 )
 def double_sizes(original: Callable[..., Tensor], *args: Any) -> Tensor:
-    """The same in float64, on tensors of one element: the exporter writes what has none of its own axes as float32."""
+    """Computes in float64, on tensors of shape (1,): the exporter writes numbers of shape () as float32."""
     numbers = [_in_float64(one) for one in args]
     word = function_name(original).strip("_")
     if word not in _COMPUTED:  # `0.3 * n`

@@ -40,10 +40,11 @@ def _oblong() -> list[tuple[Tensor]]:
     ),
 )
 def symbolic_max(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
-    """`max(a, b, ...)` and `min` of sizes, decided at run time."""
+    """Computes `max(a, b, ...)` and `min` of sizes in the graph."""
     values = list(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else list(args)
     if kwargs or len(values) < 2 or not any(symbolic(value) for value in values):
         return NotImplemented
+    # One by one: torch.sym_max and torch.maximum take two.
     pick = _pick(original.__name__)
     result = values[0]
     for value in values[1:]:

@@ -12,7 +12,7 @@ from onnxpatch import Proof, exporting, patch
 from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.formulas.quotients import floor_quotient
 from onnxpatch.formulas.shortcuts import deciding_frame
-from onnxpatch.formulas.symbolic import never_negative
+from onnxpatch.formulas.symbolic import divides_negative, never_negative
 
 
 class _Quotients(torch.nn.Module):
@@ -42,6 +42,7 @@ def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     if exporting() == "dynamo":  # it rounds whole numbers down by itself
         fraction = any(isinstance(one, Tensor) and _fractional(one) for one in args)
         return (fraction or function is Tensor.__rfloordiv__) and not any(map(_is_symbol, args))
+    # Most floor divisions of a trace are of sizes, which need no more nodes than the exporter writes.
     sized = isinstance(args[0], Tensor) and args[0].dim() == 0 and not _fractional(args[0])
     return not sized or function is Tensor.__rfloordiv__ or _fractional(args[1]) or not never_negative(args[0])
 
@@ -60,6 +61,7 @@ def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         ({0: "b", 1: "n"},),
         fails=("trace",),
         exporters=("dynamo",),
+        # Under dynamo `-(-n // 2)` divides a SymInt, which is that patch's.
         beside=("floor-division-sizes",),
         reason="relative error|flags differ",
         unchanged=lambda: Computes(lambda x: x[:, : x.shape[1] // 2]),
@@ -71,6 +73,8 @@ def floor_division(original: Callable[..., Tensor], input: Any, other: Any) -> A
         input, other = torch.as_tensor(other, dtype=_dtype(other, input), device=input.device), input
     if _fractional(input) or _fractional(other):
         return floor_quotient(torch.as_tensor(input), other)
+    # The exporters write torch.remainder with the sign of the divisor, as eager does, so the difference divides
+    # exactly.
     return torch.floor_divide(input - torch.remainder(input, other), other)
 
 
@@ -111,28 +115,34 @@ class _Shifts(torch.nn.Module):
     ),
 )
 def right_shift(original: Callable[..., Tensor], input: object, other: object) -> Any:
-    """A shift by n as a floor division by 2 ** n."""
+    """Writes a shift by n as a floor division by 2 ** n."""
     if not isinstance(other, int) or not isinstance(input, Tensor):
         return NotImplemented
     return floor_division(torch.floor_divide, input, 2**other)
 
 
 class _Halved(torch.nn.Module):
-    """One length cut or padded to the other, half of it on each side."""
+    """One length cut or padded to the other, half of it on each side; a table's middle."""
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        missing = x.shape[1] - y.shape[1]
-        return x + torch.nn.functional.pad(y, (missing // 2, missing - missing // 2))
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(12))
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        missing, first = x.shape[1] - y.shape[1], (12 - x.shape[1]) // 2
+        return x + torch.nn.functional.pad(y, (missing // 2, missing - missing // 2)), self.table[first:] * first
 
 
 @patch(
     "torch.SymInt.__floordiv__",
     name="floor-division-sizes",
-    why="(m - n) // 2 of sizes is rounded towards zero in the graph, where n is larger than m",
+    why="(m - n) // 2 of sizes is rounded towards zero in the graph, where n is larger than m; so is (16 - n) // 2, of "
+    "which torch.export makes 8 + -n // 2",
     link="https://github.com/pytorch/pytorch/issues/44692",
     exporters=("dynamo",),
     proof=Proof(
         _Halved,
+        # (4, 9): an odd difference below 0, which the two roundings divide differently.
         lambda: [(torch.randn(1, m), torch.randn(1, n)) for m, n in ((9, 4), (4, 9), (5, 5), (3, 10))],
         ({1: "m"}, {1: "n"}),
         fails=("dynamo",),
@@ -141,7 +151,10 @@ class _Halved(torch.nn.Module):
     ),
 )
 def floor_division_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> Any:
-    """What leaves no rest is divided. Sizes that are never negative, and torch's own, are divided as they are."""
-    if not isinstance(step, int) or step < 1 or never_negative(value) or deciding_frame(1) is None:
+    """Subtracts the rest first, so that the division is exact. Sizes that are never negative need none of it."""
+    # torch's own code divides sizes too, and compares the results: another formula there would be another expression.
+    if not isinstance(step, int) or step < 1 or deciding_frame(1) is None:
+        return NotImplemented
+    if never_negative(value) and not divides_negative(original(value, step)):
         return NotImplemented
     return original(value - value % step, step)

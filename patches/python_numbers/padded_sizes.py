@@ -38,7 +38,7 @@ class _Groups(torch.nn.Module):
     ),
 )
 def padded_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> Any:
-    """The padding as `k * ceil(size / k) - size`. Added to the size, the size cancels, which sympy can solve."""
+    """Writes the padding as `k * ceil(size / k) - size`. If the size is added, it cancels, and sympy knows the rest."""
     if not isinstance(step, int) or step < 2:
         return NotImplemented
     size = missing_to(value, step)

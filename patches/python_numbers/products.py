@@ -44,7 +44,7 @@ class _Flat(torch.nn.Module):
     ),
 )
 def symbolic_product(original: Callable[..., Tensor], values: object) -> Any:
-    """`numpy.prod(x.shape[1:3])` that stays a size, under trace; math.prod of symbolic sizes multiplies by itself."""
+    """Keeps `numpy.prod(x.shape[1:3])` symbolic under trace. dynamo needs no patch: SymInts are multiplied."""
     numbers = list(values) if isinstance(values, tuple | list) else []
     if not any(isinstance(number, Tensor) and symbolic(number) for number in numbers):
         return NotImplemented

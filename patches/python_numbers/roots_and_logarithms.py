@@ -38,9 +38,10 @@ class _Root(torch.nn.Module):
     ),
 )
 def symbolic_sqrt(original: Callable[..., Tensor], value: object) -> Any:
-    """`math.sqrt(size)` that stays a size."""
+    """Keeps `math.sqrt(size)` symbolic."""
     if not symbolic(value):
         return NotImplemented
+    # torch.sym_sqrt has no ONNX form; a power of a SymFloat has.
     return torch.sqrt(as_float(value)) if isinstance(value, Tensor) else as_float(value) ** 0.5
 
 
@@ -57,16 +58,18 @@ class _Halvings(torch.nn.Module):
     exporters=("trace",),
     proof=Proof(
         _Halvings,
+        # int() after log2 shows whether powers of two come out exactly.
         lambda: [(torch.ones(2, n),) for n in (8, 3, 64, 65)],
         ({1: "n"},),
         fails=("trace",),
         reason="relative error",
+        # int() of the logarithm is that patch's.
         beside=("symbolic-int",),
         unchanged=lambda: Computes(lambda x: x * math.log2(8)),
     ),
 )
 def symbolic_log2(original: Callable[..., Tensor], value: object) -> Any:
-    """`math.log2(size)` that stays a size, under trace."""
+    """Keeps `math.log2(size)` symbolic under trace."""
     return torch.log2(as_float(value)) if isinstance(value, Tensor) and symbolic(value) else NotImplemented
 
 
@@ -94,7 +97,7 @@ class _Entropy(torch.nn.Module):
     ),
 )
 def symbolic_log(original: Callable[..., Tensor], value: Any, *base: Any) -> Any:
-    """`math.log(size)` as a 0-d tensor: torch.export has no symbolic logarithm but that to base 2."""
+    """Computes `math.log(size)` as a 0-d tensor: torch.export has a symbolic logarithm to base 2 only."""
     if not symbolic(value) or not all(isinstance(b, int | float) for b in base):
         return NotImplemented
     number = as_float(value) if isinstance(value, Tensor) else torch.scalar_tensor(value, dtype=torch.float32)

@@ -41,7 +41,7 @@ class _Rounded(torch.nn.Module):
     ),
 )
 def symbolic_rounding(original: Callable[..., Tensor], value: object) -> Any:
-    """`math.ceil`, `math.floor`, `math.trunc` of a size under trace (torch.SymFloat rounds by itself)."""
+    """Keeps `math.ceil`, `math.floor` and `math.trunc` symbolic under trace. torch.SymFloat rounds by itself."""
     if not (isinstance(value, Tensor) and symbolic(value)):
         return NotImplemented
     return getattr(torch, original.__name__)(value).to(torch.int64)
@@ -60,16 +60,18 @@ class _Nearest(torch.nn.Module):
     exporters=("trace",),
     proof=Proof(
         _Nearest,
+        # Of 10 and 30, 0.55 are halves: 5.5 and 16.5 both go to the even number, 6 and 16.
         lambda: [(torch.ones(2, n),) for n in (6, 3, 10, 11, 30)],
         ({1: "n"},),
         fails=("trace",),
         reason="__round__",
+        # The product is that patch's; in float32 its halves would not be halves.
         beside=("double-sizes",),
         unchanged=lambda: Computes(lambda x: x * round(2.5)),
     ),
 )
 def symbolic_round(original: Callable[..., Tensor], value: object, *digits: object) -> Any:
-    """`round(value)` to the nearest whole number, halves to the even one."""
+    """Rounds to the nearest whole number, halves to the even one, as Python does."""
     if digits or not isinstance(value, Tensor) or not symbolic(value):
         return NotImplemented
     return torch.round(value).to(torch.int64) if value.is_floating_point() else value

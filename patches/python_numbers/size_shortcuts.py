@@ -1,4 +1,12 @@
-"""Shortcuts past a resize: an `if` that returns the position table unchanged if the image has the training size."""
+"""Shortcuts past a resize: an `if` that returns the position table unchanged if the image has the training size.
+
+    if npatch == self.n: return self.pos_embed        the exporter asks: bool(npatch == self.n)
+    return F.interpolate(self.pos_embed, ...)         exported at the training size, this is not in the graph
+
+Python has to be answered with one bool. The syntax tree of the function that asks tells what the `if` skips. Where the
+other side is right at every size too (a resize to the same size, a padding by nothing), that side is taken. What cannot
+be told so gets no answer from here, and the exporter goes on as it would.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +19,6 @@ from torch import Tensor
 from onnxpatch import Proof, patch
 from onnxpatch.formulas.chosen_elements import choose_elements
 from onnxpatch.formulas.idle_branches import may_always_run
-from onnxpatch.formulas.padded_returns import returns_padded
 from onnxpatch.formulas.resize_flags import sizes_handed_on
 from onnxpatch.formulas.shortcuts import deciding_frame, shortcut_at
 from onnxpatch.formulas.skipped_resizes import remember
@@ -41,6 +48,7 @@ class _Trained(torch.nn.Module):
 
 
 def _images() -> list[tuple[Tensor]]:
+    # The example has the trained size, at which the graph would leave out the resize.
     return [(torch.randn(2, 3, *size),) for size in ((16, 16), (28, 36), (8, 32), (20, 20))]
 
 
@@ -52,6 +60,7 @@ def _proof(exporter: Literal["dynamo", "trace"]) -> Proof:
         fails=(exporter,),
         reason="broadcast an axis",
         unchanged="fixed sizes",
+        # With the shortcut gone the resize is in the graph, whose scale factors are that patch's.
         beside=("interpolate",),
     )
 
@@ -65,7 +74,7 @@ def _proof(exporter: Literal["dynamo", "trace"]) -> Proof:
     proof=_proof("dynamo"),
 )
 def size_shortcut(original: Callable[[Any], bool], value: object) -> bool:
-    """The answer with which the resize is done at every size, for an `if` on sizes that would skip it."""
+    """Answers an `if` on sizes that would skip a resize, so that the resize is done at every size."""
     answer = _answer(value)
     return NotImplemented if answer is None else answer
 
@@ -87,12 +96,14 @@ def size_shortcut_trace(original: Callable[[Any], bool], value: Tensor) -> bool:
 
 
 def _answer(value: object) -> bool | None:
+    # 2: past this function and the stand-in that calls it.
     frame, relation = deciding_frame(2), relation_of(value)
     if frame is None:
         return None
+    # Its body has been carried out for every size, so Python must not run it again.
     if choose_elements(frame):
         return False
-    if may_always_run(frame) or returns_padded(frame) or (relation == "different" and sizes_handed_on(frame)):
+    if may_always_run(frame) or (relation == "different" and sizes_handed_on(frame)):
         return True
     shortcut = shortcut_at(frame)
     if shortcut is None or relation not in ("equal", "different"):
@@ -100,6 +111,7 @@ def _answer(value: object) -> bool | None:
     native = shortcut.native(frame, _equal)
     if isinstance(native, Tensor):
         remember(frame, native)
+    # As if the sizes differed, so that Python goes where the resize is.
     return relation == "different"
 
 

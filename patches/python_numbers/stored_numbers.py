@@ -48,8 +48,9 @@ class _Scheduled(torch.nn.Module):
     ),
 )
 def stored_numbers(original: Callable[..., Tensor], tensor: Tensor) -> Any:
-    """The Python number, if the tensor is computed from parameters and buffers only: these are constants."""
+    """Gives the Python number of a tensor that is computed from parameters and buffers only: these are constants."""
     running = running_model()
+    # Without a model no tensor is known to be stored.
     if running is None or running.model is None:
         return NotImplemented
     known = constant(tensor, running.model, running.tensors)

@@ -45,11 +45,12 @@ def _pairs() -> list[tuple[Tensor, Tensor]]:
     ),
 )
 def symbolic_items(original: Callable[..., Tensor], tensor: Tensor) -> Any:
-    """A tensor computed from sizes only stays a 0-d tensor; in eager it becomes a number."""
+    """Keeps a tensor that is computed from sizes as a 0-d tensor, or as nested lists of them for tolist()."""
     if not traced_from_sizes(tensor) or (not tensor.dim() and static_number(tensor) is not None):
         return NotImplemented
     if original.__name__ == "item":
         return tensor.reshape(())
+    # The example's numbers are read for the nesting of the lists only.
     return _nested(tensor, original(tensor))
 
 

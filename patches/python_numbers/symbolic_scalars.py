@@ -54,7 +54,7 @@ def between(function: object, args: tuple[object, ...], kwargs: dict[str, object
     ),
 )
 def symbolic_scalars(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Tensor:
-    """The call with the number as a 0-d tensor. Like a number, it does not promote the other operand's dtype."""
+    """Makes the call with a 0-d tensor for the number. Like a number, it does not promote the other operand's dtype."""
     name = function_name(original)
     both = name.startswith("cl")  # clamp takes two numbers or two tensors, not one of each
     tensors = [_tensor(value, both and place > 0) for place, value in enumerate(args)]

@@ -25,6 +25,7 @@ _WINDOWED = ("swin_transformer", "swin_transformer_v2", "swin_transformer_v2_cr"
 # Blocks with the same `_attn`.
 _BLOCKS = (("swin_transformer", "SwinTransformerBlock"), ("swin_transformer_v2", "SwinTransformerV2Block"))
 _DYNAMIC = ({0: "batch", 1: "height", 2: "width"},)
+# For windows of 4: whole ones, padded ones, a map as high as one window, and odd sizes.
 _SIZES = ((8, 12), (9, 6), (4, 8), (11, 5))
 
 
@@ -112,6 +113,7 @@ def window_reverse(
     link=LINK,
     exporters=("dynamo", "trace"),
     bodies={
+        # Of each method the code of Swin and the code of Swin V2.
         "_attn": {KnownBody("1729d45df45b", WRITTEN_FOR), KnownBody("a2366c403bfa", WRITTEN_FOR)},
         "get_attn_mask": {KnownBody("ded0a17b976e", WRITTEN_FOR), KnownBody("f94db34fc30a", WRITTEN_FOR)},
     },
@@ -165,6 +167,7 @@ def _within_windows(block: Any, x: Tensor) -> Tensor:
     (height, width), (high, wide) = x.shape[1:3], block.window_size
     shift, shifted = (block.shift_size[0], block.shift_size[1]), any(block.shift_size)
     grid = windows_over(height, high), windows_over(width, wide)
+    # timm shifts the map and pads it then; transformers' Swin does it the other way round.
     moved = torch.roll(x, (-shift[0], -shift[1]), (1, 2)) if shifted else x
     windows = partition(pad_to(moved, (high, wide)), (high, wide), grid[1])
     mask = block.attn_mask

@@ -57,7 +57,8 @@ def _proof(pool: Callable[..., Tensor]) -> Proof:
     proof=_proof(torch.nn.functional.adaptive_avg_pool2d),
 )
 def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size: object) -> Tensor:
-    """Means, by one matrix product for each axis."""
+    """Computes the means by one matrix product for each axis."""
+    # The digit in adaptive_avg_pool2d.
     spatial = int(original.__name__[-2])
     sizes = _sizes(input, output_size, spatial)
     if not _ours(input, sizes):
@@ -80,11 +81,12 @@ def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size
 def adaptive_max(
     original: Callable[..., object], input: Tensor, output_size: object, return_indices: bool = False
 ) -> Any:
-    """The maximum in each window, one axis after the other."""
+    """Computes the maximum in each window, one axis after the other."""
     spatial = int(original.__name__[-2]) if original.__name__[-1] == "d" else input.dim() - 2
     sizes = _sizes(input, output_size, spatial)
     if return_indices or not input.is_floating_point() or not _ours(input, sizes):
         return NotImplemented
+    # A maximum over a rectangle is the maximum over its rows' maxima, so axes may be taken one by one.
     for position, size in enumerate(sizes):
         input = _largest(input, position - spatial, size)
     return input
@@ -106,5 +108,6 @@ def _ours(input: Tensor, sizes: list[object]) -> bool:
     """Whether windows depend on a dynamic size. One global window is right without a patch."""
     if all(isinstance(size, int) and size == 1 for size in sizes):
         return False
+    # Under trace a dynamic size looks like a static one: both are tensors.
     numbers = (*sizes, *input.shape[-len(sizes) :])
     return exporting() == "trace" or not all(isinstance(number, int) for number in numbers)

@@ -35,6 +35,7 @@ class _Attention(torch.nn.Module):
         build=_Attention,
         inputs=lambda: [
             (torch.randn(2, 5, 8), torch.tensor([3, 5])),
+            # A length of 0: all keys of that row are padding.
             (torch.randn(3, 7, 8), torch.tensor([0, 7, 4])),
             (torch.randn(1, 4, 8), torch.tensor([0])),
         ],

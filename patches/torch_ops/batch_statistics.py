@@ -37,6 +37,7 @@ class _Standardised(torch.nn.Module):
     exporters=("trace", "dynamo"),
     proof=Proof(
         build=_Standardised,
+        # Neither of mean 0 nor of variance 1, for which a graph without statistics would be right.
         inputs=lambda: [(torch.randn(b, 3, *size) * 2 + 1,) for b, size in ((2, (8, 9)), (1, (13, 6)), (3, (5, 5)))],
         dynamic_shapes=({0: "b", 2: "h", 3: "w"},),
         fails=("trace", "dynamo"),
@@ -54,8 +55,8 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Mean and variance over batch and positions. A call with running statistics is left to torch: it computes in their
-    dtype, as eager does, and the result is cast to the dtype of the input."""
+    """Computes mean and variance over batch and positions. A call with running statistics is left to torch: it computes
+    in their dtype, as eager does, and the result is cast to the dtype of the input."""
     if not training and running_var is not None and running_var.dtype != input.dtype:
         wide = original(input.to(running_var.dtype), running_mean, running_var, weight, bias, training, momentum, eps)
         return wide.to(input.dtype)
@@ -63,6 +64,7 @@ def batch_norm(
         return NotImplemented
     axes = [0, *range(2, input.dim())]
     centred = input - input.mean(axes, keepdim=True)
+    # The variance without Bessel's correction: torch uses that for the running statistics only.
     found = centred / torch.sqrt((centred * centred).mean(axes, keepdim=True) + eps)
     shape = [1, -1] + [1] * (input.dim() - 2)
     found = found if weight is None else found * weight.reshape(shape)

@@ -27,6 +27,7 @@ class _Masks(torch.nn.Module):
     link="https://github.com/microsoft/onnxruntime/issues/12098",
     proof=Proof(
         build=_Masks,
+        # The last one makes a mask without any True.
         inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),), (torch.full((1, 4, 6), -1.0),)],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace", "dynamo"),
@@ -34,16 +35,18 @@ class _Masks(torch.nn.Module):
     ),
 )
 def reduce_bool(original: Callable[..., torch.Tensor], input: Any, **kwargs: Any) -> Any:
-    """The reduction of ints in place of bools; the result is converted back if torch returns bool.
+    """Reduces ints in place of bools, and converts the result back if torch returns bool.
 
     Also any() of floats under trace: the exporter converts them to ints first, where 0.2 becomes 0.
     """
     name = original.__name__
     if name in ("any", "all") and exporting() == "trace":
         input = input if input.dtype in (torch.bool, torch.uint8) else input != 0
+        # `dim=()` means all axes; a `dim` of the call takes its place.
         name, kwargs = "amax" if name == "any" else "amin", {"dim": (), **kwargs}
     elif name in ("any", "all"):
         return NotImplemented
+    # torch.max(x, other) is no reduction.
     if input.dtype != torch.bool or "other" in kwargs:
         return NotImplemented
     numbers = input.to(torch.int32)
@@ -52,4 +55,5 @@ def reduce_bool(original: Callable[..., torch.Tensor], input: Any, **kwargs: Any
         return found
     if isinstance(found, torch.Tensor):
         return found > 0
+    # torch's named results (values, indices) are made from one sequence.
     return type(found)((found[0] > 0, found[1]))

@@ -34,6 +34,7 @@ class _Frequencies(torch.nn.Module):
     exporters=("trace",),
     proof=Proof(
         build=_Frequencies,
+        # 9 positions take the other buffer than the example.
         inputs=lambda: [(torch.randn(n, 4), torch.arange(n)) for n in (3, 9, 1)],
         dynamic_shapes=({0: "length"},) * 2,
         fails=("trace",),
@@ -41,8 +42,9 @@ class _Frequencies(torch.nn.Module):
     ),
 )
 def buffer_copy(original: Callable[..., Tensor], input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
-    """As an assignment to all of it, for which there is a form."""
+    """Writes the copy as an assignment to a slice of the whole buffer, which has an ONNX form."""
     running = running_model()
+    # A tensor that is no buffer of the model has a form already; a 0-d one cannot be sliced.
     if running is None or input.dim() == 0 or not any(input is own for own in running.tensors.values()):
         return NotImplemented
     input[:] = src  # a slice has a form, all of it as `...` has none

@@ -38,6 +38,7 @@ class _Rotary(torch.nn.Module):
     name="complex-numbers",
     why="Exporting the operator 'aten::view_as_complex' to ONNX is not supported; ComplexFloat has no ONNX form",
     link="https://github.com/facebookresearch/sam2/issues/186",
+    # Any function of torch may get a complex tensor, so all of them are targets and this picks the calls.
     calls=touches_complex,
     proof=Proof(
         build=_Rotary,
@@ -48,5 +49,5 @@ class _Rotary(torch.nn.Module):
     ),
 )
 def complex_as_pairs(original: object, *args: object, **kwargs: object) -> Any:
-    """A torch call on complex tensors, computed with pairs of real ones."""
+    """Computes a torch call on complex tensors with pairs of real ones."""
     return complex_call(original, *args, **kwargs)

@@ -68,6 +68,7 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor
     if dim is None:
         return x.flatten().gather(0, indices.flatten())
     axis = dim % x.dim()
+    # All axes but `dim` broadcast; ONNX's GatherElements does not broadcast by itself.
     shape = torch.broadcast_shapes(*([1 if i == axis else n for i, n in enumerate(t.shape)] for t in (x, indices)))
     widths = ([t.shape[axis] if i == axis else n for i, n in enumerate(shape)] for t in (x, indices))
     return torch.gather(*(x.expand(next(widths)), axis, indices.expand(next(widths))))
@@ -188,7 +189,8 @@ def _name(function: Any) -> str:
     ),
 )
 def compose(original: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> Any:
-    """The function, composed of others."""
+    """Computes the function from others."""
     composite = COMPOSITES[_name(original)]
+    # The composites name their arguments as they like: the call is passed on by torch's own signature.
     call = call_of(composite, original, args, kwargs, takes_original=False)
     return NotImplemented if call is None else composite(*call[0], **call[1])

@@ -34,13 +34,14 @@ class _Counted(torch.nn.Module):
 def bincount(
     original: Callable[..., Tensor], input: Tensor, weights: Tensor | None = None, minlength: int = 0
 ) -> Tensor:
-    """Counts of 0 ... max(input). Under dynamo their number is a size that depends on data."""
+    """Counts 0 ... max(input). Under dynamo the number of bins is a size that depends on data."""
     places = input.to(torch.int64)
     # One more entry, so that an empty input has a maximum.
     longest = torch.cat((places, places.new_full((1,), -1))).amax(0) + 1
     count: Any = torch.clamp(longest, min=minlength)
     if exporting() == "dynamo":
         count = count.item()
+        # A number out of data may be a size only once it is known not to be negative.
         torch._check(count >= 0)
     # In eager, weights of any dtype but float32 are summed in float64, and so is what comes out.
     wide = weights is None or weights.dtype == torch.float32
@@ -69,7 +70,7 @@ class _Histogram(torch.nn.Module):
     ),
 )
 def histc(original: Callable[..., Tensor], input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """Bins by torch's formula. Without limits: from the smallest to the largest element."""
+    """Counts elements in bins by torch's formula. Without limits, bins go from the smallest to the largest element."""
     if input.dtype not in (torch.float32, torch.float64):
         return NotImplemented  # eager finds the bins in half precision, with roundings of its own
     x = input.flatten()

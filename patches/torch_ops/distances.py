@@ -29,7 +29,7 @@ class _Distances(torch.nn.Module):
 def cdist(
     original: object, x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: object = None
 ) -> torch.Tensor:
-    """p = 2: one matrix product in float64. Other norms: from all differences."""
+    """Computes p = 2 by one matrix product in float64, and other norms from all differences."""
     if p == 2:
         return euclidean(x1, x2)
     gap = x1.unsqueeze(-2) - x2.unsqueeze(-3)

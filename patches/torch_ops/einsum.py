@@ -34,6 +34,7 @@ class _Attention(torch.nn.Module):
     exporters=("dynamo", "trace"),
     proof=Proof(
         build=_Attention,
+        # The last one is large: times are compared at it.
         inputs=lambda: [(torch.randn(b, 4, n, 32), torch.randn(b, 4, m, 32)) for b, n, m in
                         ((2, 5, 7), (3, 8, 2), (4, 128, 512))],
         dynamic_shapes=({0: "batch", 2: "queries"}, {0: "batch", 2: "keys"}),
@@ -41,7 +42,7 @@ class _Attention(torch.nn.Module):
     ),
 )  # fmt: skip
 def einsum(original: object, equation: str, *operands: Any) -> Tensor:
-    """Of two float32 tensors. Where no single product does it, onnxruntime's Einsum is left to do it."""
+    """Writes an einsum of two float32 tensors as one product. If no single product does, Einsum stays."""
     tensors: Sequence[Any] = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
     if not isinstance(equation, str) or len(tensors) != 2:
         return NotImplemented

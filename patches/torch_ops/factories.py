@@ -39,7 +39,7 @@ class _Sizes(torch.nn.Module):
 def tensor_of_sizes(
     original: Callable[..., torch.Tensor], data: Any, dtype: Any = None, device: Any = None
 ) -> torch.Tensor:
-    """torch.tensor of nested lists with sizes in them: stacked, so that the sizes stay dynamic."""
+    """Stacks nested lists that have sizes in them, so that the sizes stay dynamic."""
     return _stacked(data, dtype or _dtype_of(data), device) if _holds_size(data) else NotImplemented
 
 
@@ -79,6 +79,7 @@ class _Positions(torch.nn.Module):
     link="https://github.com/pytorch/pytorch/issues/127396",
     proof=Proof(
         build=_Positions,
+        # The last one has a single step, for which the exporter divides by 0.
         inputs=lambda: [(torch.randn(2, 5, 3),), (torch.randn(1, 9, 3),), (torch.randn(3, 1, 3),)],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("dynamo", "trace"),
@@ -87,7 +88,7 @@ class _Positions(torch.nn.Module):
     ),
 )
 def linspace(original: Callable[..., torch.Tensor], start: Any, end: Any, steps: Any, **kwargs: Any) -> torch.Tensor:
-    """linspace with dynamic steps. Computed from both ends, as in torch, so that both ends are exact."""
+    """Computes linspace with dynamic steps from both ends, as torch does, so that both ends are exact."""
     if not symbolic(steps):
         return NotImplemented
     made = {key: value for key, value in kwargs.items() if key in ("dtype", "device") and value is not None}
@@ -95,6 +96,7 @@ def linspace(original: Callable[..., torch.Tensor], start: Any, end: Any, steps:
     ticks = torch.arange(steps, device=made.get("device"))
     last = torch.ones_like(ticks).sum() - 1
     start, end = (_number(value, dtype, ticks.device) for value in (start, end))
+    # At least 1: a single step would be 0 / 0.
     step = (end - start) / last.clamp(min=1).to(dtype)
     rising = start + step * ticks.to(dtype)
     falling = end - step * (last - ticks).to(dtype)
@@ -132,7 +134,7 @@ class _Diagonal(torch.nn.Module):
     ),
 )
 def eye(original: Callable[..., torch.Tensor], n: Any, m: Any = None, **kwargs: Any) -> torch.Tensor:
-    """1 where the row index equals the column index."""
+    """Compares row and column indices."""
     device = kwargs.get("device")
     rows, columns = torch.arange(n, device=device), torch.arange(n if m is None else m, device=device)
     return (rows[:, None] == columns).to(kwargs.get("dtype") or torch.get_default_dtype())
@@ -161,7 +163,7 @@ class _Filled(torch.nn.Module):
     ),
 )
 def full(original: Callable[..., torch.Tensor], size: Any, fill_value: Any, **kwargs: Any) -> torch.Tensor:
-    """torch.full with the dtype that eager infers from the value; the exporter makes it float."""
+    """Gives torch.full the dtype that eager infers from the value. The exporter would make it float."""
     if kwargs.get("dtype") is not None:
         return NotImplemented
     if isinstance(fill_value, torch.Tensor) and not fill_value.is_floating_point():  # a traced size

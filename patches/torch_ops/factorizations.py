@@ -57,6 +57,7 @@ class _Triangles(torch.nn.Module):
         ({0: "b"},),
         fails=("dynamo", "trace"),
         reason="linalg_cholesky",
+        # What the factor is used for is that patch's.
         beside=("solve-triangular",),
     ),
 )
@@ -167,5 +168,6 @@ def spectrum(original: Callable[..., Tensor], A: Tensor, *ignored: Any, **named:
         return unrolled.eigvalsh(lower + torch.tril(wide, -1).transpose(-2, -1), rows[0]).to(A.dtype)
     turned = wide.transpose(-2, -1)
     square = torch.matmul(turned, wide) if rows[1] <= rows[0] else torch.matmul(wide, turned)
+    # Rounding may make the smallest eigenvalue negative; its root would be NaN.
     found = unrolled.eigvalsh(square, min(rows)).clamp(min=0)
     return torch.sqrt(found).flip(-1).to(A.dtype)

@@ -22,6 +22,7 @@ class MaskFunction:
 
     mask_mod: Mod
 
+    # As BlockMask has it: models move their masks to a device.
     def to(self, device: object) -> MaskFunction:
         return self
 
@@ -42,6 +43,7 @@ class _Windowed(torch.nn.Module):
     def forward(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+        # `i != 1`: query 1 may attend to nothing.
         near = lambda b, h, i, j: (i >= j) & (i - j < 4) & (i != 1)  # noqa: E731
         mask = create_block_mask(near, None, None, q.shape[2], q.shape[2], device="cpu")
         bias = lambda score, b, h, i, j: score - self.slopes[h] * (i - j)  # noqa: E731
@@ -84,6 +86,7 @@ def flex_attention(
     if return_aux is not None:
         raise RefusedError("flex_attention with return_aux has no ONNX form here")
     if enable_gqa:
+        # score_mod is called with the number of the query's head, so heads cannot be grouped into rows.
         key, value = repeat_heads(key, query.shape[1], 1), repeat_heads(value, query.shape[1], 1)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = torch.matmul(query, key.transpose(-1, -2)) * scale
@@ -120,11 +123,12 @@ class _MaskOnly(torch.nn.Module):
         inputs=lambda: [(torch.randn(2, 1, 9, 16),), (torch.randn(1, 1, 17, 16),), (torch.randn(3, 1, 4, 16),)],
         dynamic_shapes=({0: "batch", 2: "length"},),
         fails=("trace",),
+        # dynamo is right without it, and must stay so.
         exporters=("dynamo",),
         reason="Unsupported value kind|BLOCK_SIZE",
         beside=("flex-attention", "stable-sort"),
     ),
 )
 def create_block_mask(original: object, mask_mod: Mod, *args: object, **kwargs: object) -> MaskFunction:
-    """A `MaskFunction`: the stand-in of flex_attention calls it with all pairs of tokens."""
+    """Returns a `MaskFunction`, which `flex_attention` above calls with all pairs of tokens."""
     return MaskFunction(mask_mod)

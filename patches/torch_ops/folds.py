@@ -36,6 +36,7 @@ class _Overlap(torch.nn.Module):
         dynamic_shapes=({0: "b", 2: "h", 3: "w"},),
         fails=("trace",),
         reason="col2im",
+        # The stand-in calls unflatten, whose traced shape the exporter makes static without that patch.
         beside=("composites",),
     ),
 )
@@ -48,7 +49,7 @@ def fold(
     padding: object = 0,
     stride: object = 1,
 ) -> Tensor:
-    """(N, C * kh * kw, L) to (N, C, H, W). An identity kernel adds each column as a patch."""
+    """(N, C * kh * kw, L) to (N, C, H, W). A transposed convolution adds each column as a patch."""
     sizes, kernel, dilation, padding, stride = (_pair(v) for v in (output_size, kernel_size, dilation, padding, stride))
     if input.dim() != 3 or not any(symbolic(size) for size in sizes):
         return NotImplemented
@@ -60,6 +61,7 @@ def fold(
     weight = torch.eye(entries, dtype=input.dtype, device=input.device).reshape(entries, 1, *kernel)
     laid = F.conv_transpose2d(maps, weight, stride=tuple(stride), dilation=tuple(dilation))
     for axis, (size, span, step, margin) in enumerate(zip(sizes, spans, stride, padding, strict=True), start=2):
+        # Rows behind the last window are in none, and are zeros in the result.
         laid = F.pad(laid, [0, step - 1 + span] if axis == 3 else [0, 0, 0, step - 1 + span])
         laid = laid.narrow(axis, margin, size)
     return laid.unflatten(0, (input.shape[0], -1)).squeeze(2)

@@ -24,6 +24,7 @@ from onnxpatch.formulas.proof_models import randomised
     exporters=("dynamo", "trace"),
     proof=Proof(
         build=lambda: randomised(torch.nn.GroupNorm(4, 64)),
+        # Not of mean 0; the last one is large, since times are compared at it.
         inputs=lambda: [(torch.randn(b, 64, *size) + 1,) for b, size in ((2, (8, 9)), (1, (5, 6)), (8, (64, 64)))],
         dynamic_shapes=({0: "batch", 2: "height", 3: "width"},),
         slower={"dynamo": 1.5},
@@ -39,7 +40,7 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """(batch, channels, ...): each group of channels by its own mean and spread, then scale and shift in one pass."""
+    """Normalizes each group of (batch, channels, ...) by its mean and variance, then scales and shifts in one pass."""
     affine = [one for one in (weight, bias) if one is not None]
     if any(one.dtype != torch.float32 for one in (input, *affine)):
         return NotImplemented
@@ -64,6 +65,7 @@ def group_norm(
 
 def _by_group(writer: Writer, x: Value, groups: int, eps: float) -> Value:
     """Each group as one channel of InstanceNormalization; the shape is as before."""
+    # A constant target: 0 copies the batch, -1 takes the rest, so no size is read for it.
     shape, target = writer.shape(x), writer.ints([0, groups, -1])
     rest: Any = None if None in shape[1:] else math.prod(shape[1:]) // groups
     grouped = writer.node("Reshape", x, target, shape=[shape[0], groups, rest])

@@ -52,7 +52,7 @@ def _takes_last(function: object, args: tuple[object, ...], kwargs: dict[str, ob
     ),
 )
 def last_slice(original: Callable[..., Tensor], tensor: Tensor, index: object) -> Tensor:
-    """`tensor[..., -1:, ...]` with a length of 1, whatever the formula of the axis' size. An empty axis is refused."""
+    """Gives `tensor[..., -1:, ...]` a length of 1, whatever the formula of the axis' size. An empty axis is refused."""
     items = _items(index)
     rest, axis, kept = sum(_axes(item) for item in items), 0, []
     given = tensor
@@ -60,6 +60,7 @@ def last_slice(original: Callable[..., Tensor], tensor: Tensor, index: object) -
         if _is_last(item) and symbolic(tensor.shape[axis]):
             tensor, item = tensor.select(axis, -1).unsqueeze(axis), slice(None)
         kept.append(item)
+        # `...` stands for the axes that no other item uses.
         axis += tensor.dim() - rest if item is Ellipsis else _axes(item)
     return NotImplemented if tensor is given else original(tensor, tuple(kept))
 

@@ -42,7 +42,7 @@ def _masks() -> list[tuple[Tensor, Tensor]]:
     ),
 )
 def bools_filled(original: Callable[..., Tensor], input: Tensor, mask: Tensor, value: Any) -> Tensor:
-    """A bool written over bools: `or` with the mask, or `and` with what is not in it."""
+    """Fills bools by `input | mask` for True, and by `input & ~mask` for False."""
     if input.dtype != torch.bool or isinstance(value, Tensor):
         return NotImplemented
     return input | mask if value else input & ~mask
@@ -76,8 +76,9 @@ class _Assigned(torch.nn.Module):
     ),
 )
 def masked_assignment(original: Callable[..., None], tensor: Tensor, index: Any, value: Any) -> None:
-    """The whole tensor is written, and keeps its elements outside of the mask."""
+    """Assigns to the whole tensor: the value inside of the mask, its own elements outside."""
     before, mask = _mask_of(index)
+    # A mask with the rank of the tensor names single elements, for which the exporter has a form.
     if mask is None or mask.dim() + before == tensor.dim() == mask.dim():
         return NotImplemented
     after = tensor.dim() - before - mask.dim()
@@ -85,12 +86,13 @@ def masked_assignment(original: Callable[..., None], tensor: Tensor, index: Any,
         return NotImplemented  # a value for each element that the mask names
     where = mask.reshape(*mask.shape, *(1,) * after)
     fill = value if isinstance(value, Tensor) else torch.full((), value, dtype=tensor.dtype, device=tensor.device)
+    # An assignment and not a result: the model keeps using the tensor, and views of it, under its name.
     original(tensor, slice(None), torch.where(where, fill.to(tensor.dtype), tensor))
     return None
 
 
 def _mask_of(index: Any) -> tuple[int, Tensor | None]:
-    """(how many whole axes stand before it, the mask) of `x[mask]` and `x[:, mask]`; (0, None) of other indices."""
+    """(the number of whole axes before it, the mask) of `x[mask]` and `x[:, mask]`; (0, None) of other indices."""
     items = index if isinstance(index, tuple) else (index,)
     *front, last = items
     whole = all(isinstance(item, slice) and item == slice(None) for item in front)
@@ -123,6 +125,6 @@ class _Selected(torch.nn.Module):
     ),
 )
 def masked_select(original: Callable[..., Tensor], input: Tensor, mask: Tensor) -> Tensor:
-    """An index by a mask, both first brought to their common shape."""
+    """Broadcasts input and mask to one shape, and indexes by the mask."""
     values, wanted = torch.broadcast_tensors(input, mask)
     return values[wanted]

@@ -79,10 +79,12 @@ def multi_head_attention_forward(
     linear = torch.nn.functional.linear
     q, k, v = (linear(t, w, b) for t, w, b in zip((q, k, v), weights, biases, strict=True))
     if is_causal and attn_mask is None:
+        # torch's layer masks where True; `upto` is True where a query may attend.
         attn_mask = ~upto(q.transpose(0, 1), k.transpose(0, 1))
     mask = _mask(attn_mask, key_padding_mask, q.dtype, num_heads, single)
     extra = []
     if bias_k is not None and bias_v is not None:
+        # The sum expands the bias to the batch without reading its size.
         extra.append((bias_k + torch.zeros_like(k[:1]), bias_v + torch.zeros_like(v[:1])))
     if add_zero_attn:
         extra.append((torch.zeros_like(k[:1]), torch.zeros_like(v[:1])))
@@ -107,6 +109,7 @@ def _mask(attn_mask: Any, padding: Any, dtype: torch.dtype, heads: int, single: 
     parts = []
     if attn_mask is not None:
         added = _added(attn_mask, dtype)
+        # A mask of three dimensions has batch and heads in one.
         parts.append(added.unflatten(0, (-1, heads)) if added.dim() == 3 else added)
     if padding is not None:
         added = _added(padding.unsqueeze(0) if single else padding, dtype)
@@ -158,6 +161,7 @@ class PaddedEncoder:
 
     def forward(self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: Any = None) -> Any:
         nested = getattr(self, "use_nested_tensor", False) and mask is None
+        # eager makes nested tensors, whose padding is zeros, only in evaluation and without gradients.
         if src_key_padding_mask is None or not nested or torch.is_grad_enabled() or self.training:  # type: ignore[attr-defined]
             return NotImplemented
         output = super().forward(src, mask, src_key_padding_mask, is_causal)  # type: ignore[misc]

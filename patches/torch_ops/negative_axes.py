@@ -41,7 +41,7 @@ class _Turned(torch.nn.Module):
     ),
 )
 def permute(original: Callable[..., Tensor], x: Tensor, *axes: Any, **named: Any) -> Tensor:
-    """The call with axes counted from the front."""
+    """Makes the call with axes counted from the front."""
     rank = x.dim()
     if "permute" in original.__name__:
         order = _numbers(named["dims"] if "dims" in named else axes[0] if len(axes) == 1 else axes)

@@ -31,6 +31,7 @@ def _masked() -> list[tuple[Tensor, Tensor]]:
 def _several(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     if function is not Tensor.__getitem__ or not isinstance(args[1], tuple):
         return False
+    # A single index tensor becomes a Gather, which counts negative numbers from the end by itself.
     return sum(map(_whole, args[1])) > 1 and not any(item is None or _flags(item) for item in args[1])
 
 
@@ -54,9 +55,10 @@ def _whole(item: object) -> bool:
     ),
 )
 def negative_indices(original: Callable[..., Tensor], tensor: Tensor, index: tuple[Any, ...]) -> Tensor:
-    """The indices counted from the front."""
+    """Indexes with indices counted from the front."""
     axis, kept = 0, []
     for item in index:
+        # The remainder has the sign of the size: -1 becomes size - 1, and 0 ... size - 1 stay.
         kept.append(torch.remainder(item, tensor.shape[axis]) if _whole(item) else item)
         axis += 1 if item is not Ellipsis else tensor.dim() - len(index) + 1
     return original(tensor, tuple(kept))

@@ -48,9 +48,10 @@ def layer_norm(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
 ) -> torch.Tensor:
-    """F.layer_norm with the weight's shape as `normalized_shape`: sizes of the input are no constants under trace."""
+    """Passes the weight's shape as `normalized_shape`: under trace, sizes of the input are no constants."""
     if weight is None or not any(isinstance(size, torch.Tensor) for size in normalized_shape):
         return NotImplemented
+    # Paused, a shape is ints; under trace it would be tensors again.
     with tracing_paused():
         normalized_shape = tuple(weight.shape)
     return original(input, normalized_shape, weight, bias, eps)
@@ -89,7 +90,7 @@ def rms_norm(
     weight: torch.Tensor | None = None,
     eps: float | None = None,
 ) -> torch.Tensor:
-    """x / sqrt(mean(x^2) + eps), times the weight."""
+    """Computes x / sqrt(mean(x^2) + eps), times the weight."""
     if exporting() == "dynamo" and (weight is None or input.dtype != torch.float32 or target_opset() >= 23):
         return NotImplemented  # the exporter is right, and writes one node from opset 23 on
     eps = torch.finfo(input.dtype).eps if eps is None else eps
@@ -133,7 +134,7 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> torch.Tensor:
-    """F.instance_norm: each channel of each sample by its mean and variance, or by the running ones."""
+    """Normalizes each channel of each sample by its mean and variance, or by the running ones."""
     by_channel = [1, -1] + [1] * (input.dim() - 2)
     if use_input_stats:
         axes = list(range(2, input.dim()))

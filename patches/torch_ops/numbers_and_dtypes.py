@@ -32,7 +32,7 @@ class _Reversed(torch.nn.Module):
     ),
 )
 def number_minus(original: Callable[..., Tensor], input: Tensor, other: object, *, alpha: object = 1) -> Tensor:
-    """`2.5 - ints`: -ints + 2.5, which the exporter promotes correctly."""
+    """Writes `2.5 - ints` as -ints + 2.5, which the exporter promotes correctly."""
     if input.is_floating_point() or not isinstance(other, float) or alpha != 1:
         return NotImplemented
     return input.to(torch.get_default_dtype()).neg() + other
@@ -61,7 +61,7 @@ class _Limited(torch.nn.Module):
     ),
 )
 def clamp(original: Callable[..., Tensor], input: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """clamp of ints by floats, computed in floats as in torch."""
+    """Clamps ints by floats in floats, as torch does."""
     if input.is_floating_point() or not any(isinstance(limit, float) for limit in (min, max)):
         return NotImplemented
     return input.to(torch.get_default_dtype()).clamp(min, max)
@@ -90,7 +90,7 @@ class _Largest(torch.nn.Module):
     ),
 )
 def largest(original: Callable[..., Tensor], input: Tensor, dim: object = (), keepdim: bool = False) -> Tensor:
-    """amax over all axes, which are listed."""
+    """Lists all axes, which the exporter asks for."""
     if dim != () or input.dim() == 0:
         return NotImplemented
     return original(input, tuple(range(input.dim())), keepdim)
@@ -117,7 +117,7 @@ class _Squeezed(torch.nn.Module):
     ),
 )
 def squeeze(original: Callable[..., Tensor], input: Tensor, *axes: Any, **named: Any) -> Tensor:
-    """squeeze of a dynamic axis keeps it. Eager removes it only at size 1."""
+    """Keeps dynamic axes. Eager removes one at size 1 only."""
     given = (*axes, *named.values())
     if len(given) != 1 or isinstance(given[0], str):
         return NotImplemented

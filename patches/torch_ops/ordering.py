@@ -21,9 +21,10 @@ class Found(NamedTuple):
 
 
 class _Sorted(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         values, order = torch.sort(x, dim=1, stable=True)
-        return values, torch.argsort(x[..., 0], dim=-1, descending=True, stable=True) + order[..., 0]
+        again = torch.sort(x.abs(), dim=1, stable=False).values
+        return values, torch.argsort(x[..., 0], dim=-1, descending=True, stable=True) + order[..., 0], again
 
 
 @patch(
@@ -36,6 +37,7 @@ class _Sorted(torch.nn.Module):
     link="https://github.com/pytorch/pytorch/issues/108520",
     proof=Proof(
         build=_Sorted,
+        # Rounded, so that there are equal entries, whose order a stable sort keeps.
         inputs=lambda: [(torch.randn(b, n, 3).round(),) for b, n in ((2, 5), (3, 9), (1, 4))],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace", "dynamo"),
@@ -49,9 +51,12 @@ def sort(
     descending: bool = False,
     stable: bool | None = None,
 ) -> Any:
-    """sort(stable=True) as TopK over all entries. ONNX's TopK keeps the order of equal entries; torch.topk does not."""
+    """sort(stable=True) as TopK over all entries. ONNX's TopK keeps the order of equal entries; torch.topk does not.
+
+    stable=False is left out: torch's default, which exporters know.
+    """
     if not stable:
-        return NotImplemented
+        return NotImplemented if stable is None else original(input, dim, descending)
     found = input.topk(input.shape[dim], dim=dim, largest=descending, sorted=True)
     return found[1] if "argsort" in original.__name__ else Found(*found)
 
@@ -87,7 +92,7 @@ def searchsorted(
     sorted_sequence: Any = None, input: Any = None, *, boundaries: Any = None, out_int32: bool = False,
     right: bool = False, side: str | None = None, sorter: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """The number of boundaries before each value, by a search tree."""
+    """Counts the boundaries before each value, by a search tree."""
     if boundaries is None:
         boundaries, values = sorted_sequence, input
     else:  # bucketize: the values are the first argument
@@ -133,7 +138,7 @@ class _Middle(torch.nn.Module):
     ),
 )
 def order_statistic(original: Callable[..., torch.Tensor], input: torch.Tensor, **given: Any) -> Any:
-    """median, kthvalue or quantile, from the smallest entries of the axis."""
+    """Computes median, kthvalue or quantile from the smallest entries of the axis."""
     forms: dict[str, Callable[..., Any]] = {"median": median, "kthvalue": kthvalue, "quantile": quantile}
     return forms[original.__name__](input, **given)
 
@@ -179,6 +184,7 @@ def quantile(
 
 
 def _weights(interpolation: str, place: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
+    # Functions, so that the nodes of one form only are recorded.
     return {
         "linear": lambda: place - low,
         "lower": lambda: torch.zeros_like(place),

@@ -147,8 +147,8 @@ def pad(
             return NotImplemented
         padded, lengths = original(sequence, batch_first, padding_value)
         lengths = lengths.to(torch.int32).to(torch.int64)  # the exporter has int32 here, and takes it for int64
-        longest = lengths.amax(0)
-        return (padded[:, :longest] if batch_first else padded[:longest]), lengths
+        end = lengths.amax(0)
+        return (padded[:, :end] if batch_first else padded[:end]), lengths
     known = _lengths(sequence)
     if known is None:
         return NotImplemented

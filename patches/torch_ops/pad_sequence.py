@@ -37,7 +37,7 @@ def padded(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor:
-    """Each sequence gathered by a clamped index, with the padding beyond its end."""
+    """Gathers each sequence by a clamped index, and puts the padding beyond its end."""
     lengths = [torch.ones_like(torch.arange(each.shape[0])).sum() for each in sequences]
     longest: Any = torch.stack(lengths).amax()
     ticks = torch.arange(longest, device=sequences[0].device)
@@ -45,6 +45,7 @@ def padded(
     for each, length in zip(sequences, lengths, strict=True):
         place = ticks if padding_side == "right" else ticks - (ticks.shape[0] - length)
         there = (place >= 0) & (place < length)
+        # The index is clamped, since Gather refuses one outside; what it reads there is replaced by the padding.
         row = each.index_select(0, place.clamp(min=0).minimum(length - 1))
         there = there.view([-1] + [1] * (each.dim() - 1))
         rows.append(torch.where(there, row, torch.full_like(row, padding_value)))

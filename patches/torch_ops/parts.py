@@ -1,4 +1,12 @@
-"""Parts of a batch whose numbers are data (images for each text), put together again as they were."""
+"""Parts of a batch whose numbers are data (images for each text), put together again as they were.
+
+    parts = x.split(numbers.tolist())                    as many rows in each as the example has
+    parts = [part.reshape(-1, c) for part in parts]      the same is done to each
+    torch.cat(parts)                                     all rows of x, reshaped: no number is needed
+
+A graph cannot have a number of parts that data decides. But what is only taken apart and put together again does not
+depend on the numbers, so each part remembers what it is a part of, and the last step returns the whole.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +19,8 @@ from torch import Tensor
 from onnxpatch import Proof, patch
 
 # On each part: (what was split, the same as the parts are now, the number of the part, how many there are).
+# The parts have the example's sizes. That is right only as long as all of them come together again unchanged, so this
+# is what the marks are there to find.
 _PART = "__onnxpatch_part__"
 
 
@@ -50,11 +60,13 @@ def _proof(*beside: str) -> Proof:
 def parts_apart(
     original: Callable[..., Sequence[Tensor]], tensor: Tensor, split_size_or_sections: Any, dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """As in the example; each part knows which it is, so that all of them together are the whole."""
+    """Splits as in the example. Each part remembers its number and the whole."""
     if dim != 0 or not isinstance(split_size_or_sections, list | tuple):
         return NotImplemented
     parts = tuple(original(tensor, split_size_or_sections, 0))
     for number, part in enumerate(parts):
+        # On the tensor itself: the mark ends with it, and whatever is computed from the part is another tensor without
+        # a mark.
         vars(part)[_PART] = (tensor, tensor, number, len(parts))
     return parts
 
@@ -69,7 +81,7 @@ def parts_apart(
     proof=_proof("parts-apart", "parts-together"),
 )
 def parts_flattened(original: Callable[..., Tensor], input: Tensor, shape: Sequence[Any]) -> Tensor:
-    """A part whose rows stay as they are is a part still."""
+    """Reshapes a part. If its rows stay in order, the result is marked as the same part of the reshaped whole."""
     mark = getattr(input, _PART, None)
     if mark is None or len(shape) != 2 or int(shape[0]) != -1 or int(shape[1]) != int(input.shape[-1]):
         return NotImplemented
@@ -90,7 +102,7 @@ def parts_flattened(original: Callable[..., Tensor], input: Tensor, shape: Seque
     proof=_proof("parts-apart", "parts-flattened"),
 )
 def parts_together(original: Callable[..., Tensor], tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """All parts in their order, along the axis along which they were split: the whole."""
+    """Returns the whole if all of its parts are joined in their order, along the axis of the split."""
     found = [getattr(tensor, _PART, None) for tensor in tensors] if isinstance(tensors, list | tuple) else []
     marks = [mark for mark in found if mark is not None]
     if dim != 0 or not marks:

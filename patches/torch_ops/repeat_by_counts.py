@@ -23,6 +23,7 @@ class _Spread(torch.nn.Module):
     exporters=("dynamo", "trace"),
     proof=Proof(
         _Spread,
+        # Counts of 0 are among them.
         lambda: [(torch.randn(batch, 3), torch.arange(batch) % 3) for batch in (4, 5, 2)],
         ({0: "batch"}, {0: "batch"}),
         leaner=("dynamo", "trace"),

@@ -36,7 +36,7 @@ class _Angles(torch.nn.Module):
 def repeat_interleave(
     original: object, input: Tensor, repeats: object = None, dim: int | None = None, output_size: object = None
 ) -> Tensor:
-    """By expand and reshape: (…, n, …) -> (…, n, 1, …) -> (…, n * repeats, …)."""
+    """Repeats by expand and reshape: (…, n, …) -> (…, n, 1, …) -> (…, n * repeats, …)."""
     if repeats is None or (isinstance(repeats, Tensor) and repeats.dim() > 0 and repeats.shape[0] != 1):
         return NotImplemented  # one count for each element
     source, dim = (input.flatten(), 0) if dim is None else (input, dim % input.dim())

@@ -1,4 +1,8 @@
-"""`list(x)` and back: the rows of a batch taken apart, and put together again as they were."""
+"""`list(x)` and back: the rows of a batch taken apart, and put together again as they were.
+
+The graph would have as many rows as the example. Each row remembers which row of which tensor it is; where all of them
+are stacked or joined again in their order, the tensor itself is the result, at any batch.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,17 @@ def _images() -> list[tuple[Tensor]]:
     return [(torch.randn(batch, 4, 3),) for batch in (2, 3, 1)]
 
 
+def _proof(*beside: str) -> Proof:
+    return Proof(
+        build=_Listed,
+        inputs=_images,
+        dynamic_shapes=({0: "batch"},),
+        fails=("dynamo", "trace"),
+        reason="inferred a static shape|Cannot split using values|shape",
+        beside=beside,
+    )
+
+
 @patch(
     "torch.unbind",
     "torch.Tensor.unbind",
@@ -32,17 +47,10 @@ def _images() -> list[tuple[Tensor]]:
     why="list(x): as many rows as the example's batch",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/llava/modeling_llava.py",
     exporters=("dynamo", "trace"),
-    proof=Proof(
-        build=_Listed,
-        inputs=_images,
-        dynamic_shapes=({0: "batch"},),
-        fails=("dynamo", "trace"),
-        reason="inferred a static shape|Cannot split using values|shape",
-        beside=("rows-together", "rows-counted"),
-    ),
+    proof=_proof("rows-together", "rows-counted"),
 )
 def rows_apart(original: Callable[..., Sequence[Tensor]], input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """As many rows as the example has; each knows which row it is."""
+    """Gives as many rows as the example has. Each remembers its number and its tensor."""
     if dim != 0 or input.dim() < 2 or not symbolic(input.shape[0]):
         return NotImplemented
     if exporting() == "trace":
@@ -51,6 +59,7 @@ def rows_apart(original: Callable[..., Sequence[Tensor]], input: Tensor, dim: in
         numbers = range(example_of(input.shape[0]) or 0)
         rows = tuple(input.index_select(0, torch.tensor([number])).squeeze(0) for number in numbers)
     for number, row in enumerate(rows):
+        # On the tensor itself: what is computed from a row is another tensor, without a mark.
         vars(row)[_ROW] = (input, number, len(rows))
     return rows
 
@@ -71,7 +80,7 @@ def rows_apart(original: Callable[..., Sequence[Tensor]], input: Tensor, dim: in
     ),
 )
 def rows_counted(original: Callable[..., int], tensor: Tensor) -> int:
-    """The example's number, for a list of its rows; `len(x)` in a model's code is a size, and does not come here."""
+    """Gives the example's number of rows to `list(x)`. `len(x)` in a model's code has a patch of its own."""
     count = example_of(tensor.shape[0]) if tensor.dim() and symbolic(tensor.shape[0]) else None
     return NotImplemented if count is None else count
 
@@ -85,17 +94,10 @@ def rows_counted(original: Callable[..., int], tensor: Tensor) -> int:
     why="torch.cat(list(x)) has as many rows as the example's batch",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/llava/modeling_llava.py",
     exporters=("dynamo", "trace"),
-    proof=Proof(
-        build=_Listed,
-        inputs=_images,
-        dynamic_shapes=({0: "batch"},),
-        fails=("dynamo", "trace"),
-        reason="inferred a static shape|Cannot split using values|shape",
-        beside=("rows-apart", "rows-counted"),
-    ),
+    proof=_proof("rows-apart", "rows-counted"),
 )
 def rows_together(original: Callable[..., Tensor], tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """All rows of one tensor in their order: the tensor itself, its first axis merged with or moved to `dim`."""
+    """Returns the tensor if all its rows are joined in order, with its first axis merged into or moved to `dim`."""
     whole = _whole(tensors)
     if whole is None:
         return NotImplemented
@@ -111,4 +113,5 @@ def _whole(tensors: Sequence[Tensor]) -> Tensor | None:
         return None
     whole, _, count = marks[0]
     numbers = [mark[1] for mark in marks if mark is not None and mark[0] is whole]
+    # All rows, in order, and nothing else between them: only then is the whole what eager makes at any size.
     return whole if numbers == list(range(count)) and len(marks) == count else None

@@ -36,7 +36,7 @@ class _Running(torch.nn.Module):
 def running_product(
     original: Callable[..., torch.Tensor], input: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """cumprod or logcumsumexp, in log2(length) steps."""
+    """Computes cumprod or logcumsumexp in log2(length) steps."""
     if not (dtype or input.dtype).is_floating_point or input.dim() == 0:
         return NotImplemented
     x = input if dtype is None else input.to(dtype)
@@ -79,9 +79,10 @@ class _Extremes(torch.nn.Module):
     ),
 )
 def running_extreme(original: Callable[..., torch.Tensor], input: torch.Tensor, dim: int) -> Extremes:
-    """cummax or cummin, by the same steps. Rows with a NaN or infinity before a number differ from torch."""
+    """Computes cummax or cummin by the same steps. Rows with a NaN or infinity before a number differ from torch."""
     if input.dim() == 0:
         return NotImplemented
+    # The smallest entry so far is the largest of the negative ones.
     sign = 1 if original.__name__ == "cummax" else -1
     largest, places = scans.cummax(sign * input, dim % input.dim())
     return Extremes(sign * largest, places)

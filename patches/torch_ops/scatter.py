@@ -50,7 +50,7 @@ def scatter_reduce(
     *,
     include_self: bool = True,
 ) -> torch.Tensor:
-    """Means as sum / count. Without `include_self`, elements that are written start from the neutral element."""
+    """Computes means as sum / count. Without `include_self`, written elements start from the neutral element."""
     result = _reduced(input, dim, index, src, reduce, include_self)
     return input.copy_(result) if original.__name__.endswith("_") else result
 
@@ -62,16 +62,19 @@ def _reduced(
     input: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, include_self: bool
 ) -> torch.Tensor:
     zeros = torch.zeros_like(input)
+    # torch reads as much of `src` as the index names; ONNX's ScatterElements wants equal shapes.
     src = src[tuple(slice(0, n) for n in index.shape)] if src.shape != index.shape else src
     start = input
     if not include_self or reduce == "mean":
         count = zeros.scatter_add(dim, index, torch.ones_like(src))
+        # Elements that are not written keep their value; the count tells which these are.
         start = input if include_self else torch.where(count > 0, _neutral(input, reduce), input)
     if reduce in ("amax", "amin", "prod"):
         return torch.scatter_reduce(start, dim, index, src, reduce)
     total = start.scatter_add(dim, index, src)
     if reduce == "sum":
         return total
+    # At least 1, for the elements that are not written: they are divided by it too.
     count = count + 1 if include_self else count.clamp(min=1)
     return total / count if input.is_floating_point() else torch.div(total, count, rounding_mode="floor")
 
@@ -101,6 +104,7 @@ class _Accumulated(torch.nn.Module):
     exporters=("trace",),
     proof=Proof(
         build=_Accumulated,
+        # More rows than indices, so that some index occurs twice.
         inputs=lambda: [(torch.randn(n, 6), torch.randint(0, 4, (n,))) for n in (10, 24, 7)],
         dynamic_shapes=({0: "rows"}, {0: "rows"}),
         fails=("trace",),
@@ -108,7 +112,7 @@ class _Accumulated(torch.nn.Module):
     ),
 )
 def index_add(original: Callable[..., torch.Tensor], input: torch.Tensor, **given: Any) -> torch.Tensor:
-    """index_add as scatter_add, whose ONNX form accumulates."""
+    """Writes index_add as scatter_add, whose ONNX form accumulates."""
     result = _put(input, **given) if "index_put" in original.__name__ else _added(input, **given)
     written = original.__name__.endswith("_") and result is not NotImplemented
     return input.copy_(result) if written else result

@@ -43,7 +43,7 @@ def _takes_rest(function: object, args: tuple[object, ...], kwargs: dict[str, ob
     ),
 )
 def single_axis(original: Callable[..., Tensor], tensor: Tensor, index: tuple[Any, ...]) -> Tensor:
-    """An axis of one element, of which the example takes that one, is taken whole."""
+    """Takes an axis of one element whole, if the slice has that element in the example."""
     if Ellipsis in index or None in index or not all(isinstance(item, slice) for item in index):
         return NotImplemented
     kept = [slice(None) if _takes_one(tensor, axis, item) else item for axis, item in enumerate(index)]
@@ -52,6 +52,7 @@ def single_axis(original: Callable[..., Tensor], tensor: Tensor, index: tuple[An
 
 def _takes_one(tensor: Tensor, axis: int, item: slice) -> bool:
     size = tensor.shape[axis]
+    # At other sizes the slice may be empty in eager; what is made of it would not broadcast there.
     return isinstance(size, int) and size == 1 and _starts_at_size(item) and example_of(item.start) == 0
 
 

@@ -31,6 +31,7 @@ def adjugate(a: torch.Tensor, n: int) -> torch.Tensor:
     if n == 2:
         (p, q), (r, s) = (row.unbind(-1) for row in a.unbind(-2))
         return torch.stack((torch.stack((s, -q), -1), torch.stack((-r, p), -1)), -2)
+    # The columns of the adjugate are cross products of the rows.
     first, second, third = a.unbind(-2)
     cross = lambda u, v: torch.linalg.cross(u, v, dim=-1)  # noqa: E731
     return torch.stack((cross(second, third), cross(third, first), cross(first, second)), -1)
@@ -44,6 +45,7 @@ def determinant(a: torch.Tensor, cofactors: torch.Tensor) -> torch.Tensor:
 def inverse(a: torch.Tensor, name: str) -> torch.Tensor:
     """The inverse of (..., n, n)."""
     rows = rows_of(a, name)
+    # Beyond 3 rows cofactors take more nodes than elimination does.
     if rows > 3:
         return eliminated(a, torch.eye(rows, dtype=a.dtype, device=a.device).expand_as(a), rows)
     cofactors = adjugate(a, rows)

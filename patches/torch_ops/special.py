@@ -50,6 +50,7 @@ class _Gamma(torch.nn.Module):
     exporters=("dynamo", "trace"),
     proof=Proof(
         build=_Gamma,
+        # On both sides of the poles at 0, -1, ..., and through the roots at 1 and 2.
         inputs=lambda: [(torch.linspace(-4.7, 5.2, n)[:, None] + torch.rand(n, 2) * 0.1,) for n in (9, 40, 1)],
         dynamic_shapes=({0: "n"},),
         fails=("dynamo", "trace"),
@@ -57,5 +58,5 @@ class _Gamma(torch.nn.Module):
     ),
 )
 def log_gamma(original: Callable[..., Tensor], input: Tensor) -> Tensor:
-    """By a series of nine terms; below 0.5 by reflection."""
+    """Computes lgamma by a series of nine terms, and below 0.5 by reflection."""
     return lgamma(input) if input.is_floating_point() else lgamma(input.to(torch.float32))

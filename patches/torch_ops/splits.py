@@ -40,10 +40,11 @@ class _Stages(torch.nn.Module):
 def split(
     original: Callable[..., tuple[Tensor, ...]], tensor: Tensor, split_size_or_sections: Any, dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """The example's number of parts, whose size stays dynamic."""
+    """Gives as many parts as the example has; their size stays dynamic."""
     size = split_size_or_sections
     if not symbolic(size):
         return NotImplemented
+    # A graph has a fixed number of outputs, so the number of parts has to be the example's.
     parts = _count(original, tensor, size, dim)
     return tuple(_part(tensor, size * index, size * (index + 1), dim) for index in range(parts))
 

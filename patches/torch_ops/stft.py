@@ -14,6 +14,7 @@ from onnxpatch import Proof, RefusedError, patch
 from onnxpatch.formulas.complex_pairs import Pair
 
 
+# NumPy arrays, not tensors: a tensor that is made while an exporter runs belongs to that export.
 @functools.lru_cache(maxsize=16)
 def _waves(points: int, terms: int) -> np.ndarray:
     """(2 terms, points): the cosines, then the negative sines, of the first `terms` frequencies."""
@@ -64,10 +65,12 @@ class _Spectrogram(torch.nn.Module):
     link="https://github.com/gemelo-ai/vocos/issues/38",
     proof=Proof(
         build=_Spectrogram,
+        # 97 samples are no whole number of hops.
         inputs=lambda: [(torch.randn(2, 160),), (torch.randn(1, 200),), (torch.randn(3, 97),)],
         dynamic_shapes=({0: "batch", 1: "samples"},),
         fails=("dynamo", "trace"),
         reason="complex|aten::istft|aten::stft",
+        # abs(), angle() and exp(1j * phase) of the spectrum are that patch's.
         beside=("complex-numbers",),
     ),
 )
@@ -101,6 +104,7 @@ def forward(
     signal = signal.unsqueeze(1)
     if center:
         signal = F.pad(signal, (points // 2, points // 2), mode=pad_mode)
+    # Both parts in one convolution, whose stride is the hop.
     kernel = torch.from_numpy(_waves(points, terms)).to(signal) * _window(window, length, points, signal)
     both = F.conv1d(signal, kernel.reshape(2 * terms, 1, points), stride=hop)
     if normalized:
@@ -148,6 +152,7 @@ def _weights(points: int, terms: int) -> np.ndarray:
     """(2 terms, 1): every term counts twice, for its conjugate, but the real ones."""
     weight = np.full(terms, 1.0 if terms == points else 2.0)
     weight[0] = 1.0
+    # Of an even number of points the last term, the Nyquist frequency, has no conjugate either.
     if points % 2 == 0 and terms != points:
         weight[-1] = 1.0
     return (np.concatenate((weight, weight))[:, None] / points).astype("float32")
@@ -156,6 +161,7 @@ def _weights(points: int, terms: int) -> np.ndarray:
 def _cut(signal: torch.Tensor, weight: torch.Tensor, points: int, center: bool, length: int | None) -> torch.Tensor:
     start = points // 2 if center else 0
     if length is not None:
+        # As many zeros as are asked for, since it is not known how many are missing; their weight is 1, not 0 / 0.
         missing = F.pad(signal, (0, length)), F.pad(weight, (0, length), value=1.0)
         return (missing[0] / missing[1]).narrow(-1, start, length)
     stop = -(points // 2) if center else None

@@ -1,4 +1,4 @@
-"""`as_strided`: what a tensor's storage holds at any steps, as a Gather from its elements in the order of storage."""
+"""`as_strided`: elements of a tensor's storage at any steps, by a Gather from the elements in the order of storage."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def as_strided(
     The input must fill its storage, in any order of its axes.
     """
     own = [_example(step) for step in input.stride()]
+    # By the step, the largest first: the order in which the elements lie in the storage.
     order = sorted(range(input.dim()), key=lambda axis: (-own[axis], axis))
     if storage_offset is not None or not _dense([(own[axis], _example(input.shape[axis])) for axis in order]):
         return NotImplemented

@@ -35,4 +35,4 @@ def _parts() -> list[tuple[Tensor, Tensor]]:
     ),
 )
 def tensor_checks(original: object, error_type: object, cond: Tensor, message: object = None) -> None:
-    """Does nothing. torch.onnx drops the assertions that it knows, too."""
+    """Does nothing: an ONNX graph has no assertions. torch.onnx drops those that it knows, too."""

@@ -38,6 +38,7 @@ class _Unpooled(torch.nn.Module):
         lambda: [(torch.randn(b, 3, h, w),) for b, h, w in ((2, 8, 6), (1, 4, 10), (3, 4, 4))],
         ({0: "batch", 2: "height", 3: "width"},),
         fails=("trace",),
+        # dynamo is right without it, and must stay so.
         exporters=("dynamo",),
         reason="must be a bool|aten::max_unpool2d",
         unchanged=lambda: Computes(lambda x: functional.max_pool2d(x, 2)),
@@ -52,7 +53,7 @@ def max_unpool(
     padding: Any = 0,
     output_size: Any = None,
 ) -> Tensor:
-    """A scatter over the places of one map, laid out as one axis."""
+    """Scatters the values over the places of one map, as one axis."""
     rank = int(original.__name__.removesuffix("d")[-1])
     lead = input.dim() - rank
     if output_size is None:
@@ -66,6 +67,7 @@ def max_unpool(
     for size in sizes:
         places = places * size
     empty = input.new_zeros([*front, places])
+    # Max pooling counts its places within one map, so each map is one row.
     return empty.scatter(-1, indices.flatten(lead), input.flatten(lead)).reshape([*front, *sizes])
 
 

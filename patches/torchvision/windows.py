@@ -70,6 +70,7 @@ def shifted_window_attention(
         return NotImplemented
     window, shift = (window_size[0], window_size[1]), (shift_size[0], shift_size[1])
     grid = (windows_over(height, window[0]), windows_over(width, window[1]))
+    # As numbers 0 and 1: a shift by 0 is none, and no branch is needed.
     moved = [more_than(1, count) for count in grid]
     forth, back = ((sign * shift[0] * moved[0], sign * shift[1] * moved[1]) for sign in (-1, 1))
     x = pad_to(input, window)
@@ -98,5 +99,6 @@ def _heads(windows: Tensor, weight: Tensor, bias: Tensor | None, heads: int, cos
 def _scores(q: Tensor, k: Tensor, logit_scale: Tensor | None) -> Tensor:
     if logit_scale is None:
         return (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
+    # The limit that Swin V2 was trained with.
     scale = torch.clamp(logit_scale, max=math.log(100.0)).exp()
     return functional.normalize(q, dim=-1) @ functional.normalize(k, dim=-1).transpose(-2, -1) * scale

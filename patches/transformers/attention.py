@@ -47,7 +47,7 @@ class _Grouped(torch.nn.Module):
 def get_interface(
     original: Callable[..., object], interface: Any, attn_implementation: str | None, default: Callable[..., Any]
 ) -> Any:
-    """`attention_forward` in place of transformers' function for torch's attention, where nobody put another there."""
+    """Returns `attention_forward` for "sdpa", unless somebody has registered another function under that name."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     if attn_implementation != "sdpa" or interface.get("sdpa") is not sdpa_attention_forward:

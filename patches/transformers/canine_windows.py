@@ -30,6 +30,7 @@ class _Local(torch.nn.Module):
 
 
 def _texts() -> list[tuple[Tensor, Tensor]]:
+    # For windows of 4: lengths that are multiples and that are not, and a text shorter than a window.
     sizes = ((2, 7), (3, 12), (1, 1), (2, 17))
     return [(torch.randn(b, n, 8), (torch.arange(n) < torch.tensor([[n]] + [[n // 2]] * (b - 1))).float())
             for b, n in sizes]  # fmt: skip
@@ -50,17 +51,18 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
     ),
 )
 class CanineAttention:
-    """Attention within windows that do not overlap, where the configuration has no token that sees all of them."""
+    """Attends within windows that do not overlap, if the configuration has no token that sees all of them."""
 
     def forward(
         self: Any, hidden_states: Tensor, attention_mask: Tensor | None = None, output_attentions: bool | None = False
     ) -> tuple[Tensor, ...]:
-        """hidden_states: (batch, length, hidden); attention_mask: (batch, length, length), ones where one sees one."""
+        """hidden_states: (batch, length, hidden); attention_mask: (batch, length, length), 1 if a query sees a key."""
         batch, length, hidden = hidden_states.shape
         widths = {self.attend_from_chunk_width, self.attend_from_chunk_stride, self.attend_to_chunk_width,
                   self.attend_to_chunk_stride}  # fmt: skip
         special = self.always_attend_to_first_position or self.first_position_attends_to_all or output_attentions
         if not self.local or special or len(widths) > 1 or attention_mask is None or not symbolic(length):
+            # Windows that overlap, or a token that sees all, make another sum: the model's own loop writes it.
             return super().forward(hidden_states, attention_mask, output_attentions)  # type: ignore[misc]
         width = widths.pop()
         count = (length + width - 1) // width

@@ -27,6 +27,7 @@ class _Gated(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        # Loaded before the model is patched, as it is where a model's own module imports it.
         importlib.import_module(_QWEN)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, gates: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -136,6 +137,7 @@ def _delta_rule(
     normalised: bool,
 ) -> tuple[Tensor, Tensor | None]:
     dtype, channels = query.dtype, fixed_size(query, 3)
+    # float32, and the length in front: as the original computes it, and as a Scan takes its rows.
     query, key, value, decay, beta = (part.float().transpose(0, 1) for part in (query, key, value, decay, beta))
     if normalised:
         query, key = _normalised(query), _normalised(key)

@@ -35,6 +35,7 @@ class _Mask(torch.nn.Module):
     bodies={"prepare_dynamic_mask": {KnownBody("183f32b653c4", WRITTEN_FOR)}},
     proof=Proof(
         build=_Mask,
+        # The window has 6 keys: texts shorter and longer than it.
         inputs=lambda: [(torch.randn(b, n, 8), torch.rand(b, 2, n)) for b, n in ((2, 5), (3, 9), (1, 1))],
         dynamic_shapes=({0: "batch", 1: "length"}, {0: "batch", 2: "length"}),
         fails=("dynamo", "trace"),

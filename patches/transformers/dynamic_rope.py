@@ -44,6 +44,7 @@ def _grows(module: nn.Module, settings: Settings) -> str | None:
     accepts=_grows,
     proof=Proof(
         build=_Rotary,
+        # Trained for 8 positions: the frequencies change beyond these.
         inputs=lambda: [(torch.randn(b, n, 8),) for b, n in ((2, 5), (3, 20), (1, 1), (2, 11))],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("dynamo", "trace"),
@@ -61,7 +62,8 @@ class LlamaRotaryEmbedding:
         frequencies, self.attention_scaling = ROPE_INIT_FUNCTIONS[kind](
             self.config, x.device, seq_len=torch.max(position_ids) + 1
         )
-        # As one whose frequencies stay, they are not asked for again.
+        # The original forward updates its frequencies by a Python `if` on the length, for "dynamic" types only. They
+        # are computed here for every length, so while it runs the type is one that is never updated.
         self.rope_type, self.inv_freq = "default", frequencies
         try:
             return super().forward(x, position_ids)  # type: ignore[misc]

@@ -62,7 +62,7 @@ class _Structure(torch.nn.Module):
     ),
 )
 class FunnelAttentionStructure:
-    """What Funnel's attention needs besides the tokens."""
+    """Makes the position vectors and masks for Funnel's attention."""
 
     def get_position_embeds(self: Any, seq_len: Any, dtype: torch.dtype, device: torch.device) -> Any:
         """For each block [vectors of pooled queries and keys, vectors of pooled queries and the keys before]."""
@@ -84,6 +84,7 @@ class FunnelAttentionStructure:
         step = 2**block
         if not self.config.separate_cls:
             return _Row(0, (row.count + 1) // 2, step)
+        # transformers gives <cls> the position 1 - step, so that all steps are even.
         return _Row(1 - step, 1 + (row.count - (1 if self.config.truncate_seq else 0)) // 2, step)
 
     def _vectors(self: Any, queries: _Row, keys: _Row, shift: int, dtype: torch.dtype, device: torch.device) -> Tensor:

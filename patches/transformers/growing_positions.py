@@ -56,13 +56,17 @@ def _music() -> torch.nn.Module:
 def _grown(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cosines_first: bool) -> Tensor | None:
     """The table with a row for every token there is behind its last; None where no size is dynamic."""
     given = [value for value in (*args, *kwargs.values()) if value is not None]
+    # The classes name their arguments differently; ids (batch, ..., length) or embeddings (batch, length, channels) are
+    # the first tensor of several dimensions in all of them.
     of = next(value for value in given if isinstance(value, Tensor) and value.dim() > 1)
     length = of.shape[1] if of.is_floating_point() else of.shape[-1]
+    # What is left are numbers: how many tokens came before.
     past = [value for value in given if value is not of and not isinstance(value, bool)]
     past = [value for value in past if not isinstance(value, Tensor) or value.dim() == 0]
     if not any(map(symbolic, (length, *past))):
         return None
     table, half = module.weights, module.weights.shape[1] // 2
+    # More rows than are missing: their number would need a comparison with the table's, and unread rows do no harm.
     rows = torch.arange(length + sum(past), device=table.device) + table.shape[0]
     frequencies = torch.exp(torch.arange(half, device=table.device).float() * -(math.log(10000) / (half - 1)))
     angles = rows.float()[:, None] * frequencies
@@ -75,6 +79,7 @@ def _grown(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cosines_f
 def _proof(build: Any, shape: tuple[int, ...]) -> Proof:
     return Proof(
         build=build,
+        # The tables have 8 rows or so: 20 tokens outgrow them.
         inputs=lambda: [(torch.randint(2, 9, (batch, *shape, length)),) for batch, length in ((2, 5), (3, 20), (1, 1))],
         dynamic_shapes=({0: "batch", 1 + len(shape): "length"},),
         fails=("dynamo", "trace"),
@@ -88,9 +93,11 @@ class _Growing:
     cosines_first = False
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """As the class has it, on a table that is long enough."""
+        """Runs the class's own forward on a table that is long enough."""
         kept = self.weights
         table = _grown(self, args, kwargs, self.cosines_first)
+        # The table is longer than any position, so the model's own `if` that would make a new one is false at every
+        # size.
         self.weights = kept if table is None else table
         try:
             return super().forward(*args, **kwargs)  # type: ignore[misc]

@@ -49,7 +49,7 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
     ),
 )
 class MiniMaxLightningAttention:
-    """Linear attention, in which each step counts less than the one after it by a factor of its head's own."""
+    """Linear attention, in which earlier steps decay by a factor for each head."""
 
     def forward(
         self: Any,

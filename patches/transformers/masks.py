@@ -17,6 +17,7 @@ _MASKS = "transformers.masking_utils"
 class _Masked(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        # Loaded before the model is patched, as it is where a model's own module imports it.
         importlib.import_module(_MASKS)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -25,6 +26,7 @@ class _Masked(torch.nn.Module):
 
 
 def _texts() -> list[tuple[Tensor, Tensor]]:
+    # One token, in the last: the case that transformers treats apart.
     return [(torch.randn(b, n, 4), torch.arange(b * n).reshape(b, n) % 3) for b, n in ((2, 5), (3, 9), (1, 1))]
 
 

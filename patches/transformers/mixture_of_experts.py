@@ -39,5 +39,5 @@ def _experts() -> torch.nn.Module:
 def experts_by_expert(
     original: object, interface: object, experts_implementation: str | None, default: Callable[..., object]
 ) -> Any:
-    """One product for each expert, whatever the configuration names: no weight is copied for a token."""
+    """Returns the form with one product for each expert, whatever the configuration names: it copies no weights."""
     return by_expert

@@ -42,6 +42,7 @@ def _layer() -> nn.Module:
     bodies={"unfolding": {KnownBody("c7fc503966b3", WRITTEN_FOR)}, "folding": {KnownBody("643f84de582a", WRITTEN_FOR)}},
     proof=Proof(
         _layer,
+        # (7, 9): the last row and column are in no patch.
         lambda: [(torch.randn(2, 4, height, width),) for height, width in ((8, 6), (4, 10), (7, 9), (2, 2))],
         dynamic_shapes=({0: "batch", 2: "height", 3: "width"},),
         fails=("trace",),
@@ -60,6 +61,8 @@ class MobileViTV2Layer:
         high, wide = self.patch_height, self.patch_width
         rows, columns = height // high, width // wide
         x = feature_map[:, :, : rows * high, : columns * wide]
+        # As in formulas.windows: the transpose copies rows of a patch, and the reshapes split and merge neighbours
+        # only.
         x = x.reshape(batch * channels * rows, high, columns, wide).transpose(1, 2)
         x = x.reshape(batch, channels, rows * columns, high * wide).transpose(2, 3)
         return x, (height, width)

@@ -30,6 +30,7 @@ _SIZES = ((2, 5), (3, 9), (1, 1))
 class _Attention(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        # Loaded before the model is patched, as it is where a model's own module imports it.
         importlib.import_module(_RWKV)
         self.decay, self.first = torch.nn.Parameter(torch.randn(4)), torch.nn.Parameter(torch.randn(4))
 
@@ -74,6 +75,7 @@ def rwkv_attention(
     def step(state: tuple[Tensor, ...], row: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Tensor]:
         values, weights, largest = state
         new_key, new_value = row
+        # Sums of exponentials are kept relative to the largest exponent so far, which neither overflows nor vanishes.
         at = torch.maximum(largest, new_key + time_first)
         old, new = torch.exp(largest - at), torch.exp(new_key + time_first - at)
         output = (old * values + new * new_value) / (old * weights + new)
@@ -83,6 +85,7 @@ def rwkv_attention(
 
     if state is None:
         nothing = torch.zeros([key.shape[0], key.shape[2]], dtype=torch.float32, device=key.device)
+        # As transformers starts it. A clone, since in torch's scan no operand may be another one.
         state = (nothing, nothing.clone(), nothing - 1e38)
         given = False
     else:
@@ -102,6 +105,7 @@ class _Unit(torch.nn.Module):
         self.unit = randomised(RecurrentGemmaRglru(config))
 
     def forward(self, x: Tensor) -> Tensor:
+        # The unit keeps its last state between calls; each text of the proof begins without one.
         setattr(self.unit, "recurrent_states", None)  # noqa: B010  nn.Module's annotation knows tensors only
         return self.unit(x, torch.arange(x.shape[1])[None])
 
@@ -203,6 +207,7 @@ class xLSTMBackend:
         if c_initial is None or n_initial is None or m_initial is None:
             batch, heads, _, keys = query.shape
             c_initial = torch.zeros([batch, heads, keys, value.shape[3]], dtype=torch.float32, device=query.device)
+            # Times 1: in torch's scan no operand may be a view of another one.
             n_initial, m_initial = c_initial[..., 0] * 1, c_initial[..., 0, :1] * 1
         outs, last = _remembered(self.config.eps, (query, key, value, igate, fgate), (c_initial, n_initial, m_initial))
         return (outs.to(query.dtype), last) if inference or wanted else outs.to(query.dtype)

@@ -20,6 +20,7 @@ _MODELS = "transformers.models"
 
 def table_for(size: int, table: Tensor) -> Tensor:
     """(2 * n - 1, C) learned for n cells, to (size, size, C): the position of each cell as seen from each other one."""
+    # A table of that length already is not changed by the resize, so the original's `if` is not needed.
     resized = functional.interpolate(table.t()[None], size=2 * size - 1, mode="linear")[0].t()
     cells = torch.arange(size, device=table.device)
     return resized[cells[:, None] - cells[None, :] + (size - 1)]
@@ -49,6 +50,7 @@ def _sam_attention() -> nn.Module:
 def _proof(build: Any, **gain: Any) -> Proof:
     return Proof(
         build,
+        # The table of 9 is that of 5 cells: only there it is not resized.
         lambda: [(torch.randn(2, size),) for size in (7, 5, 3, 8)],
         dynamic_shapes=({0: "batch", 1: "size"},),
         **gain,
@@ -64,6 +66,7 @@ def _proof(build: Any, **gain: Any) -> Proof:
 )
 def get_rel_pos(original: Callable[..., Tensor], q_size: int, k_size: int, rel_pos: Tensor) -> Tensor:
     """(q_size, k_size, C) out of a table of (L, C); only attention of a map to itself is taken over."""
+    # `is` and not `==`: a comparison of two symbolic sizes would be a guard, and freeze them.
     return table_for(q_size, rel_pos) if q_size is k_size else NotImplemented
 
 
@@ -77,7 +80,7 @@ def get_rel_pos(original: Callable[..., Tensor], q_size: int, k_size: int, rel_p
     proof=_proof(_sam_attention, fails=("trace",), reason="relative error"),
 )
 class SamVisionAttention:
-    """SAM's attention, the table as a method."""
+    """SAM's attention, which has get_rel_pos as a method."""
 
     def get_rel_pos(self, q_size: int, k_size: int, rel_pos: Tensor) -> Tensor:
         """(q_size, k_size, C) out of a table of (L, C); only attention of a map to itself is taken over."""

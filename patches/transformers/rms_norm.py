@@ -42,8 +42,8 @@ def _norm() -> nn.Module:
     ),
 )
 class RMSNorm:
-    """x / sqrt(mean(x^2) + eps), times the weight; in half precision, where each copy rounds in its own order, as it
-    is."""
+    """Computes x / sqrt(mean(x^2) + eps), times the weight. Half precision is left as it is, since the models round in
+    different orders there."""
 
     weight: Tensor
     variance_epsilon: float

@@ -60,6 +60,7 @@ def _sam_layer() -> nn.Module:
 def _maps() -> list[tuple[Tensor]]:
     import torch
 
+    # For windows of 4: whole, padded on one or both sides, and lower than a window.
     return [(torch.randn(2, height, width, 8),) for height, width in ((8, 10), (9, 7), (4, 12), (3, 5))]
 
 

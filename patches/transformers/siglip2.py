@@ -1,4 +1,4 @@
-"""SigLIP 2: one position table, resized for each image of the batch to the size that `spatial_shapes` holds for it."""
+"""SigLIP 2: one position table, resized for each image of the batch to the size that `spatial_shapes` has for it."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ def _batch(length: int, *shapes: tuple[int, int]) -> tuple[Tensor, Tensor]:
         lambda: [
             _batch(24, (4, 5), (3, 7)),
             _batch(30, (5, 5), (2, 15), (6, 4)),
+            # One place less than there is room for: the last one is padding.
             _batch(8, (1, 7)),
             _batch(49, (7, 7), (5, 9)),
         ],
@@ -51,11 +52,11 @@ def _batch(length: int, *shapes: tuple[int, int]) -> tuple[Tensor, Tensor]:
     ),
 )
 class Siglip2Positions:
-    """The table at every place of every image, by two small sets of weights for each place."""
+    """Computes the table at every place of every image, by a small set of weights for each of its two axes."""
 
     @staticmethod
     def resize_positional_embeddings(positional_embeddings: Tensor, spatial_shapes: Tensor, max_length: int) -> Tensor:
-        """(H, W, C), (B, 2) heights and widths, L, to (B, L, C); places beyond an image's last hold its first one."""
+        """(H, W, C), (B, 2) heights and widths, L, to (B, L, C); padding gets an image's first position."""
         table = positional_embeddings.float()
         place = torch.arange(max_length, device=table.device)[None, :]
         heights, widths = spatial_shapes[:, :1], spatial_shapes[:, 1:]
@@ -69,6 +70,7 @@ class Siglip2Positions:
 
 def _weights(places: Tensor, lengths: Tensor, size: int, like: Tensor) -> Tensor:
     """Antialiased linear weights (B, L, size) of `size` cells, at `places` (B, L) out of `lengths` (B, 1)."""
+    # F.interpolate's antialiased linear weights, for a length that differs from image to image.
     step = size / lengths.to(like.dtype)
     centres = (places.to(like.dtype) + 0.5) * step
     cells = torch.arange(size, device=like.device).to(like.dtype) + 0.5

@@ -32,6 +32,7 @@ class _Decoder(torch.nn.Module):
 
 def _texts() -> list[tuple[Tensor, ...]]:
     made = []
+    # In the example the window of 4 is not full; 7 past tokens overfill it.
     for batch, tokens, past in ((2, 3, 2), (2, 2, 7), (1, 5, 4), (3, 2, 1)):
         mask = torch.ones(batch, past + tokens, dtype=torch.int64)
         mask[0, 0] = 0
@@ -59,6 +60,7 @@ def sliding_mask_sizes(original: object, layer: Any, query_length: Any) -> tuple
     if not symbolic(seen):
         return NotImplemented
     kept = layer.sliding_window - 1
+    # min and max in place of the `if`, so that both cases are in the graph.
     if isinstance(seen, torch.SymInt):
         return torch.sym_min(seen, kept) + query_length, torch.sym_max(seen - kept, 0)
     seen = as_tensor(seen, torch.int64)

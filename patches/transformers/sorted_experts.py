@@ -32,6 +32,7 @@ def _sorted_proof(other: str) -> Proof:
         fails=("trace",),
         exporters=("dynamo", "trace"),
         reason=FAILURE,
+        # JetMoE adds up what the experts made with index_add, which is wrong by itself under trace.
         beside=(other, "index-add"),
     )
 
@@ -48,11 +49,12 @@ class JetMoeTopKGating:
     """Tokens, sorted by the experts they chose."""
 
     def forward(self: Any, hidden_states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """hidden_states: (tokens, hidden). As in eager, but for the tokens that chose each expert: here it is the
-        expert of each sorted token."""
+        """hidden_states: (tokens, hidden). Returns what eager returns, but for the second last entry: not the number of
+        tokens for each expert, but the expert of each sorted token."""
         logits = self.layer(hidden_states).float()
         best, experts = logits.topk(self.top_k, dim=1)
         gates = torch.softmax(best, dim=1).type_as(hidden_states).flatten()
+        # Sizes for a split would be data. The expert of each token says the same, in a tensor.
         of_each, order = experts.flatten().sort(0)
         return order, order.div(self.top_k, rounding_mode="trunc"), gates[order], of_each, logits
 

@@ -84,6 +84,7 @@ def selective_scan(
         state = torch.exp(delta[:, :, None] * A) * state + scaled[:, :, None] * into[:, None, :]
         return state, (state * out_of[:, None, :]).sum(-1)
 
+    # The length in front, since a Scan takes its rows from the first axis.
     rows = tuple(part.float().permute(2, 0, 1) for part in (dt, dt * hidden_states, B, C))
     first = torch.zeros([batch, channels, A.shape[-1]], dtype=torch.float32, device=dt.device)
     last, outs = onnxpatch.scan(step)(first, rows)

@@ -26,6 +26,7 @@ _CLAP = "transformers.models.clap.modeling_clap"
 
 
 def _maps() -> list[tuple[Tensor]]:
+    # (4, 8) is as high as one window: these layers do not shift it.
     return [(torch.randn(2, height, width, 8),) for height, width in ((8, 12), (9, 6), (4, 8), (11, 5))]
 
 
@@ -57,6 +58,7 @@ class _Clamping(PaddedWindows):
 
     @staticmethod
     def onnxpatch_prepare(module: nn.Module, settings: Settings) -> dict[str, object]:
+        # None until set_shift_and_window_size is called: `always_partition` skips that call.
         return {"_map_size": None}
 
     def set_shift_and_window_size(self, input_resolution: tuple[int, int]) -> None:
@@ -83,6 +85,7 @@ class _Clamping(PaddedWindows):
         """(windows, window cells, window cells) for a padded map, or None without a shift."""
         if not self.shift_size:
             return None
+        # Only for its dtype and device, as `shift_mask` takes them.
         like = torch.empty(0, dtype=dtype, device=device)
         window, shift = (self.window_size, self.window_size), (self.shift_size, self.shift_size)
         shifted = self._shifted()
@@ -122,7 +125,7 @@ class SwinLayer(_Clamping):
     proof=Proof(_donut_layer, _maps, DYNAMIC, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
 class DonutSwinLayer(_Clamping):
-    """The same layer in its older spelling, the shift written out in `forward`."""
+    """An older version of the same layer, with the shift in `forward`."""
 
     layernorm_before: nn.Module
     layernorm_after: nn.Module

@@ -81,6 +81,7 @@ class AdaptiveTokenSampling:
     eps: float
 
     def forward(self, attn: torch.Tensor, value: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        # Looked up at each call, as the model does: who replaces it (a test without noise) means this one too.
         noise = sys.modules[type(self).__module__].sample_gumbel
         weights = (attn[:, :, 0, 1:] * value[:, :, 1:].pow(2).sum(-1).sqrt()).sum(1)
         weights = weights / (weights.sum(-1, keepdim=True) + self.eps)
@@ -119,6 +120,7 @@ class _AtAnySize(torch.nn.Module):
     exporters=("trace", "dynamo"),
     proof=Proof(
         build=_AtAnySize,
+        # Layers sample from more than 8 and more than 4 tokens: none, the second, or both do.
         inputs=lambda: [(torch.randn(b, n, 16),) for b, n in ((2, 7), (3, 16), (1, 4))],
         dynamic_shapes=({0: "batch", 1: "tokens"},),
         fails=("trace",),
@@ -127,8 +129,9 @@ class _AtAnySize(torch.nn.Module):
     ),
 )
 class SamplesAlways:
-    """Calls its sampling at every size; the stand-in of that keeps all tokens where there are few."""
+    """Calls its sampling at every size. `AdaptiveTokenSampling` above keeps all tokens where there are few."""
 
     @property
     def output_num_tokens(self) -> int | None:
+        # The layer samples `if tokens - 1 > output_num_tokens`: with 0 that is so at every size.
         return None if vars(self)["output_num_tokens"] is None else 0

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.exporters import leftovers
+from onnxpatch.exporters import artifact
 from onnxpatch.exporters.artifact import OutFile, write_text
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="devices, pipes and modes of POSIX")
@@ -189,7 +189,7 @@ def _killed(file: Path, how: int | None) -> subprocess.Popen:
 
 
 def _hidden(folder: Path) -> list[str]:
-    return [name for name in os.listdir(folder) if name.startswith(leftovers.PREFIX)]
+    return [name for name in os.listdir(folder) if name.startswith(artifact.PREFIX)]
 
 
 def test_the_next_export_sweeps_what_killed_ones_left(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_the_next_export_sweeps_what_killed_ones_left(tmp_path: Path) -> None:
         assert len(_hidden(tmp_path)) == 1  # the second has removed what the first one left
     alive, left = _killed(tmp_path / "m.onnx", None), tmp_path / ".onnxpatch-left"
     left.mkdir()
-    (left / leftovers.Lock.NAME).write_text("")
+    (left / artifact.Lock.NAME).write_text("")
     try:
         assert len(_hidden(tmp_path)) == 2
         export(tmp_path / "other.onnx")
@@ -214,23 +214,23 @@ def test_the_next_export_sweeps_what_killed_ones_left(tmp_path: Path) -> None:
 def test_what_is_not_ours_is_not_swept(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
-    (victim / leftovers.Lock.NAME).write_text("")
+    (victim / artifact.Lock.NAME).write_text("")
     (tmp_path / ".onnxpatch-link").symlink_to(victim)
     (tmp_path / ".onnxpatch-cache").mkdir()
     (tmp_path / ".onnxpatch-file").write_text("a file")
     linked = tmp_path / ".onnxpatch-lock"
     linked.mkdir()
-    (linked / leftovers.Lock.NAME).symlink_to(tmp_path / ".onnxpatch-file")
-    leftovers.sweep(tmp_path)
+    (linked / artifact.Lock.NAME).symlink_to(tmp_path / ".onnxpatch-file")
+    artifact.sweep(tmp_path)
     assert victim.exists() and sorted(_hidden(tmp_path)) == [
         ".onnxpatch-cache", ".onnxpatch-file", ".onnxpatch-link", ".onnxpatch-lock",
     ]  # fmt: skip
 
 
 def test_without_locks_nothing_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leftovers, "fcntl", None)
+    monkeypatch.setattr(artifact, "fcntl", None)
     with OutFile(tmp_path / "m.onnx") as out:
-        leftovers.sweep(tmp_path)
+        artifact.sweep(tmp_path)
         out.path.write_text("model")
         out.keep()
     assert (tmp_path / "m.onnx").read_text() == "model" and _hidden(tmp_path) == []

@@ -11,7 +11,7 @@ import onnxpatch
 from onnxpatch._torch import signatures
 from onnxpatch._torch.function_modes import torch_function_key
 from onnxpatch.formulas.binding import call_of
-from onnxpatch.patching.dotted_paths import loaded
+from onnxpatch.patching.conditions import loaded
 from tests.exporting import export, run, while_traced, wrong
 from tests.patching.test_runtime import Calling
 
@@ -114,7 +114,7 @@ def _targets():
                 importlib.import_module(target.rpartition(".")[0])
             except Exception:  # a class, or a library that is not installed here
                 continue
-        yield from ((patch, path, function) for path, function in loaded(patch.targets) if patch.calls is None)
+        yield from ((patch, path, function) for path, function in loaded([patch.targets])[0] if patch.calls is None)
 
 
 TARGETS = list(_targets())

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.onnxfile.run_limit import DEFAULT_SECONDS
 from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.onnxfile.runtimes.interface import DEFAULT_SECONDS
 from tests.onnxfile.hostile import endless, structured
 
 X = torch.tensor([1.0, 2.0])

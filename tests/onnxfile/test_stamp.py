@@ -6,8 +6,8 @@ import onnx
 import torch
 
 import onnxpatch
+from onnxpatch.attempts.finished import digest
 from onnxpatch.onnxfile import stamp
-from onnxpatch.patching.digest import digest
 from tests import exporting
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import sys
+import weakref
 
 import pytest
 import torch
@@ -60,13 +61,13 @@ def test_an_interrupt_at_random_lines(how, times):
     assert outcome(how, "trace", times, 0) == []
 
 
-def interrupted_at(name, event, nth=1):
-    """A trace function that raises when Python is about to run the first line of, or to leave, `patched.<name>`."""
+def interrupted_at(name, event, cls=onnxpatch.patched, nth=1):
+    """A trace function that raises when Python is about to run the first line of, or to leave, a method of `cls`."""
     seen = [0]
 
     def follow(frame, what, argument):
         code = frame.f_code
-        if code.co_name != name or not isinstance(frame.f_locals.get("self"), onnxpatch.patched):
+        if code.co_name != name or not isinstance(frame.f_locals.get("self"), cls):
             return None
 
         def inside(frame, what, argument):
@@ -81,15 +82,20 @@ def interrupted_at(name, event, nth=1):
 
 
 @pytest.mark.parametrize(
-    ("name", "event"), [("__enter__", "line"), ("__enter__", "return"), ("__exit__", "line"), ("_leave", "line")]
-)
-def test_an_interrupt_where_no_exit_is_called(name, event):
+    ("made", "name", "event"),
+    [(onnxpatch.patched, *at) for at in
+     (("__enter__", "line"), ("__enter__", "return"), ("__exit__", "line"), ("_leave", "line"))]
+    + [(onnxpatch.patch_model, *at) for at in
+       (("apply", "line"), ("__enter__", "return"), ("__exit__", "line"), ("restore", "line"))],
+)  # fmt: skip
+def test_an_interrupt_where_no_exit_is_called(made, name, event):
     model = Net().eval()
     before, tracer = everything(model), sys.gettrace()
     with pytest.raises(Interrupt):
-        sys.settrace(interrupted_at(name, event))
+        cls = onnxpatch.patched if made is onnxpatch.patched else onnxpatch.Patched
+        sys.settrace(interrupted_at(name, event, cls))
         try:
-            with onnxpatch.patched(model):
+            with made(model):
                 pass
         finally:
             sys.settrace(tracer)
@@ -114,6 +120,14 @@ def test_a_mode_that_an_interrupt_left_in_force_ends_with_the_run():
     with onnxpatch.patched(model, branches=True):
         while_traced(lambda: model(torch.zeros(2)))
     assert everything(model) == before
+
+
+def test_what_patch_model_returned_restores_nothing_unless_it_was_a_context():
+    model = Net().eval()
+    before, patched = everything(model), onnxpatch.patch_model(model)
+    scope, there = weakref.ref(patched), everything(model)
+    del patched
+    assert scope() is None and everything(model) == there != before
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.patching.dotted_paths import resolve
+from onnxpatch.patching.conditions import resolve
 
 
 def test_a_name_that_is_taken_is_refused_with_both_places(registry):

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 import onnxpatch
 from onnxpatch._torch import operator_tables
-from onnxpatch._torch.operations import OperationCount
+from onnxpatch._torch.dispatch_modes import OperationCount
 from onnxpatch._torch.relied_on import RELIED_ON, Api, find
 from tests.torch_apis.hidden import hidden
 
@@ -110,11 +110,11 @@ BRANCHES: Callable[[], bool] = lambda: (  # noqa: E731
 )
 # What asks for the APIs of each file of the folder.
 EXERCISES: dict[str, list[Callable[[], bool]]] = {
-    "__init__": [DYNAMO], "trace_state": [TRACE], "function_modes": [TRACE], "caught_errors": [TRACE, DYNAMO],
-    "producers": [DYNAMO], "constants": [DYNAMO], "operations": [count], "cond": [BRANCHES], "exporters": [DYNAMO],
-    "quiet": [TRACE], "guard_sources": [DYNAMO], "size_conditions": [DYNAMO], "operator_tables": [tables],
+    "__init__": [DYNAMO], "trace_state": [TRACE], "function_modes": [TRACE, DYNAMO],
+    "producers": [DYNAMO], "constants": [DYNAMO], "dispatch_modes": [count], "cond": [BRANCHES], "exporters": [DYNAMO],
+    "quiet": [TRACE], "guards": [DYNAMO], "operator_tables": [tables],
     "signatures": [TRACE], "script_graph": [TRACE], "symbolic_sizes": [TRACE, DYNAMO],
-    "attribute_proxies": [DYNAMO], "fake_sizes": [BRANCHES],
+    "module_marks": [DYNAMO], "fake_sizes": [BRANCHES],
 }  # fmt: skip
 LONG = {name for name, jobs in EXERCISES.items() if {TRACE, DYNAMO, BRANCHES} & set(jobs)}
 

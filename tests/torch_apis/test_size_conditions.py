@@ -9,7 +9,7 @@ import pytest
 import sympy
 from torch.utils._sympy import functions as own
 
-from onnxpatch._torch.size_conditions import compiled_condition
+from onnxpatch._torch.guards import compiled_condition
 from onnxpatch.verification.guards import holds
 
 H, W = sympy.symbols("s0 s1", integer=True, positive=True)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import onnxpatch
-from onnxpatch._torch.operations import OperationCount
+from onnxpatch._torch.dispatch_modes import OperationCount
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs

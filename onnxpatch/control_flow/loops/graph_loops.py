@@ -42,6 +42,7 @@ _alive: list[object] = []
 def as_one_call(loop: Callable[..., Sequence[torch.Tensor]], operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Run a loop; where branches are exported, as one recorded call, so that a branch can contain it."""
     capture = latest()
+    # No path records anything: no branches=True, or the loop is part of another recorded call.
     if capture is None or capture.paused or not capture.explorers:
         return list(loop(*operands))
     return list(capture.execute(lambda *now: loop(*now), tuple(operands)))
@@ -63,6 +64,7 @@ class _RecordingMode(TorchFunctionMode):
     ) -> object:
         kwargs = kwargs or {}
         if exporting() == "trace" and function in PLAIN:
+            # The mode is off inside its own method; the plain steps are to be recorded too.
             with self:
                 return PLAIN[function](*args, **kwargs)
         result = function(*args, **kwargs)
@@ -93,6 +95,7 @@ class _RecordedBody:
         for old, new in zip([*self.example, *self.outside], [*operands, *outside], strict=True):
             binding.bind(old, new)
         binding.run(self.calls)
+        # A body of torch's scan or while_loop may not return one of its operands as it is.
         return [binding(result).clone() for result in self.results]
 
 
@@ -144,6 +147,7 @@ def _fixed_sizes(tensor: torch.Tensor) -> list[int] | None:
 
 def _with_sizes(tensor: torch.Tensor, sizes: list[int] | None) -> torch.Tensor:
     # Inside a Loop a tensor has no shape, and some operators need the fixed sizes when they are written.
+    # reshape can work out one size, no more.
     return tensor.reshape(sizes) if sizes and sizes.count(-1) <= 1 else tensor
 
 
@@ -188,6 +192,7 @@ def _compiled(
     names: list[str], lines: list[str], functions: Mapping[str, tuple[TracedBody, list[torch.Tensor]]]
 ) -> Loop:
     """A TorchScript function with the body `lines`; it is kept alive as long as the model is patched."""
+    # Compiling traces the body, which is no part of the trace that runs now.
     with tracing_paused():
         function: Loop = compiled_function(f"onnxpatch_loop_{next(_numbers)}", names, lines, dict(functions))
     capture = latest()

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from onnxpatch.control_flow.capture import Capture
     from onnxpatch.errors import BranchError
 
-
 _COMMUTE = (torch.Tensor.add, torch.Tensor.mul, torch.Tensor.__add__, torch.Tensor.__radd__, torch.Tensor.__mul__)
 _OTHER_ROLE = "a round uses something other than its row and the results of the round before"
 
@@ -88,6 +87,7 @@ class Loop:
         self.rounds.append(calls)
         for at, call in enumerate(calls):
             for which, tensor in enumerate(tensors(call.result)):
+                # A call may return its own argument (`x.to(x.dtype)`), which keeps the place where it was made.
                 self.places.setdefault(id(tensor), (number, (at, which)))
         self._check_state(sys._getframe(1))
 

@@ -38,6 +38,7 @@ class PathLoops:
 
     def open(self, loop: Loop) -> None:
         """Register a loop whose first round is about to run."""
+        # One recorder notes the calls of a path: those of the inner rounds would be part of the outer ones.
         if self.running is not None:
             raise loop.refusal("it runs inside another such loop, or interleaved with one")
         self.all.append(loop)
@@ -58,6 +59,7 @@ class PathLoops:
             raise loop.refusal(f"line {site.line} branches inside it")
         loop.end()
         loop.predicates.append(predicate)
+        # Asked before every round and once after the last, when the answer False ends Python's loop.
         if len(loop.predicates) <= self.rounds:
             loop.begin()
             return True

@@ -30,6 +30,7 @@ PLAIN = (bool, int, float, complex, str, bytes, types.NoneType, torch.dtype, tor
 LARGEST = 1000
 """Parts of one container, and elements of one array, that are looked at."""
 
+# Hooks, flags and parameters: torch's own entries in every module, which no forward sets between two rounds.
 _MODULES_OWN = frozenset(vars(torch.nn.Module())) - {"_buffers"}
 _LIBRARIES = sys.stdlib_module_names - {"__main__"} | {"torch", "onnxpatch", "numpy"}
 _OUTERMOST = ("onnxpatch.control_flow.forked_forward", "run_root")
@@ -43,6 +44,7 @@ def roots(frame: FrameType | None, model: torch.nn.Module) -> Iterator[tuple[str
     """
     files: dict[str, dict[str, object]] = {}
     depth = 0
+    # Frames further out are the exporter's.
     while frame is not None and not (runs_in(frame, _OUTERMOST[0]) and frame.f_code.co_name == _OUTERMOST[1]):
         if is_user_frame(frame):
             prefix = "" if depth == 0 else f"{depth}:"
@@ -61,6 +63,7 @@ def parts_of(value: object) -> Parts | None:
         return enumerate(value)
     if isinstance(value, Mapping):
         return enumerate(value.items())
+    # The order of a set may change from round to round.
     if isinstance(value, set | frozenset):
         return enumerate(sorted(repr(one) if isinstance(one, PLAIN) else str(id(one)) for one in value))
     if isinstance(value, np.ndarray):

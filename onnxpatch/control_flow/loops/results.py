@@ -95,6 +95,7 @@ class LoopResults:
 
     def _write(self, place: Place | None) -> list[torch.Tensor]:
         """The results of the loop in the graph, written on first use."""
+        # A loop that is in the graph cannot get another output: each place that is asked for writes one of its own.
         if place not in self._written:
             call = LoopCall(self, place)
             self._written[place] = self.loop.capture.execute(call, tuple(call.outer))
@@ -135,6 +136,7 @@ class LoopResults:
         self, carry: list[torch.Tensor], row: torch.Tensor | None, outer: Rebinding, place: Place | None = None
     ) -> list[torch.Tensor]:
         """Repeat the second round on other tensors. Returns the new state, then what the round made at a place."""
+        # The first round reads what was there before the loop; the second is the first that shows what is carried.
         loop, binding = self.loop, outer.child()
         for carried, now in zip(loop.carried, carry, strict=True):
             binding.bind(loop.result_at(0, carried), now)
@@ -143,6 +145,7 @@ class LoopResults:
         binding.run(loop.rounds[1])
         state = [binding(loop.result_at(1, carried)) for carried in loop.carried]
         if loop.rows is None:
+            # The condition is asked before every round: number 2 is the one after the second round.
             return [binding(loop.predicates[2]), *state]
         return [*state, torch.zeros(()) if place is None else binding(loop.result_at(1, place))]
 
@@ -159,6 +162,8 @@ class LoopCall:
     def __call__(self, *operands: torch.Tensor) -> list[torch.Tensor]:
         binding = Rebinding()
         for old, new in zip(self.outer, operands, strict=True):
+            # While the path runs, the operands are these very tensors; in a branch that repeats the loop they are
+            # others.
             if old is not new:
                 binding.bind(old, new)
         with self.results.loop.capture.pause():

@@ -83,10 +83,12 @@ class RoundState:
             self._alive.append(value)
             return _Tensor(self._origin_of(value), id(value))
         if isinstance(value, _SYMBOLIC):
+            # A number from data (`t.item()`) is a new symbol in every round, and has no hint.
             return ("symbolic", str(value.node.expr) if value.node.has_hint() else "")
         if isinstance(value, PLAIN):
             return (type(value).__name__, repr(value))
         if id(value) not in self._items:
+            # Set before the parts are visited: a value may contain itself.
             self._items[id(value)] = ("inside itself", type(value).__qualname__)
             self._alive.append(value)
             self._items[id(value)] = self._group(value)
@@ -104,6 +106,7 @@ def check_same(before: RoundState, after: RoundState) -> GrownLists:
     """Compare two states, one round apart. Returns what lists have grown by; raises Changed where the states differ."""
     comparison = _Comparison(before.rounds, after.rounds)
     appeared = sorted(before.parts.keys() ^ after.parts.keys())
+    # The first round may bind names that were not there before the loop.
     if before.rounds and appeared:
         raise Changed(appeared[0])
     for name, value in before.parts.items():
@@ -118,6 +121,7 @@ class _Comparison:
     def __init__(self, before: int, after: int) -> None:
         self.before, self.after = before, after
         self.grown: GrownLists = {}
+        # Pairs that are compared already: objects may refer to each other.
         self._done: set[tuple[int, int]] = set()
 
     def compare(self, a: Item, b: Item, path: str) -> None:

@@ -73,6 +73,7 @@ def _few_rows(capture: Capture, rows: torch.Tensor, counts: bool, taker: _Taker)
     for _ in range(explorer.rounds):
         if not taker.takes_all():
             raise loop.refusal(_STOPS_EARLY)
+        # The first row each time, since the example may have no other.
         row = capture.execute(torch.select, (rows, 0, 0))
         if counts:
             capture.counters.add(id(row))

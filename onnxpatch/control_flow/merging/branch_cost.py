@@ -50,6 +50,7 @@ def _elements(tensor: torch.Tensor) -> int:
 def _size(size: int | torch.SymInt | torch.Tensor) -> int:
     """A size at the example; 8 where it depends on data. While tracing, sizes are tensors."""
     if isinstance(size, torch.SymInt):
+        # 8 is arbitrary: the estimate only chooses between two forms that are both right.
         hint = size.node.hint
         return 8 if hint is None else int(hint)
     with unseen():  # int() of a tensor would be taken for a conversion of the user's

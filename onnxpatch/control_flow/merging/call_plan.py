@@ -58,9 +58,11 @@ class CallPlan:
             needed = self._needed_at_end(path)
         else:
             stop = path.decided_at[depth]
+            # A decision with one side left is not written, and nobody needs its predicate.
             needed = names_in([node.predicate] if has_two_sides(node) else [])
             for child in node.children.values():
                 needed |= self._plan(child, stop if self._reuse else 0, depth + 1)
+        # Without shared calls each path ran in full on tensors of its own: all its calls belong to its end.
         calls = path.calls[start:stop] if self._reuse or node.end is not None else []
         self.kept[id(node)] = pruned(calls, needed)
         self.free[id(node)] = needed - names_made(self.kept[id(node)])

@@ -44,6 +44,7 @@ class BranchMerger:
     def __init__(self, capture: Capture, root: PathNode, slots: list[Slot], reuse: bool) -> None:
         self.capture, self._root, self._slots = capture, root, slots
         self._plan = CallPlan(capture, root, slots, reuse)
+        # Shapes are read below, which a running trace would record.
         with tracing_paused():
             self._plan.fill()
             dims = {id(slot): varying_dim(slot) for slot in slots}
@@ -66,6 +67,7 @@ class BranchMerger:
             return self._if(node, binding)
         sides = []
         for answer in (True, False):
+            # Outside an If the calls of both sides have run, while the paths were explored.
             inner = binding.child() if replaying else binding
             if replaying:
                 inner.run(self._plan.kept[id(node.children[answer])])
@@ -123,6 +125,7 @@ class BranchMerger:
         call = IfCall(self, node, operands)
         assert node.predicate is not None
         predicate, now = binding(node.predicate), [binding(operand) for operand in operands]
+        # Inside the branch of another If the capture is paused: that If is what the tape has.
         outputs = call(predicate, now) if self.capture.paused else self.capture.execute(call, (predicate, now))
         self.capture.alive.append(call)
         found = iter(outputs)
@@ -150,7 +153,7 @@ class BranchMerger:
         return outputs
 
     def _sentinel(self, slot: Slot, binding: Rebinding) -> torch.Tensor:
-        """What stands for an absent value inside a branch: the declared shape, else that of a path that has one."""
+        """The tensor for an absent value inside a branch: of the declared shape, else of its shape on another path."""
         declared, fill = self.capture.sentinel_for(slot.present)
         if declared is not None:
             return torch.full_like(binding(declared), fill, dtype=slot.dtype)
@@ -160,6 +163,7 @@ class BranchMerger:
         if self.capture.exporter == "trace":
             binding.run(self._plan.making(slot)[0])
             return torch.full_like(binding(like), fill, dtype=slot.dtype)
+        # A size that comes from data is not known on a path without the value: the sentinel has no elements along it.
         sizes = [binding(size) if has_hint(size) else 0 for size in like.shape]
         return torch.full(sizes, fill, dtype=slot.dtype)
 
@@ -167,6 +171,8 @@ class BranchMerger:
 
     def _dim_moved_first(self, slot: Slot, value: torch.Tensor) -> torch.Tensor:
         dim = self._moved_dims.get(id(slot))
+        # Cloned, since a branch may not return one of its operands as it is; contiguous, for the same strides on both
+        # sides.
         return (value if dim is None else value.movedim(dim, 0)).clone(memory_format=torch.contiguous_format)
 
     def _dim_moved_back(self, slot: Slot, value: torch.Tensor) -> torch.Tensor:

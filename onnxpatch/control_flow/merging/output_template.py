@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 import torch
 
 from onnxpatch._torch.cond import free_symbols
-from onnxpatch.onnxfile.containers import Path, parts
+from onnxpatch.onnxfile.output_structure import Path, parts
 
 _NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -109,10 +109,12 @@ class Template:
         return all(slot.exact for slot in self.slots)
 
     def _unify(self, values: Sequence[object], where: Path) -> Structure:
+        # A path with None here does not show what the other paths have.
         first = next((v for v in values if v is not None and v is not ABSENT), None)
         if isinstance(first, torch.Tensor) or any(isinstance(v, torch.Tensor) for v in values):
             return self._slot(values, where)
         if not _has_tensor(first) and all(_same(value, values[0]) for value in values):
+            # The same on all paths, so that Python may have it as it is. At the root it goes into the file's metadata.
             return values[0]
         if isinstance(first, _NUMBERS):
             return self._slot(values, where)
@@ -124,6 +126,7 @@ class Template:
         if wrong:
             raise CannotMerge(f"the branches return {_type_names(values)} at {format_place(where)}")
         slot = Slot(where, known)
+        # Of different numbers of dimensions, Where would broadcast one side, and torch.cond refuses both.
         ranks = {value.dim() if isinstance(value, torch.Tensor) else 0 for value in slot.present}
         if len(ranks) > 1:
             raise CannotMerge(f"the branches return tensors of {sorted(ranks)} dimensions at {format_place(where)}")
@@ -181,6 +184,7 @@ def _same(a: object, b: object) -> bool:
         return True
     if type(a) is not type(b):
         return False
+    # `a == b` would add a guard that fixes the two sizes for the whole export.
     if isinstance(a, torch.SymInt | torch.SymFloat | torch.SymBool) and isinstance(b, type(a)):
         return bool(free_symbols(a) == free_symbols(b) and a.node.expr == b.node.expr)
     if isinstance(a, bool | int | float | str | bytes | torch.dtype | torch.device):

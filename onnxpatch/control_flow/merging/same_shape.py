@@ -21,6 +21,7 @@ from onnxpatch.control_flow.symbolic_shadow import SymbolicShadow
 from onnxpatch.control_flow.tape import TorchCall
 
 # Calls whose result has the shape of their largest tensor argument.
+# By name, since torch.relu, F.relu and Tensor.relu are three functions.
 _ELEMENTWISE = frozenset(
     {"add", "sub", "mul", "div", "true_divide", "pow", "neg", "abs", "relu", "sigmoid", "tanh", "exp", "log", "log1p"}
     | {"sqrt", "rsqrt", "square", "reciprocal", "sin", "cos", "erf", "gelu", "silu", "elu", "selu", "celu", "mish"}

@@ -81,6 +81,7 @@ def optional_output(
         )
 
     def mark(function: Method) -> Method:
+        # Without `self`, which a call of the bound method does not give.
         names = tuple(inspect.signature(function).parameters)[1:]
         if like is not None and like not in names:
             known = ", ".join(names)

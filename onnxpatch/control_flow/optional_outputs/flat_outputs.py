@@ -16,8 +16,8 @@ from onnxpatch.control_flow.merging.output_template import Container, Slot, Stru
 from onnxpatch.control_flow.merging.select import MergedValue
 from onnxpatch.control_flow.nests import tensors
 from onnxpatch.control_flow.optional_outputs.reference import OutputSlot
-from onnxpatch.onnxfile import containers
-from onnxpatch.onnxfile.containers import Path
+from onnxpatch.onnxfile import output_structure
+from onnxpatch.onnxfile.output_structure import Path
 from onnxpatch.onnxfile.tree import Tree
 
 
@@ -51,12 +51,12 @@ class _Flattening:
         if isinstance(part, Slot):
             return self._leaf(part, self._merged[id(part)], where, labels)
         if not isinstance(part, Container):
-            return containers.constant(part)
+            return output_structure.constant(part)
         below = {
-            key: self.tree(inner, (*where, key), (*labels, containers.label(part.like, key)))
+            key: self.tree(inner, (*where, key), (*labels, output_structure.label(part.like, key)))
             for key, inner in part.parts.items()
         }
-        return containers.container(part.like, below)
+        return output_structure.container(part.like, below)
 
     def _leaf(self, slot: Slot, merged: MergedValue, where: Path, labels: Path) -> Tree:
         mark = self._capture.declared_for(slot.present)
@@ -65,7 +65,7 @@ class _Flattening:
         _note_dtypes(self._report, slot, where)
         assert isinstance(merged.value, torch.Tensor)  # at the root a sentinel has replaced what is absent
         self.flat.append(merged.value)
-        tree: Tree = {"kind": "tensor", "hint": containers.name_hint(labels)}
+        tree: Tree = {"kind": "tensor", "hint": output_structure.name_hint(labels)}
         if not slot.optional:
             return tree
         flag = merged.flag if isinstance(merged.flag, torch.Tensor) else torch.full((), bool(merged.flag))

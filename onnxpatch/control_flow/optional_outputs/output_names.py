@@ -20,4 +20,5 @@ def name_outputs(file: str | os.PathLike[str], report: BranchReport, names: Sequ
     """
     if report.layout is not None:
         with edited(file) as proto:
+            # `write` puts names into the tree that it is given; the report's must stay as it is for another export.
             output_structure.write(proto, copy.deepcopy(report.layout), names or ())

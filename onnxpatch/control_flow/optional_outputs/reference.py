@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from onnxpatch.onnxfile.containers import Path, at
+from onnxpatch.onnxfile.output_structure import Path, at
 
 
 @dataclasses.dataclass(frozen=True)

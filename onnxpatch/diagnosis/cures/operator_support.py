@@ -50,6 +50,7 @@ class Operator:
         return self.dynamo != "none" if exporter == "dynamo" else self.trace is not None
 
 
+# The installed torch does not change while a process runs, and reading the sources of all translations takes long.
 @functools.cache
 def operators() -> dict[str, Operator]:
     """Every aten operator of the installed torch that writes into none of its arguments, by name."""
@@ -62,6 +63,7 @@ def operators() -> dict[str, Operator]:
         elif name in decompositions or operator_tables.is_composite(name):
             status = "decomposed"
         used = onnx_operators(translations.get(name, ()))
+        # The TorchScript exporter's symbolics are registered without an overload.
         found[name] = Operator(name, status, symbolics.get(name.partition(".")[0]), used)
     return found
 
@@ -128,6 +130,7 @@ def _written(function: Translation) -> frozenset[str]:
 
 def _search(function: object, seen: set[object]) -> Iterator[str]:
     """Names of `op.Name` in a function's source and in the functions that it calls by name."""
+    # onnxscript keeps the Python function of a translation in `func` or in `function`.
     function = getattr(function, "func", None) or getattr(function, "function", function)
     if function in seen or not inspect.isfunction(function):
         return
@@ -137,6 +140,7 @@ def _search(function: object, seen: set[object]) -> Iterator[str]:
     except (OSError, SyntaxError):
         return
     for node in ast.walk(tree):
+        # torchlib imports its opset under names such as `op` and `op18`.
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id.startswith("op"):
             yield node.attr
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

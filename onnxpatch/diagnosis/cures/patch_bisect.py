@@ -5,15 +5,17 @@ plan a b c d e f g h, wrong because of f     a-d right, e-h wrong, e-f wrong, e 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from onnxpatch.patched import Patched
 from onnxpatch.patching.match import FunctionPatch
 from onnxpatch.patching.plan import Plan, Swap
+from onnxpatch.undone import undone
 
 T = TypeVar("T")
 
@@ -33,15 +35,16 @@ def steps_of(plan: Plan) -> list[Step]:
     return swaps + [Step(patch.name, None, (patch, found)) for patch, found in plan.functions]
 
 
-def applied(
-    plan: Plan, steps: Sequence[Step], example: tuple[tuple[object, ...], dict[str, object]] | None = None
-) -> Patched:
-    """The model patched with only some entries of its plan; as a context manager it restores the model."""
+@contextlib.contextmanager
+def applied(plan: Plan, steps: Sequence[Step]) -> Iterator[Patched]:
+    """Patch the model with only some entries of its plan inside the block."""
     wanted = {id(step.entry) for step in steps}
     swaps = [step.entry for step in steps if isinstance(step.entry, Swap)]
     functions = [step.entry for step in steps if not isinstance(step.entry, Swap)]
     assert len(wanted) == len(swaps) + len(functions)
-    return Patched(dataclasses.replace(plan, swaps=swaps, functions=functions), example).apply()
+    made = Patched(dataclasses.replace(plan, swaps=swaps, functions=functions))
+    with undone(made.restore):
+        yield made.apply()
 
 
 def fewest(items: Sequence[T], bad: Callable[[Sequence[T]], bool], tries: int = 64) -> list[T]:
@@ -57,6 +60,8 @@ def fewest(items: Sequence[T], bad: Callable[[Sequence[T]], bool], tries: int = 
         for smaller in [*chunks, *(others if len(chunks) > 2 else ())]:
             tries -= 1
             if smaller and bad(smaller):
+                # After a complement one chunk less is left, so the chunks keep their size; after a chunk it starts
+                # again with halves.
                 left, parts = smaller, max(2, min(parts - 1, len(smaller))) if smaller in others else 2
                 break
             if tries <= 0:

@@ -13,7 +13,7 @@ from onnxpatch.diagnosis.cures.patch_bisect import Step, applied, steps_of
 from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.cause import Cause
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
-from onnxpatch.patched import patch_model
+from onnxpatch.patched import patched
 from onnxpatch.patching.plan import Plan, make_plan
 from onnxpatch.patching.registry import Registry
 from onnxpatch.results.diagnosis import Proposal
@@ -59,6 +59,7 @@ def propose(
     found: list[Proposal] = []
     if left() > 0:
         found += _by_patches(subject, exporter, opset, attempt, registry)
+    # Not where a patch cures it: both sides of a branch make a larger graph.
     if not found and left() > 0 and cause.construct in kinds.CURED_BY_BRANCHES and exporter != "script":
         found += _by_branches(subject, exporter, opset, attempt, registry)
     if left() > 0:
@@ -82,6 +83,7 @@ def _by_patches(subject: Subject, exporter: Exporter, opset: int, attempt: Try, 
     if not used:
         return []
     alone = [[step] for step in _one_each(used)] if len(used) > 1 else []
+    # One of them may be enough: others act on the way without being needed.
     enough = next((steps for steps in alone if _cures(subject, made, steps, exporter, attempt)), used)
     names = list(dict.fromkeys(step.patch for step in enough))
     listed = ", ".join(repr(name) for name in names)
@@ -94,15 +96,17 @@ def _used(subject: Subject, made: Plan, exporter: Exporter, attempt: Try) -> lis
     steps = steps_of(made)
     if not steps:
         return []
-    with applied(made, steps) as patched:
+    with applied(made, steps) as active:
         trial = attempt(subject, exporter)
-        hits = set(patched.scope.hits)
+        hits = set(active.scope.hits)
     if trial.status != "right":
         return []
+    # A function patch stands by for every call of its function: it counts only if it was called.
     return [step for step in steps if step.path is not None or step.patch in hits]
 
 
 def _one_each(steps: Sequence[Step]) -> list[Step]:
+    # Each of them takes an export.
     return list({step.patch: step for step in steps}.values())[:4]
 
 
@@ -124,14 +128,13 @@ def _by_branches(subject: Subject, exporter: Exporter, opset: int, attempt: Try,
 def forked(subject: Subject, exporter: Exporter, opset: int, registry: Registry) -> Iterator[bool]:
     """Patch the subject with branches=True inside the block; yields False where that is not possible."""
     example = subject.inputs.rebuild(subject.inputs.values())
-    try:
-        patched = patch_model(
-            subject.model, exporter=exporter, opset=opset, branches=True, example=example, registry=registry
-        )
-    except Exception:  # no branches, or none that can be exported: no proposal
-        yield False
-        return
-    with patched:
+    forking = patched(subject.model, exporter=exporter, opset=opset, branches=True, example=example, registry=registry)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(forking)
+        except Exception:  # no branches, or none that can be exported: no proposal
+            yield False
+            return
         yield True
 
 

@@ -18,7 +18,7 @@ from onnxpatch.diagnosis.parts.failing_part import FailingPart
 from onnxpatch.diagnosis.parts.search import Search
 from onnxpatch.diagnosis.parts.whole_model import breaking_line
 from onnxpatch.diagnosis.trials.trial import Trial, as_patched
-from onnxpatch.patched import patch_model
+from onnxpatch.patched import patched
 from onnxpatch.patching.plan import Plan, make_plan
 from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.diagnosis import Culprit, Proposal
@@ -81,6 +81,7 @@ def _try_on_whole_model(search: Search, found: list[FailingPart]) -> None:
             verdicts[kind] = known
         elif search.left() <= 0:
             continue
+        # The part is the whole model: what cured it was tried on the whole already.
         elif len(found) == 1 and found[0].subject is search.root:
             verdicts[kind] = True
         else:
@@ -120,7 +121,7 @@ def _attempt_whole(search: Search, kind: str, name: str) -> Trial:
         if kind == "branches":
             stack.enter_context(forked(search.root, search.exporter, opset, search.registry))
         else:
-            made = patch_model(search.root.model, exporter=search.exporter, opset=opset, registry=search.registry)
+            made = patched(search.root.model, exporter=search.exporter, opset=opset, registry=search.registry)
             stack.enter_context(made)
         return search.attempt(as_patched(search.root, search.whole), search.exporter, what)
 
@@ -145,6 +146,7 @@ def _blame_patches(search: Search) -> None:
 
     def wrong() -> bool:
         tried.append(search.attempt(root, search.exporter, "with patches"))
+        # Without time left every further part counts as right, which ends the bisection.
         return search.left() > 0 and tried[-1].status in _FAILED
 
     steps = guilty(made, wrong)

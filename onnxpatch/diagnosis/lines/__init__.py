@@ -1,1 +1,1 @@
-"""Which line of a failing part is the cause, and what kind of Python stands there. Start at `find_cause`."""
+"""Finds the line of a failing part that is the cause, and what kind of code it is. Start at `find_cause`."""

@@ -20,6 +20,7 @@ from onnxpatch.diagnosis.trials.trial import Subject
 from onnxpatch.verification.eager import Eager
 
 # The code of `module(...)`: an exception that leaves it was raised by a submodule.
+# Private names of torch: under other names no line is found, and the search goes on by other means.
 _CALLS = {
     getattr(getattr(torch.nn.Module, name, None), "__code__", None) for name in ("_wrapped_call_impl", "_call_impl")
 } - {None}
@@ -40,4 +41,5 @@ def caught_exception_lines(subject: Subject) -> Sequence[Place]:
     eager = Eager(subject.model, subject.inputs, subject.flatten)
     with tracing_with(enter):
         answer = eager.ask(subject.probes[0].values)
+    # Eager gave an answer, so what was raised has been caught.
     return seen[-1] if seen and answer.accepted else []

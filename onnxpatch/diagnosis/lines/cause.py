@@ -51,6 +51,7 @@ def cause_in_source(unit: Unit, kind: str, sizes: bool | None = None) -> Cause:
     about = {kinds.BRANCH_SIZE, kinds.NUMBER_SIZE, kinds.LOOP_SIZE, kinds.LOOP_ROWS}
     if sizes is not None:
         found = sorted(found, key=lambda c: (c.kind in about) is not sizes)
+    # A method of torch's own has no line that the user could change.
     if not found or not is_user_file(found[0].file):
         return Cause(kind)
     return Cause(found[0].kind, found[0].file, found[0].line, found[0].code)

@@ -5,7 +5,7 @@
     for row in x:             loop over the rows of a tensor
     torch.tensor([n, 2])      tensor built from Python numbers
 
-Syntax does not tell tensors from numbers, so this is a hint beside the exporter's error, never a verdict: names
+Syntax does not tell tensors from numbers, so this is a hint in addition to the exporter's error, never a verdict: names
 assigned from `.shape`, `.size()` or `len()` count as sizes, and attributes of `self` and `config` as settings.
 """
 
@@ -76,6 +76,7 @@ def at_line(file: str, line: int) -> Construct | None:
     function = _function_at(file, line)
     if function is None:
         return None
+    # A traceback may name any line of an expression that spans several.
     on_line = [c for c in _constructs(function, file) if c.line == line]
     covering = [c for c in _constructs(function, file) if c.line < line <= c.end]
     return min(on_line or covering, key=_rank, default=None)
@@ -106,6 +107,7 @@ def _function_at(file: str, line: int, exact: bool = False) -> ast.FunctionDef |
         if not isinstance(node, ast.FunctionDef):
             continue
         start = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+        # Of several functions around a line, the innermost is the one that starts last.
         inside = start <= line <= (node.end_lineno or line)
         if (start == line or node.lineno == line) if exact else inside and (best is None or node.lineno >= best.lineno):
             best = node
@@ -152,6 +154,7 @@ def _branch(test: ast.expr, sizes: set[str]) -> str | None:
 def _is_setting(node: ast.AST) -> bool:
     while isinstance(node, ast.Attribute):
         node = node.value
+    # By convention: what hangs on these names is configuration or a function, no tensor of the call.
     return isinstance(node, ast.Name) and node.id in ("self", "s", "config", "cfg", "torch", "math", "np")
 
 

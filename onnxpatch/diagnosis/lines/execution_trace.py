@@ -58,6 +58,7 @@ class ExecutionTrace:
     def __call__(self, frame: FrameType, event: str, arg: object) -> TraceFunction | None:
         if event != "call" or not self.complete or not self._is_own(frame):
             return None
+        # By instruction, not by line: `a if b else c` and `a or b` branch within a line.
         frame.f_trace_opcodes = True
         before, line = _Step("", 0), frame.f_lineno
 
@@ -67,6 +68,7 @@ class ExecutionTrace:
                 before.after.append(frame.f_lasti)
                 before = self._step(frame)
             else:
+                # A line event comes before its line runs, so the names of the line before have their values now.
                 self._keep_numbers(frame, line)
                 line = frame.f_lineno
             return follow if self.complete else None
@@ -83,6 +85,7 @@ class ExecutionTrace:
 
     def _is_own(self, frame: FrameType) -> bool:
         """Whether a frame is a method of the module, or a function called from one with no other module between."""
+        # Libraries that the model calls are left out: their branches are none of its lines.
         if not is_user_frame(frame) or package_of(frame) != self._package:
             return False
         above: FrameType | None = frame

@@ -56,6 +56,7 @@ def _of_refusal(unit: Unit, subject: Subject, trial: Trial, exporter: str, bisec
         return cause_at(places, _kind_of_error(trial, exporter), known=exporter == "script")
     if exporter == "script":
         return cause_in_source(unit, kinds.NOT_SCRIPTABLE)
+    # The exporter's error is about something else where the model catches one; eager shows it.
     places = list(caught_exception_lines(subject))
     if places:
         return cause_at(places, kinds.CAUGHT, known=True)
@@ -64,6 +65,7 @@ def _of_refusal(unit: Unit, subject: Subject, trial: Trial, exporter: str, bisec
     if places:
         return cause_at(places, kinds.FIXED_SIZE)
     kind = _kind_of_error(trial, exporter)
+    # Late, since it takes several exports.
     places = bisect() if bisect else []
     return cause_at(places, kind) if places else cause_in_source(unit, kind)
 
@@ -92,6 +94,7 @@ def construct_of_error(kind: str, error: str, exporter: str) -> str:
     if exporter == "script":
         return kinds.NOT_SCRIPTABLE
     if re.search(r"data-dependent|unbacked", text, re.IGNORECASE):
+        # torch.export calls numbers out of data u0, u1, ...: `Eq(u0, 1)` is a branch on one.
         return kinds.BRANCH_TENSOR if "Eq(u" in text else kinds.DATA_SIZE
     if "complex" in text.lower():
         return kinds.COMPLEX

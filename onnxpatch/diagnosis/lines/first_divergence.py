@@ -65,6 +65,7 @@ class _KeepValues(torch.fx.Interpreter):
 
     def run_node(self, n: torch.fx.Node) -> object:
         value: object = super().run_node(n)
+        # Cloned: a later node may write into the same storage.
         if n.op == "call_function" and isinstance(value, torch.Tensor) and n.name not in self.values:
             self.order.append(n)
             self.values[n.name] = value.detach().clone()

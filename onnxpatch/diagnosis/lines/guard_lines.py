@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import sympy
 import torch
 
-from onnxpatch._torch.size_conditions import compiled_condition, size_conditions
+from onnxpatch._torch.guards import compiled_condition, size_conditions
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.stack_lines import Place
 from onnxpatch.diagnosis.trials.trial import Condition, Stack, Subject, Trial
@@ -81,6 +81,7 @@ def _symbols(trial: Trial, probe: Probe, subject: Subject) -> dict[str, int]:
     if program is not None:
         places, _ = size_conditions(program)
         return {str(s): int(tensors[i].shape[axis]) for (i, axis), s in places.items() if i < len(tensors)}
+    # No program: the symbols are known by their order alone, which is that of the dynamic axes.
     sizes = [
         value.shape[axis]
         for value, spec in zip(probe.values, subject.specs, strict=True)
@@ -96,6 +97,7 @@ def _holds(condition: Condition, sizes: dict[str, int]) -> bool | None:
     return holds(compiled, [sizes[name] for name in names]) if sizes.keys() >= set(names) else None
 
 
+# A condition is evaluated at every probe, in several places, and compiling it takes far longer.
 @functools.lru_cache(maxsize=4096)
 def _compiled(condition: Condition) -> tuple[Callable[..., object], tuple[str, ...]]:
     symbols = sorted(getattr(condition, "free_symbols", ()), key=str)

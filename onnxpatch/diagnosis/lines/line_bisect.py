@@ -48,6 +48,7 @@ class _LineCutter:
         self._frame: FrameType | None = None
 
     def __call__(self, frame: FrameType, event: str, arg: object) -> TraceFunction | None:
+        # Only the first call of the method: a second one, of the same module, would begin to count anew.
         if frame.f_code is not self.code or self._frame not in (None, frame):
             return None
         self._frame = frame
@@ -67,6 +68,7 @@ class _CutForward(torch.nn.Module):
 
     def __init__(self, part: IsolatedModule, code: CodeType, stop: int) -> None:
         super().__init__()
+        # A copy that shares the module: the flag below must not stay on the part.
         self.part = copy.copy(part)
         self.part.direct = True  # no module's __call__ lies between: torch.jit.trace does not survive a raise there
         self._code, self._stop = code, stop
@@ -77,6 +79,7 @@ class _CutForward(torch.nn.Module):
             with tracing_with(lines):
                 return IsolatedModule.forward(self.part, *tensors)
         except _Cut:
+            # A tensor under two names is one output.
             return tuple(dict.fromkeys(lines.tensors))
 
 

@@ -13,11 +13,13 @@ from collections.abc import Iterator
 
 import torch
 
-from onnxpatch._torch.caught_errors import TraceKept
+from onnxpatch._torch.function_modes import TraceKept
 from onnxpatch.diagnosis.stack_lines import Place, model_lines
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patching.model_state import Snapshot
 
+# Wordings of the exporters in the versions of torch that are supported. Of an unknown one only the operator's name is
+# lost: the cause is then looked for in the lines.
 _OPERATORS = (
     r"OpOverload\(op='(?P<ns>\w+)\.(?P<op>\w+)'(?:, overload='(?P<overload>\w+)')?",
     r"(?:operator|op) '?(?P<ns>\w+)::(?P<op>\w+)'?",
@@ -100,6 +102,7 @@ def _fx_lines(subject: Subject, operator: str, trial: Trial) -> Iterator[list[Pl
         state.restore()
     for node in operator_nodes(program, operator):
         trace = node.meta.get("stack_trace") or ""
+        # A traceback has the innermost frame last.
         users = model_lines(reversed([Place(m["file"], int(m["line"])) for m in _PYTHON_LINE.finditer(trace)]))
         if users:
             yield users[:1]
@@ -109,6 +112,7 @@ def _jit_lines(subject: Subject, name: str) -> Iterator[list[Place]]:
     args, _ = subject.inputs.rebuild(subject.inputs.values())
     with warnings.catch_warnings(), torch.no_grad(), TraceKept():
         warnings.simplefilter("ignore")
+        # check_trace would trace once more.
         traced = torch.jit.trace(subject.model, args, check_trace=False)
     for node in traced.inlined_graph.nodes():
         if name in node.kind().lower():

@@ -27,10 +27,12 @@ from onnxpatch.verification.probe import Probe
 
 def cause_of_wrong_graph(unit: Unit, subject: Subject, trial: Trial, exporter: str) -> Cause:
     """The likeliest cause of a wrong graph; without a line where nothing points at one."""
+    # The file's inputs do not match those that were given: default arguments have become inputs.
     if trial.kind == "InputError" and "without outputs" not in trial.error:
         return Cause(kinds.DEFAULTS)
     probe = _wrong_probe(subject, trial)
     other_sizes = probe is not None and _sizes(probe) != _sizes(subject.probes[0])
+    # Wrong at the example's own sizes: no size was fixed wrongly, so the operators are compared first.
     if exporter == "dynamo" and probe is not None and not other_sizes:
         differing = _operator(trial, probe)
         if differing is not None:

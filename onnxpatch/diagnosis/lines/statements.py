@@ -25,6 +25,7 @@ class Statement:
     branches: bool = False
 
 
+# A file is asked for once for each of its lines that is looked at. Its source is taken not to change meanwhile.
 @functools.lru_cache(maxsize=64)
 def tree_of(file: str) -> ast.Module | None:
     """A source file, parsed; None where it cannot be read."""
@@ -39,6 +40,7 @@ def statement_at(file: str, line: int) -> Statement | None:
     """The innermost statement on a line; None where there is none."""
     tree = tree_of(file)
     found = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)] if tree else []
+    # A `def` is a statement too, around all the lines of its body.
     inside = [node for node in found if node.lineno <= line <= _last_line(node) and not isinstance(node, _DEFINITIONS)]
     if not inside:
         return None

@@ -29,7 +29,9 @@ from onnxpatch.verification.eager import Eager
 
 _LAST = 1 << 30
 _PROBES = 6  # right ones, and as many wrong ones, at which eager is traced
+# Tracing every instruction makes eager many times slower.
 _SECONDS = 20.0
+# Less than of a line that changes where the graph is wrong, more than of one that mostly changes where it is right.
 _UNTRACED_SCORE = 0.35  # of a line that cannot be compared
 _NAMED_BONUS = 0.05  # for a line that the exporter itself named
 _NUMBERS = (kinds.NUMBER_SIZE, kinds.NUMBER_TENSOR, kinds.LOOP_SIZE, kinds.LOOP_ROWS, kinds.LOOP_TENSOR)
@@ -86,6 +88,7 @@ def likeliest(unit: Unit, subject: Subject, trial: Trial, other_sizes: bool) -> 
 
     other_sizes: the graph is wrong at sizes other than the example's.
     """
+    # Without a graph there are no checks: it may be wrong at any probe but the example.
     bad = [i for i, check in enumerate(trial.checks) if not check.ok] or [*range(1, len(subject.probes))]
     good = [i for i, check in enumerate(trial.checks) if check.status == "right" and i]
     wrong, right = bad[:_PROBES], good[:_PROBES]
@@ -108,6 +111,7 @@ def _warned_lines(unit: Unit, trial: Trial, other_sizes: bool) -> list[Suspect]:
         statement = statement_at(place.file, place.line) if place else None
         if place and statement and statement not in found:
             kind = next((kind for part, kind in _MESSAGES.items() if part in text), kinds.UNKNOWN)
+            # torch.jit.trace does not tell them apart: under it sizes are tensors too.
             kind = kinds.BRANCH_SIZE if other_sizes and kind == kinds.BRANCH_TENSOR else kind
             is_bool = "Python boolean" in text
             found[statement] = Suspect(

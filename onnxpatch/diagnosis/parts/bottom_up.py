@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _SHARE_OF_ONE = 1 / 6  # of the time that is left, for one part
 _SHARE_AFTER_FIND = 1 / 3  # of the time, after which the search ends once a part was found
+# Not all at once: the clones of their inputs are in memory together.
 _BATCH = 8  # parts whose inputs are recorded in one run
 
 Key = tuple[int, str]
@@ -38,6 +39,7 @@ def search_bottom_up(search: Search) -> list[FailingPart]:
             break
         if case.key in search.known:
             search.share_verdict(unit, case)
+        # A part around one that fails would fail because of it.
         elif not blamed & _units_within(search.tree, unit).keys():
             subject, tried = search.try_part(case, search.whole, _SHARE_OF_ONE)
             one, fails = FailingPart(unit, subject, tried), search.fails_alike(tried)

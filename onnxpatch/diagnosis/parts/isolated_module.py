@@ -100,6 +100,7 @@ def case_of(unit: Unit, calls: Sequence[Sequence[RecordedCall]], probes: Sequenc
     calls: for each probe, the recorded calls of the unit.
     """
     pairs = [(one[which], probe) for one, probe in zip(calls, probes, strict=True) if len(one) > which]
+    # The example must call it too: the form of its call is what others are compared with.
     if not pairs or pairs[0][1] is not probes[0] or not _has_plain_tensors(pairs[0][0]):
         return None
     first = pairs[0][0]
@@ -154,6 +155,7 @@ def _same_constants(first: RecordedCall, other: RecordedCall, roles: Sequence[Ro
 def _equal(a: object, b: object) -> bool:
     if a is b:
         return True
+    # An object without a comparison of values (a config, a cache) counts by its class.
     plain = isinstance(a, bool | int | float | str | bytes | complex | torch.dtype | torch.device | torch.Size)
     return bool(a == b) if plain else type(a) is type(b)
 
@@ -171,6 +173,7 @@ def _example_first(probes: list[Probe]) -> list[Probe]:
     """The probes, with one in front at which no changing size is 0 or 1: exporters fix those."""
     changing = _changing_axes(probes)
     for probe in probes:
+        # torch.export makes constants of sizes 0 and 1.
         if all(probe.values[i].shape[axis] > 1 for i, axis in changing):
             return [probe, *(p for p in probes if p is not probe)]
     return probes
@@ -195,6 +198,8 @@ def _specs(probes: Sequence[Probe]) -> list[LeafSpec]:
 def config_key(module: torch.nn.Module) -> tuple[object, ...]:
     """Classes, plain attributes and shapes of a module and its children: equal where they export alike."""
     tensors = [(n, _shape_key(t)) for n, t in (*module._parameters.items(), *module._buffers.items())]
+    # Attributes that decide what forward does are nearly always plain; objects would make every module unlike the
+    # others.
     plain = [(n, v) for n, v in sorted(vars(module).items()) if isinstance(v, bool | int | float | str | tuple)]
     children = tuple((n, config_key(c)) for n, c in module._modules.items() if c is not None)
     return type(module), tuple(tensors), repr(plain), children
@@ -210,6 +215,8 @@ def scriptable(case: Case) -> Case | None:
     wrapper = case.model
     assert isinstance(wrapper, IsolatedModule)
     roles, recorded = wrapper.roles, wrapper.recorded
+    # Where sizes come as tensors of zeros, or keywords or another method are needed, there is no doing without the
+    # wrapper.
     if "size" in roles or case.unit.method != "forward" or any(part is not None for part in recorded.form[1]):
         return None
     if isinstance(case.unit.module, torch.jit.ScriptModule):

@@ -2,6 +2,12 @@
 
 `call_tree` runs the example once and finds which module calls which; methods that one module calls on another
 (`self.decoder.embed(x)`) count as units of their own. `record` runs every probe and clones inputs and outputs.
+
+    def forward(self, x):              hooks on every module:   (root) calls encoder
+        x = self.encoder(x)
+        return self.decoder.step(x)    no hook sees this call: the profile function does. (root) calls decoder.step()
+
+It is the calls that count, not the tree of attributes: a module may be kept in one place and called from another.
 """
 
 from __future__ import annotations
@@ -75,11 +81,13 @@ def call_tree(model: torch.nn.Module, inputs: Inputs) -> Tree:
     """Run the example once in eager, and return which unit calls which."""
     root = Unit("", model)
     tree, stack = Tree(root), [root]
+    # Reversed, so that a module under two names gets the first one, as in named_modules().
     paths = {id(module): path for path, module in reversed(list(modules(model)))}
     with _hooked(model, root, tree, stack):
         eager = Eager(model, inputs)
         before = sys.getprofile()
         watcher = _MethodWatch(paths, tree, stack)
+        # A profile function is told of calls and returns only, and so costs less than a trace function.
         sys.setprofile(watcher)
         try:
             eager.ask(inputs.values())
@@ -99,6 +107,7 @@ def _hooked(model: torch.nn.Module, root: Unit, tree: Tree, stack: list[Unit]) -
     handles = []
     seen = {id(model)}
     for path, module in modules(model):
+        # The submodules of a ScriptModule run inside TorchScript, without hooks.
         if id(module) in seen or isinstance(module, torch.jit.ScriptModule):
             continue
         seen.add(id(module))
@@ -127,6 +136,7 @@ class _MethodWatch:
 
     def __init__(self, paths: dict[int, str], tree: Tree, stack: list[Unit]) -> None:
         self._paths, self._tree, self._stack = paths, tree, stack
+        # By id: a frame lives until its return event, after which its entry is gone.
         self._open: dict[int, Unit] = {}
 
     def __call__(self, frame: FrameType, event: str, arg: object) -> None:
@@ -134,6 +144,7 @@ class _MethodWatch:
             unit = self._open.pop(id(frame))
             if self._stack[-1].key == unit.key:
                 self._stack.pop()
+        # The cheapest test first: this runs at every call of a Python function.
         if event != "call" or frame.f_code.co_varnames[:1] != ("self",):
             return
         module, name = frame.f_locals.get("self"), frame.f_code.co_name
@@ -190,6 +201,7 @@ def _record_calls(unit: Unit, into: list[list[RecordedCall]]) -> list[Callable[[
 
     if unit.method != "forward":
         return [_wrap_method(unit, enter, leave)]
+    # prepend: before hooks of the model's own, which may change the inputs.
     before = unit.module.register_forward_pre_hook(lambda _m, a, k: enter(a, k), with_kwargs=True, prepend=True)
     after = unit.module.register_forward_hook(lambda _m, _a, o: leave(o))
     return [before.remove, after.remove]
@@ -207,6 +219,7 @@ def _wrap_method(
         leave(output)
         return output
 
+    # An attribute of the instance comes before the method of its class; without it the method is back.
     attributes = vars(unit.module)
     attributes[unit.method] = recording
     return lambda: attributes.pop(unit.method, None) and None

@@ -27,6 +27,7 @@ def named_parts(tree: Tree, trial: Trial, subject: Subject) -> list[Unit]:
 def _named(tree: Tree, known: dict[tuple[int, str], Unit], trial: Trial, subject: Subject) -> Iterator[Unit]:
     refused = list(_from_error(known, trial)) if trial.status in ("refused", "slow") else []
     yield from refused
+    # An error that names a module is better evidence than a condition that is false somewhere.
     for stack in broken_conditions(trial, subject) if not refused or trial.status == "slow" else ():
         yield from list(_units(iter(stack), known))[:1]
 

@@ -60,6 +60,7 @@ def _by_position(method: object, args: Args, kwargs: dict[str, object]) -> Args 
     if bound.kwargs:
         return None
     names = list(bound.arguments)
+    # Defaults behind the last argument that was given are left out. `*args` is one name for several positions.
     last = names.index(given[-1]) + 1 if given else 0
     return tuple(_copied(value) for value in bound.args[: max(last, len(bound.args) - len(names) + last)])
 

@@ -92,6 +92,7 @@ class Search:
         if not self.whole.fails:
             return []
         self.tree = call_tree(self.root.model, self.root.inputs)
+        # The cheapest search first.
         parts = self._from_pointed() or self._from_below() or self._descend(self.tree.root, self.root, self.whole)
         for part in parts:
             if part.subject is self.root and self.exporter != "dynamo" and leaves_defaults(self):
@@ -178,6 +179,7 @@ class Search:
                 level.shared += self.share_verdict(child, case)
             else:
                 self._try_child(child, case, trial, level)
+        # Last: a part that fails only alone is no fault of the model, but something inside may be.
         for child, case in level.doubtful if not level.found else ():
             level.found += self._descend(child, part_subject(case, trial), trial, blame=False)
         if blame and not explained(trial, level.found + level.shared, self.exporter):
@@ -207,6 +209,7 @@ class Search:
         children = sorted(self.tree.children(unit), key=lambda child: self._rank(child, trial))
         if not children:
             return
+        # One level at a time: clones of the inputs of all modules would not fit into memory.
         calls = record(self.root.model, self.root.inputs, self.root.probes, children)
         for child in children:
             third_spent = 1 - self.left() / max(self.budget, 1e-9) > 1 / 3

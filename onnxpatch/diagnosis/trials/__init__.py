@@ -1,1 +1,1 @@
-"""Exports one module or part once, and judges the graph."""
+"""Exports one module or part once, and checks the graph."""

@@ -1,4 +1,4 @@
-"""Exports one module once, without any patch of its own, and judges the graph.
+"""Exports one module once, without any patch of its own, and compares the graph with eager.
 
 What the exporters report on the way is kept in the trial, with the stacks of the user's code: warnings of
 torch.jit.trace and conditions that torch.export fixed name the lines at fault later.
@@ -20,8 +20,8 @@ from types import FrameType
 import torch
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
-from onnxpatch._torch.caught_errors import TraceKept
 from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, watched_sizes
+from onnxpatch._torch.function_modes import TraceKept
 from onnxpatch._torch.quiet import quiet_exporters
 from onnxpatch.diagnosis.stack_lines import lines_of_error, lines_of_stack
 from onnxpatch.diagnosis.trials.program_check import check_captured
@@ -58,12 +58,14 @@ def attempt(
     refused, or where its program is wrong already.
     """
     trial, start = Trial(), time.perf_counter()
+    # Kept by the trial and deleted with it: the graph is run again when lines are looked for.
     trial.folder = tempfile.TemporaryDirectory(prefix="onnxpatch-")
     state = Snapshot(subject.model)
     try:
         with limited(seconds):
             if exporter == "dynamo":
                 _record_step(trial, lambda: _export_program(subject, trial, quick))
+                # The exporter has run forward, which may have written into buffers.
                 state.restore()
             if quick and trial.captured is not None and trial.status == "right":
                 checks = check_captured(trial.captured, subject.probes, tolerance)
@@ -88,6 +90,7 @@ def _record_step(trial: Trial, step: Callable[[], None]) -> None:
     printed = io.StringIO()
     with warnings.catch_warnings(), _captured_output(printed), torch.no_grad():
         warnings.simplefilter("always")
+        # catch_warnings puts this function back too.
         warnings.showwarning = functools.partial(_note_warning, trial)
         try:
             step()
@@ -121,6 +124,7 @@ def _export_file(subject: Subject, exporter: str, opset: int, trial: Trial) -> N
         sizes = torch_shapes(subject.inputs, subject.specs)
         watched = watched_sizes(functools.partial(_note_condition, trial))
         with watched, opened_call(subject.model, subject.inputs) as call:
+            # What was captured is translated: capturing again would take as long again.
             trial.program = dynamo_export(trial.captured or subject.model, call.args, call.kwargs, sizes, opset)
         assert trial.program is not None
         trial.program.save(str(path))
@@ -159,6 +163,7 @@ def _note_refusal(error: Exception, trial: Trial) -> None:
     trial.status, trial.kind = "refused", type(root).__name__
     trial.error = " ".join(str(root).split()) or type(root).__name__
     trial.places = [place for one in errors for place in lines_of_error(one)]
+    # A refusal of the translation: torch.export went through, and its program has the lines of the operators.
     trial.captured = next((program for one in errors for program in _programs(one)), trial.captured)
 
 
@@ -174,6 +179,7 @@ def _check_graph(subject: Subject, exporter: str, opset: int, tolerance: float, 
         trial.graph = Graph(_onnx_file(trial))
         names = _request(subject, exporter, opset).names_among([one.name for one in trial.graph.inputs])
         trial.feed = match_inputs(trial.graph, subject.inputs, names)
+    # Exported without an error and not usable: that counts as silent.
     except (RunError, InputError) as error:
         trial.status, trial.error, trial.kind = "silent", str(error), type(error).__name__
         return

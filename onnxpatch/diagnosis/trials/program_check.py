@@ -15,6 +15,8 @@ from onnxpatch.verification.comparison import compare_all
 from onnxpatch.verification.eager import flatten_output
 from onnxpatch.verification.probe import Probe
 
+# Parts of the names of nodes in which torch.export writes its conditions. Under other names they raise, and the check
+# says "refused" in place of "wrong".
 _ASSERTING = ("_assert", "sym_constrain_range", "_guards_fn")
 
 
@@ -32,6 +34,7 @@ def check_captured(program: torch.export.ExportedProgram, probes: Sequence[Probe
 
 def _check(interpreter: _WithoutAsserts, probe: Probe, tolerance: float) -> Checked:
     head = Checked("torch.export", probe.label, probe.kind, probe.sizes)
+    # A program may write into its inputs.
     values = [v.clone() for v in probe.values if isinstance(v, torch.Tensor)]
     try:
         with torch.no_grad():

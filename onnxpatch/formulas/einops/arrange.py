@@ -4,6 +4,13 @@ A Transpose that moves one axis past others copies rows; one that permutes many 
 permutation that consists of two moves is written as two Transposes, where a Reshape stands between them anyway: one
 moves a whole dimension of the input before it is split, the other one of the output after it is merged. Where all sizes
 but one are static, the two Transposes stand between two Reshapes to constant shapes.
+
+    b c (h p) (w q) -> b (h w) (p q c)    for images [b, 3, 224, 224] and p = q = 16
+    one Transpose     [b, c, h, p, w, q] to [b, h, w, p, q, c], element by element: c moves behind everything
+    as written here   Transpose [b, H, W, c]           c alone is moved, before anything is split
+                      Reshape   [0, 14, 16, 14, 48]    b h p w (q c): q and c stay together from here on
+                      Transpose [b, h, w, p, (q c)]    copies rows of 48
+                      Reshape   [0, 196, 768]
 """
 
 from __future__ import annotations
@@ -24,6 +31,7 @@ def arrange(layout: Layout, outputs: Sequence[Group]) -> None:
         layout.transpose(outputs)
         return
     before, after = _moves(layout.dims, outputs)
+    # While the dimension is whole: after it is split, this would be a move of several.
     layout.transpose(before)
     source, target = _axes(before), _axes(after)
     if source != target and not _in_two(layout, source, target):
@@ -47,6 +55,7 @@ def _moves(inputs: Dims, outputs: Dims) -> tuple[Dims, Dims]:
     firsts = [inputs, *_moved(inputs)] if any(len(group) > 1 for group in inputs) else [inputs]
     lasts = [outputs, *_moved(outputs)] if any(len(group) > 1 for group in outputs) else [outputs]
     pairs = [(first, last) for first in firsts for last in lasts]
+    # Each move before or after costs as much as one in between.
     return min(pairs, key=lambda pair: _cost(*pair) + (pair[0] != inputs) + (pair[1] != outputs))
 
 
@@ -62,6 +71,8 @@ def _moved(dims: Dims) -> list[Dims]:
 def _cost(first: Dims, last: Dims) -> int:
     """The cost of the Transpose in between, in single moves; anything but a single move goes element by element."""
     moves = _distance(_axes(first), _axes(last))
+    # 3 is more than the two moves that may be added around it: a first and a last move pay if they leave one in
+    # between.
     return moves if moves < 2 else 3
 
 

@@ -108,14 +108,17 @@ def plan_axes(pattern: str, operation: Operation, names: tuple[str, ...], ndim: 
 
 
 def _suits(plan: AxisPlan, operation: Operation, known: set[int]) -> bool:
+    # einops refuses numbers other than 1 in a rearrange.
     if operation == "rearrange" and any(plan.fixed):
         return False
     if (plan.added and operation != "repeat") or (plan.reduced and operation != "reduce"):
         return False
+    # The length of a new axis cannot be inferred from the input.
     return set(plan.added) <= known
 
 
 def _groups(side: str) -> list[list[Any]]:
+    # einops is optional, and this package is imported without it too.
     from einops import EinopsError
     from einops.parsing import ParsedExpression
 

@@ -1,4 +1,14 @@
-"""`Size`: a size in an exported graph, as a product of an int and of sizes that are known at run time only."""
+"""`Size`: a size in an exported graph, as a product of an int and of sizes that are known at run time only.
+
+For x of shape [b, 3, H, W] and the pattern `b c (h p) (w q)` with p = q = 16:
+
+    c            Size(3)                            static
+    h            Size(1, (Factor(2, 16, ()),))      dimension 2 of x, divided by 16
+    (h w)        Size(1, of both factors)           one Shape of dimensions 2 to 4, one Div, one ReduceProd
+    (c h)        Size(3, of one factor)             the same Shape and Div, times 3
+
+Sizes stay in this form until a node needs them, so that equal sizes are recognized and read once.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +58,8 @@ class Sizes:
         self._source = source
         self._given = list(given)
         self._shape = writer.shape(source)
+        # A pattern often needs the same sizes in two Reshapes. One object serves one recipe, so no value leaves its
+        # graph.
         self._made: dict[tuple[Size, ...], Value] = {}
 
     def axes(self, plan: AxisPlan) -> list[Size]:
@@ -96,6 +108,8 @@ class Sizes:
     def _vector(self, sizes: tuple[Size, ...]) -> Value:
         if all(not size.factors for size in sizes):
             return self._writer.ints([size.number for size in sizes])
+        # One factor each: neighbouring dimensions are read by one Shape and divided together, in fewer nodes than one
+        # by one.
         if all(len(size.factors) == 1 for size in sizes):
             return self._scaled(self._factors([size.factors[0] for size in sizes]), sizes)
         if len(sizes) > 1:
@@ -136,6 +150,7 @@ class Sizes:
     def _read(self, start: int, end: int) -> Value:
         ints, shape = self._writer.ints, (end - start,)
         like = ints([0])
+        # From opset 15 on Shape has start and end.
         if self._writer.opset >= 15:
             return self._writer.node("Shape", self._source, like=like, shape=shape, start=start, end=end)
         whole = self._writer.node("Shape", self._source, like=like, shape=(len(self._shape),))

@@ -1,8 +1,12 @@
 """`Layout`: a value in the graph whose dimensions are made of axes, and the fewest nodes that regroup them.
 
 A dynamic size in a Reshape target is copied by a 0 if it stays at its place; else it is computed. A -1 is used only for
-a group with the leading dimension: onnxruntime cannot infer it beside a copied dimension of length 0, and a batch may
+a group with the leading dimension: onnxruntime cannot infer it if a copied dimension has length 0, and a batch may
 be empty. If eager refuses empty tensors, any dimension may be inferred.
+
+    b n (h d) -> ...    [b, n, 512] to [0, 0, 8, 64]       b and n are copied, no size is read
+    b (c r) h w -> ...  [b, 64, h, w]: h moves one place on, where a 0 would copy w. So a dimension of length 1
+                        is put in front first: [1, b, 64, h, w] to [-1, 32, 2, 0, 0]
 """
 
 from __future__ import annotations
@@ -69,6 +73,7 @@ class Layout:
         if dims == self.dims:
             return
         old, new = [self.size(group) for group in self.dims], [self.size(group) for group in dims]
+        # The axes that moved between dimensions have length 1: no node is needed.
         if old == new:
             self.dims = dims
         elif Size(0) in new:  # a static length of 0 in the target would mean a copy
@@ -77,6 +82,7 @@ class Layout:
             return
         elif (target := constant_target(old, new, self.filled)) is not None:
             self._reshape(target, dims)
+        # Flatten needs no target, so it serves where no constant target does.
         elif len(new) == 2 and (axis := _flat(old, new)) is not None:
             self.apply("Flatten", dims=dims, axis=axis)
         elif not self._through_units(old, new, dims):
@@ -121,7 +127,7 @@ class Layout:
         return False
 
     def _split_shift(self, old: list[Size], new: list[Size]) -> tuple[int, int, list[int]] | None:
-        """How many lengths of 1 at which place of `old` make a constant target serve, and the target."""
+        """(how many dimensions of length 1 to insert, where in `old`, the constant target that then serves) or None."""
         for units, place in _shifts(len(new) - len(old), len(old)):
             target = constant_target([*old[:place], *[ONE] * units, *old[place:]], new, self.filled)
             if target is not None:
@@ -133,6 +139,7 @@ class Layout:
         template = [0 if size.factors else size.number for size in new]
         places = [place for place, size in enumerate(new) if size.factors and not copied[place]]
         may_be = [place for place in places if len(places) > 1 and (self.filled or _leads(old, new[place]))]
+        # The size with the most factors takes the most nodes to compute, so the runtime infers that one.
         inferred = max(may_be, key=lambda place: len(new[place].factors), default=None)
         if inferred is not None:
             template[inferred] = -1

@@ -90,6 +90,7 @@ class CustomRearrange(Stepwise, torch.nn.Module):
 
     def __init__(self, pattern: str, **axes_lengths: int) -> None:
         super().__init__()
+        # Here and not above: `import onnxpatch` works without einops.
         from einops.layers.torch import Rearrange
 
         Rearrange(pattern, **axes_lengths)  # raises for what einops refuses

@@ -52,6 +52,7 @@ def reduce(x: torch.Tensor, plan: AxisPlan, reduction: str, given: Sequence[Any]
         return layout.value
 
     if reduction == "mean" and plan.reduced and not x.is_floating_point():
+        # The recipe would write a ReduceMean of integers, which eager refuses.
         return in_torch(x, *tensors)  # raises
     return run(Recipe(in_torch, in_onnx), x, *tensors)
 
@@ -72,6 +73,7 @@ def reduce_dims(x: torch.Tensor, reduction: str, dims: Sequence[int]) -> torch.T
         return x.amin(list(dims)) if reduction == "min" else x.amax(list(dims))
     if reduction in ("sum", "mean"):
         return x.sum(list(dims)) if reduction == "sum" else x.mean(list(dims))
+    # torch.prod takes one dimension. The last comes first, so that the others keep their numbers.
     for dim in reversed(dims):
         x = getattr(x, reduction)(dim)
     return x
@@ -91,11 +93,13 @@ def _reduce(layout: Layout, plan: AxisPlan, reduction: str) -> None:
     dims = [piece for group in layout.dims for piece in _parts(group, plan.reduced)]
     layout.reshape(dims)
     if reduction in ("any", "all"):
+        # any() and all() of numbers ask what is not 0, which a maximum of them does not tell.
         layout.cast(torch.bool)
     wide = torch.float32 if result == torch.bfloat16 else torch.int32
     layout.cast(result if result in _REDUCIBLE else wide)
     places = [place for place, group in enumerate(dims) if group and group[0] in plan.reduced]
     kept = [group for place, group in enumerate(dims) if place not in places]
+    # The axes are an input from opset 18 on, and of ReduceSum from 13 on; before, an attribute.
     if layout.writer.opset >= 18 or reduction == "sum":
         layout.apply(_NODES[reduction], layout.writer.ints(places), dims=kept, keepdims=0)
     else:
@@ -123,6 +127,7 @@ def _pool(layout: Layout, plan: AxisPlan, reduction: str) -> bool:
     if set(kernels) == {1}:
         layout.reshape(kept)
         return True
+    # Pooling nodes have two dimensions that stay and one to three that are pooled.
     leading = min(next(place for place, kernel in enumerate(kernels) if kernel != 1), 2)
     if len(kernels) - leading > 3:
         return False
@@ -154,6 +159,7 @@ def _apply_pool(layout: Layout, reduction: str, kernel: list[int], dims: list[Gr
         layout.apply("Neg", dims=layout.dims)
     node = "MaxPool" if reduction in ("max", "min") else "AveragePool"
     layout.apply(node, dims=dims, kernel_shape=kernel, strides=kernel)
+    # ONNX has no pooling by minimum, and none by sum.
     if reduction == "min":
         layout.apply("Neg", dims=dims)
     if reduction == "sum":

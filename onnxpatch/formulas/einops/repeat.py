@@ -13,6 +13,7 @@ from onnxpatch.formulas.einops.layout import Layout, scattered
 from onnxpatch.formulas.einops.rearrange import merge, permute, separate, split, start, together
 from onnxpatch.formulas.nodes import Recipe, Value, Writer, run
 
+# The dtypes for which onnxruntime has a Resize.
 _RESIZABLE = (torch.float16, torch.float32, torch.int32, torch.int8, torch.uint8)
 
 
@@ -72,6 +73,7 @@ def _factors(layout: Layout, plan: AxisPlan, last: bool) -> list[int] | None:
 def _resize(layout: Layout, plan: AxisPlan, bare: list[Group]) -> bool:
     """Repeat every element next to itself, by Resize. Returns whether it was possible."""
     factors = _factors(layout, plan, last=True)
+    # A dimension of added axes alone has no elements in the input that could be repeated in place.
     new = any(group and not kept for group, kept in zip(plan.outputs, bare, strict=True))
     if factors is None or new or layout.dtype not in _RESIZABLE:
         return False

@@ -9,7 +9,7 @@ from typing import NoReturn, TypeVar
 import torch
 
 from onnxpatch.formulas.nodes import numbers
-from onnxpatch.messages.module_paths import module_path
+from onnxpatch.settings import module_path
 
 Answer = TypeVar("Answer")
 
@@ -49,6 +49,7 @@ def refuse(
     import numpy as np
 
     given = dict(zip(lengths, numbers(list(lengths.values())), strict=True))
+    # einops raises by the shape alone. This array has strides of 0, so no memory is taken, however large the shape is.
     empty = np.broadcast_to(np.zeros(()), [size if isinstance(size, int) else 1 for size in numbers(shape)])
     try:
         if reduction in ("rearrange", "repeat"):
@@ -57,6 +58,7 @@ def refuse(
             einops.reduce(empty, pattern, reduction, **given)
     except einops.EinopsError as error:
         raise einops.EinopsError(f"{error}\n In {where(module)}.") from None
+    # einops accepted the shape with 1 for each dynamic size, and yet there is no plan for it.
     raise einops.EinopsError(f"{reduction} {pattern!r} does not fit shape {list(shape)}.\n In {where(module)}.")
 
 
@@ -67,6 +69,7 @@ def explained(call: Callable[[], Answer]) -> Answer:
     try:
         return call()
     except (EinopsError, NotImplementedError, TypeError, ValueError) as error:
+        # A subclass may not be made from one text.
         if type(error) not in (EinopsError, NotImplementedError, TypeError, ValueError):
             raise
         raise type(error)(f"{error}\n In {where()}.") from None

@@ -1,16 +1,28 @@
-"""`Runtime`: what a program that runs ONNX files offers, so that graphs can be compared with eager in it."""
+"""`Runtime`: what a program that runs ONNX files offers, so that graphs can be compared with eager in it.
+
+Also the arrays that runtimes take and give, and the limit on how long one run may take.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol, TypeAlias
 
-from onnxpatch.errors import InputError, RunError
-from onnxpatch.onnxfile.arrays import Array, Output
+import numpy as np
+import numpy.typing as npt
+import torch
 
+from onnxpatch.errors import InputError, RunError
+
+Array: TypeAlias = npt.NDArray[np.generic]  # of any dtype
+# One output of a run. A tensor: bfloat16, which NumPy lacks. A list: ONNX's sequence. None: an optional that is empty.
+Output: TypeAlias = Array | torch.Tensor | list[Array] | None
 # An execution provider of onnxruntime: its name, or its name and its options.
 Provider: TypeAlias = str | tuple[str, Mapping[str, object]]
+
+DEFAULT_SECONDS = 120.0  # for one run of a graph, on any machine: far more than the models of the tests need
 
 
 class LoadedGraph(Protocol):
@@ -71,3 +83,28 @@ def importable(module: str) -> bool:
     except ImportError:
         return False
     return True
+
+
+def as_array(value: object) -> Array:
+    """A tensor, array or number as the NumPy array that a runtime takes or gives for it.
+
+    Complex tensors become pairs of reals, [..., 2], as in ONNX. bfloat16 and float8, which NumPy lacks, become float32.
+    """
+    if not isinstance(value, torch.Tensor):
+        array = np.asarray(value)
+        return array if array.dtype.kind in "fiubcOSU" else array.astype("float32")
+    value = value.detach().cpu()
+    if value.is_complex():
+        value = torch.view_as_real(value.resolve_conj())
+    if value.dtype == torch.bfloat16 or (value.is_floating_point() and value.element_size() == 1):
+        value = value.float()
+    return value.resolve_neg().numpy()
+
+
+def checked_limit(seconds: float | None) -> float | None:
+    """`max_seconds` as a float; None for no limit (None or infinity). Raises InputError if it is not above 0."""
+    if seconds is None or seconds == math.inf:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise InputError(f"max_seconds={seconds!r}: give the seconds that one run of the graph may take, or None")
+    return float(seconds)

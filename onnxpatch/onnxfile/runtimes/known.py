@@ -25,6 +25,7 @@ ENTRY_POINTS = "onnxpatch.runtimes"
 OWN = (OnnxRuntime, OpenVino, Reference, TensorRt)
 
 
+# Once: importing what an entry point names may take seconds.
 @functools.cache
 def runtimes() -> tuple[dict[str, Runtime], dict[str, str]]:
     """(runtimes by name, reasons by entry point for those that could not be loaded). One broken distribution must not

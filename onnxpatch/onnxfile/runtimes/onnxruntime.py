@@ -1,8 +1,15 @@
-"""onnxruntime, on the CPU or on the execution providers that are asked for."""
+"""onnxruntime, on the CPU or on the execution providers that are asked for, with a limit on how long one run may take.
+
+A file can have a Loop that never ends. onnxruntime runs without Python's lock and cannot be interrupted by a signal. It
+reads `RunOptions.terminate` between two nodes, also inside loops, so a thread sets that when the time is over. It does
+not stop inside one node.
+"""
 
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +18,14 @@ import torch
 
 from onnxpatch.errors import InputError, RunError
 from onnxpatch.onnxfile import bfloat16
-from onnxpatch.onnxfile.arrays import Array, Output
 from onnxpatch.onnxfile.mapped_weights import LARGE, is_large, weigh, without_weights
-from onnxpatch.onnxfile.runtimes.interface import LoadedGraph, Provider, Runtime, importable
-from onnxpatch.onnxfile.runtimes.terminated_runs import TerminatedRuns
+from onnxpatch.onnxfile.runtimes.interface import Array, LoadedGraph, Output, Provider, Runtime, importable, stopped
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession, SessionOptions
+    from onnxruntime import InferenceSession, RunOptions, SessionOptions
+
+    from onnxpatch.onnxfile.bfloat16 import BridgedSession
+
 
 CPU = ("CPUExecutionProvider",)
 _LONGEST = 10_000  # characters of an error that are read: names in a file may be megabytes
@@ -38,6 +46,7 @@ class OnnxRuntime(Runtime):
 
     def load(self, model: str | bytes, providers: Sequence[Provider] | None) -> LoadedGraph:
         options = quiet_options()
+        # As many as torch was allowed; by itself onnxruntime takes one for each physical core.
         options.intra_op_num_threads = torch.get_num_threads()
         if isinstance(model, str) and providers is None and weigh(model) >= LARGE:
             return InOnnxRuntime(_open_mapped(model, options))
@@ -48,7 +57,8 @@ class InOnnxRuntime:
     """A session whose runs have a limit, whose errors name the node, and which takes and gives bfloat16."""
 
     def __init__(self, session: InferenceSession) -> None:
-        self._runs = TerminatedRuns(bfloat16.bridged(session))
+        types = {value.type for value in (*session.get_inputs(), *session.get_outputs())}
+        self._runs = TerminatedRuns(bfloat16.BridgedSession(session) if bfloat16.TYPE in types else session)
 
     def run(self, names: Sequence[str] | None, feed: Mapping[str, Array], seconds: float | None) -> list[Output]:
         try:
@@ -80,6 +90,7 @@ def open_session(
 
     wanted = list(CPU if providers is None else providers)
     _check_providers(wanted, onnxruntime.get_available_providers())
+    # enable_fallback=0: it would start again on other providers after an error, and only print that.
     session = onnxruntime.InferenceSession(model, options or quiet_options(), providers=wanted, enable_fallback=0)
     if wanted and _name(wanted[0]) not in session.get_providers():  # it warns, and goes on with the CPU
         raise InputError(
@@ -125,3 +136,74 @@ def run_error(error: Exception) -> RunError:
         return RunError(f"{type(error).__name__}: {text[:500]}", node[1] if node else None)
     reason = _SOURCE.sub("", text[running.end() :], count=1)
     return RunError(f"{running['op']} {running['name']!r}: {reason[:500]}", running["name"] or None)
+
+
+_IDLE = 1.0  # seconds that the thread stays alive after the last run
+
+
+class TerminatedRuns:
+    """A session of onnxruntime whose runs end at a limit."""
+
+    def __init__(self, session: InferenceSession | BridgedSession) -> None:
+        self._session = session
+        self._deadlines = _Deadlines()
+
+    def run(self, names: Sequence[str] | None, feed: Mapping[str, Array], seconds: float | None) -> list[Output]:
+        """As `InferenceSession.run`; seconds: the limit, None for none. Raises RunError with `stopped` set there."""
+        import onnxruntime
+
+        options = onnxruntime.RunOptions()
+        options.log_severity_level = 4  # its log would repeat the error, with the file's names not made safe to print
+        if seconds is None:
+            return self._session.run(names, feed, options)
+        self._deadlines.add(options, time.monotonic() + seconds)
+        try:
+            return self._session.run(names, feed, options)
+        except Exception:
+            if options.terminate:
+                raise stopped(seconds) from None
+            raise
+        finally:
+            self._deadlines.remove(options)
+
+
+class _Deadlines:
+    """Ends runs at their deadlines, from one thread that lives while there are runs.
+
+    One thread for all runs of a session: starting one for each would take longer than a small graph does.
+    """
+
+    def __init__(self) -> None:
+        self._pending: dict[int, tuple[float, RunOptions]] = {}  # by id: RunOptions cannot be hashed
+        self._lock = threading.Lock()
+        self._running = False
+
+    def add(self, options: RunOptions, deadline: float) -> None:
+        """Have the run with these options ended at `deadline`, by time.monotonic()."""
+        with self._lock:
+            self._pending[id(options)] = (deadline, options)
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._loop, name="onnxpatch-run-limit", daemon=True).start()
+
+    def remove(self, options: RunOptions) -> None:
+        """Forget a run that has come to its end."""
+        with self._lock:
+            self._pending.pop(id(options), None)
+
+    def _loop(self) -> None:
+        """Until nothing has run for `_IDLE` seconds; the next run then starts another thread."""
+        idle_since: float | None = None
+        while True:
+            now = time.monotonic()
+            with self._lock:
+                for deadline, options in self._pending.values():
+                    if now >= deadline:
+                        options.terminate = True
+                idle_since = (idle_since or now) if not self._pending else None
+                if idle_since is not None and now - idle_since >= _IDLE:
+                    self._running = False
+                    return
+                ahead = [deadline - now for deadline, _ in self._pending.values() if deadline > now]
+            # At most a quarter of a second: a run with a nearer deadline may begin meanwhile.
+            time.sleep(max(0.001, min([_IDLE / 4, *ahead])))

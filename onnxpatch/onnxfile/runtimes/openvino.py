@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 from onnxpatch.errors import RunError
-from onnxpatch.onnxfile.arrays import Array, Output
 from onnxpatch.onnxfile.runtimes import openvino_child as child
-from onnxpatch.onnxfile.runtimes.interface import LoadedGraph, Provider, Runtime, importable, stopped
+from onnxpatch.onnxfile.runtimes.interface import Array, LoadedGraph, Output, Provider, Runtime, importable, stopped
 
 if TYPE_CHECKING:
     from openvino import CompiledModel
@@ -67,6 +66,7 @@ class _InOpenVino:
             if seconds is None:
                 request.wait()
             elif not request.wait_for(max(1, int(seconds * 1000))):
+                # A wish: nobody waits for it, and the run may go on.
                 request.cancel()
                 raise stopped(seconds)
             return [_output(*raw) for raw in child.outputs(self._compiled, request, names)]
@@ -87,6 +87,7 @@ class _LoopInOpenVino(_InOpenVino):
         path = self._model if isinstance(self._model, str) else ""
         content = [("", np.frombuffer(self._model, np.uint8))] if isinstance(self._model, bytes) else []
         command = [sys.executable, "-m", child.__name__, str(torch.get_num_threads()), path, json.dumps(names)]
+        # The child finds the same packages, however this process came to its sys.path.
         folders = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         asked = child.packed([*feed.items(), *content])
         try:

@@ -59,7 +59,9 @@ def _tensor(array: Array, element: Any) -> Any:
     if element.get_type_name() != "bf16":
         return openvino.Tensor(np.array(array, order="C"))  # a copy: the run may outlive the caller
     whole = array.astype(np.float32).view(np.uint32).astype(np.uint64)
+    # Rounds to the nearest upper 16 bits, halves to the even one, as torch does.
     nearest = (whole + 0x7FFF + ((whole >> 16) & 1)) >> 16
+    # The addition could carry a NaN over into infinity or zero.
     bits = np.where(np.isnan(array), 0x7FC0, nearest).astype(np.uint16)
     return openvino.Tensor(bits, list(array.shape), openvino.Type.bf16)
 

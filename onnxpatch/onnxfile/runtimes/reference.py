@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from onnxpatch.errors import RunError
-from onnxpatch.onnxfile.arrays import Array, Output
 from onnxpatch.onnxfile.bfloat16 import BFLOAT16
-from onnxpatch.onnxfile.runtimes.interface import LoadedGraph, Provider, Runtime, stopped
+from onnxpatch.onnxfile.runtimes.interface import Array, LoadedGraph, Output, Provider, Runtime, stopped
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from onnxpatch.errors import InputError, RunError
-from onnxpatch.onnxfile.arrays import Array, Output
-from onnxpatch.onnxfile.runtimes.interface import LoadedGraph, Provider, Runtime, importable
+from onnxpatch.onnxfile.runtimes.interface import Array, LoadedGraph, Output, Provider, Runtime, importable
 
 if TYPE_CHECKING:
     import tensorrt as trt
@@ -76,11 +75,12 @@ class _InTensorRt:
         return value if dtype == torch.bfloat16 else value.numpy()
 
     def _fit(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Build an engine whose profile holds these shapes, unless there is one: from 1 to some times the size."""
+        """Build an engine for sizes from 1 to some times these shapes, unless the present one takes them."""
         known = self._largest
         if self._engine and all(all(a <= b for a, b in zip(s, known[n], strict=True)) for n, s in shapes.items()):
             return
         config, profile = self._builder.create_builder_config(), self._builder.create_optimization_profile()
+        # TF32 multiplies with ten bits of mantissa, which is not float32's answer.
         config.clear_flag(_flag("TF32"))
         for one in self._inputs:
             shape, free = shapes[one.name], [size < 0 for size in one.shape]
@@ -115,6 +115,7 @@ def _allocator() -> Any:
     """An object that gives TensorRT memory for one output, and keeps its shape."""
     import tensorrt as trt
 
+    # In here, since its base class is TensorRT's, which may not be installed.
     class Allocator(trt.IOutputAllocator):
         def __init__(self) -> None:
             super().__init__()

@@ -23,6 +23,22 @@ class Windows(nn.Module):
         return x * 2
 
 
+class Tokens(nn.Module):
+    """Padded as a map, and cropped as one: (batch, tokens, channels) in between."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, channels, height, width = x.shape
+        bottom, right = (4 - height % 4) % 4, (4 - width % 4) % 4
+        x = x.flatten(2).transpose(1, 2)
+        if right > 0 or bottom > 0:
+            x = F.pad(x.view(batch, height, width, channels), (0, 0, 0, right, 0, bottom)).view(batch, -1, channels)
+        rows, columns = height + bottom, width + right
+        x = x.view(batch, rows // 4, 4, columns // 4, 4, channels).softmax(2).view(batch, rows, columns, channels)
+        if right > 0 or bottom > 0:
+            x = x[:, :height, :width, :].contiguous()
+        return x * 2
+
+
 class Skipped(nn.Module):
     """Two resolutions brought together at odd sizes."""
 
@@ -49,8 +65,8 @@ class Last(nn.Module):
 
 @pytest.mark.parametrize(
     ("model", "exporter"),
-    [(m, "trace") for m in (Windows, Skipped, Last)]
-    + [pytest.param(m, "dynamo", marks=pytest.mark.slow) for m in (Windows, Skipped, Last)],
+    [(m, "trace") for m in (Windows, Tokens, Skipped, Last)]
+    + [pytest.param(m, "dynamo", marks=pytest.mark.slow) for m in (Windows, Tokens, Skipped, Last)],
 )
 def test_what_is_done_where_needed_is_done_always(model, exporter):
     data = [(torch.randn(2, 3, height, width),) for height, width in ((8, 4), (9, 4), (14, 4), (4, 4), (5, 4))]
@@ -73,7 +89,19 @@ class Shorter(nn.Module):
         return x * 2
 
 
-@pytest.mark.parametrize("rows", [8, 5])
-def test_an_amount_that_may_be_negative_stays_a_branch(rows):
+class ShorterReturned(nn.Module):
+    """The same, returned from a function of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.padded(x, 8 - x.shape[1]) * 2
+
+    def padded(self, x: Tensor, missing: int) -> Tensor:
+        if missing > 0:
+            return F.pad(x, (0, 0, 0, missing))
+        return x
+
+
+@pytest.mark.parametrize(("model", "rows"), [(Shorter, 8), (Shorter, 5), (ShorterReturned, 8)])
+def test_an_amount_that_may_be_negative_stays_a_branch(model, rows):
     shapes, data = ({1: "rows"},), [(torch.randn(1, n, 3),) for n in (rows, 3, 8, 11)]
-    assert onnxpatch.export(Shorter().eval(), data[0], exporter="trace", dynamic_shapes=shapes, data=data).ok
+    assert onnxpatch.export(model().eval(), data[0], exporter="trace", dynamic_shapes=shapes, data=data).ok

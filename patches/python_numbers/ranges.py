@@ -1,0 +1,45 @@
+"""range() over a dynamic size that is one step long: the whole, taken in chunks of its own length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.proof_models import Computes
+from onnxpatch.formulas.symbolic import constant_size, symbolic
+
+
+class _Frames(torch.nn.Module):
+    """Audio in frames of a given length, or in one."""
+
+    def forward(self, x: Tensor, frame: Any = None) -> Tensor:
+        length = x.shape[1]
+        frame = frame or length
+        return torch.cat([x[:, at : at + frame].softmax(1) for at in range(0, length, frame)], 1)
+
+
+@patch(
+    "builtins.range",
+    name="whole-range",
+    why="range(0, n, n): inferred a static shape, torch.export keeps the length of the example",
+    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/encodec/modeling_encodec.py",
+    exporters=("dynamo",),
+    proof=Proof(
+        _Frames,
+        lambda: [(torch.randn(b, n),) for b, n in ((2, 5), (3, 9), (1, 1))],
+        ({0: "batch", 1: "length"},),
+        fails=("dynamo",),
+        reason="inferred a static shape",
+        unchanged=lambda: Computes(lambda x: torch.cat([x[:, at : at + 2] for at in range(0, 4, 2)], 1)),
+    ),
+)
+def whole_range(original: Callable[..., object], *bounds: Any) -> Any:
+    """`range(start, start + step, step)` of a dynamic step has one number, `start`."""
+    if len(bounds) != 3 or not symbolic(bounds[2]):
+        return NotImplemented
+    start, stop, step = bounds
+    return (start,) if constant_size(stop - start - step) == 0 else NotImplemented

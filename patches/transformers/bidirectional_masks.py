@@ -1,0 +1,68 @@
+"""The mask of an encoder that was given none: eager leaves it out, and transformers writes it while exporting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.proof_models import randomised
+from onnxpatch.formulas.tracing import all_ones
+
+
+class _Encoder(torch.nn.Module):
+    """Nyström attention over landmarks: it refuses a mask of queries by keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import NystromformerConfig, NystromformerModel
+
+        config = NystromformerConfig(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+                                     vocab_size=9, num_landmarks=2, segment_means_seq_len=6)  # fmt: skip
+        self.encoder = randomised(NystromformerModel(config))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.encoder(ids).last_hidden_state
+
+
+class _Masked(torch.nn.Module):
+    """An encoder that is given a mask: it is data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import BertConfig, BertModel
+
+        config = BertConfig(
+            hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, vocab_size=9
+        )
+        self.encoder = randomised(BertModel(config))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.encoder(ids, attention_mask=ids.ne(0).long()).last_hidden_state
+
+
+@patch(
+    "transformers.masking_utils._ignore_bidirectional_mask_sdpa",
+    name="bidirectional-mask",
+    why="not is_torchdynamo_exporting(): an encoder without a mask gets one of ones while it is exported; The size of "
+    "tensor a must match the size of tensor b, and attention with a mask takes longer",
+    link="https://github.com/huggingface/transformers/blob/main/src/transformers/masking_utils.py",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        build=_Encoder,
+        inputs=lambda: [(torch.randint(0, 9, (batch, 6)),) for batch in (2, 3, 1)],
+        dynamic_shapes=({0: "batch"},),
+        fails=("dynamo", "trace"),
+        reason="must match the size",
+        unchanged=_Masked,
+    ),
+)
+def ignored_mask(
+    original: object, padding_mask: Tensor | None, kv_length: object, local_attention_size: int | None = None
+) -> Any:
+    """Whether there is no mask of padding, or one of ones, as in eager. padding_mask: (batch, length)."""
+    if local_attention_size is not None or not (padding_mask is None or all_ones(padding_mask)):
+        return NotImplemented
+    return True

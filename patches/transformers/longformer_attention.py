@@ -1,0 +1,200 @@
+"""Longformer's and LED's attention: a window of tokens, and global tokens that see all and are seen by all.
+
+Eager counts the global tokens of each text and cuts the windows out of a strided view; neither is possible in a graph.
+Here queries are cut into blocks of one window; each sees the keys of its own block and of the blocks on both sides.
+Time and memory grow with the length times the window, as in eager. A text need not be padded to whole windows.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from onnxpatch import KnownBody, Proof, exporting, patch
+from onnxpatch.formulas.blocks import blocks
+from onnxpatch.formulas.proof_models import randomised
+
+WRITTEN_FOR = "transformers 5.23.0"
+LINK = "https://github.com/huggingface/transformers/blob/main/src/transformers/models/longformer/modeling_longformer.py"
+TINY: dict[str, Any] = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+                            vocab_size=9, max_position_embeddings=32, attention_window=[4])  # fmt: skip
+
+
+class _Windows(torch.nn.Module):
+    """One layer; the first token of every second text is global."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import LongformerConfig
+        from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
+
+        self.attention = randomised(LongformerSelfAttention(LongformerConfig(**TINY), 0))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """x: (batch, length, 8), whole windows; mask: (batch, length), below 0 for masked, above 0 for global."""
+        return self.attention(x, mask, mask < 0, mask > 0, (mask > 0).any().item())[0]
+
+
+def _masked(batch: int, length: int) -> Tensor:
+    mask = torch.zeros(batch, length)
+    mask[0, -2:] = -10000.0
+    if batch > 1:  # a text alone has no global token
+        mask[::2, 0] = 10000.0
+    return mask
+
+
+@patch(
+    "transformers.models.longformer.modeling_longformer.LongformerSelfAttention",
+    "transformers.models.led.modeling_led.LEDEncoderSelfAttention",
+    name="longformer-attention",
+    why="num_global_attn_indices.max(), as_strided: Could not guard on data-dependent expression; under trace, the "
+    "example's number of global tokens and its windows",
+    link=LINK,
+    bodies={"forward": {KnownBody("f0689691950a", WRITTEN_FOR)}},
+    proof=Proof(
+        build=_Windows,
+        inputs=lambda: [(torch.randn(b, n, 8), _masked(b, n)) for b, n in ((2, 8), (3, 12), (1, 4))],
+        dynamic_shapes=({0: "batch", 1: "length"},) * 2,
+        fails=("dynamo", "trace"),
+        reason="data-dependent expression|relative error|reshape|shape|onnxruntime fails",
+    ),
+)
+class LongformerSelfAttention:
+    """Each token attends to those within the window on each side, and to the global tokens."""
+
+    def forward(
+        self: Any,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        is_index_masked: Tensor | None = None,
+        is_index_global_attn: Tensor | None = None,
+        is_global_attn: Any = None,
+        output_attentions: bool = False,
+    ) -> tuple[Tensor, ...]:
+        """hidden_states: (batch, length, hidden); the masks: (batch, length), attention_mask 0 for what is neither
+        masked nor global."""
+        if output_attentions or attention_mask is None or is_index_masked is None or is_index_global_attn is None:
+            return super().forward(  # type: ignore[misc]
+                hidden_states, attention_mask, is_index_masked, is_index_global_attn, is_global_attn, output_attentions
+            )
+        query, key, value = (self._split(layer(hidden_states)) for layer in (self.query, self.key, self.value))
+        chosen = _first(is_index_global_attn)
+        valid = is_index_global_attn.gather(1, chosen)
+        near = self._near(query / math.sqrt(self.head_dim), key, attention_mask == 0)
+        far = (query.transpose(2, 3) / math.sqrt(self.head_dim)) @ _columns(key, chosen)
+        far = far.masked_fill(~valid[:, None, None, :], torch.finfo(far.dtype).min)
+        width = int(self.one_sided_attn_window_size)
+        seen = torch.cat([near, blocks(far.transpose(2, 3), width, 0.0).permute(0, 1, 3, 4, 2)], dim=-1)
+        seen = seen.softmax(dim=-1)
+        local = seen[..., : 3 * width] @ _with_neighbours(blocks(value, width, 0.0)).permute(0, 1, 3, 4, 2)
+        local = local.flatten(2, 3)
+        local = local + seen[..., 3 * width :].flatten(2, 3) @ _columns(value, chosen).transpose(2, 3)
+        local = local[:, :, : hidden_states.shape[1]].transpose(1, 2).flatten(2)
+        local = local.masked_fill(is_index_masked[:, :, None], 0.0)
+        return (self._with_global(local, hidden_states, is_index_masked, chosen, valid),)
+
+    def _split(self: Any, x: Tensor) -> Tensor:
+        """(batch, length, hidden size) to (batch, heads, head_dim, length)."""
+        return x.unflatten(2, (self.num_heads, self.head_dim)).permute(0, 2, 3, 1)
+
+    def _near(self: Any, query: Tensor, key: Tensor, visible: Tensor) -> Tensor:
+        """Scores within the window: (batch, heads, blocks, width, 3 * width)."""
+        width = int(self.one_sided_attn_window_size)
+        queries = blocks(query, width, 0.0).permute(0, 1, 3, 4, 2)
+        keys = _with_neighbours(blocks(key, width, 0.0)).permute(0, 1, 3, 2, 4)
+        # blocks() fills with 0: what is outside of the text is not visible.
+        inside = _with_neighbours(blocks(visible.to(query.dtype), width, 0.0)) > 0
+        places = torch.arange(3 * width, device=query.device) - width
+        band = (places - torch.arange(width, device=query.device)[:, None]).abs() <= width
+        scores = queries @ keys
+        return scores.masked_fill(~(band & inside[:, None, :, None, :]), torch.finfo(scores.dtype).min)
+
+    def _with_global(self: Any, local: Tensor, x: Tensor, masked: Tensor, chosen: Tensor, valid: Tensor) -> Tensor:
+        """(batch, length, hidden size): the rows of global tokens, which see the whole text, in place of their own."""
+        rows = chosen[:, :, None].expand(-1, -1, x.shape[2])
+        query = self._split(self.query_global(x.gather(1, rows))).transpose(2, 3) / math.sqrt(self.head_dim)
+        scores = query @ self._split(self.key_global(x))
+        scores = scores.masked_fill(masked[:, None, None, :], torch.finfo(scores.dtype).min).softmax(dim=-1)
+        whole = scores @ self._split(self.value_global(x)).transpose(2, 3)
+        whole = torch.where(valid[:, :, None], whole.transpose(1, 2).reshape(rows.shape), local.gather(1, rows))
+        return local.scatter(1, rows, whole)
+
+
+def _first(chosen: Tensor) -> Tensor:
+    """(batch, most global tokens of a text): their places; a text with fewer has places of other tokens behind them."""
+    length = chosen.shape[1]
+    places = torch.arange(length, device=chosen.device)
+    order = torch.where(chosen, places, places + length).sort(dim=1).indices
+    # At least one: onnxruntime leaves the product of two matrices of inner size 0 uninitialized.
+    most = chosen.sum(1).amax(0).clamp(min=1)
+    if exporting() == "trace":
+        return order[:, :most]
+    count = most.item()
+    torch._check(count >= 1)
+    torch._check(count <= length)
+    return order[:, :count]
+
+
+def _columns(x: Tensor, places: Tensor) -> Tensor:
+    """x: (batch, heads, head_dim, length); (batch, heads, head_dim, places)."""
+    return x.gather(3, places[:, None, None, :].expand(-1, x.shape[1], x.shape[2], -1))
+
+
+def _with_neighbours(x: Tensor) -> Tensor:
+    """(..., blocks, width) to (..., blocks, 3 * width): the block before, the block, and the one after it."""
+    padded = functional.pad(x, (0, 0, 1, 1))
+    return torch.cat([padded[..., :-2, :], x, padded[..., 2:, :]], dim=-1)
+
+
+class _Text(torch.nn.Module):
+    """A text of any length through LED's whole encoder, which cuts off again what it padded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import LEDConfig
+        from transformers.models.led.modeling_led import LEDEncoder
+
+        config = LEDConfig(d_model=8, encoder_layers=1, encoder_attention_heads=2, encoder_ffn_dim=8, vocab_size=9,
+                           max_encoder_position_embeddings=32, attention_window=[4])  # fmt: skip
+        self.encoder = randomised(LEDEncoder(config))
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        return self.encoder(ids, attention_mask=mask, global_attention_mask=(ids == 3).long()).last_hidden_state
+
+
+def _texts() -> list[tuple[Tensor, Tensor]]:
+    made = []
+    for batch, length in ((2, 7), (3, 12), (1, 3)):
+        mask = torch.ones(batch, length, dtype=torch.long)
+        mask[0, -1] = 0
+        made.append((torch.randint(2, 9, (batch, length)), mask))
+    return made
+
+
+@patch(
+    "transformers.models.led.modeling_led.LEDEncoder",
+    name="led-padding",
+    why="if padding_len > 0: hidden_states[:, :-padding_len]: nothing is left of a text that needs no padding",
+    link=LINK,
+    bodies={"_pad_to_window_size": {KnownBody("ba913713e878", WRITTEN_FOR)}},
+    proof=Proof(
+        build=_Text,
+        inputs=_texts,
+        dynamic_shapes=({0: "batch", 1: "length"},) * 2,
+        fails=("dynamo", "trace"),
+        reason="relative error|data-dependent expression|inferred|shape|onnxruntime fails|inconsistencies|at \\[",
+        beside=("longformer-attention",),
+    ),
+)
+class LEDEncoder:
+    """Its layers take any length, so that nothing is padded."""
+
+    def _pad_to_window_size(
+        self: Any, input_ids: Tensor | None, attention_mask: Tensor, inputs_embeds: Tensor | None, pad_token_id: int
+    ) -> tuple[Any, ...]:
+        """How much was padded, and the inputs."""
+        return 0, input_ids, attention_mask, inputs_embeds
