@@ -27,6 +27,7 @@ from onnxpatch.patched import patched
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.patching.registry import Patch
 from onnxpatch.results.report import Checked, Report
+from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.eager import Eager, Flatten, flatten_output
 from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.probe import Budget
@@ -34,7 +35,7 @@ from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import Progress, kept, run
 from onnxpatch.versions import versions
 
-HINT = "\n  (forward branches on tensor values: branches=True exports both sides)"
+_MOST_LINES = 3  # that the hint about branches names
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
         )  # fmt: skip
         if shared.reference is not None:
             report = _compared(attempt, exported, shared.reference, report, shared)
-            report.raise_unless_right(HINT if not shared.several and not attempt.branches else "")
+            report.raise_unless_right("" if shared.several or attempt.branches else _hint(shared.reference.decisions))
         names = tuple(dict.fromkeys(patch.name for patch in acting.acted))
         return Proven(attempt, exported, report, names, time.perf_counter() - start)
     except (ExportError, VerificationError) as error:
@@ -121,6 +122,12 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
         else:
             shutil.rmtree(path.parent, ignore_errors=True)  # it may have gigabytes, which the next attempt needs
         return Failed(error, failure, wrong)
+
+
+def _hint(decisions: Decisions | None) -> str:
+    """What to do about a wrong output where the forward took another branch. decisions: eager's at the example."""
+    lines = ", ".join(list(decisions.lines)[:_MOST_LINES]) if decisions is not None else ""
+    return f"\n  forward branches on tensor values{f' ({lines})' if lines else ''}: branches=True exports both sides"
 
 
 # ------------------------------------------------------------------ exporting

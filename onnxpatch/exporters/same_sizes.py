@@ -39,6 +39,7 @@ def same_sizes(model: Any, call: OpenedCall, inputs: Inputs, specs: Sequence[Lea
         for (leaf, axis), *others in groups:
             size = leaves[leaf].shape[axis]
             for other, place in others:
+                # Not for the answer: a bool that is asked for makes torch.export replace one symbol by the other.
                 bool(size == leaves[other].shape[place])
 
     handle = model.register_forward_pre_hook(compare, with_kwargs=True)

@@ -1,9 +1,9 @@
 """Attention that a model writes out, softmax(q k^T scale) v, as one node of a file.
 
-The exported graph shows it whoever wrote it, and in whichever words: matmul, einsum, `@`. From opset 23 on the node is
-ONNX's Attention; with onnxruntime's operators it is MultiHeadAttention, at any opset. Attention with a mask is left: a
-query that may see no key gets a mean of the values from a softmax, and zeros from the node. So is one whose scores or
-weights are read by anything else.
+The exported graph shows it whoever wrote it, and in whichever words: matmul, einsum, `@`, with a mask or without. From
+opset 23 on the node is ONNX's Attention; with onnxruntime's operators it is MultiHeadAttention, at any opset, but for
+attention with a mask from opset 23 on, where Attention is faster. Attention whose scores or weights are read by
+anything else is left.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from onnxpatch.onnxfile.attention_masks import Addends, Mask, fits, unmasked
 from onnxpatch.onnxfile.editing import edited
 from onnxpatch.onnxfile.produced import Produced, Size, permutation
 from onnxpatch.onnxfile.unread import drop_unread
@@ -31,12 +32,14 @@ class _Written:
     """One attention: the names of query, key and value as (batch, length, heads * features), and what is made of them.
 
     heads: their number. scale: of the scores. last: the node that gives (batch, length, heads * features) again.
+    mask: what is added to the scores, or None.
     """
 
     given: tuple[str, str, str]
     heads: int
     scale: float
     last: NodeProto
+    mask: Mask | None
 
 
 def name_attention(file: str | os.PathLike[str], operators: Operators) -> int:
@@ -47,10 +50,11 @@ def name_attention(file: str | os.PathLike[str], operators: Operators) -> int:
         if opset < (_SOFTMAX if operators == "onnxruntime" else OPSET):
             return 0
         graph = Produced(proto)
+        addends = Addends(proto, graph)
         for node in list(proto.graph.node):
             written = _written(graph, node) if node.op_type == "Softmax" else None
             if written is not None:
-                _replace(proto, written, operators)
+                _replace(proto, written, operators if opset < OPSET or written.mask is None else "portable", addends)
                 changed += 1
         if changed:
             drop_unread(proto.graph)
@@ -61,13 +65,16 @@ def _written(graph: Produced, softmax: NodeProto) -> _Written | None:
     """The attention around a softmax, or None where this is another use of it, or anything else reads its parts."""
     axis = next((one.i for one in softmax.attribute if one.name == "axis"), -1)
     product = graph.only_user(softmax.output[0], "MatMul")
-    scores, scale = _unscaled(graph, softmax.input[0])
+    before = unmasked(graph, softmax.input[0])
+    scores, scale = _unscaled(graph, *before[:2]) if before is not None else (None, 1.0)
     if axis not in (-1, 3) or product is None or product.input[0] != softmax.output[0] or scores is None:
         return None
+    mask = before[2] if before is not None else None
     moved, last = graph.only_user(product.output[0], "Transpose"), None
     if moved is not None and permutation(moved) == _MOVED:
         last = graph.only_user(moved.output[0], "Reshape")
-    query, key = _split(graph, scores.input[0]), _split_key(graph, scores.input[1])
+    given, times = _unscaled_query(graph, scores.input[0])
+    query, key = _split(graph, given), _split_key(graph, scores.input[1])
     value = _split(graph, product.input[1])
     if last is None or query is None or key is None or value is None:
         return None
@@ -77,22 +84,35 @@ def _written(graph: Produced, softmax: NodeProto) -> _Written | None:
     joined = graph.shape(last.output[0])
     if not same or not isinstance(heads, int) or len(joined) != 3 or joined[2] != _width(value[1]):
         return None
-    return _Written((query[0], key[0], value[0]), heads, scale, last)
+    if mask is not None and not fits(graph, mask, (query[1][0], heads, query[1][1], key[1][1])):
+        return None
+    return _Written((query[0], key[0], value[0]), heads, scale * times, last, mask)
 
 
-def _unscaled(graph: Produced, name: str) -> tuple[NodeProto | None, float]:
-    """The product that makes the scores, and the number that they are multiplied by before the softmax."""
+def _unscaled(graph: Produced, name: str, reader: str) -> tuple[NodeProto | None, float]:
+    """The product that makes the scores, and the number that they are multiplied by before `reader` reads them."""
     for op in ("Mul", "Div"):
         node = graph.maker(name, op)
-        # The scores must be read by the softmax alone, since the node does not give them out.
-        if node is not None and graph.only_user(name, "Softmax") is not None:
+        # The scores must be read by the softmax or the mask alone, since the node does not give them out.
+        if node is not None and graph.only_user(name, reader) is not None:
             for place in (0, 1) if op == "Mul" else (1,):
                 number = graph.scalar(node.input[place])
                 made = graph.maker(node.input[1 - place], "MatMul")
                 if number is not None and made is not None and graph.only_user(made.output[0], op) is not None:
                     return made, number if op == "Mul" else 1 / number
     made = graph.maker(name, "MatMul")
-    return (made if made is not None and graph.only_user(name, "Softmax") is not None else None), 1.0
+    return (made if made is not None and graph.only_user(name, reader) is not None else None), 1.0
+
+
+def _unscaled_query(graph: Produced, name: str) -> tuple[str, float]:
+    """The query before it is multiplied by a number, and the number."""
+    node = graph.maker(name, "Mul")
+    if node is not None and graph.only_user(name, "MatMul") is not None:
+        for place in (0, 1):
+            number = graph.scalar(node.input[place])
+            if number is not None:
+                return node.input[1 - place], number
+    return name, 1.0
 
 
 def _split(graph: Produced, name: str, order: list[int] = _MOVED) -> tuple[str, list[Size]] | None:
@@ -118,7 +138,7 @@ def _width(parts: list[Size]) -> int:
     return parts[2] * parts[3] if isinstance(parts[2], int) and isinstance(parts[3], int) else -1
 
 
-def _replace(proto: ModelProto, written: _Written, operators: Operators) -> None:
+def _replace(proto: ModelProto, written: _Written, operators: Operators, addends: Addends) -> None:
     import onnx
 
     last = written.last
@@ -129,7 +149,11 @@ def _replace(proto: ModelProto, written: _Written, operators: Operators) -> None
     else:
         op, domain, counts = "Attention", "", {"q_num_heads": written.heads, "kv_num_heads": written.heads}
     made: dict[str, Any] = {"scale": written.scale, **counts}
-    node = onnx.helper.make_node(op, written.given, last.output, last.name, domain=domain, **made)
+    given = list(written.given)
+    if written.mask is not None:
+        added = addends.of(written.mask, written.given[0], written.given[1], last)
+        given += ["", "", added] if operators == "onnxruntime" else [added]
+    node = onnx.helper.make_node(op, given, last.output, last.name, domain=domain, **made)
     node.metadata_props.extend(last.metadata_props)
     # In the place of the last node: all that it reads is computed before it.
     last.CopyFrom(node)

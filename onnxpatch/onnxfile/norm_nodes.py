@@ -51,7 +51,7 @@ def name_norms(file: str | os.PathLike[str]) -> int:
         opset = next((one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")), 0)
         graph = Produced(proto)
         for node in list(proto.graph.node) if opset >= _LAYER else ():
-            written = _written(graph, node) if node.op_type == "Sqrt" else None
+            written = _FOUND_BY[node.op_type](graph, node) if node.op_type in _FOUND_BY else None
             if written is not None and _replaced(proto, graph, written, opset):
                 changed += 1
         if changed:
@@ -81,6 +81,21 @@ def _written(graph: Produced, root: NodeProto) -> _Written | None:
     _take_weight_and_bias(graph, found)
     fits = graph.read_within([*found.made, found.last])
     return found if fits and graph.is_float32(found.x) else None
+
+
+def _of_centred(graph: Produced, node: NodeProto) -> _Written | None:
+    """The layer norm that an RMS normalization of x - mean(x) is: the dynamo exporter writes it so from opset 23 on."""
+    x, centring = _centred(graph, node.input[0])
+    given = {one.name: one for one in node.attribute}
+    if x is None or "axis" not in given or given["axis"].i != -1 or not graph.is_float32(x):
+        return None
+    eps = given["epsilon"].f if "epsilon" in given else 1e-5
+    found = _Written(x, eps, True, "", node, node, centring, node, weight=node.input[1])
+    _take_weight_and_bias(graph, found)
+    return found if graph.read_within([*found.made, found.last]) else None
+
+
+_FOUND_BY = {"Sqrt": _written, "RMSNormalization": _of_centred}
 
 
 def _plus_number(graph: Produced, added: NodeProto) -> tuple[NodeProto | None, float | None]:
@@ -137,7 +152,7 @@ def _divided(graph: Produced, root: NodeProto) -> tuple[str, NodeProto, list[Nod
 def _take_weight_and_bias(graph: Produced, found: _Written) -> None:
     """Add the product with a weight and the sum with a bias, each a vector of the last size, where they follow."""
     width = graph.shape(found.x)[-1:]
-    for op in ("Mul", "Add") if found.centred else ("Mul",):
+    for op in ([] if found.weight else ["Mul"]) + (["Add"] if found.centred else []):
         node = graph.only_user(found.last.output[0], op)
         other = next((one for one in node.input if one != found.last.output[0]), "") if node is not None else ""
         if node is None or not width or graph.shape(other) != width or not isinstance(width[0], int):

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 import onnxpatch
+from onnxpatch.onnxfile.attention_nodes import name_attention
+from onnxpatch.onnxfile.graph import histogram
 
 
 class Written(torch.nn.Module):
@@ -25,8 +27,8 @@ class Written(torch.nn.Module):
             scores = q @ k.transpose(-2, -1) / 2.0
         else:
             scores = torch.matmul(q, k.permute(0, 1, 3, 2))
-        if self.words == "mask":
-            scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), torch.finfo(scores.dtype).min)
+        if self.words == "mask of -inf":
+            scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
         weights = scores.softmax(-1)
         result = torch.matmul(weights, v).transpose(1, 2).flatten(2)
         return (result, weights) if self.words == "returned" else result
@@ -58,8 +60,61 @@ def test_with_operators_of_onnxruntime_it_is_one_node_at_any_opset(tmp_path):
     assert "MultiHeadAttention" in left and not {"Softmax", "Transpose", "Mul"} & left
 
 
-@pytest.mark.parametrize("words", ["mask", "returned"])
-def test_a_mask_and_weights_that_are_read_leave_it_as_it_is(words):
+LOWEST = torch.finfo(torch.float32).min
+MASKS = {
+    "keys": lambda s, keep: s.masked_fill(~keep[:, None, None], LOWEST),
+    "queries and keys": lambda s, keep: torch.where((keep[:, None] & keep[..., None])[:, None], s, -1e9),
+    "causal": lambda s, keep: s.masked_fill(torch.ones_like(keep[0] & keep[0][:, None]).triu(1), -1e4),
+    "added": lambda s, keep: s + torch.where(keep[:, None, None], 0.0, LOWEST),
+}
+
+
+class Masked(torch.nn.Module):
+    """Two layers that share a mask, whose rows may see no key."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        self.words = words
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(12, 12) for _ in range(6))
+
+    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+        batch, length, _ = x.shape
+        for number in (0, 3):
+            q, k, v = (layer(x).view(batch, length, 3, 4).transpose(1, 2) for layer in self.layers[number : number + 3])
+            weights = MASKS[self.words](q * 0.5 @ k.transpose(-2, -1), keep).softmax(-1)
+            x = x + (weights @ v).transpose(1, 2).reshape(batch, length, 12)
+        return x
+
+
+@pytest.mark.parametrize("operators", ["portable", "onnxruntime"])
+@pytest.mark.parametrize("words", MASKS)
+def test_a_mask_is_added_and_is_right_for_queries_that_see_no_key(words, operators, tmp_path):
+    import onnx
+    import onnxruntime
+
+    opset, path, model = 18 if operators == "onnxruntime" else 23, tmp_path / "m.onnx", Masked(words).eval()
+    example = (torch.randn(2, 5, 12), torch.ones(2, 5, dtype=torch.bool))
+    axes = {"x": {0: "batch", 1: "length"}, "keep": {0: "batch", 1: "length"}}
+    torch.onnx.export(
+        model, example, str(path), dynamo=False, input_names=list(axes), dynamic_axes=axes, opset_version=min(opset, 18)
+    )
+    if opset == 23:
+        onnx.save(onnx.version_converter.convert_version(onnx.load(path), 23), path)
+    assert name_attention(path, operators) == 2
+    left = histogram(onnx.load(path))
+    assert left["Softmax"] == 0 and left["MatMul"] == 6
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for batch, length in ((3, 7), (1, 2)):
+        x, keep = torch.randn(batch, length, 12), torch.rand(batch, length) > 0.4
+        keep[0] = False
+        with torch.no_grad():
+            want = model(x, keep)
+        got = session.run(None, {"x": x.numpy(), "keep": keep.numpy()})[0]
+        torch.testing.assert_close(torch.from_numpy(got), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("words", ["mask of -inf", "returned"])
+def test_a_mask_of_inf_and_weights_that_are_read_leave_it_as_it_is(words):
     assert said(exported(words, opset_version=23)) == []
 
 

@@ -117,12 +117,12 @@ class Both(torch.nn.Module):
         return self.layers(x)
 
 
-@pytest.mark.parametrize("opset", [18, 23])
-def test_an_export_by_dynamo_says_how_many(opset, tmp_path):
+@pytest.mark.parametrize(("opset", "count"), [(18, 7), (23, 6)])  # torch itself writes RMSNormalization at 23
+def test_an_export_by_dynamo_says_how_many(opset, count, tmp_path):
     report = onnxpatch.export(
         Both().eval(), torch.randn(2, 5, 6), tmp_path / "m.onnx", dynamic_shapes=({0: "batch", 1: "length"},),
         opset_version=opset, attempts="asked",
     )  # fmt: skip
-    assert report.ok and "one kernel for each normalization that the model writes out: 7" in report.notes
+    assert report.ok and f"one kernel for each normalization that the model writes out: {count}" in report.notes
     left = histogram(onnx.load(tmp_path / "m.onnx"))
     assert left["LayerNormalization"] == 5 and left["RMSNormalization"] == (2 if opset == 23 else 0)
