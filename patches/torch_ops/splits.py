@@ -61,10 +61,10 @@ def _part(tensor: Tensor, start: object, end: object, dim: int) -> Tensor:
 
 
 class _Halves(torch.nn.Module):
-    """Two halves of a sequence, the second one shorter where the length is odd, and three parts."""
+    """Two halves of a sequence, the second one shorter where the length is odd, three parts, and one."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        first, second = x.chunk(2, 1)
+        first, second = torch.cat(x.chunk(1)).chunk(2, 1)
         return first.sum(1) * second.sum(1), *(part.amax(0) for part in torch.chunk(x, 3, dim=1))
 
 
@@ -88,8 +88,9 @@ def chunk(original: Callable[..., tuple[Tensor, ...]], input: Tensor, chunks: An
     """As many slices as there are chunks in the example."""
     length = input.shape[dim]
     example = example_of(length)
-    if not isinstance(chunks, int) or chunks < 2 or not symbolic(length) or example is None:
+    if not isinstance(chunks, int | torch.SymInt) or chunks < 1 or not symbolic(length) or example is None:
         return NotImplemented
+    chunks = int(chunks)  # a number that follows from sizes is the example's, with torch's guard
     size = (length + (chunks - 1)) // chunks
     whole = -(-example // chunks)
     last = -(-example // whole) - 1 if whole else 0
