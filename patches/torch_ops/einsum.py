@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from onnxpatch import Proof, patch
 from onnxpatch.formulas import products
+from onnxpatch.formulas.proof_models import Computes
 
 
 class _Attention(torch.nn.Module):
@@ -48,3 +50,36 @@ def einsum(original: object, equation: str, *operands: Any) -> Tensor:
         return NotImplemented
     made = products.einsum(equation, *tensors)
     return NotImplemented if made is None else made
+
+
+class _Counted(torch.nn.Module):
+    """Values times whole numbers, of which eager makes floats."""
+
+    def forward(self, x: Tensor, counts: Tensor) -> Tensor:
+        return torch.einsum("bi,bj->bij", x, counts)
+
+
+@patch(
+    "torch.einsum",
+    "torch.functional.einsum",
+    name="einsum-of-two-dtypes",
+    why="Type parameter (T) of Optype (Einsum) bound to different types (tensor(float) and tensor(int64))",
+    link="https://onnx.ai/onnx/operators/onnx__Einsum.html",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        build=_Counted,
+        inputs=lambda: [(torch.randn(b, n), torch.arange(b * m).reshape(b, m)) for b, n, m in ((2, 3, 4), (5, 1, 7))],
+        dynamic_shapes=({0: "batch", 1: "n"}, {0: "batch", 1: "m"}),
+        fails=("dynamo", "trace"),
+        reason="different types|Type Error",
+        unchanged=lambda: Computes(lambda x, counts: torch.einsum("bi,bj->bij", x, x)),
+    ),
+)
+def einsum_of_two_dtypes(original: Callable[..., Tensor], equation: str, *operands: Any) -> Tensor:
+    """The operands in the dtype that eager promotes them to, where it takes them at all."""
+    tensors: Sequence[Any] = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
+    dtypes = {one.dtype for one in tensors if isinstance(one, Tensor)}
+    if not isinstance(equation, str) or len(tensors) != 2 or len(dtypes) < 2:
+        return NotImplemented
+    common = functools.reduce(torch.promote_types, dtypes)
+    return original(equation, *(one.to(common) for one in tensors))
