@@ -65,11 +65,13 @@ def run(command: str, folder: Path) -> tuple[str, int]:
 
 
 def shown(output: str) -> str:
-    """Lines cut to a page's width, warnings of other libraries left out, blank ends trimmed."""
+    """Lines cut to a page's width, warnings of other libraries left out, blank ends trimmed, times (which are those of
+    one machine) as `… s`."""
     lines = [
         line.rstrip() for line in output.splitlines() if "Warning" not in line and "return cls.__new__" not in line
     ]
     lines = [re.sub(r"/\S*/(site-packages|lib)/", "…/", line) for line in lines]
+    lines = [re.sub(r"\b(after|in) \d+\.\d s", r"\1 … s", line) for line in lines]
     return "\n".join(line if len(line) <= 118 else line[:117] + "…" for line in lines).strip()
 
 

@@ -104,6 +104,7 @@ def _graph_while(
     condition: Callable[..., torch.Tensor], body: Callable[..., State], state: tuple[torch.Tensor, ...]
 ) -> list[torch.Tensor]:
     def goes_on(*values: torch.Tensor) -> list[torch.Tensor]:
+        # Eager takes a Python bool as well, or a tensor of one element.
         return [torch.as_tensor(condition(*values)).reshape(())]
 
     def step(*values: torch.Tensor) -> list[torch.Tensor]:

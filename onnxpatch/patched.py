@@ -205,7 +205,6 @@ class patched:  # named like the function it stands for: `with onnxpatch.patched
             "only": only, "exclude": exclude, "exporter": exporter, "opset": opset, "image_size": image_size,
             "branches": branches, "registry": registry, "example": example, **options,
         }  # fmt: skip
-        # A list, since the same context may be entered again inside itself.
         self._entered: list[Patched] = []
 
     def __enter__(self) -> Patched:

@@ -12,6 +12,7 @@ import torch
 
 import onnxpatch
 from benchmarks import torchvision_ops
+from tests.layers import Doubling
 
 torch.set_num_threads(1)
 logging.getLogger("torch.onnx").setLevel(logging.ERROR)
@@ -44,6 +45,19 @@ def same_as_snapshot(request: pytest.FixtureRequest) -> Callable[[str, str], Non
 def registry() -> onnxpatch.Registry:
     """An empty registry, so that a test's patches reach no other test."""
     return onnxpatch.Registry()
+
+
+@pytest.fixture
+def kit(registry: onnxpatch.Registry) -> onnxpatch.Registry:
+    """A registry with a class patch, a torch function patch, a Python function patch, and a builtin."""
+    onnxpatch.patch("tests.layers.Layer", why="w", name="doubling", registry=registry)(Doubling)
+    for target in ("torch.nn.functional.relu", "math.sqrt", "builtins.int"):
+
+        def stand_in(original: Callable[..., object], *args: object, **kwargs: object) -> object:
+            return original(*args, **kwargs)
+
+        onnxpatch.patch(target, why="w", name=target, registry=registry)(stand_in)
+    return registry
 
 
 @pytest.fixture(autouse=True)

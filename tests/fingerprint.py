@@ -64,3 +64,8 @@ def _members(cls: type) -> list[tuple[str, int]]:
     own = {"__init__", "__setstate__"} if cls is torch.nn.Module else set()
     held = [(name, value) for name, value in vars(cls).items() if name not in own]
     return [(name, id(value)) for name, value in held if callable(value) or isinstance(value, staticmethod)]
+
+
+def everything(model: torch.nn.Module) -> tuple[object, object]:
+    """The fingerprint of a model and of what is around it."""
+    return fingerprint(model), surroundings()

@@ -15,7 +15,7 @@ import onnxpatch
 from onnxpatch._torch.relied_on import RELIED_ON, Api, GoneError, find
 from onnxpatch.patching.fingerprints import fingerprint, outline
 from onnxpatch.patching.registry import Registry
-from tests.cli.test_cli import run
+from tests.cli.running import run
 
 # The public name is the function.
 drift_module = importlib.import_module("onnxpatch.drift")

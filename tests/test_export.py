@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import inspect
 import io
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from tests.fingerprint import fingerprint
 from tests.verified_models import BatchBranch, DataBranch, FrozenScale, NativeSize, Nested, Right, Shrinks
 
 IMAGE = ({0: "b", 2: "h", 3: "w"},)
+
+
 BOTH = pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "trace"])
 
 
@@ -213,134 +215,26 @@ def test_refusal_in_the_forward_names_module_and_line(tmp_path: Path) -> None:
         onnxpatch.export(model, (torch.rand(2, 3),), tmp_path / "m.onnx", attempts="asked")
 
 
-# ------------------------------------------------------------------ what cannot be used
-def _scripted() -> nn.Module:
-    return torch.jit.script(Right().eval())
+class Corrected(nn.Module):
+    """Another layer for inputs with a large sum."""
 
-
-BAD: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
-    "unknown patch": (Right, {"only": "no-such-patch"}, onnxpatch.UnknownPatchError, "no-such-patch"),
-    "scripted model, dynamo": (_scripted, {}, onnxpatch.ScriptedModelError, "dynamo=False"),
-    "script with dynamo": (Right, {"script": True}, onnxpatch.InputError, "needs dynamo=False"),
-    "shapes of a missing input": (Right, {"dynamic_shapes": {"y": {0: "b"}}}, onnxpatch.InputError, "only x"),
-    "axes of a missing input": (Right, {"dynamic_axes": {"y": [0]}}, onnxpatch.InputError, "the inputs are x"),
-    "axis out of range": (Right, {"dynamic_shapes": ({9: "b"},)}, onnxpatch.InputError, "no axis 9"),
-    "training mode": (lambda: Right().train(), {}, onnxpatch.InputError, r"call model\.eval\(\) first"),
-    "misspelt option": (Right, {"dynamic_shape": None}, onnxpatch.InputError, "did you mean 'dynamic_shapes'"),
-    "no module": (lambda: len, {}, onnxpatch.InputError, r"must be a torch\.nn\.Module"),
-    "data of another form": (Right, {"data": [(1, 2)]}, onnxpatch.InputError, "do not fit"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_clear_error(case: str, tmp_path: Path) -> None:
-    make, options, error, says = BAD[case]
-    model = make()
-    model = model.eval() if isinstance(model, nn.Module) and case != "training mode" else model
-    before = fingerprint(model) if type(model) is Right else None
-    with pytest.raises(error, match=says):
-        onnxpatch.export(model, (image(),), tmp_path / "m.onnx", **options)
-    assert before is None or fingerprint(model) == before
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_example_that_eager_refuses(tmp_path: Path) -> None:
-    with pytest.raises(onnxpatch.InputError, match="model itself refuses the example"):
-        onnxpatch.export(Right().eval(), (torch.randn(2, 5, 8, 8),), tmp_path / "m.onnx")
-
-
-@BOTH
-def test_example_on_which_the_model_returns_nothing(dynamo: bool, tmp_path: Path) -> None:
-    class Found(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor | None:
-            return x * 2 if x.any() else None
-
-    with pytest.raises(onnxpatch.InputError, match=r"returns no tensor on the example.*or branches=True"):
-        onnxpatch.export(Found().eval(), (torch.zeros(2, 3),), tmp_path / "m.onnx", dynamo=dynamo)
-    both = onnxpatch.export(Found().eval(), (torch.zeros(2, 3),), tmp_path / "m.onnx", dynamo=dynamo, branches=True)
-    assert both.ok
-
-
-def test_unwritable_paths(tmp_path: Path) -> None:
-    for path, says in (
-        (tmp_path / "no" / "m.onnx", "does not exist"),
-        (tmp_path, "is a folder"),
-        (3, "must be a path"),
-    ):
-        with pytest.raises(onnxpatch.InputError, match=says):
-            onnxpatch.export(Right().eval(), (image(),), path)
-
-
-def test_training_mode_may_be_exported_unchecked(tmp_path: Path) -> None:
-    model = Right().train()
-    onnxpatch.export(model, (image(),), tmp_path / "m.onnx", check=False, dynamo=False)
-    assert (tmp_path / "m.onnx").is_file() and model.training
-
-
-# ------------------------------------------------------------------ two small classics
-class Repeated(nn.Module):
-    """One convolution applied n times in a Python loop."""
-
-    def __init__(self, n: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(3, 3, 3, padding=1)
-        self.n = n
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for _ in range(self.n):
-            x = self.conv(x)
-        return x
+        y = self.first(x)
+        if float(x.sum()) > 0.5:
+            y = self.second(y).relu()
+        return y
 
 
-@pytest.mark.parametrize("n", [2, 3])
-@pytest.mark.parametrize("how", ["dynamo", "trace", "script"])
-def test_convolution_in_a_loop(how: str, n: int, tmp_path: Path) -> None:
-    file = tmp_path / "m.onnx"
-    options = {"dynamo": how == "dynamo", "script": how == "script"}
-    onnxpatch.export(Repeated(n).eval(), (image(),), file, dynamic_shapes=IMAGE, max_probes=5, **options)
-    graph = onnx.load(file).graph
-    nodes = [node.op_type for node in graph.node if node.op_type != "Constant"]
-    if how == "script":  # the loop stays a loop: one convolution in its body, n as the trip count
-        assert nodes == ["Loop"] or nodes.count("Conv") == n
-    else:  # unrolled: n convolutions that share one weight
-        assert nodes == ["Conv"] * n
-        assert len({node.input[1] for node in graph.node if node.op_type == "Conv"}) == 1
-
-
-def test_nine_outcomes_of_one_convolution_exported_three_times(tmp_path: Path) -> None:
-    """Static, free batch, free batch and image, each run on three inputs: five right, four refused by onnxruntime."""
-    pytest.importorskip("onnxruntime")
-    model = nn.Conv2d(3, 4, 3).eval()
-    example, more, larger = torch.randn(1, 3, 16, 16), torch.randn(4, 3, 16, 16), torch.randn(2, 3, 20, 24)
-    outcomes = {}
-    for name, shapes in (("static", None), ("batch", ({0: "b"},)), ("image", IMAGE)):
-        file = tmp_path / f"{name}.onnx"
-        onnxpatch.export(copy.deepcopy(model), (example,), file, dynamic_shapes=shapes, max_probes=4)
-        graph = Graph(file)
-        for label, x in (("example", example), ("more", more), ("larger", larger)):
-            outcomes[name, label] = _outcome(graph, model, x)
-    assert outcomes == {
-        ("static", "example"): "right",
-        ("static", "more"): "refused",
-        ("static", "larger"): "refused",
-        ("batch", "example"): "right",
-        ("batch", "more"): "right",
-        ("batch", "larger"): "refused",
-        ("image", "example"): "right",
-        ("image", "more"): "right",
-        ("image", "larger"): "right",
-    }
-
-
-def _outcome(graph: Graph, model: nn.Module, x: torch.Tensor) -> str:
-    from onnxpatch.onnxfile.runtime import RunError
-
-    try:
-        (found,) = graph.run({graph.inputs[0].name: x})
-    except RunError:
-        return "refused"
-    with torch.no_grad():
-        return "right" if torch.allclose(torch.from_numpy(found), model(x), atol=1e-5) else "wrong"
+def test_a_branch_that_the_file_lacks_is_named_with_its_line() -> None:
+    with pytest.raises(onnxpatch.VerificationError) as caught:
+        onnxpatch.export(Corrected().eval(), torch.ones(2, 3), dynamo=False, attempts="asked")
+    line = inspect.getsourcelines(Corrected.forward)[1] + 2
+    hint = f"forward branches on tensor values ({__file__}:{line}): branches=True exports both sides"
+    assert hint in str(caught.value)
 
 
 # ------------------------------------------------------------------ branches
@@ -363,6 +257,22 @@ def test_missing_output_is_held_against_value_and_flag(dynamo: bool, tmp_path: P
     assert report.ok and {c.kind for c in report.checks} >= {"branch", "size"}
     always, value, flag = Graph(file).run({"x": -torch.rand(4, 3)})
     assert always.shape == (4, 3) and value.shape == (4, 3) and not flag
+
+
+@BOTH
+def test_an_example_of_size_zero(dynamo: bool, tmp_path: Path) -> None:
+    class Grows(torch.nn.Module):
+        def forward(self, past: torch.Tensor, new: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            both = torch.cat((past, new))
+            return both, both.sum(0) * past.shape[0]
+
+    dim = torch.export.Dim("past", min=0)
+    file, args = tmp_path / "m.onnx", (torch.randn(0, 3), torch.randn(1, 3))
+    report = onnxpatch.export(Grows().eval(), args, file, dynamo=dynamo, dynamic_shapes=({0: dim}, None), max_probes=4)
+    assert report.ok, str(report)
+    for size in (0, 1, 7):
+        given = (torch.randn(size, 3), args[1])
+        torch.testing.assert_close(onnxpatch.Session(file)(*given), Grows()(*given))
 
 
 @BOTH
@@ -427,35 +337,6 @@ def test_refusals_name_the_branch_or_the_operator_with_its_line() -> None:
 
     with pytest.raises(onnxpatch.ExportError, match=r"aten.mode.default at \S+test_export.py:\d+ in forward"):
         onnxpatch.export(Records().eval(), args, dynamic_shapes=sizes)
-
-
-# ------------------------------------------------------------------ which exporter
-@pytest.mark.parametrize(
-    ("asked", "used"),
-    [
-        ({"exporter": "trace"}, "trace"),
-        ({"exporter": "script"}, "script"),
-        ({"exporter": "script", "dynamo": False, "script": True}, "script"),
-        ({"dynamo": False}, "trace"),
-        ({"script": False}, "dynamo"),
-    ],
-)
-def test_exporter_by_name_or_by_torchs_keywords(asked: dict[str, Any], used: str) -> None:
-    assert onnxpatch.export(nn.Linear(3, 2).eval(), (torch.ones(2, 3),), **asked, max_probes=1).exporter == used
-
-
-@pytest.mark.parametrize(
-    ("asked", "error", "says"),
-    [
-        ({"exporter": "trace", "dynamo": True}, onnxpatch.InputError, "exporter='trace' and dynamo=True disagree"),
-        ({"exporter": "dynamo", "dynamo": False}, onnxpatch.InputError, "disagree"),
-        ({"exporter": "trace", "script": True}, onnxpatch.InputError, "script=True disagree"),
-        ({"exporter": "tensorrt"}, onnxpatch.UnknownExporterError, "use one of dynamo, trace, script"),
-    ],
-)
-def test_exporters_that_disagree(asked: dict[str, Any], error: type[Exception], says: str) -> None:
-    with pytest.raises(error, match=says):
-        onnxpatch.export(nn.Linear(3, 2).eval(), (torch.ones(2, 3),), **asked)
 
 
 def test_one_snapshot_of_the_models_state_for_one_export(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -11,7 +14,11 @@ from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 from torch import nn
 
 import onnxpatch
+from onnxpatch.errors import RunError
+from onnxpatch.onnxfile.runtime import Graph
 from tests import exporting
+
+IMAGE = ({0: "b", 2: "h", 3: "w"},)
 
 
 class Looped(nn.Module):
@@ -113,3 +120,55 @@ def test_three_exports_of_a_convolution_on_three_inputs_have_nine_outcomes(expor
             file = exporting.export(model, (inputs["example"],), exporter, axes)
         outcomes |= {(dynamic, name): outcome(file, x, model(x)) for name, x in inputs.items()}
     assert outcomes == OUTCOMES
+
+
+# ---- the same by `export`
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("how", ["dynamo", "trace", "script"])
+def test_convolution_in_a_loop(how: str, n: int, tmp_path: Path) -> None:
+    file = tmp_path / "m.onnx"
+    options = {"dynamo": how == "dynamo", "script": how == "script"}
+    onnxpatch.export(Fixed(n).eval(), (torch.randn(2, 3, 24, 40),), file, dynamic_shapes=IMAGE, max_probes=5, **options)
+    graph = onnx.load(file).graph
+    nodes = [node.op_type for node in graph.node if node.op_type != "Constant"]
+    if how == "script":  # the loop stays a loop: one convolution in its body, n as the trip count
+        assert nodes == ["Loop"] or nodes.count("Conv") == n
+    else:  # unrolled: n convolutions that share one weight
+        assert nodes == ["Conv"] * n
+        assert len({node.input[1] for node in graph.node if node.op_type == "Conv"}) == 1
+
+
+def test_nine_outcomes_of_one_convolution_exported_three_times(tmp_path: Path) -> None:
+    """Static, free batch, free batch and image, each run on three inputs: five right, four refused by onnxruntime."""
+    pytest.importorskip("onnxruntime")
+    model = nn.Conv2d(3, 4, 3).eval()
+    example, more, larger = torch.randn(1, 3, 16, 16), torch.randn(4, 3, 16, 16), torch.randn(2, 3, 20, 24)
+    outcomes = {}
+    for name, shapes in (("static", None), ("batch", ({0: "b"},)), ("image", IMAGE)):
+        file = tmp_path / f"{name}.onnx"
+        onnxpatch.export(copy.deepcopy(model), (example,), file, dynamic_shapes=shapes, max_probes=4)
+        graph = Graph(file)
+        for label, x in (("example", example), ("more", more), ("larger", larger)):
+            outcomes[name, label] = _outcome(graph, model, x)
+    assert outcomes == {
+        ("static", "example"): "right",
+        ("static", "more"): "refused",
+        ("static", "larger"): "refused",
+        ("batch", "example"): "right",
+        ("batch", "more"): "right",
+        ("batch", "larger"): "refused",
+        ("image", "example"): "right",
+        ("image", "more"): "right",
+        ("image", "larger"): "right",
+    }
+
+
+def _outcome(graph: Graph, model: nn.Module, x: torch.Tensor) -> str:
+    try:
+        (found,) = graph.run({graph.inputs[0].name: x})
+    except RunError:
+        return "refused"
+    with torch.no_grad():
+        return "right" if torch.allclose(torch.from_numpy(found), model(x), atol=1e-5) else "wrong"

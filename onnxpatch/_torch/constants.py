@@ -60,6 +60,7 @@ def _no_modes() -> Any:
 
 def _replayed(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tensor], tracer: object) -> Tensor:
     nodes: dict[Any, Any] = {}
+    # While torch.export runs, these are FakeTensors that its tracer knows; the values are in `tensors`.
     for name, traced in (*model.named_parameters(), *model.named_buffers()):
         if name in tensors and (node := producer(traced, tracer)) is not None:
             nodes[node] = tensors[name]

@@ -4,7 +4,8 @@ compile them. All by private torch APIs.
 - `ShapeEnv.guards` (torch.export) and `ShapeEnv.deferred_runtime_asserts` (torch.onnx): the conditions on sizes, with
   the line that caused them (`ShapeGuard.sloc`, `RuntimeAssert.stack`). An operator's condition, such as two equal sizes
   in an addition, is checked at run time as well. If sympy cannot solve it for a size, torch.export raises
-  NotImplementedError, so it is dropped. If these move, such models are refused.
+  NotImplementedError, so it is dropped: `s0 == 2 * (s0 // 2)`, say, of `x + up(down(x))`, where the addition itself
+  fails at an odd size. If these move, such models are refused.
 - `uninteresting_files`: the files that torch skips when it looks for the line of a guard. onnxpatch's files are added
   while a patched model runs. If it moves, guards name lines of onnxpatch.
 - `ShapeEnv.deferred_runtime_asserts` and `ExportedProgram.range_constraints`, by way of the inputs' fake tensors: the
@@ -58,6 +59,7 @@ def drop_unsolvable_guards() -> None:
         if mode is None or mode.shape_env is None:
             return
         env = mode.shape_env
+        # Under the key None are the asserts that have no number taken from data.
         kept: tuple[list[Any], list[Any]] = (env.guards, env.deferred_runtime_asserts.get(None, []))
         for conditions in kept:
             conditions[:] = [one for one in conditions if not (_agreement(one.expr) and _by_operator(one))]
@@ -144,6 +146,7 @@ def _user_inputs(exported: Any) -> list[Any]:
 def _range_conditions(exported: object) -> list[tuple[Any, str]]:
     found: list[tuple[Any, str]] = []
     for symbol, bounds in getattr(exported, "range_constraints", {}).items():
+        # torch writes an open end as infinity, or as a number near sys.maxsize.
         low, high = (b if getattr(b, "is_Integer", False) and b < 2**31 else None for b in (bounds.lower, bounds.upper))
         if low is not None and low > 1:
             found.append((sympy.Ge(symbol, low), ""))

@@ -1,7 +1,7 @@
 """Tells a tensor of ones, made in the model for any size, from data: such a mask hides nothing.
 
-Under trace the TorchScript graph under construction shows how a tensor was made (`torch._C._get_value_trace`, private),
-under torch.export its tracer (`producers.py`). If these move, no tensor is known to be of ones, and masks stay.
+Under trace the TorchScript graph under construction shows how a tensor was made (`symbolic_sizes.py`), under
+torch.export its tracer (`producers.py`). If these move, no tensor is known to be of ones, and masks stay.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 
 from onnxpatch._torch.constants import written
 from onnxpatch._torch.producers import operator_of, producer
+from onnxpatch._torch.symbolic_sizes import traced_value
 
 _MAKES = frozenset({"aten::ones", "aten::ones_like", "aten::new_ones"})
 _KEEPS = frozenset({
@@ -31,11 +32,7 @@ def all_ones(tensor: torch.Tensor) -> bool:
 
 
 def _traced(tensor: torch.Tensor) -> bool:
-    get: Any = getattr(torch._C, "_get_value_trace", None)
-    try:
-        value = get(tensor) if get is not None else None
-    except RuntimeError:
-        return False
+    value = traced_value(tensor)
     while value is not None and value.node().kind() in _KEEPS and not _written_in_trace(value):
         value = next(iter(value.node().inputs()))
     return value is not None and value.node().kind() in _MAKES and not _written_in_trace(value)

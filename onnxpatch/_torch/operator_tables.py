@@ -55,6 +55,7 @@ def _qualified(target: object) -> str:
 
 def torchscript_symbolics() -> dict[str, int]:
     """{"aten::gelu": lowest opset of its symbolic} of the TorchScript exporter; {} where torch moved them."""
+    # Where newer versions of torch have them, then where older ones do.
     for home, written in (("torch.onnx._internal.torchscript_exporter",) * 2, ("torch.onnx._internal", "torch.onnx")):
         try:
             registry = importlib.import_module(f"{home}.registration").registry

@@ -39,7 +39,6 @@ _TABLES = "onnxpatch ops has no rows for that exporter"
 _NO_LINES = "conditions on sizes are reported without their lines"
 _NO_CONDITIONS = "conditions on sizes that the file lost are not probed"
 _MODES = "an interrupt at the end of a mode of the kit's leaves the mode active"
-_UNCOUNTED = "sizes to probe are refused: no verification"
 _AS_WRITTEN = "stand-ins get a call of a C++ function as it was written"
 
 RELIED_ON = (
@@ -106,8 +105,6 @@ RELIED_ON = (
         "torch._C.OptionalType.ofTensor", "script_graph", "Resize and Clip keep inputs under trace that may be left out"
     ),
     Api("torch._C._get_value_trace", "symbolic_sizes", "every tensor counts as data under trace"),
-    Api("torch._C._get_value_trace", "ones", "masks of ones stay in the graph under trace"),
-    Api(f"{_SYMPY}.functions.FloorDiv", "symbolic_sizes", "(16 - n) // 2 is rounded towards zero in the graph"),
     Api(f"{_SYMPY}.functions.FloatTrueDiv", "symbolic_sizes", _UNWRITTEN),
     Api(f"{_SYMPY}.functions.IntTrueDiv", "symbolic_sizes", _UNWRITTEN),
     Api(f"{_SYMPY}.functions.ToFloat", "symbolic_sizes", _UNWRITTEN),

@@ -14,7 +14,8 @@ from onnxpatch._torch.trace_state import tracing_paused
 _SIZE_NODES = ("aten::size", "prim::Constant", "aten::sym_size", "aten::numel", "aten::len", "aten::dim")
 
 
-def _traced_value(tensor: torch.Tensor) -> Any | None:
+def traced_value(tensor: torch.Tensor) -> Any | None:
+    """The value of the TorchScript graph that `tensor` is; None where nothing is traced."""
     get: Callable[[torch.Tensor], Any] | None = getattr(torch._C, "_get_value_trace", None)
     try:
         return get(tensor) if get is not None else None
@@ -23,7 +24,7 @@ def _traced_value(tensor: torch.Tensor) -> Any | None:
 
 
 def _traced_node(tensor: torch.Tensor) -> Any | None:
-    value = _traced_value(tensor)
+    value = traced_value(tensor)
     return None if value is None else value.node()
 
 
@@ -54,8 +55,8 @@ def traced_from(tensor: torch.Tensor, sources: Iterable[torch.Tensor], limit: in
     """Whether torch.jit.trace is running and all data in `tensor` comes from `sources` and constants; sizes aside."""
     if not torch.jit.is_tracing() or _traced_node(tensor) is None:  # type: ignore[attr-defined]
         return False
-    known = {value.unique() for source in sources if (value := _traced_value(source)) is not None}
-    pending: list[Any] = [_traced_value(tensor)]
+    known = {value.unique() for source in sources if (value := traced_value(source)) is not None}
+    pending: list[Any] = [traced_value(tensor)]
     seen: set[int] = set()
     while pending and limit:
         value, limit = pending.pop(), limit - 1

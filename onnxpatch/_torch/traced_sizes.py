@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.cond import free_symbols
+from onnxpatch._torch.fake_results import FakeResults
 from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.size_arithmetic import ARITHMETIC
 from onnxpatch._torch.trace_state import tracing_paused
@@ -76,6 +77,8 @@ class _Sizes:
 
     def __init__(self) -> None:
         self._world = FakeWorld()
+        self._shared = FakeResults()
+        self._static: dict[tuple[tuple[int, ...], torch.dtype], torch.Tensor] = {}
         self._known: dict[int, Any] = {}
         self._state: Any = None
         self._inputs: dict[int, tuple[int, frozenset[int] | None]] = {}
@@ -123,7 +126,7 @@ class _Sizes:
             # What cannot be run again does not spoil the rest: a tensor of unknown sizes still has its dimensions.
             results = [self._anything(output) for output in outputs]
         for output, result in zip(outputs, results, strict=True):
-            self._known[output.unique()] = result
+            self._known[output.unique()] = self._shared.tensor(result)
 
     def _results(self, value: Any, node: Any) -> list[Any]:
         if value.unique() in self._inputs:
@@ -163,9 +166,15 @@ class _Sizes:
         arguments = operator._schema.arguments
         args = [one for one, argument in zip(given, arguments, strict=True) if not argument.kwarg_only]
         kwargs = {a.name: one for one, a in zip(given, arguments, strict=True) if a.kwarg_only}
-        with self._world.running():
-            made = operator(*args, **kwargs)
-        results = list(made) if isinstance(made, tuple) else [made]
+
+        def run() -> Any:
+            # On aliases: a tensor that others share keeps its shape (`unsqueeze_`), and what torch notes on a fake
+            # tensor (the size of its `nonzero`) is not true of others of this shape.
+            own = [one.detach() if isinstance(one, torch.Tensor) else one for one in args]
+            with self._world.running():
+                return operator(*own, **kwargs)
+
+        results = self._shared.results(operator, args, kwargs, run)
         if any(isinstance(one, _NUMBERS) for one in results):  # torch.ops makes Python numbers of symbols
             raise _UnknownError
         return results
@@ -183,6 +192,11 @@ class _Sizes:
         sizes, dtype = value.type().sizes(), value.type().dtype()
         if sizes is None or dtype is None:
             raise _UnknownError
+        if axes == frozenset():  # a parameter: one fake tensor for all of its shape
+            key = (tuple(sizes), dtype)
+            if key not in self._static:
+                self._static[key] = self._world.fake(torch.empty(sizes, dtype=dtype), axes, number)
+            return self._static[key]
         return self._world.fake(torch.empty(sizes, dtype=dtype), axes, number)
 
 

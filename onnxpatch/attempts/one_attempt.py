@@ -13,6 +13,7 @@ import torch
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.failure import Failure, failure_of
 from onnxpatch.attempts.finished import finished
+from onnxpatch.attempts.larger_example import with_larger_example
 from onnxpatch.errors import ExportError, RunError, VerificationError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.exported import Exported
@@ -26,6 +27,7 @@ from onnxpatch.patched import patched
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.patching.registry import Patch
 from onnxpatch.results.report import Checked, Report
+from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.eager import Eager, Flatten, flatten_output
 from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.probe import Budget
@@ -33,7 +35,7 @@ from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import Progress, kept, run
 from onnxpatch.versions import versions
 
-HINT = "\n  (forward branches on tensor values: branches=True exports both sides)"
+_MOST_LINES = 3  # that the hint about branches names
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
         )  # fmt: skip
         if shared.reference is not None:
             report = _compared(attempt, exported, shared.reference, report, shared)
-            report.raise_unless_right(HINT if not shared.several and not attempt.branches else "")
+            report.raise_unless_right("" if shared.several or attempt.branches else _hint(shared.reference.decisions))
         names = tuple(dict.fromkeys(patch.name for patch in acting.acted))
         return Proven(attempt, exported, report, names, time.perf_counter() - start)
     except (ExportError, VerificationError) as error:
@@ -122,6 +124,12 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
         return Failed(error, failure, wrong)
 
 
+def _hint(decisions: Decisions | None) -> str:
+    """What to do about a wrong output where the forward took another branch. decisions: eager's at the example."""
+    lines = ", ".join(list(decisions.lines)[:_MOST_LINES]) if decisions is not None else ""
+    return f"\n  forward branches on tensor values{f' ({lines})' if lines else ''}: branches=True exports both sides"
+
+
 # ------------------------------------------------------------------ exporting
 def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> tuple[Exported, float]:
     """(the finished file, exported from the patched model; seconds)."""
@@ -131,13 +139,14 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
         exported = replace(_run_exporter(request, path, shared), notes=[note])
         return exported, time.perf_counter() - start
     options = {**request.patching, **({"rewritten": True} if attempt.branches else {})}
+    traced = with_larger_example(request, shared.reference)
     args, kwargs = request.inputs.rebuild(request.inputs.values())
     with patched(
         request.model, exporter=request.exporter, opset=request.opset, example=(args, kwargs), **options
     ) as made:
         acting.planned += made.plan.patches()
         try:
-            exported = _run_exporter(request, path, shared)
+            exported = replace(_run_exporter(traced, path, shared), request=request)
         finally:
             swapped = {swap.patch.name for swap in made.plan.swaps}
             hits = made.scope.hits

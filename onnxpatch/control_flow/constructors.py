@@ -18,6 +18,7 @@ import torch
 from onnxpatch.control_flow.current_capture import running
 from onnxpatch.control_flow.stacked_numbers import has_graph_number, stacked
 from onnxpatch.patching import rebinding
+from onnxpatch.patching.function_places import Place
 
 _DTYPES: dict[str, torch.dtype] = {
     "Tensor": torch.float32, "FloatTensor": torch.float32, "DoubleTensor": torch.float64, "LongTensor": torch.int64,
@@ -41,7 +42,7 @@ def substitutions(model_modules: Iterable[ModuleType]) -> list[rebinding.Substit
 class _Exchange(rebinding.Substitution):
     """Puts a ready-made object in one place; the base class would wrap a function."""
 
-    def __init__(self, original: object, place: rebinding.Place, substitute: Any) -> None:
+    def __init__(self, original: object, place: Place, substitute: Any) -> None:
         self.original, self.places, self.substitute = original, [place], substitute
 
 

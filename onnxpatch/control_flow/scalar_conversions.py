@@ -7,6 +7,7 @@ substitute. Bools become decisions, numbers stay tensors, and what can only be a
     n = t.item()           Tensor.item          the 0-d tensor, or a SymInt under dynamo
     self.layers[int(t)]    Tensor.__index__     a decision for each entry of the list
     for row in x:          Tensor.unbind        all rows if their number is static, else a loop (`loops/rows.py`)
+    for t in x.unbind(1):  Tensor.unbind        the same, of another axis
     math.sqrt(t)           Tensor.__float__     refused, unless the value is the same for all inputs
 
 `CONVERSIONS` maps each torch function to its substitute, which is called with the capture, the function itself and the
@@ -24,7 +25,7 @@ import torch
 
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.loops.rows import Rows
-from onnxpatch.control_flow.source_sites import here, instruction, subscripting
+from onnxpatch.control_flow.source_sites import here, instruction, iterated, subscripting
 from onnxpatch.control_flow.stacked_numbers import has_graph_number, stacked
 from onnxpatch.control_flow.static_values import require_static, static_dim, static_size, static_value
 from onnxpatch.control_flow.symbolic_numbers import as_number, decide_bool, decide_one_of
@@ -116,7 +117,9 @@ def _tolist(capture: Capture, function: Function, tensor: torch.Tensor) -> objec
 
 def _unbind(capture: Capture, function: Function, tensor: torch.Tensor, dim: int = 0) -> object:
     if not _called_by_iter():
-        return capture.execute(function, (tensor, dim))
+        if not iterated() or static_dim(capture, tensor, dim) is not None:
+            return capture.execute(function, (tensor, dim))
+        return Rows(capture, capture.execute(torch.movedim, (tensor, dim, 0)))
     return _all_rows(capture, tensor) if _rows_are_static(capture, tensor) else Rows(capture, tensor)
 
 
@@ -187,6 +190,7 @@ CONVERSIONS: dict[Function, Function] = {
     _T.item: _item,
     _T.tolist: _tolist,
     _T.unbind: _unbind,
+    torch.unbind: _unbind,
     _T.__len__: _len,
     _T.__int__: _index,
     _T.__index__: _index,

@@ -42,6 +42,16 @@ def instruction(frame: FrameType) -> int:
     return before if dis.opname[code[before]] == "PRECALL" else at
 
 
+def iterated() -> bool:
+    """Whether a `for` takes what the call that runs now returns: `for row in x.unbind(1)`."""
+    frame = user_frame(sys._getframe(1))
+    if frame is None:
+        return False
+    at = instruction(frame)
+    following = (one for one in dis.get_instructions(frame.f_code) if one.offset > at)
+    return next((one.opname for one in following if one.opname not in ("CACHE", "CALL")), "") == "GET_ITER"
+
+
 def _without_cache(code: bytes, at: int) -> int:
     while at > 0 and dis.opname[code[at]] == "CACHE":
         at -= 2

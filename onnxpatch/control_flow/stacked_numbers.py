@@ -43,4 +43,5 @@ def as_tensor(data: object) -> torch.Tensor:
 
 def full_scalar(number: object, dtype: torch.dtype | None) -> torch.Tensor:
     """A number, plain or symbolic, as a 0-d tensor. dtype: None for the default of its type."""
+    # torch.tensor would take the example's value out of a symbolic number.
     return torch.full((), cast(float, number), dtype=dtype)

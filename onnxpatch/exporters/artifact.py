@@ -162,6 +162,7 @@ def _is_own_folder(path: str) -> bool:
 
 def _remove_if_free(path: str) -> None:
     try:
+        # Somebody else may have put a link or a pipe in its place: neither is followed, nor waited for.
         number = os.open(os.path.join(path, Lock.NAME), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:  # no lock file: just being made, or not ours
         return

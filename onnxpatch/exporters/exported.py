@@ -39,6 +39,7 @@ def export(request: ExportRequest, path: Path) -> Exported:
                 return Exported(request, path, export_dynamo(request, path))
             export_torchscript(request, path)
             return Exported(request, path)
+    # What the caller gave is at fault, not the exporter: the error says so itself.
     except InputError:
         raise
     except Exception as error:

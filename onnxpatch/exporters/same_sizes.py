@@ -19,23 +19,27 @@ from onnxpatch.exporters.opened_call import OpenedCall
 from onnxpatch.inputs.axis_specs import LeafSpec, has_operator
 from onnxpatch.inputs.leaves import Inputs
 
-# (number of the tensor among the call's leaves, axis)
+# (index of the leaf in the flattened call, axis)
 _Axis = tuple[int, int]
 
 
 @contextlib.contextmanager
 def same_sizes(model: Any, call: OpenedCall, inputs: Inputs, specs: Sequence[LeafSpec]) -> Iterator[None]:
     """Inside the block, the model compares the sizes of axes with one name before its forward runs."""
-    groups = [axes for axes in _axes_by_name(call, inputs, specs).values() if len(axes) > 1]
+    groups = [axes for axes in _axes_by_name(inputs, specs).values() if len(axes) > 1]
     if not groups or not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
         yield
         return
+    order = list(call.kwargs)
 
     def compare(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        leaves = pytree.tree_leaves((args, kwargs))
+        if len(args) != len(call.args) or set(kwargs) != set(order):
+            return  # called in another way: which leaf is which is not known
+        leaves = pytree.tree_leaves((args, {name: kwargs[name] for name in order}))
         for (leaf, axis), *others in groups:
             size = leaves[leaf].shape[axis]
             for other, place in others:
+                # Not for the answer: a bool that is asked for makes torch.export replace one symbol by the other.
                 bool(size == leaves[other].shape[place])
 
     handle = model.register_forward_pre_hook(compare, with_kwargs=True)
@@ -45,13 +49,11 @@ def same_sizes(model: Any, call: OpenedCall, inputs: Inputs, specs: Sequence[Lea
         handle.remove()
 
 
-def _axes_by_name(call: OpenedCall, inputs: Inputs, specs: Sequence[LeafSpec]) -> dict[str, list[_Axis]]:
-    """Where each name stands, in the flattened call. A tensor that is given twice counts once."""
-    given = [id(leaf) for leaf in pytree.tree_leaves((call.args, call.kwargs))]
+def _axes_by_name(inputs: Inputs, specs: Sequence[LeafSpec]) -> dict[str, list[_Axis]]:
+    """Where each name stands. The leaves are in the order of the call's."""
     found: dict[str, list[_Axis]] = {}
     for leaf in inputs.leaves:
-        if leaf.is_tensor and given.count(id(leaf.value)) == 1:
-            for axis, spec in specs[leaf.index].items():
-                if isinstance(spec, str) and not has_operator(spec):
-                    found.setdefault(spec, []).append((given.index(id(leaf.value)), axis))
+        for axis, spec in specs[leaf.index].items() if leaf.is_tensor else ():
+            if isinstance(spec, str) and not has_operator(spec):
+                found.setdefault(spec, []).append((leaf.index, axis))
     return found

@@ -19,11 +19,24 @@ from torch import Tensor
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch.formulas import nodes
 from onnxpatch.formulas.nodes import Recipe, Value, Writer
+from onnxpatch.formulas.symbolic import example_of
 
 # Up to here one matrix product is fastest; beyond, each factor's matrix may have this size.
 SMALL = 256
+# The same where the graph computes the matrix, from n * n cosines; the chirp takes three DFTs of twice the length.
+SMALL_DYNAMIC = 128
 
 Parts = tuple[Tensor, Tensor]
+
+
+def is_long(length: Any, dtype: torch.dtype) -> bool:
+    """Whether `transform` is better than one product with an n x n matrix. length: an int, or a size of the graph."""
+    if dtype != torch.float32 or nodes.target_opset() < 17:  # there is no DFT
+        return False
+    if isinstance(length, int):
+        return length > SMALL
+    example = example_of(length)
+    return example is None or example > SMALL_DYNAMIC
 
 
 def transform(real: Tensor, imag: Tensor | None, length: int | None) -> Parts:
@@ -82,25 +95,32 @@ def _eager(x: Tensor) -> Tensor:
 
 
 def _write_dft(writer: Writer, x: Value) -> Value:
-    return writer.node("DFT", x, axis=1, shape=writer.shape(x))
+    return _dft(writer, x, writer.shape(x))
+
+
+def _dft(writer: Writer, x: Value, shape: Any, **named: int) -> Value:
+    """Along the axis before the last, of (rows, n, 2): the default of every opset, which name it in different ways."""
+    return writer.node("DFT", x, shape=shape, **named)
 
 
 def _write_chirp(writer: Writer, x: Value) -> Value:
     """X_k = c_k sum_j (x_j c_j) conj(c_(k - j)), where c_k = exp(-pi i k^2 / n): a convolution of a power of two."""
     rows, size, _ = writer.shape(x)
-    n = writer.node("Shape", x, like=writer.ints([0]), start=1, end=2, shape=(1,))
+    # torch's shape inference under trace overlooks `start` and `end` of Shape: three sizes, where Slice takes one.
+    shape = writer.node("Shape", x, like=writer.ints([0]), shape=(3,))
+    n = writer.node("Gather", shape, writer.ints([1]), axis=0, shape=(1,))
     chirp, back = _write_waves(writer, n, size, writer.dtype(x))  # (n, 2) each
     points = _write_power(writer, n)
     both = (rows, _power(size), 2)
     pads = [writer.ints([0] * 4), writer.node("Sub", points, n, shape=(1,)), writer.ints([0])]
     data = _write_product(writer, x, chirp, (rows, size, 2))
     data = writer.node("Pad", data, writer.node("Concat", *pads, axis=0, shape=(6,)), shape=both)
-    data = writer.node("DFT", data, axis=1, shape=both)
+    data = _dft(writer, data, both)
     kernel = _write_kernel(writer, back, n, points, (1, *both[1:]))
-    kernel = writer.node("DFT", kernel, axis=1, shape=(1, *both[1:]))
-    mixed = writer.node("DFT", _write_product(writer, data, kernel, both), axis=1, inverse=1, shape=both)
-    whole = writer.node("Slice", mixed, writer.ints([0]), n, writer.ints([1]), shape=(rows, size, 2))
-    return _write_product(writer, whole, chirp, (rows, size, 2))
+    kernel = _dft(writer, kernel, (1, *both[1:]))
+    mixed = _dft(writer, _write_product(writer, data, kernel, both), both, inverse=1)
+    found = writer.node("Slice", mixed, writer.ints([0]), n, writer.ints([1]), shape=(rows, size, 2))
+    return _write_product(writer, found, chirp, (rows, size, 2))
 
 
 def _power(size: Any) -> Any:

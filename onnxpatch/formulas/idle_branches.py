@@ -1,7 +1,8 @@
 """Looks at the `if` that a running function is evaluating: does its body change nothing where the test is false?
 
-    if pad_h or pad_w:                      if x.shape[1] > n:
-        x = F.pad(x, (0, pad_w, 0, pad_h))      x = x[:, :n]
+    if pad_h or pad_w:                      if x.shape[1] > n:        if pad_h or pad_w:
+        x = F.pad(x, (0, pad_w, 0, pad_h))      x = x[:, :n]              return F.pad(x, (0, pad_w, 0, pad_h))
+                                                                      return x
 
 Padding by nothing and cropping what is short enough change nothing, so both may be done at every size. An exporter that
 traces at a size where the test is false would leave them out for good.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 from collections.abc import Iterator
 from types import CodeType, FrameType
 
@@ -44,8 +46,33 @@ def _idle(code: CodeType) -> tuple[tuple[int, int, frozenset[str]], ...]:
         elif amounts is not None and ast.unparse(node.test) in padding and _crops(node.body):
             names = _compared(amounts)
         if names is not None:
-            found.append((node.test.lineno, node.test.end_lineno or node.test.lineno, names))
-    return tuple(found)
+            found.append(_place(node, names))
+    return (*found, *_padded_returns(tree))
+
+
+def _place(node: ast.If, names: frozenset[str]) -> tuple[int, int, frozenset[str]]:
+    return node.test.lineno, node.test.end_lineno or node.test.lineno, names
+
+
+def _padded_returns(tree: ast.AST | None) -> Iterator[tuple[int, int, frozenset[str]]]:
+    """As `_idle`, for an `if` that returns its input padded and is followed by a return of the input as it is."""
+    for node in ast.walk(tree) if tree else ():
+        for field in ("body", "orelse"):
+            statements = getattr(node, field, None)
+            for one, after in itertools.pairwise(statements if isinstance(statements, list) else []):
+                if isinstance(one, ast.If) and not one.orelse and isinstance(after, ast.Return):
+                    amounts = _amounts(one.test)
+                    if amounts is not None and _returns_padded(one.body, after, set(amounts)):
+                        yield _place(one, _compared(amounts))
+
+
+def _returns_padded(body: list[ast.stmt], after: ast.Return, names: set[str]) -> bool:
+    padded = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+    if not isinstance(padded, ast.Call) or not ast.unparse(padded.func).endswith("pad") or len(padded.args) < 2:
+        return False
+    given, amounts = padded.args[:2]
+    same = isinstance(given, ast.Name) and after.value is not None and ast.unparse(after.value) == given.id
+    return same and isinstance(amounts, ast.Tuple | ast.List) and _is_zero(amounts, names)
 
 
 def _ifs(tree: ast.AST | None) -> Iterator[ast.If]:

@@ -57,8 +57,8 @@ def _run(layer: Any, kind: str, number: int, x: Tensor, lengths: Tensor, start: 
     states = 2 if kind == "LSTM" else 1
     length, batch, _ = x.shape
     shapes = [(length, len(suffixes), batch, layer.hidden_size), *[(len(suffixes), batch, layer.hidden_size)] * states]
-    absent: list[Tensor | None] = [None] * states
-    inputs = [x, input_weights, weights, biases, lengths.to(torch.int32), *(start or absent)]
+    starts: list[Tensor | None] = [*start] or [None] * states
+    inputs = [x, input_weights, weights, biases, lengths.to(torch.int32), *starts]
     made = torch.onnx.ops.symbolic_multi_out(kind, inputs, attributes, dtypes=[x.dtype] * len(shapes), shapes=shapes)
     return [made[0].permute(0, 2, 1, 3).flatten(2), *made[1:]]
 

@@ -46,8 +46,8 @@ def is_dim(spec: AxisSpec) -> bool:
 
 
 def bounds(spec: AxisSpec) -> tuple[int, int | None]:
-    """(minimum, maximum) that a Dim or a hint declares; 1 and None where it declares none."""
-    return _finite(getattr(spec, "min", None)) or 1, _finite(getattr(spec, "max", None))
+    """(minimum, maximum) that a Dim or a hint declares; 0 and None where it declares none, as torch has it."""
+    return _finite(getattr(spec, "min", None)) or 0, _finite(getattr(spec, "max", None))
 
 
 def _finite(bound: object) -> int | None:
@@ -63,6 +63,7 @@ def checked_leaf_spec(where: str, value: object, spec: object) -> LeafSpec:
 
     where: the name of the argument or input, for messages. Raises InputError for a spec that does not fit `value`.
     """
+    # torch.export too takes an empty dict for a tensor whose sizes are all static.
     if spec is None or (isinstance(spec, dict | tuple | list) and not spec):
         return {}
     if not isinstance(value, torch.Tensor):
@@ -179,6 +180,7 @@ def parsed(text: str, where: str, known: Collection[str]) -> SizeExpression:
             return plain(text)
         raise InputError(f"{where}: {text!r} is no expression of sizes: {_WHAT_IS_UNDERSTOOD}") from None
     except _NotLinearError as error:
+        # `height/8` is a name; where an axis is called `height`, a division was meant.
         if _may_be_a_name(text) and not any(name in known for name in re.findall(r"\w+", text)):
             return plain(text)
         raise InputError(f"{where}: {text!r}: {error}; {_WHAT_IS_UNDERSTOOD}") from None

@@ -152,6 +152,7 @@ def layered_names(argument: str, value: object, cache: bool) -> list[str] | None
         return list(_paths(argument, value))
     if not argument.startswith("past") or not isinstance(value, tuple | list) or not value:
         return None
+    # Two tensors for a layer of a decoder; four where it also attends to an encoder.
     if not all(isinstance(layer, tuple | list) and len(layer) in (2, 4) for layer in value):
         return None
     if not all(isinstance(one, torch.Tensor) for layer in value for one in layer):

@@ -41,7 +41,8 @@ class DynamicDim:
 
     name: the user's, or `x_dim0` where the user gave none (then `named` is False).
     size: its size in the example.
-    minimum, maximum: the bounds of the user's Dim; maximum None: no upper bound.
+    minimum, maximum: the bounds of the user's Dim; maximum None: no upper bound. minimum is 0 only where the example
+        has that size: torch's own default is 0, so it does not say that a model was made for empty tensors.
     places: at least one of them follows this dimension alone.
     """
 
@@ -55,6 +56,10 @@ class DynamicDim:
     def allows(self, size: int) -> bool:
         """Whether `size` is within the declared bounds."""
         return size >= self.minimum and (self.maximum is None or size <= self.maximum)
+
+    def fills(self, sizes: Mapping[str, int], example: Mapping[str, int]) -> bool:
+        """Whether its axes have entries at these sizes, except for those that are empty in the example too."""
+        return all(place.size.at(sizes) >= min(1, place.size.at(example)) for place in self.places)
 
     def size_of(self, shapes: Mapping[int, Sequence[int]]) -> int:
         """Its size when the leaves have these shapes; the example's size if no axis of them follows it alone."""
@@ -138,7 +143,7 @@ def _add_place(dims: dict[_Key, DynamicDim], leaf: Leaf, axis: int, spec: AxisSp
     key: _Key = (axis, size) if is_hint(root) else name
     minimum, maximum = bounds(root)
     if key not in dims:
-        dims[key] = DynamicDim(name, size, max(1, minimum), maximum, not is_hint(root))
+        dims[key] = DynamicDim(name, size, min(size, max(1, minimum)), maximum, not is_hint(root))
     elif dims[key].size != size:
         raise InputError(
             f"dimension {key!r} is {dims[key].size} in one input of the example and {size} in {leaf.name}, axis "

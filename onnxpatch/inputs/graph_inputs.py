@@ -65,6 +65,7 @@ def _below(
 
     A sequence may have inputs of other names (`past.0.key` for the first of a pair): they are taken in order.
     """
+    # torch joins the parts of a name by `_`; the tensors of a cache have `.` in theirs.
     for mark in ("_", "."):
         named = {mark.join((keyword, *path)): value for path, value in leaves}
         if named and all(name in names for name in named):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
-from operator import is_
 from typing import Any
 
 import numpy as np
 import torch
+
+from onnxpatch.inputs.held_containers import HeldContainers
 
 MISSING = object()
 """Stands for an attribute that was not there, or is no longer."""
@@ -55,9 +56,9 @@ class HeldObjects:
     def __init__(self, roots: Iterable[object], apart: Iterable[object] = ()) -> None:
         """apart: objects whose attributes somebody else puts back; their slots are kept all the same."""
         self.tensors: list[torch.Tensor] = []
-        self._attributes: list[tuple[Any, dict[str, Any]]] = []
+        self._attributes = HeldContainers()
         self._slots: list[tuple[Any, Any, Any]] = []
-        self._containers: list[tuple[Any, Any]] = []
+        self._containers = HeldContainers()
         self._arrays: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
         self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
         # The objects themselves are kept too, so that none of these ids is used again.
@@ -87,13 +88,11 @@ class HeldObjects:
                 self._arrays.append((value, value.copy()))
         elif isinstance(value, dict):
             # Past an `items` that a subclass has overridden.
-            content = dict(dict.items(value))
-            self._containers.append((value, content))
-            return [*content.values(), *self._note_attributes(value)]
+            self._containers.note(value)
+            return [*dict.values(value), *self._note_attributes(value)]
         elif isinstance(value, list | deque | set):
-            found = list(value)
-            self._containers.append((value, found))
-            return [] if isinstance(value, set) else [*found, *self._note_attributes(value)]
+            self._containers.note(value)
+            return [] if isinstance(value, set) else [*value, *self._note_attributes(value)]
         elif isinstance(value, tuple):
             return value
         elif not isinstance(value, torch.jit.ScriptModule) and (
@@ -107,7 +106,7 @@ class HeldObjects:
         slots = self._note_slots(value)
         if not isinstance(attributes, dict):
             return slots
-        self._attributes.append((attributes, dict(attributes)))
+        self._attributes.note(attributes)
         return [*attributes.values(), *slots]
 
     def _note_slots(self, value: object) -> list[Any]:
@@ -118,15 +117,13 @@ class HeldObjects:
 
     def restore(self) -> None:
         """Put everything back; contents of tensors are left to others."""
-        bind_again(self._attributes)
+        self._attributes.restore()
         for value, slot, before in self._slots:
             if before is not MISSING:
                 slot.__set__(value, before)
             elif _filled(slot, value):
                 slot.__delete__(value)
-        for container, content in self._containers:
-            if not _same(container, content):
-                _refill(container, content)
+        self._containers.restore()
         for array, values in self._arrays:
             if array.flags.writeable and not np.array_equal(array, values):
                 np.copyto(array, values)
@@ -149,43 +146,3 @@ def _filled(slot: Any, value: Any) -> bool:
     except AttributeError:
         return False
     return True
-
-
-def _same(now: Any, before: Any) -> bool:
-    """Whether a container has the same objects as before, by identity. False may be wrong, True never is.
-
-    It is asked of everything under a model after every forward, so it has no loop in Python.
-    """
-    if len(now) != len(before) or type(now) is set:
-        return False
-    alike = all(map(is_, now, before))
-    return alike and (not isinstance(now, dict) or all(map(is_, dict.values(now), before.values())))
-
-
-def bind_again(held: Iterable[tuple[dict[str, Any], dict[str, Any]]]) -> None:
-    """Make each dict hold what it held, in its order. held: (dict, its content then)."""
-    for now, before in held:
-        if not _same(now, before):
-            _bind(now, before)
-
-
-def _bind(now: dict[str, Any], before: dict[str, Any]) -> None:
-    if now.keys() == before.keys() and all(now[name] is value for name, value in before.items()):
-        return
-    base = OrderedDict if isinstance(now, OrderedDict) else dict  # past what subclasses make of their methods
-    base.clear(now)
-    for name, value in before.items():
-        base.__setitem__(now, name, value)
-
-
-def _refill(container: Any, content: Any) -> None:
-    if isinstance(container, dict):
-        _bind(container, content)
-    elif isinstance(container, set):
-        if container != set(content):
-            container.clear()
-            container.update(content)
-    elif len(container) != len(content) or any(a is not b for a, b in zip(container, content, strict=True)):
-        base: Any = list if isinstance(container, list) else deque
-        base.clear(container)
-        base.extend(container, content)

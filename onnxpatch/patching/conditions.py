@@ -102,6 +102,7 @@ def misspelled(path: str) -> bool:
     for cut in range(len(parts) - 1, 0, -1):
         home = sys.modules.get(".".join(parts[:cut]))
         if home is not None:
+            # transformers and others import a name when it is first asked for.
             lazy = type(home) is not types.ModuleType or hasattr(home, "__getattr__")
             return not lazy and not _is_module(".".join(parts[: cut + 1]))
     return False
@@ -129,6 +130,7 @@ def resolve(path: str) -> Any | None:
     if path == ANY_TORCH_FUNCTION:
         return path
     parts = path.split(".")
+    # The longest module path first: after a module, the rest of the path are names in it.
     for cut in range(len(parts) - 1, 0, -1):
         home = sys.modules.get(".".join(parts[:cut]))
         if home is None:

@@ -214,6 +214,7 @@ def ask_for_types(modules: Iterable[types.ModuleType]) -> bool:
 def _code(module: types.ModuleType) -> Iterator[types.CodeType]:
     """The code objects of the functions and methods that are defined in the module."""
     for value in list(vars(module).values()):
+        # `type` is replaced in these modules only: imported code looks the name up elsewhere.
         if getattr(value, "__module__", None) == module.__name__:
             for one in (value, *vars(value).values()) if inspect.isclass(value) else (value,):
                 function = inspect.unwrap(getattr(one, "__func__", one)) if callable(one) else one
@@ -221,6 +222,7 @@ def _code(module: types.ModuleType) -> Iterator[types.CodeType]:
                     yield function.__code__
 
 
+# By code object, which never changes: the same modules are asked again for every model that they define.
 @functools.lru_cache(maxsize=4096)
 def _asks(code: types.CodeType) -> bool:
     inner = (one for one in code.co_consts if isinstance(one, types.CodeType))

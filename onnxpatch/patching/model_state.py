@@ -18,7 +18,8 @@ import torch
 
 from onnxpatch._torch.dispatch_modes import Writes, storage_key
 from onnxpatch._torch.function_modes import unseen
-from onnxpatch.inputs.held_objects import MISSING, HeldObjects, bind_again
+from onnxpatch.inputs.held_containers import HeldContainers
+from onnxpatch.inputs.held_objects import MISSING, HeldObjects
 
 __all__ = ["MISSING", "Bindings", "Key", "Snapshot", "restore_training"]
 
@@ -36,21 +37,24 @@ class Bindings:
         # A ScriptModule keeps its attributes in C++; vars() does not have them.
         self.modules = [module for module in found if not isinstance(module, torch.jit.ScriptModule)]
         self.attributes = [dict(vars(module)) for module in self.modules]
-        self._buffers = [(module._buffers, dict(module._buffers)) for module in self.modules]
+        self._buffers = [dict(module._buffers) for module in self.modules]
+        self._held = HeldContainers()
+        for module in self.modules:
+            self._held.note(vars(module))
+            self._held.note(module._buffers)
 
     def changes(self) -> dict[Key, Any]:
         """Every attribute and buffer that was assigned since, with its value now."""
         found: dict[Key, Any] = {}
         before = zip(self.modules, self.attributes, self._buffers, strict=True)
-        for number, (module, attributes, (_, buffers)) in enumerate(before):
+        for number, (module, attributes, buffers) in enumerate(before):
             found |= {(number, name): value for name, value in _rebound(attributes, vars(module))}
             found |= {(number, f"_buffers.{name}"): value for name, value in _rebound(buffers, module._buffers)}
         return found
 
     def restore(self) -> None:
         """Set every attribute and buffer back."""
-        attributes = zip(map(vars, self.modules), self.attributes, strict=True)
-        bind_again([*attributes, *self._buffers])  # the dicts of buffers are attributes themselves, so they come last
+        self._held.restore()
 
     def bind(self, key: Key, value: object) -> None:
         """Set one attribute."""
@@ -101,6 +105,7 @@ class Snapshot:
         return self._tensors.lost()
 
 
+# Buffers are copied up to this size. Beyond it, and for parameters, a copy would double the memory of every export.
 _BUFFER_BYTES = 256 * 1024 * 1024
 
 
@@ -145,6 +150,7 @@ class TensorContents:
         """Copy the storage of `tensor`, which is about to be written."""
         for noted in self._in_storage.get(storage_key(tensor), ()):
             noted.written = True
+            # After a first write that nobody announced, the old values are gone.
             if noted.content is None and noted.tensor._version == noted.version:
                 noted.content = noted.data.clone()
 
@@ -157,6 +163,7 @@ class TensorContents:
             if noted.content is not None and (noted.written or tensor._version != noted.version):
                 with torch.no_grad():
                     noted.data.copy_(noted.content)
+                # `copy_` counts as a write too.
                 noted.version = tensor._version
 
     def lost(self) -> list[str]:
@@ -170,6 +177,7 @@ def _registered(model: object) -> list[tuple[str, torch.Tensor]]:
 
 def _can_be_kept(tensor: torch.Tensor) -> bool:
     """Whether a copy is possible: inference tensors count no writes, meta tensors have no storage."""
+    # data_ptr() is asked only because it raises where a tensor has no memory of its own.
     try:
         return (
             not (tensor.is_meta or tensor.is_inference()) and tensor.layout == torch.strided and tensor.data_ptr() >= 0

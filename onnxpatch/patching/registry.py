@@ -129,6 +129,7 @@ class Registry:
 
     def __iter__(self) -> Iterator[Patch]:
         self._discover()
+        # A copy: a patch may be registered while somebody iterates.
         return iter(list(self._patches.values()))
 
     def __getitem__(self, name: str) -> Patch:

@@ -37,13 +37,18 @@ def positional(
         yield model, (*args, *given.values()), {}
 
 
-def _omitted(model: object, args: tuple[object, ...], kwargs: dict[str, object]) -> list[str]:
-    """Parameters whose omitted default would become a graph input."""
+def _omitted(model: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> list[str]:
+    """Parameters whose omitted default would become a graph input, or that a decorator of forward fills in itself.
+
+    The exporter gives every None by position. transformers' decorators give `use_cache` by keyword: one too many.
+    """
     sig = signature(model)
     if sig is None or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in sig.parameters.values()):
         return []
     rest = list(sig.parameters.values())[len(args) :]
-    return [p.name for p in rest if p.name not in kwargs and isinstance(p.default, bool | int | float | torch.Tensor)]
+    decorated = any(hasattr(vars(cls).get("forward"), "__wrapped__") for cls in type(model).__mro__)
+    kinds = (bool, int, float, torch.Tensor, *((type(None),) if decorated else ()))
+    return [p.name for p in rest if p.name not in kwargs and isinstance(p.default, kinds)]
 
 
 def _keyword_only(model: object, kwargs: dict[str, object]) -> list[str]:

@@ -143,12 +143,14 @@ def claim(model: torch.nn.Module, log: UndoLog) -> None:
     here = threading.current_thread()
     with _lock:
         held = _claims.get(id(model))
+        # A thread that has ended can restore nothing any more: its claim does not count.
         if held is not None and held.owner is not here and held.owner.is_alive():
             raise InputError(
                 f"the {type(model).__name__} is patched by thread {held.owner.name!r} at the moment. Two exports of "
                 "one model at the same time disturb each other: let that thread restore it first, or export "
                 "copy.deepcopy(model)"
             )
+        # Noted before it is done: if an interrupt comes here, the claim is still given up.
         log.call(lambda: _release(id(model), id(log)))
         taken = _claims.setdefault(id(model), _Claim(here))
         taken.owner = here

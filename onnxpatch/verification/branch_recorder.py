@@ -10,12 +10,14 @@ only data with these values shows whether the graph handles them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from onnxpatch.messages.user_code import user_frame
 from onnxpatch.verification.data_constants import DataConstants
 from onnxpatch.verification.size_recorder import SizeWatch
 from onnxpatch.verification.watched_number import WatchedNumber
@@ -62,6 +64,7 @@ class Decisions(TorchFunctionMode):
 
     signature: the recorded values: bools and ints exactly, floats by their sign, data-dependent selections as empty,
     one or more. Two calls with the same signature took the same branches.
+    lines: `file:line` of the user's code at which they were made, each once and in order.
     asks_finite: the forward tests for NaN or infinity.
     compared: (number computed from the data, what it is compared with).
     constants: values that data is compared with, and steps that it is divided by.
@@ -78,6 +81,7 @@ class Decisions(TorchFunctionMode):
         self._numbers = watch_numbers
         self._shapes = _SHAPES if watch_sizes else frozenset()
         self.signature: tuple[object, ...] = ()
+        self.lines: dict[str, None] = {}
         self.asks_finite = False
         self.compared: list[tuple[float, float]] = []
 
@@ -128,6 +132,9 @@ class Decisions(TorchFunctionMode):
 
     def _add(self, answer: object) -> None:
         self.signature = (*self.signature, answer)
+        frame = user_frame(sys._getframe(1))
+        if frame is not None:
+            self.lines.setdefault(f"{frame.f_code.co_filename}:{frame.f_lineno}")
         if len(self.signature) > _ENDLESS:
             raise EndlessError(f"more than {_ENDLESS} decisions: a loop that this data does not end")
 

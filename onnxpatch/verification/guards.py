@@ -135,7 +135,7 @@ def _breaking(guard: Guard, search: Oracle, tries: int = 5) -> Iterator[Probe]:
 
 def _far(sizes: dict[str, int], example: dict[str, int]) -> float:
     """The distance from the example. Sizes with its ratios and its stride count as nearer: eager often wants them."""
-    change = sum(abs(math.log(sizes[name] / example[name])) for name in sizes)
+    change = sum(abs(math.log(sizes[name] / max(1, example[name]))) for name in sizes)
     odd = sum(size % 8 != 0 for name, size in sizes.items() if example[name] % 8 == 0)
     return change + odd
 

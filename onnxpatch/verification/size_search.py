@@ -165,7 +165,7 @@ def _groups(dims: Sequence[DynamicDim], stuck: Sequence[DynamicDim]) -> Iterator
     for dim in stuck:
         for other in dims:
             small, large = sorted((dim, other), key=lambda d: d.size)
-            if small.size < large.size and large.size % small.size == 0:
+            if 0 < small.size < large.size and large.size % small.size == 0:
                 yield [(small, 1), (large, large.size // small.size)]
     if len(dims) > 1 and stuck:
         yield [(dim, dim.size) for dim in dims]

@@ -66,6 +66,7 @@ _DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
     link=_ISSUE,
     requires=("einops>=0.7",),
     subclasses=True,
+    # A subclass inherits pattern and forward; one with a forward of its own computes something else.
     accepts=own_forward("einops.layers.torch.Rearrange"),
     proof=Proof(
         _patch_embedding,

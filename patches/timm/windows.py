@@ -113,6 +113,7 @@ def window_reverse(
     link=LINK,
     exporters=("dynamo", "trace"),
     bodies={
+        # Of each method the code of Swin and the code of Swin V2.
         "_attn": {KnownBody("1729d45df45b", WRITTEN_FOR), KnownBody("a2366c403bfa", WRITTEN_FOR)},
         "get_attn_mask": {KnownBody("ded0a17b976e", WRITTEN_FOR), KnownBody("f94db34fc30a", WRITTEN_FOR)},
     },

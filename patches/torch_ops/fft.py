@@ -1,7 +1,8 @@
-"""Discrete Fourier transforms as products with cosine and sine matrices; spectra are pairs of real tensors.
+"""Discrete Fourier transforms; spectra are pairs of real tensors.
 
 A transform of n points is `x @ W` with `W[j, k] = exp(-2 pi i j k / n)`. The matrices of a static size become
-constants; those of a dynamic size are computed in the graph.
+constants; those of a dynamic size are computed in the graph. Long axes are transformed by `formulas.fourier`, whose
+time and memory do not grow with n * n.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import numpy as np
 import torch
 
 from onnxpatch import Proof, RefusedError, patch
+from onnxpatch.formulas import fourier
 from onnxpatch.formulas.complex_pairs import Pair
+from onnxpatch.formulas.symbolic import static_number
 
 Matrices = tuple[torch.Tensor, torch.Tensor]
 
@@ -30,6 +33,12 @@ def _table(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray
 def count(size: Any, like: torch.Tensor) -> torch.Tensor:
     """A size as a 0-d tensor, which stays dynamic. A Python float would freeze it."""
     return torch.ones_like(torch.arange(size, device=like.device)).sum()
+
+
+def known(size: Any) -> Any:
+    """A size as an int where no input changes it: under trace every size is a tensor."""
+    number = static_number(size) if isinstance(size, torch.Tensor) else None
+    return size if number is None else number
 
 
 def matrices(rows: Any, columns: Any, points: Any, like: torch.Tensor) -> Matrices:
@@ -49,35 +58,60 @@ def forward_1d(x: Any, size: Any, dim: int, sign: int, half: bool) -> Pair:
     pair = x if isinstance(x, Pair) or x.is_complex() else None
     x = Pair.of(x) if pair is not None else x
     like = x.real if isinstance(x, Pair) else x
-    length = size if size is not None else like.shape[dim]
+    length = known(size if size is not None else like.shape[dim])
+    if fourier.is_long(length, like.dtype):
+        return _long_forward(x, size, dim, sign, half, length)
     cos, sin = matrices(length, length // 2 + 1 if half else length, length, like)
-    along = lambda part: _fit(part, size, dim).transpose(dim, -1)  # noqa: E731
+    real, imag = _parts(x, size, dim)
     back = lambda part: part.transpose(dim, -1)  # noqa: E731
-    if not isinstance(x, Pair):
-        return Pair(back(along(x) @ cos), back(sign * (along(x) @ sin)))
-    real, imag = along(x.real), along(x.imag)
+    if imag is None:
+        return Pair(back(real @ cos), back(sign * (real @ sin)))
     return Pair(back(real @ cos - sign * (imag @ sin)), back(imag @ cos + sign * (real @ sin)))
+
+
+def _long_forward(x: Any, size: Any, dim: int, sign: int, half: bool, length: Any) -> Pair:
+    real, imag = _parts(x, size, dim)
+    if sign > 0 and imag is not None:  # conj(F(conj(x)))
+        imag = -imag
+    a, b = fourier.transform(real, imag, length if _static(length) else None)
+    if half:
+        a, b = a.narrow(-1, 0, length // 2 + 1), b.narrow(-1, 0, length // 2 + 1)
+    return Pair(a.transpose(dim, -1), (-b if sign > 0 else b).transpose(dim, -1))
+
+
+def _parts(x: Any, size: Any, dim: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Real and imaginary part, if there is one, with `size` entries along `dim`, which becomes the last axis."""
+    return (_last(x.real, size, dim), _last(x.imag, size, dim)) if isinstance(x, Pair) else (_last(x, size, dim), None)
+
+
+def _last(part: torch.Tensor, size: Any, dim: int) -> torch.Tensor:
+    return _fit(part, size, dim).transpose(dim, -1)
 
 
 def inverse_real_1d(x: Pair, size: Any, dim: int) -> torch.Tensor:
     """Unscaled real inverse of a half spectrum along `dim`, of `size` points (2 (terms - 1) when None)."""
-    points = size if size is not None else 2 * (x.real.shape[dim] - 1)
+    points = known(size) if size is not None else 2 * (known(x.real.shape[dim]) - 1)
     terms = points // 2 + 1
-    cos, sin = matrices(terms, points, points, x.real)
     order = torch.arange(terms, device=x.real.device)
     # Every term counts twice, for its conjugate, but the first, and for an even number of points the last.
     alone = (order == 0) | (order * 2 == count(points, x.real))
-    weight = torch.where(alone, 1.0, 2.0).to(x.real)[:, None]
-    along = lambda part: _fit(part, terms if size is not None else None, dim).transpose(dim, -1)  # noqa: E731
-    return (along(x.real) @ (cos * weight) - along(x.imag) @ (sin * weight)).transpose(dim, -1)
+    weight = torch.where(alone, 1.0, 2.0).to(x.real)
+    real, imag = (_last(part, terms if size is not None else None, dim) for part in (x.real, x.imag))
+    if fourier.is_long(points, real.dtype):  # the real part of F(conj(x)), with zeros for the other half
+        both = _padded(real * weight, points, -1), _padded(-imag * weight, points, -1)
+        return fourier.transform(*both, points if _static(points) else None)[0].transpose(dim, -1)
+    cos, sin = (part * weight[:, None] for part in matrices(terms, points, points, x.real))
+    return (real @ cos - imag @ sin).transpose(dim, -1)
 
 
 def _fit(x: torch.Tensor, size: Any, dim: int) -> torch.Tensor:
     """`x` cut or padded with zeros to `size` entries along `dim`."""
     if size is None:
         return x
-    x = x.narrow(dim, 0, size) if _static(x.shape[dim]) and x.shape[dim] >= size else _padded(x, size, dim)
-    return x
+    size, present = known(size), known(x.shape[dim])
+    if _static(size) and _static(present) and present >= size:
+        return x if present == size else x.narrow(dim, 0, size)
+    return _padded(x, size, dim)
 
 
 def _static(size: object) -> bool:

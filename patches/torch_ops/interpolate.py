@@ -1,4 +1,4 @@
-"""F.interpolate with dynamic sizes: position tables by two MatMuls, images by ONNX's Resize."""
+"""F.interpolate with dynamic sizes: position tables by two MatMuls, images, also antialiased, by ONNX's Resize."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, Settings, exporting, patch, running_model
-from onnxpatch.formulas import nearest
+from onnxpatch.formulas import antialiased, nearest
+from onnxpatch.formulas.nodes import target_opset
 from onnxpatch.formulas.position_forms import form_of
 from onnxpatch.formulas.resize import Axis, resize
 from onnxpatch.formulas.skipped_resizes import native_here
@@ -84,6 +85,10 @@ def interpolate(
         return nearest.sampled(input, _outputs(input, None, scales), mode, None if recompute_scale_factor else scales)
     if sizes is not None and _misplaced(input, sizes, mode):
         return nearest.sampled(input, sizes, mode)
+    if antialias and not align_corners and (scales is None or recompute_scale_factor):
+        wanted = _outputs(input, sizes, scales)
+        if _fits_resize(input, wanted, mode):
+            return antialiased.resized(input, wanted, mode)
     if not _ours(input, sizes, scales, mode, antialias):
         return NotImplemented
     axes = _axes(input, sizes, scales, bool(recompute_scale_factor))
@@ -130,6 +135,14 @@ def _each(value: object, spatial: int) -> list[Any]:
     if isinstance(value, Tensor) and value.dim() == 1:
         return list(value.unbind())
     return list(value) if isinstance(value, Sequence) else [value] * spatial
+
+
+def _fits_resize(image: Tensor, wanted: Sequence[object], mode: str) -> bool:
+    """Whether an antialiased image, by sizes, is ONNX's Resize: a third of the time of two products."""
+    if mode not in ("bilinear", "bicubic") or image.dim() != 4 or image.dtype != torch.float32 or target_opset() < 18:
+        return False
+    # Under dynamo an image of a static size looks like a table; a table at a static size is stored before this.
+    return not _is_table(image) or (exporting() == "dynamo" and not any(map(symbolic, wanted)))
 
 
 def _ours(input: Tensor, sizes: list[object] | None, scales: list[object] | None, mode: str, antialias: bool) -> bool:

@@ -23,14 +23,16 @@ class _Slopes(torch.nn.Module):
     "torch.Tensor.__mul__",
     "torch.Tensor.__rmul__",
     name="bfloat16-times-integers",
-    why="Type 'tensor(complex128)' of input parameter of operator (Mul) is invalid: the exporter takes bfloat16 for it",
+    why="Type 'tensor(complex128)' of input parameter of operator (Mul) is invalid: the exporter takes bfloat16 for "
+    "it; Could not find an implementation for Mul(14): onnxruntime multiplies no bfloat16 on the CPU",
     link="https://github.com/pytorch/pytorch/issues/129064",
-    exporters=("trace",),
+    exporters=("dynamo", "trace"),
     proof=Proof(
         build=_Slopes,
         inputs=lambda: [(torch.ones(b, n, dtype=torch.int64),) for b, n in ((2, 5), (3, 300), (1, 1))],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace",),
+        exporters=("dynamo",),
         reason="complex128",
     ),
 )

@@ -29,6 +29,17 @@ def _images() -> list[tuple[Tensor]]:
     return [(torch.randn(batch, 4, 3),) for batch in (2, 3, 1)]
 
 
+def _proof(*beside: str) -> Proof:
+    return Proof(
+        build=_Listed,
+        inputs=_images,
+        dynamic_shapes=({0: "batch"},),
+        fails=("dynamo", "trace"),
+        reason="inferred a static shape|Cannot split using values|shape",
+        beside=beside,
+    )
+
+
 @patch(
     "torch.unbind",
     "torch.Tensor.unbind",
@@ -36,14 +47,7 @@ def _images() -> list[tuple[Tensor]]:
     why="list(x): as many rows as the example's batch",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/llava/modeling_llava.py",
     exporters=("dynamo", "trace"),
-    proof=Proof(
-        build=_Listed,
-        inputs=_images,
-        dynamic_shapes=({0: "batch"},),
-        fails=("dynamo", "trace"),
-        reason="inferred a static shape|Cannot split using values|shape",
-        beside=("rows-together", "rows-counted"),
-    ),
+    proof=_proof("rows-together", "rows-counted"),
 )
 def rows_apart(original: Callable[..., Sequence[Tensor]], input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Gives as many rows as the example has. Each remembers its number and its tensor."""
@@ -90,14 +94,7 @@ def rows_counted(original: Callable[..., int], tensor: Tensor) -> int:
     why="torch.cat(list(x)) has as many rows as the example's batch",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/llava/modeling_llava.py",
     exporters=("dynamo", "trace"),
-    proof=Proof(
-        build=_Listed,
-        inputs=_images,
-        dynamic_shapes=({0: "batch"},),
-        fails=("dynamo", "trace"),
-        reason="inferred a static shape|Cannot split using values|shape",
-        beside=("rows-apart", "rows-counted"),
-    ),
+    proof=_proof("rows-apart", "rows-counted"),
 )
 def rows_together(original: Callable[..., Tensor], tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Returns the tensor if all its rows are joined in order, with its first axis merged into or moved to `dim`."""

@@ -27,6 +27,7 @@ class _Gated(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        # Loaded before the model is patched, as it is where a model's own module imports it.
         importlib.import_module(_QWEN)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, gates: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -63,14 +63,13 @@ def _sequences() -> list[tuple[Tensor, ...]]:
     return [(tokens[:, None], picks, weights) for tokens, picks, weights in _tokens()]
 
 
-def _proof(build: Callable[[], torch.nn.Module], inputs: Callable[[], list[tuple[Tensor, ...]]] = _tokens) -> Proof:
-    return Proof(
-        build=build,
-        inputs=inputs,
-        dynamic_shapes=({0: "tokens"},) * 3,
-        fails=("dynamo", "trace"),
-        reason=FAILURE,
-    )
+def _proof(
+    build: Callable[[], torch.nn.Module],
+    inputs: Callable[[], list[tuple[Tensor, ...]]] = _tokens,
+    dynamic_shapes: tuple[dict[int, str], ...] = ({0: "tokens"},) * 3,
+    beside: tuple[str, ...] = (),
+) -> Proof:
+    return Proof(build, inputs, dynamic_shapes, fails=("dynamo", "trace"), reason=FAILURE, beside=beside)
 
 
 def _each(
@@ -97,12 +96,10 @@ def _each(
     why=WHY,
     link=LINK,
     bodies={"forward": {KnownBody("6f547878e681", WRITTEN_FOR)}},
-    proof=Proof(
-        build=_switch,
-        inputs=lambda: [(torch.randn(b, n, 8),) for b, n in ((2, 2), (3, 9), (1, 1))],
-        dynamic_shapes=({0: "batch", 1: "length"},),
-        fails=("dynamo", "trace"),
-        reason=FAILURE,
+    proof=_proof(
+        _switch,
+        lambda: [(torch.randn(b, n, 8),) for b, n in ((2, 2), (3, 9), (1, 1))],
+        ({0: "batch", 1: "length"},),
         # Switch's router casts its classifier in every forward.
         beside=("idle-cast",),
     ),

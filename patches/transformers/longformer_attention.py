@@ -1,19 +1,21 @@
 """Longformer's and LED's attention: a window of tokens, and global tokens that see all and are seen by all.
 
 Eager counts the global tokens of each text and cuts the windows out of a strided view; neither is possible in a graph.
-Here it is attention with a mask of queries by keys: it computes the same, in time and memory that grow with the square
-of the length. A text need not be padded to whole windows for it.
+Here queries are cut into blocks of one window; each sees the keys of its own block and of the blocks on both sides.
+Time and memory grow with the length times the window, as in eager. A text need not be padded to whole windows.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, exporting, patch
+from onnxpatch.formulas.blocks import blocks
 from onnxpatch.formulas.proof_models import randomised
 
 WRITTEN_FOR = "transformers 5.23.0"
@@ -34,13 +36,14 @@ class _Windows(torch.nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """x: (batch, length, 8), whole windows; mask: (batch, length), below 0 for masked, above 0 for global."""
-        return self.attention(x, mask, mask < 0, mask > 0, True)[0]
+        return self.attention(x, mask, mask < 0, mask > 0, (mask > 0).any().item())[0]
 
 
 def _masked(batch: int, length: int) -> Tensor:
     mask = torch.zeros(batch, length)
     mask[0, -2:] = -10000.0
-    mask[::2, 0] = 10000.0
+    if batch > 1:  # a text alone has no global token
+        mask[::2, 0] = 10000.0
     return mask
 
 
@@ -78,20 +81,73 @@ class LongformerSelfAttention:
             return super().forward(  # type: ignore[misc]
                 hidden_states, attention_mask, is_index_masked, is_index_global_attn, is_global_attn, output_attentions
             )
-        places = torch.arange(hidden_states.shape[1], device=hidden_states.device)
-        near = (places[:, None] - places).abs() <= self.one_sided_attn_window_size
-        seen = (near & (attention_mask == 0)[:, None, :]) | is_index_global_attn[:, None, :]
-        local = self._attended(hidden_states, (self.query, self.key, self.value), ~seen[:, None])
-        layers = self.query_global, self.key_global, self.value_global
-        whole = self._attended(hidden_states, layers, is_index_masked[:, None, None, :])
+        query, key, value = (self._split(layer(hidden_states)) for layer in (self.query, self.key, self.value))
+        chosen = _first(is_index_global_attn)
+        valid = is_index_global_attn.gather(1, chosen)
+        near = self._near(query / math.sqrt(self.head_dim), key, attention_mask == 0)
+        far = (query.transpose(2, 3) / math.sqrt(self.head_dim)) @ _columns(key, chosen)
+        far = far.masked_fill(~valid[:, None, None, :], torch.finfo(far.dtype).min)
+        width = int(self.one_sided_attn_window_size)
+        seen = torch.cat([near, blocks(far.transpose(2, 3), width, 0.0).permute(0, 1, 3, 4, 2)], dim=-1)
+        seen = seen.softmax(dim=-1)
+        local = seen[..., : 3 * width] @ _with_neighbours(blocks(value, width, 0.0)).permute(0, 1, 3, 4, 2)
+        local = local.flatten(2, 3)
+        local = local + seen[..., 3 * width :].flatten(2, 3) @ _columns(value, chosen).transpose(2, 3)
+        local = local[:, :, : hidden_states.shape[1]].transpose(1, 2).flatten(2)
         local = local.masked_fill(is_index_masked[:, :, None], 0.0)
-        return (torch.where(is_index_global_attn[:, :, None], whole, local),)
+        return (self._with_global(local, hidden_states, is_index_masked, chosen, valid),)
 
-    def _attended(self: Any, x: Tensor, layers: tuple[Any, Any, Any], hidden: Tensor) -> Tensor:
-        """(batch, length, hidden size). hidden: keys that are not seen; where all are hidden, all count alike."""
-        query, key, value = (layer(x).unflatten(2, (self.num_heads, self.head_dim)).transpose(1, 2) for layer in layers)
-        bias = hidden.to(x.dtype) * torch.finfo(x.dtype).min
-        return functional.scaled_dot_product_attention(query, key, value, attn_mask=bias).transpose(1, 2).flatten(2)
+    def _split(self: Any, x: Tensor) -> Tensor:
+        """(batch, length, hidden size) to (batch, heads, head_dim, length)."""
+        return x.unflatten(2, (self.num_heads, self.head_dim)).permute(0, 2, 3, 1)
+
+    def _near(self: Any, query: Tensor, key: Tensor, visible: Tensor) -> Tensor:
+        """Scores within the window: (batch, heads, blocks, width, 3 * width)."""
+        width = int(self.one_sided_attn_window_size)
+        queries = blocks(query, width, 0.0).permute(0, 1, 3, 4, 2)
+        keys = _with_neighbours(blocks(key, width, 0.0)).permute(0, 1, 3, 2, 4)
+        # blocks() fills with 0: what is outside of the text is not visible.
+        inside = _with_neighbours(blocks(visible.to(query.dtype), width, 0.0)) > 0
+        places = torch.arange(3 * width, device=query.device) - width
+        band = (places - torch.arange(width, device=query.device)[:, None]).abs() <= width
+        scores = queries @ keys
+        return scores.masked_fill(~(band & inside[:, None, :, None, :]), torch.finfo(scores.dtype).min)
+
+    def _with_global(self: Any, local: Tensor, x: Tensor, masked: Tensor, chosen: Tensor, valid: Tensor) -> Tensor:
+        """(batch, length, hidden size): the rows of global tokens, which see the whole text, in place of their own."""
+        rows = chosen[:, :, None].expand(-1, -1, x.shape[2])
+        query = self._split(self.query_global(x.gather(1, rows))).transpose(2, 3) / math.sqrt(self.head_dim)
+        scores = query @ self._split(self.key_global(x))
+        scores = scores.masked_fill(masked[:, None, None, :], torch.finfo(scores.dtype).min).softmax(dim=-1)
+        whole = scores @ self._split(self.value_global(x)).transpose(2, 3)
+        whole = torch.where(valid[:, :, None], whole.transpose(1, 2).reshape(rows.shape), local.gather(1, rows))
+        return local.scatter(1, rows, whole)
+
+
+def _first(chosen: Tensor) -> Tensor:
+    """(batch, most global tokens of a text): their places; a text with fewer has places of other tokens behind them."""
+    length = chosen.shape[1]
+    places = torch.arange(length, device=chosen.device)
+    order = torch.where(chosen, places, places + length).sort(dim=1).indices
+    # At least one: onnxruntime leaves the product of two matrices of inner size 0 uninitialized.
+    most = chosen.sum(1).amax(0).clamp(min=1)
+    if exporting() == "trace":
+        return order[:, :most]
+    count = most.item()
+    torch._check(count >= 1)
+    torch._check(count <= length)
+    return order[:, :count]
+
+
+def _columns(x: Tensor, places: Tensor) -> Tensor:
+    """x: (batch, heads, head_dim, length); (batch, heads, head_dim, places)."""
+    return x.gather(3, places[:, None, None, :].expand(-1, x.shape[1], x.shape[2], -1))
+
+
+def _with_neighbours(x: Tensor) -> Tensor:
+    """(..., blocks, width) to (..., blocks, 3 * width): the block before, the block, and the one after it."""
+    padded = functional.pad(x, (0, 0, 1, 1))
+    return torch.cat([padded[..., :-2, :], x, padded[..., 2:, :]], dim=-1)
 
 
 class _Text(torch.nn.Module):

@@ -17,6 +17,7 @@ _MASKS = "transformers.masking_utils"
 class _Masked(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        # Loaded before the model is patched, as it is where a model's own module imports it.
         importlib.import_module(_MASKS)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:

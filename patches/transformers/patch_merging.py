@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +57,14 @@ def _maps() -> list[tuple[Tensor]]:
     return [(torch.randn(2, height, width, 8),) for height, width in ((8, 6), (7, 10), (5, 3), (4, 9))]
 
 
-_DYNAMIC = ({0: "batch", 1: "height", 2: "width"},)
+def _proof(build: Callable[[], nn.Module]) -> Proof:
+    return Proof(
+        build,
+        _maps,
+        dynamic_shapes=({0: "batch", 1: "height", 2: "width"},),
+        fails=("dynamo", "trace"),
+        reason="Non concat axis dimensions must match",
+    )
 
 
 @patch(
@@ -68,13 +76,7 @@ _DYNAMIC = ({0: "batch", 1: "height", 2: "width"},)
     why=ODD,
     link=LINK,
     bodies={"forward": {KnownBody("1aa79e570eb5", WRITTEN_FOR)}, "maybe_pad": {KnownBody("0a6528ee7ff3", WRITTEN_FOR)}},
-    proof=Proof(
-        _swin_merging,
-        _maps,
-        dynamic_shapes=_DYNAMIC,
-        fails=("dynamo", "trace"),
-        reason="Non concat axis dimensions must match",
-    ),
+    proof=_proof(_swin_merging),
 )
 class PatchMerging:
     """Merging with the norm before the reduction."""
@@ -94,13 +96,7 @@ class PatchMerging:
     why=ODD,
     link=LINK,
     bodies={"forward": {KnownBody("dd487fd3b3f4", WRITTEN_FOR)}, "maybe_pad": {KnownBody("c3851eb4135e", WRITTEN_FOR)}},
-    proof=Proof(
-        _swinv2_merging,
-        _maps,
-        dynamic_shapes=_DYNAMIC,
-        fails=("dynamo", "trace"),
-        reason="Non concat axis dimensions must match",
-    ),
+    proof=_proof(_swinv2_merging),
 )
 class PatchMergingPostNorm:
     """Merging with the norm after the reduction."""

@@ -30,6 +30,7 @@ _SIZES = ((2, 5), (3, 9), (1, 1))
 class _Attention(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        # Loaded before the model is patched, as it is where a model's own module imports it.
         importlib.import_module(_RWKV)
         self.decay, self.first = torch.nn.Parameter(torch.randn(4)), torch.nn.Parameter(torch.randn(4))
 
@@ -104,6 +105,7 @@ class _Unit(torch.nn.Module):
         self.unit = randomised(RecurrentGemmaRglru(config))
 
     def forward(self, x: Tensor) -> Tensor:
+        # The unit keeps its last state between calls; each text of the proof begins without one.
         setattr(self.unit, "recurrent_states", None)  # noqa: B010  nn.Module's annotation knows tensors only
         return self.unit(x, torch.arange(x.shape[1])[None])
 

@@ -13,7 +13,7 @@ import pytest
 
 import onnxpatch
 from onnxpatch.cli.completion import patch_names
-from tests.cli.test_cli import run
+from tests.cli.running import run
 
 COMMANDS = ("list", "plan", "export", "verify", "doctor", "ops")
 

@@ -69,6 +69,23 @@ def backwards(self: Looping, x: Tensor) -> Tensor:
 
 
 @right
+def unbound_columns(self: Looping, x: Tensor) -> Tensor:
+    total, outs = torch.zeros(4), []
+    for column in x.t().unbind(1):
+        total = (total * 0.5 + column).tanh()
+        outs.append(total)
+    return torch.stack(outs, 1)
+
+
+@right
+def reversed_numbers(self: Looping, x: Tensor) -> Tensor:
+    total = torch.zeros(4)
+    for i in reversed(range(x.shape[0])):
+        total = total * 0.5 + x[i]
+    return total
+
+
+@right
 def row_before(self: Looping, x: Tensor) -> tuple[Tensor, Tensor]:
     before, outs = torch.zeros(4), []
     for row in x:

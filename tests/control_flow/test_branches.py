@@ -9,15 +9,17 @@ import pytest
 import torch
 
 import onnxpatch
-from tests.control_flow import branch_models
+from tests.control_flow import branch_models, counted_loops, refused_models
+from tests.control_flow.branch_cases import REFUSED, RIGHT, Case, Refusal
 from tests.exporting import export, run, wrong
 
 EXPORTERS = ("dynamo", "trace")
+REGISTERED = (branch_models, counted_loops, refused_models)  # by importing them
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
-@pytest.mark.parametrize("case", branch_models.RIGHT, ids=lambda case: case.name)
-def test_every_branch_is_in_the_graph(case: branch_models.Case, exporter: str) -> None:
+@pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
+def test_every_branch_is_in_the_graph(case: Case, exporter: str) -> None:
     model = case.model()
     eager = copy.deepcopy(model)
     with onnxpatch.patched(model, branches=True, exporter=exporter):
@@ -29,8 +31,8 @@ def test_every_branch_is_in_the_graph(case: branch_models.Case, exporter: str) -
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
-@pytest.mark.parametrize("case", branch_models.REFUSED, ids=lambda case: case.name)
-def test_a_refusal_names_module_line_and_remedy(case: branch_models.Refusal, exporter: str) -> None:
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
+def test_a_refusal_names_module_line_and_remedy(case: Refusal, exporter: str) -> None:
     model = case.model()
     before = copy.deepcopy(vars(model)), type(model)
     with (
@@ -40,7 +42,7 @@ def test_a_refusal_names_module_line_and_remedy(case: branch_models.Refusal, exp
         export(model, case.inputs, exporter, case.dynamic)
     refusal = caught.value if isinstance(caught.value, onnxpatch.OnnxpatchError) else caught.value.__cause__
     assert isinstance(refusal, onnxpatch.BranchError)
-    assert "branch_models.py:" in str(refusal)
+    assert "refused_models.py:" in str(refusal)
     for text in case.says:
         assert text in str(refusal)
     assert vars(model).keys() == before[0].keys()
@@ -48,16 +50,16 @@ def test_a_refusal_names_module_line_and_remedy(case: branch_models.Refusal, exp
 
 
 def test_nothing_of_the_kit_is_left_behind() -> None:
-    model = branch_models.RIGHT[0].model()
+    model = RIGHT[0].model()
     before = torch.SymBool.__bool__, torch.SymInt.__index__, dict(vars(sys.modules[type(model).__module__]))
     with onnxpatch.patched(model, branches=True):
-        export(model, branch_models.RIGHT[0].inputs[0], "dynamo", branch_models.RIGHT[0].dynamic)
+        export(model, RIGHT[0].inputs[0], "dynamo", RIGHT[0].dynamic)
     assert (torch.SymBool.__bool__, torch.SymInt.__index__) == before[:2]
     assert vars(sys.modules[type(model).__module__]).keys() == before[2].keys()
 
 
 def test_eager_inside_the_context_is_eager() -> None:
-    case = next(case for case in branch_models.RIGHT if case.name == "nothing_found")
+    case = next(case for case in RIGHT if case.name == "nothing_found")
     model = case.model()
     with onnxpatch.patched(model, branches=True):
         assert model(torch.zeros(3, 4)) is None

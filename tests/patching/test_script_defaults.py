@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import onnxpatch
 from tests import exporting
@@ -55,3 +57,31 @@ def test_what_is_given_arrives_where_it_belongs(given, tmp_path):
     feed = {node.name: value.numpy() for node, value in zip(session.get_inputs(), values, strict=False)}
     assert torch.allclose(torch.as_tensor(session.run(None, feed)[0]), Scaled()(x, **given))
     assert type(model) is Scaled and "forward" not in vars(model)
+
+
+def with_config(forward):
+    """As transformers does it: what the call leaves open comes from the configuration, by keyword."""
+
+    @functools.wraps(forward)
+    def wrapped(self, *args, **kwargs):
+        kwargs["scaled"] = True if kwargs.get("scaled") is None else kwargs["scaled"]
+        return forward(self, *args, **kwargs)
+
+    return wrapped
+
+
+class Configured(nn.Module):
+    @with_config
+    def forward(self, x: Tensor, mask: Tensor | None = None, scaled: bool | None = None) -> Tensor:
+        x = x * 2 if scaled else x
+        return x if mask is None else x * mask
+
+
+@pytest.mark.parametrize("given", [1, 2])
+def test_a_decorator_of_forward_gives_what_was_left_out(given, tmp_path):
+    args = (torch.randn(2, 3), torch.ones(2, 3))[:given]
+    report = onnxpatch.export(
+        Configured().eval(), args, tmp_path / "m.onnx", dynamic_shapes=({0: "n"},) * given, exporter="trace",
+        attempts="asked",
+    )  # fmt: skip
+    assert report.ok

@@ -98,7 +98,7 @@ MODEL = """
 
 
 def test_what_every_command_writes_fits_its_schema(tmp_path, monkeypatch):
-    from tests.cli.test_cli import run
+    from tests.cli.running import run
     from tests.test_docs import hooks
 
     (tmp_path / "net.py").write_text(textwrap.dedent(MODEL))

@@ -81,6 +81,18 @@ def test_declared_bounds_are_kept() -> None:
     assert {b for (b,) in sizes(probes)} <= {2, 3, 4, 5} and len(set(sizes(probes))) > 1
 
 
+def test_from_an_empty_example_there_is_a_way_to_other_sizes() -> None:
+    def model(past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        return torch.cat((past, new.expand(-1, 3)), 0)
+
+    args = (torch.randn(0, 3), torch.randn(2, 3))
+    probes, _ = found(Call(model), args, ({0: torch.export.Dim("past", min=0)}, {0: "n"}))
+    assert (0, 2) in sizes(probes) and {past for past, n in sizes(probes) if n == 2} >= {0, 1, 2}
+    assert any(past == 0 and n > 2 for past, n in sizes(probes))
+    filled, _ = found(Call(model), (torch.randn(3, 3), torch.randn(2, 3)), ({0: "past"}, {0: "n"}))
+    assert all(past for past, _ in sizes(filled))  # torch's default minimum of 0 asks for nothing
+
+
 def test_trained_size_is_tried_from_another_example() -> None:
     probes, _ = found(NativeSize(), (torch.randn(2, 3, 40, 56),), ({0: "b", 2: "h", 3: "w"},))
     assert any(p.sizes["h"] == p.sizes["w"] == 32 for p in probes)

@@ -44,6 +44,9 @@ class Rows:
     def __iter__(self) -> Iterator[torch.Tensor]:
         return _few_rows(self._capture, self._rows, self._counts, _Taker())
 
+    def __reversed__(self) -> Rows:
+        return Rows(self._capture, self._capture.execute(torch.flip, (self._rows, (0,))), self._counts)
+
 
 class NumberedRows:
     """What `for i, row in enumerate(x)` iterates over. values: [n, ...]; i begins at `start`."""

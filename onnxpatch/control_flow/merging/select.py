@@ -32,6 +32,7 @@ def select(predicate: torch.Tensor, a: MergedValue, b: MergedValue, slot: Slot, 
 def _value(
     predicate: torch.Tensor, a: torch.Tensor | Absent, b: torch.Tensor | Absent, slot: Slot, fill: float
 ) -> torch.Tensor | Absent:
+    # Both paths may have a tensor that was computed before they parted.
     if a is b:
         return a
     if slot.dtype is torch.bool:  # onnxruntime has no Where for bool

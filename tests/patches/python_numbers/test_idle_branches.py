@@ -89,7 +89,19 @@ class Shorter(nn.Module):
         return x * 2
 
 
-@pytest.mark.parametrize("rows", [8, 5])
-def test_an_amount_that_may_be_negative_stays_a_branch(rows):
+class ShorterReturned(nn.Module):
+    """The same, returned from a function of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.padded(x, 8 - x.shape[1]) * 2
+
+    def padded(self, x: Tensor, missing: int) -> Tensor:
+        if missing > 0:
+            return F.pad(x, (0, 0, 0, missing))
+        return x
+
+
+@pytest.mark.parametrize(("model", "rows"), [(Shorter, 8), (Shorter, 5), (ShorterReturned, 8)])
+def test_an_amount_that_may_be_negative_stays_a_branch(model, rows):
     shapes, data = ({1: "rows"},), [(torch.randn(1, n, 3),) for n in (rows, 3, 8, 11)]
-    assert onnxpatch.export(Shorter().eval(), data[0], exporter="trace", dynamic_shapes=shapes, data=data).ok
+    assert onnxpatch.export(model().eval(), data[0], exporter="trace", dynamic_shapes=shapes, data=data).ok

@@ -1,0 +1,88 @@
+"""What dicts, lists, deques and sets hold at one moment, and how to put it back.
+
+A model has some thousand containers, and they are put back after every forward: that nothing changed is asked of all of
+them together, without a loop in Python.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from operator import is_
+from typing import Any, TypeVar
+
+_AT_ONCE = 64
+_Pair = TypeVar("_Pair")
+
+
+class HeldContainers:
+    """The contents of containers, each as it was when it was noted."""
+
+    def __init__(self) -> None:
+        self._dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
+        self._sequences: list[tuple[Any, list[Any]]] = []
+        self._sets: list[tuple[set[Any], set[Any]]] = []
+
+    def note(self, container: Any) -> None:
+        """Keep what a dict, a list, a deque or a set holds now."""
+        if isinstance(container, dict):
+            self._dicts.append((container, dict(dict.items(container))))
+        elif isinstance(container, set):
+            self._sets.append((container, set(container)))
+        else:
+            self._sequences.append((container, list(container)))
+
+    def restore(self) -> None:
+        """Put everything back."""
+        for some_dicts in _groups(self._dicts):
+            if not _same_dicts(some_dicts):
+                for now, before in some_dicts:
+                    bind_again(now, before)
+        for some_sequences in _groups(self._sequences):
+            if not _same_items(some_sequences):
+                for sequence, items in some_sequences:
+                    _refill(sequence, items)
+        for held, members in self._sets:
+            if held != members:
+                held.clear()
+                held.update(members)
+
+
+def _groups(pairs: list[_Pair]) -> Iterator[list[_Pair]]:
+    """So many at once that the loop over them costs little, and so few that one change does not have all looked at."""
+    return (pairs[start : start + _AT_ONCE] for start in range(0, len(pairs), _AT_ONCE))
+
+
+def _same_dicts(pairs: Sequence[tuple[dict[Any, Any], dict[Any, Any]]]) -> bool:
+    """Whether the dicts hold the very keys and values that they held, in the same order."""
+    if not _same_items(pairs):
+        return False
+    now, before = (map(dict.values, dicts) for dicts in zip(*pairs, strict=True))
+    return all(map(is_, chain.from_iterable(now), chain.from_iterable(before)))
+
+
+def _same_items(pairs: Sequence[tuple[Any, Any]]) -> bool:
+    """Whether the first of each pair has the very items of the second. False may be wrong: a class of the user may
+    iterate in its own way."""
+    now, before = zip(*pairs, strict=True)
+    if list(map(len, now)) != list(map(len, before)):
+        return False
+    return all(map(is_, chain.from_iterable(now), chain.from_iterable(before)))
+
+
+def bind_again(now: dict[Any, Any], before: dict[Any, Any]) -> None:
+    """Make a dict hold what it held, in its order."""
+    if now.keys() == before.keys() and all(now[name] is value for name, value in before.items()):
+        return
+    base = OrderedDict if isinstance(now, OrderedDict) else dict  # past what subclasses make of their methods
+    base.clear(now)
+    for name, value in before.items():
+        base.__setitem__(now, name, value)
+
+
+def _refill(sequence: Any, items: list[Any]) -> None:
+    if len(sequence) != len(items) or any(a is not b for a, b in zip(sequence, items, strict=True)):
+        base: Any = list if isinstance(sequence, list) else deque
+        base.clear(sequence)
+        base.extend(sequence, items)

@@ -1,0 +1,38 @@
+"""An example with a batch of one is exported at another batch size, since torch.export decides by a size of 1."""
+
+import torch
+from torch import Tensor, nn
+
+import onnxpatch
+
+
+class Films(nn.Module):
+    """Frames of all films side by side, and films again, weighted by their texts."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        batch, frames, channels = x.shape
+        flat = torch.tanh(x.reshape(batch * frames, channels))
+        return flat.view(batch, frames, channels).cumsum(1) * mask.sum(1)[:, None, None]
+
+
+def test_a_batch_of_one_is_traced_at_another_size(tmp_path):
+    model = Films().eval()
+    report = onnxpatch.export(
+        model, (torch.randn(1, 4, 3), torch.ones(1, 5)), tmp_path / "m.onnx",
+        dynamic_shapes=({0: "batch", 1: "frames"}, {0: "batch", 1: "words"}), exporter="dynamo", attempts="asked",
+    )  # fmt: skip
+    assert report.ok
+    assert report.checks[0].kind == "example"
+    assert len({check.sizes.get("batch", 1) for check in report.checks}) > 1
+
+
+def test_a_model_for_one_alone_keeps_its_example(tmp_path):
+    class One(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            assert x.shape[0] == 1
+            return x * 2
+
+    report = onnxpatch.export(
+        One().eval(), (torch.randn(1, 3),), tmp_path / "m.onnx", dynamic_shapes=({1: "n"},), attempts="asked"
+    )
+    assert report.ok

@@ -1,0 +1,51 @@
+"""Small models with loops whose number of rounds depends on the input."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from tests.control_flow.branch_cases import ROWS, right, up
+
+
+@right(up(3, 4) * 9, up(2, 4) * 0.1, up(5, 4) * 100)
+class halves_until_small(nn.Module):
+    def forward(self, x):
+        while x.max() > 1:
+            x = x * 0.5
+        return x
+
+
+@right(up(3, 4), up(7, 4), up(1, 4))
+class rows_one_by_one(nn.Module):
+    def forward(self, x):
+        return torch.stack([row.sum() for row in x])
+
+
+@right(up(3, 4), up(7, 4), up(1, 4))
+class steps_over_a_size(nn.Module):
+    def forward(self, x):
+        total = torch.zeros(4)
+        for i in range(x.shape[0]):
+            total = total * 0.5 + x[i]
+        return total
+
+
+@right((up(3, 4), torch.tensor([1, 4, 2])), (up(5, 4), torch.tensor([4, 4, 1, 2, 3])), dynamic=(ROWS[0], ROWS[0]))
+class last_of_each_row(nn.Module):
+    def forward(self, x, lengths):
+        return torch.stack([x[i, n - 1] for i, n in enumerate(lengths)])
+
+
+@right(up(2, 3, 4), up(2, 7, 4), dynamic=({0: "rows", 1: "steps"},))
+class cell_over_steps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(4, 6)
+
+    def forward(self, x):
+        h, outs = torch.zeros(x.size(0), 6), []
+        for t in range(x.size(1)):
+            h = self.cell(x[:, t], h)
+            outs.append(h)
+        return torch.stack(outs, dim=1), h
