@@ -41,8 +41,8 @@ def atan2(original: Callable[..., Tensor], input: Tensor, other: Tensor) -> Tens
     if not input.is_floating_point() or not other.is_floating_point():
         return NotImplemented
     origin = (input == 0) & (other == 0)
-    # 1 in the origin; a negative zero would turn the sign of the quotient, so it becomes 0.
-    angle = torch.atan(input / torch.where(other == 0, origin.to(other.dtype), other))
+    # A quotient by 0 has the sign of the number divided, by a negative 0, too; in the origin it is 0.
+    angle = torch.atan(input / torch.where(other == 0, (input == 0).to(other.dtype), other))
     below = (input < 0) | (torch.reciprocal(input) < 0)  # so is a negative zero
     turned = torch.where(below, angle - math.pi, angle + math.pi)
     left = (other < 0) | (origin & (torch.reciprocal(other) < 0))
