@@ -49,4 +49,4 @@ def test_an_error_of_the_block_passes():
     done = []
     with pytest.raises(ZeroDivisionError), undone(lambda: done.append(1)):
         1 / 0  # noqa: B018
-    assert done == [1, 1]
+    assert done == [1]  # a second time is only for what an interrupt stopped

@@ -7,7 +7,7 @@ them together, without a loop in Python.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import is_
 from typing import Any, TypeVar
@@ -24,14 +24,15 @@ class HeldContainers:
         self._sequences: list[tuple[Any, list[Any]]] = []
         self._sets: list[tuple[set[Any], set[Any]]] = []
 
-    def note(self, container: Any) -> None:
-        """Keep what a dict, a list, a deque or a set holds now."""
-        if isinstance(container, dict):
-            self._dicts.append((container, dict(dict.items(container))))
-        elif isinstance(container, set):
-            self._sets.append((container, set(container)))
-        else:
-            self._sequences.append((container, list(container)))
+    def note(self, containers: Iterable[Any]) -> None:
+        """Keep what dicts, lists, deques and sets hold now."""
+        for container in containers:
+            if isinstance(container, dict):
+                self._dicts.append((container, dict(dict.items(container))))
+            elif isinstance(container, set):
+                self._sets.append((container, set(container)))
+            else:
+                self._sequences.append((container, list(container)))
 
     def restore(self) -> None:
         """Put everything back."""

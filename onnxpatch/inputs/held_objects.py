@@ -56,6 +56,8 @@ class HeldObjects:
     def __init__(self, roots: Iterable[object], apart: Iterable[object] = ()) -> None:
         """apart: objects whose attributes somebody else puts back; their slots are kept all the same."""
         self.tensors: list[torch.Tensor] = []
+        attributes: list[Any] = []
+        containers: list[Any] = []
         self._attributes = HeldContainers()
         self._slots: list[tuple[Any, Any, Any]] = []
         self._containers = HeldContainers()
@@ -73,12 +75,14 @@ class HeldObjects:
             if isinstance(value, _PLAIN) or id(value) in self._seen:
                 continue
             self._seen[id(value)] = value
-            below = self._note(value)
+            below = self._note(value, attributes, containers)
             if depth < _DEEPEST:
                 waiting += [(one, depth + 1) for one in below]
+        self._attributes.note(attributes)
+        self._containers.note(containers)
 
-    def _note(self, value: object) -> Iterable[Any]:
-        """Note the contents of `value`; returns the objects in it."""
+    def _note(self, value: object, attributes: list[Any], containers: list[Any]) -> Iterable[Any]:
+        """Note the contents of `value`, attributes and containers in these lists; returns the objects in it."""
         if isinstance(value, torch.Tensor):
             self.tensors.append(value)
         elif isinstance(value, torch.Generator):
@@ -88,25 +92,25 @@ class HeldObjects:
                 self._arrays.append((value, value.copy()))
         elif isinstance(value, dict):
             # Past an `items` that a subclass has overridden.
-            self._containers.note(value)
-            return [*dict.values(value), *self._note_attributes(value)]
+            containers.append(value)
+            return [*dict.values(value), *self._note_attributes(value, attributes)]
         elif isinstance(value, list | deque | set):
-            self._containers.note(value)
-            return [] if isinstance(value, set) else [*value, *self._note_attributes(value)]
+            containers.append(value)
+            return [] if isinstance(value, set) else [*value, *self._note_attributes(value, attributes)]
         elif isinstance(value, tuple):
             return value
         elif not isinstance(value, torch.jit.ScriptModule) and (
             isinstance(value, torch.nn.Module) or type(value).__module__.partition(".")[0] not in _NOT_FOLLOWED
         ):
-            return self._note_attributes(value)
+            return self._note_attributes(value, attributes)
         return ()
 
-    def _note_attributes(self, value: object) -> list[Any]:
+    def _note_attributes(self, value: object, noted: list[Any]) -> list[Any]:
         attributes = getattr(value, "__dict__", None)
         slots = self._note_slots(value)
         if not isinstance(attributes, dict):
             return slots
-        self._attributes.note(attributes)
+        noted.append(attributes)
         return [*attributes.values(), *slots]
 
     def _note_slots(self, value: object) -> list[Any]:

@@ -39,9 +39,7 @@ class Bindings:
         self.attributes = [dict(vars(module)) for module in self.modules]
         self._buffers = [dict(module._buffers) for module in self.modules]
         self._held = HeldContainers()
-        for module in self.modules:
-            self._held.note(vars(module))
-            self._held.note(module._buffers)
+        self._held.note([held for module in self.modules for held in (vars(module), module._buffers)])
 
     def changes(self) -> dict[Key, Any]:
         """Every attribute and buffer that was assigned since, with its value now."""
