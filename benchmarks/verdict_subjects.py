@@ -44,12 +44,12 @@ def devious() -> Iterator[Subject]:
 def small() -> Iterator[Subject]:
     """The tests' own: branches, also on sizes far away, one ailing part among sound ones, sizes that freeze."""
     from tests import verified_models
-    from tests.control_flow import branch_models, counted_loops
+    from tests.control_flow import branch_models, counted_loops, models_with_nodes
     from tests.control_flow.branch_cases import RIGHT
     from tests.diagnosis import failing_models
     from tests.verification import far_branches
 
-    assert branch_models and counted_loops  # their cases are registered by the import
+    assert branch_models and counted_loops and models_with_nodes  # their cases are registered by the import
     for case in RIGHT:
         yield Subject(f"branches: {case.name}", case.model(), case.inputs, case.dynamic, case.reference)
     for sick in failing_models.CASES:

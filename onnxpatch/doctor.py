@@ -18,7 +18,7 @@ from onnxpatch.messages.progress import shown
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.diagnosis import Diagnosis
-from onnxpatch.verification.eager import random_state_kept
+from onnxpatch.verification.eager import process_state_kept
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 from onnxpatch.versions import versions
@@ -82,7 +82,7 @@ def doctor(
         diagnosis.notes.append("the model is in training mode: call model.eval() first, unless that is what you export")
     made = [one for one in attempts if isinstance(one, AttemptResult)]
     search = Search(root, diagnosis, tolerance, budget, registry, shown(progress), made)
-    with random_state_kept():
+    with process_state_kept():
         found_parts = search.run()
         treat(search, found_parts, proposals)
     diagnosis.recorded = tuple(map(recorded_part, found_parts)) if search.whole.fails else ()

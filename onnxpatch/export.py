@@ -26,7 +26,7 @@ from onnxpatch.onnxfile.runtimes.known import chosen
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
 from onnxpatch.settings import Exporter, Operators
-from onnxpatch.verification.eager import Flatten, lost_state, random_state_kept
+from onnxpatch.verification.eager import Flatten, lost_state, process_state_kept
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 
@@ -131,7 +131,7 @@ def export(
         _refuse_training(request)
     _log.info("exporting %s (%s, opset %d)", type(model).__name__, request.exporter, request.opset)
     # Probes are drawn at random: the caller's generators go on as if nothing had been drawn.
-    with OutFile(f) as out, random_state_kept():
+    with OutFile(f) as out, process_state_kept():
         # Before the reference runs, since a forward in eager may change the model as well.
         state, reference = Snapshot(model, *request.inputs.objects()), None
         try:

@@ -22,7 +22,7 @@ from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
-from onnxpatch.verification.eager import Flatten, lost_state, random_state_kept
+from onnxpatch.verification.eager import Flatten, lost_state, process_state_kept
 from onnxpatch.verification.input_matching import Feed, declared_by, match_inputs, refuse_unfitting
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
@@ -98,7 +98,7 @@ def verify(
     # Without a size that may change there is no condition that could break.
     if guards and dims:
         try:
-            with random_state_kept():
+            with process_state_kept():
                 conditions, notes = _conditions(model, inputs, specs, budget)
         finally:
             # torch.export runs the model, which may keep tensors without data in its attributes.

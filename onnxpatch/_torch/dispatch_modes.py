@@ -71,12 +71,6 @@ def _of_product(func: Any, args: Any, kwargs: Any, result: Any) -> float:
         return 0.0
 
 
-try:
-    from torch.utils._python_dispatch import TorchDispatchMode
-except ImportError:
-    TorchDispatchMode = gone_class("torch.utils._python_dispatch.TorchDispatchMode")  # type: ignore[misc]
-
-
 class Writes(TorchDispatchMode):
     """A mode that calls `seen(tensor)` before an operator writes into a tensor.
 

@@ -39,7 +39,6 @@ _TABLES = "onnxpatch ops has no rows for that exporter"
 _NO_LINES = "conditions on sizes are reported without their lines"
 _NO_CONDITIONS = "conditions on sizes that the file lost are not probed"
 _MODES = "an interrupt at the end of a mode of the kit's leaves the mode active"
-_UNCOUNTED = "sizes to probe are refused: no verification"
 _AS_WRITTEN = "stand-ins get a call of a C++ function as it was written"
 
 RELIED_ON = (

@@ -1,8 +1,8 @@
-"""Private torch APIs that pause a running torch.jit.trace.
+"""Private torch APIs that tell a running torch.jit.trace, and pause it.
 
 `torch._C._get_tracing_state` and its setter carry the state of the running trace. If they move, stored constants, layer
-norm over a size read off its input, and branches fail with AttributeError under the trace exporter; nothing else uses
-them.
+norm over a size read off its input, nodes that the kit writes, and branches fail with AttributeError under the trace
+exporter; nothing else uses them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,11 @@ from collections.abc import Iterator
 import torch
 
 from onnxpatch.undone import undone
+
+
+def running_trace() -> object:
+    """The trace that runs at the moment, the same object each time while somebody holds it; None where none runs."""
+    return torch._C._get_tracing_state()
 
 
 @contextlib.contextmanager

@@ -47,6 +47,7 @@ def torch_shapes(inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> dict[str, 
 def export_dynamo(request: ExportRequest, path: Path) -> Any:
     """Write the file at `path`; returns the ONNXProgram."""
     asked = request.options
+    # The file is written by `save` below, which takes what concerns the file.
     saving = {k: asked[k] for k in ("keep_initializers_as_inputs",) if k in asked}
     options = {k: v for k, v in asked.items() if k not in ("export_params", "keep_initializers_as_inputs")}
     # The user's own translations go before these.

@@ -1,8 +1,8 @@
 """`OutputLayout`: where the tensors are in what the model returns, and what the graph's outputs are called after it.
 
 It comes from what eager returned, before the export. Exporters take nests of tensors alone: a dataclass that nobody
-registered, a string or a Python number in the output makes them refuse the model. For such an output the root's
-forward gives them the tensors, and the structure around these is written into the file.
+registered, a string, a Python number, or a dict with keys that are no strings makes them refuse the model. For such an
+output the root's forward gives them the tensors, and the structure around these is written into the file.
 """
 
 from __future__ import annotations
@@ -120,6 +120,8 @@ class _Walk:
             self.plain |= first is not None
             return constant(first)
         self.unregistered |= dataclasses.is_dataclass(first) and type(first) not in pytree.SUPPORTED_NODES
+        # Of keys that are no strings the trace exporter makes outputs, too.
+        self.unregistered |= isinstance(first, dict) and not all(isinstance(key, str) for key in first)
         others = [parts(value) for value in values[1:]]
         below = {
             key: self.tree(

@@ -74,8 +74,15 @@ def target_of(f: Any) -> Target:
     """The target of a file that is written to `f`. Raises InputError if it cannot be written there."""
     try:
         asked = Path(f)
+        str(asked).encode()
     except TypeError:
         raise InputError(f"f must be a path, a binary file object or None, not {type(f).__name__}") from None
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{str(f)[:_NAME]!r} is not valid UTF-8, which torch.onnx asks for: choose another name"
+        ) from None
+    if os.fspath(f).endswith(os.sep):
+        raise InputError(f"{str(f)[:_NAME]} names a folder: give the name of a file in it")
     try:
         return _checked(asked)
     except OSError as error:  # a name that no file system accepts

@@ -49,6 +49,7 @@ def call_torchscript(
     """Call torch.onnx.export for `target`, compiled by torch.jit.script first if the request says so."""
     if request.exporter == "script" and not isinstance(target, torch.jit.ScriptModule):
         target = torch.jit.script(target)
+    # input_names may go on with names for the parameters, which are no dynamic inputs.
     leaves, names = request.inputs.graph_leaves("trace"), request.trace_names()
     torch.onnx.export(
         target,

@@ -22,7 +22,7 @@ _SHAPED = frozenset({"unsqueeze", "expand", "expand_as", "view", "view_as", "res
 
 @dataclass(frozen=True)
 class _Question:
-    """`mask.any()` or `mask.all()` in a test. idle: the `if` does nothing, or need not be obeyed, where it is so."""
+    """`mask.any()` or `mask.all()` in a test. kind: "any" or "all". negated: whether `not` stands before it."""
 
     kind: str
     mask: ast.expr

@@ -17,7 +17,9 @@ from typing import Any, Protocol
 import torch
 
 from onnxpatch._torch import exporting
+from onnxpatch._torch.function_modes import unseen
 from onnxpatch._torch.script_graph import absent_input
+from onnxpatch._torch.trace_state import running_trace
 from onnxpatch.settings import Operators, in_force
 
 Value = Any  # a torch.Tensor under dynamo, a value of the TorchScript graph under trace
@@ -83,9 +85,23 @@ def run(recipe: Recipe, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
     if x.is_complex() or how is None:
         return recipe.torch(x, *more)
     if how == "trace":
-        return _Recorded.apply(recipe, tuple(numbers(more)), x, *more)
+        return _as_one_call(recipe, running_trace(), x, *more)
     # torch < 2.8 has no torch.onnx.ops.symbolic, which writes a node under dynamo
     return recipe.write(_Dynamo(), x, *more) if hasattr(torch.onnx, "ops") else recipe.torch(x, *more)
+
+
+def _as_one_call(recipe: Recipe, trace: object, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+    """What a TorchFunctionMode sees of a recipe under trace, as of an operator of torch: the calls inside it sees not.
+
+    With branches=True such a mode repeats the calls, on fake tensors and in a trace of their own for a side of an `If`.
+    trace: the export's. Nodes are written there alone.
+    """
+    if torch.overrides.has_torch_function((x,)):
+        found: torch.Tensor = torch.overrides.handle_torch_function(_as_one_call, (x,), recipe, trace, x, *more)
+        return found
+    if running_trace() is not trace:
+        return recipe.torch(x, *more)
+    return _Recorded.apply(recipe, tuple(numbers(more)), x, *more)
 
 
 def target_opset() -> int:
@@ -104,7 +120,7 @@ def target_operators() -> Operators:
 
 def numbers(sizes: Sequence[object]) -> list[Any]:
     """Sizes as ints: under trace, the tensors' values at the example. Anything else is returned as it is."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), unseen():  # with branches=True, a mode refuses int() of a dynamic size
         warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
         return [int(size) if isinstance(size, torch.Tensor) and size.dim() == 0 else size for size in sizes]
 

@@ -63,6 +63,7 @@ def checked_leaf_spec(where: str, value: object, spec: object) -> LeafSpec:
 
     where: the name of the argument or input, for messages. Raises InputError for a spec that does not fit `value`.
     """
+    # torch.export too takes an empty dict for a tensor whose sizes are all static.
     if spec is None or (isinstance(spec, dict | tuple | list) and not spec):
         return {}
     if not isinstance(value, torch.Tensor):

@@ -57,6 +57,10 @@ class DynamicDim:
         """Whether `size` is within the declared bounds."""
         return size >= self.minimum and (self.maximum is None or size <= self.maximum)
 
+    def fills(self, sizes: Mapping[str, int], example: Mapping[str, int]) -> bool:
+        """Whether its axes have entries at these sizes, except for those that are empty in the example too."""
+        return all(place.size.at(sizes) >= min(1, place.size.at(example)) for place in self.places)
+
     def size_of(self, shapes: Mapping[int, Sequence[int]]) -> int:
         """Its size when the leaves have these shapes; the example's size if no axis of them follows it alone."""
         for leaf, axis, size in self.places:

@@ -180,6 +180,7 @@ def _from_axes(
                 continue  # an output: its shape follows from the inputs
             known = list(dict.fromkeys([*by_input_name, *(leaf.name for leaf in graph)]))
             raise InputError(f"dynamic_axes names {name!r}; the inputs are {', '.join(known)}")
+        # A list of axes gives no names to them.
         spec = {a: Dim.DYNAMIC for a in axes} if isinstance(axes, tuple | list) else axes
         specs[leaf.index] = checked_leaf_spec(name, leaf.value, spec)
     return specs

@@ -136,6 +136,7 @@ class Inputs:
 
 
 def _as_tensor(value: object) -> object:
+    # torch takes no array with negative strides.
     return torch.from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
 
 

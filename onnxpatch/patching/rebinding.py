@@ -177,11 +177,8 @@ def defining_modules(classes: Iterable[type]) -> Iterator[Any]:
 
 
 def using_modules(classes: Iterable[type]) -> list[Any]:
-    """The modules that define a model's classes, and those with the functions that they import, to the second level.
-
-    A position table is often resized, or an image padded, by a function of another file: `int(size / 2)` there is the
-    model's code too.
-    """
+    """The modules that define a model's classes, and those with the functions that they import, to the second level."""
+    # A table is often resized by a function of another file: `int(size / 2)` there is the model's code too.
     found = {module.__name__: module for module in defining_modules(classes)}
     newest = list(found.values())
     for _ in range(2):

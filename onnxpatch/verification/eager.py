@@ -163,7 +163,7 @@ class Eager:
     def _run(self, values: Sequence[Any], seed: int = 0, gradients: bool = False) -> tuple[Any, str | None]:
         args, kwargs = self.inputs.rebuild([copied(value) for value in values])
         try:
-            with torch.set_grad_enabled(gradients), random_state_kept(seed=seed):
+            with torch.set_grad_enabled(gradients), process_state_kept(seed=seed):
                 before = _random_state()
                 try:
                     output = self.model(*args, **kwargs)
@@ -188,11 +188,15 @@ def lost_state(state: Snapshot) -> list[str]:
 
 
 @contextmanager
-def random_state_kept(seed: int | None = None) -> Iterator[None]:
-    """A context that restores all random generators afterwards. seed: for all of them, inside."""
+def process_state_kept(seed: int | None = None) -> Iterator[None]:
+    """A context that restores what a forward may set: random generators, the default dtype, whether gradients are on.
+
+    seed: for all random generators, inside.
+    """
     cuda = torch.cuda.is_initialized()
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     devices = torch.cuda.get_rng_state_all() if cuda else []
+    dtype, gradients = torch.get_default_dtype(), torch.is_grad_enabled()
 
     def put_back() -> None:
         random.setstate(states[0])
@@ -200,6 +204,8 @@ def random_state_kept(seed: int | None = None) -> Iterator[None]:
         torch.set_rng_state(states[2])
         if cuda:
             torch.cuda.set_rng_state_all(devices)
+        torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(gradients)
 
     with undone(put_back):
         if seed is not None:

@@ -85,13 +85,10 @@ class Oracle:
         key = tuple(full.values())
         if key in self._known:
             return self._known[key]
-        if not all(dim.minimum <= full[dim.name] <= (dim.maximum or math.inf) for dim in self.dims):
+        if not all(dim.allows(full[dim.name]) and dim.fills(full, self._example) for dim in self.dims):
             self._known[key] = None
             return None
         shapes = self._shapes(full)
-        if any(place.size.at(full) < min(1, place.size.at(self._example)) for dim in self.dims for place in dim.places):
-            self._known[key] = None
-            return None
         volume = sum(map(math.prod, shapes.values()))
         if volume > max(self._growth * self._elements, _SMALL) and not (far and self._within_reach(volume)):
             return None

@@ -153,7 +153,7 @@ def test_a_hard_link_keeps_the_old_file_and_the_report_says_so(tmp_path: Path) -
     assert export(tmp_path / "m.onnx").notes == []
 
 
-@pytest.mark.parametrize("name", ["n" * 300 + ".onnx", "a\0b.onnx", "m.onnx/m.onnx", "é" * 200])
+@pytest.mark.parametrize("name", ["n" * 300 + ".onnx", "a\0b.onnx", "m.onnx/m.onnx", "é" * 200, "\udcff.onnx", "new/"])
 def test_names_that_no_file_system_takes(name: str, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_text("a file")
     for call in (

@@ -39,6 +39,7 @@ class Returning(nn.Module):
 GIVEN: dict[str, tuple[Callable[..., Any], list[str]]] = {
     "tensor": (lambda x, y: y, ["output"]),
     "dict": (lambda x, y: {"zeta": y, "alpha": y + 1}, ["zeta", "alpha"]),
+    "dict by numbers": (lambda x, y: {24: y, 12: y + 1}, ["output_24", "output_12"]),
     "nested": (lambda x, y: (y, {"aux": [y + 1, y + 2]}), ["output_0", "aux_1_0", "aux_1_1"]),
     "named tuple": (lambda x, y: Pair(y, y + 1), ["first", "second"]),
     "None inside": (lambda x, y: {"y": y, "mask": None}, ["y"]),

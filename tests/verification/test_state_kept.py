@@ -182,3 +182,19 @@ def test_nobody_elses_random_numbers_are_taken(verb):
     model = Drawing().eval()
     getattr(onnxpatch, verb)(model, (X,), exporter="trace", dynamic_shapes=SHAPES)
     assert (random.getstate(), repr(np.random.get_state()), torch.get_rng_state().tolist()) == before
+
+
+def test_what_a_forward_sets_for_the_process_is_set_back():
+    class Sets(nn.Module):
+        def forward(self, x):
+            torch.set_grad_enabled(False)
+            torch.set_default_dtype(torch.float64)
+            return x * torch.ones(3).to(x.dtype)
+
+    before = torch.get_default_dtype(), torch.is_grad_enabled()
+    try:
+        report = onnxpatch.export(Sets().eval(), (torch.randn(2, 3),), exporter="trace", max_probes=2)
+        assert report.ok and (torch.get_default_dtype(), torch.is_grad_enabled()) == before
+    finally:
+        torch.set_default_dtype(before[0])
+        torch.set_grad_enabled(before[1])

@@ -1,0 +1,68 @@
+"""`torch.multinomial`: draws by probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, exporting, patch
+from onnxpatch.formulas.proof_models import Computes
+
+
+class _Drawn(torch.nn.Module):
+    """Draws with one possible outcome, so that they can be compared, and whether no draw comes up twice."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        certain = (x == x.amax(-1, keepdim=True)).to(x.dtype)
+        drawn = torch.multinomial(x.abs() + 0.1, 6).sort(-1).values
+        return torch.multinomial(certain, 1), certain.multinomial(4, replacement=True), drawn[:, 1:] > drawn[:, :-1]
+
+
+@patch(
+    "torch.multinomial",
+    "torch.Tensor.multinomial",
+    name="multinomial",
+    why="replacement=False when num_samples > 1 is not supported for multinomial; under dynamo Multinomial draws "
+    "the same class twice then, silently",
+    link="https://onnx.ai/onnx/operators/onnx__Multinomial.html",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        _Drawn,
+        lambda: [(torch.randn(batch, classes),) for batch, classes in ((2, 8), (5, 6), (1, 40))],
+        ({0: "batch", 1: "classes"},),
+        fails=("dynamo", "trace"),
+        reason="flags differ|replacement=False",
+        unchanged=lambda: Computes(lambda x: x.softmax(-1)),
+    ),
+)
+def multinomial(
+    original: Callable[..., Tensor],
+    input: Tensor,
+    num_samples: Any,
+    replacement: bool = False,
+    *,
+    generator: object = None,
+) -> Tensor:
+    """The classes with the largest p / e, with e drawn from an exponential distribution: they come up by their p.
+
+    input: (classes,) or (batch, classes), not negative. Returns int64 (..., num_samples).
+    """
+    plain = exporting() == "trace" and (replacement or num_samples == 1)  # right without a patch
+    if plain or generator is not None or not isinstance(num_samples, int) or not input.is_floating_point():
+        return NotImplemented
+    weights = input.float()
+    if replacement and num_samples > 1:
+        weights = weights.unsqueeze(-2).expand(*input.shape[:-1], num_samples, input.shape[-1])
+        return _raced(weights).argmax(-1)
+    if num_samples == 1:
+        return _raced(weights).argmax(-1, keepdim=True)
+    return _raced(weights).topk(num_samples, -1).indices
+
+
+def _raced(weights: Tensor) -> Tensor:
+    # Never 0 nor 1, of which the logarithm is none, or 0.
+    uniform = torch.rand_like(weights) * (1 - 2e-6) + 1e-6
+    return weights / -uniform.log()

@@ -1,0 +1,24 @@
+"""Models that branch, with layers for which the kit writes the nodes itself: each is one call to a fork."""
+
+from __future__ import annotations
+
+import einops
+from einops.layers.torch import Rearrange
+from torch import nn
+
+from tests.control_flow.branch_cases import down, right, up
+
+IMAGES = ({0: "b", 2: "h", 3: "w"},)
+
+
+@right(up(1, 2, 4, 8), down(1, 2, 4, 8), up(2, 2, 6, 2), down(3, 2, 2, 6), dynamic=IMAGES)
+class rearranged_before_and_after(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patches = Rearrange("b c (h p) (w q) -> b (h w) (p q c)", p=2, q=2)
+
+    def forward(self, x):
+        y = self.patches(x)
+        if y.mean() < 0:
+            return einops.rearrange(y, "b n c -> b c n").flip(1)
+        return einops.rearrange(y * 2, "b n c -> b c n")
