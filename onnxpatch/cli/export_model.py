@@ -96,9 +96,11 @@ def export(
 ) -> None:
     """Export TARGET with its patches, and compare the file with the unpatched model at other sizes and on other data.
 
-    Where the export fails as it was asked for, what may cure it is tried: --attempts. Exit code 1: no attempt came out
-    right; then no file is written. Also 1, with the file
-    written: a dynamic dimension is unproven, since no other size of it was compared.
+    Where the export fails, other ways are tried: --attempts.
+
+    Exit code 1: no attempt came out right, and no file is written.
+
+    Also 1, with the file written: no other size of a dynamic dimension could be compared.
     """
     with errors_in_one_line(debug, verbose, patches):
         from onnxpatch.cli.example import call_from_file, example

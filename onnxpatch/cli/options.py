@@ -142,7 +142,14 @@ QuietOpt = Annotated[
 ]
 VerboseOpt = Annotated[
     int,
-    typer.Option("--verbose", "-v", count=True, metavar="", help="Log what is done; -vv: also what torch prints."),
+    typer.Option(
+        "--verbose",
+        "-v",
+        count=True,
+        metavar="",
+        show_default=False,
+        help="Log what is done; -vv: also what torch prints.",
+    ),
 ]
 DebugOpt = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 

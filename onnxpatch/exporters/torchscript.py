@@ -16,6 +16,7 @@ from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.editing import edited
+from onnxpatch.onnxfile.size_names import name_output_sizes
 from onnxpatch.patching.script_defaults import positional
 
 
@@ -39,6 +40,7 @@ def _name_outputs(layout: OutputLayout, path: Path, given: Sequence[str]) -> Non
     with edited(path) as proto:
         if len(proto.graph.output) == len(layout.places):  # else the comparison says what is wrong
             output_structure.write(proto, copy.deepcopy(layout.tree), given)
+        name_output_sizes(proto.graph)
 
 
 def call_torchscript(
