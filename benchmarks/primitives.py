@@ -73,7 +73,9 @@ def write(lines: list[str]) -> None:
     table = [*head, *(rows[one] for one in order if one in rows)]
     versions = ", ".join(f"{one} {metadata.version(one)}" for one in ("torch", "onnx", "onnxscript", "onnxruntime"))
     about = (__doc__ or "").split("\n\n")[2]
-    RESULTS.write_text("\n".join(["# Primitives", "", about, "", *table, "", f"Versions: {versions}.", ""]))
+    left = dict.fromkeys(name for name, *others in order if (name, *others) not in rows)
+    notes = [f"Not measured yet: {'; '.join(left)}.", ""] if left else []
+    RESULTS.write_text("\n".join(["# Primitives", "", about, "", *table, "", *notes, f"Versions: {versions}.", ""]))
 
 
 def row(line: str) -> tuple[str, ...]:

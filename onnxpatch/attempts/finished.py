@@ -9,7 +9,6 @@ import itertools
 import json
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ from onnxpatch.exporters.exported import Exported
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.attention_nodes import OPSET as ATTENTION
 from onnxpatch.onnxfile.attention_nodes import name_attention
-from onnxpatch.onnxfile.norm_nodes import name_norms
+from onnxpatch.onnxfile.norm_nodes import FOUND_BY, name_norms
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
 from onnxpatch.onnxfile.residual_sums import sum_residuals
 from onnxpatch.onnxfile.stamp import stamp
@@ -41,8 +40,7 @@ def finished(exported: Exported, patched: Patched, call: str) -> Exported:
         exported = replace(exported, flatten=request.layout.flat)
     operators = patched.plan.settings.operators
     if patched.plan.patches():  # the attempt without patches is to be what torch.onnx.export makes
-        attention = operators == "onnxruntime" or request.opset >= ATTENTION  # where its node exists
-        exported = replace(exported, notes=[*exported.notes, *_named(exported.path, operators, attention)])
+        exported = replace(exported, notes=[*exported.notes, *_named(exported, operators)])
     if operators == "onnxruntime":
         sum_residuals(exported.path)
     plan = _plan_rows(patched)
@@ -52,9 +50,15 @@ def finished(exported: Exported, patched: Patched, call: str) -> Exported:
     return replace(exported, plan=plan)
 
 
-def _named(path: Path, operators: Operators, attention: bool) -> list[str]:
+def _named(exported: Exported, operators: Operators) -> list[str]:
     """Give what the model writes out in small operations its node; what to say of it."""
-    found = {"attention": name_attention(path, operators) if attention else 0, "normalization": name_norms(path)}
+    path, program, found = exported.path, exported.program, {}
+    # The file is read and written again only for what may be in it: dynamo's program says so at once.
+    there = {node.op_type for node in program.model.graph} if program is not None else None
+    if (operators == "onnxruntime" or exported.request.opset >= ATTENTION) and (there is None or "Softmax" in there):
+        found["attention"] = name_attention(path, operators)
+    if there is None or not there.isdisjoint(FOUND_BY):
+        found["normalization"] = name_norms(path)
     said = {"attention": "one node for each attention", "normalization": "one kernel for each normalization"}
     return [f"{said[what]} that the model writes out: {count}" for what, count in found.items() if count]
 

@@ -51,7 +51,7 @@ def name_norms(file: str | os.PathLike[str]) -> int:
         opset = next((one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")), 0)
         graph = Produced(proto)
         for node in list(proto.graph.node) if opset >= _LAYER else ():
-            written = _FOUND_BY[node.op_type](graph, node) if node.op_type in _FOUND_BY else None
+            written = FOUND_BY[node.op_type](graph, node) if node.op_type in FOUND_BY else None
             if written is not None and _replaced(proto, graph, written, opset):
                 changed += 1
         if changed:
@@ -95,7 +95,7 @@ def _of_centred(graph: Produced, node: NodeProto) -> _Written | None:
     return found if graph.read_within([*found.made, found.last]) else None
 
 
-_FOUND_BY = {"Sqrt": _written, "RMSNormalization": _of_centred}
+FOUND_BY = {"Sqrt": _written, "RMSNormalization": _of_centred}
 
 
 def _plus_number(graph: Produced, added: NodeProto) -> tuple[NodeProto | None, float | None]:

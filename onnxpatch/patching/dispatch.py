@@ -8,7 +8,7 @@ the next patch in rank is asked, and last the original function runs. For F.inte
       onnxpatch's patch of F.interpolate         returns a tensor: it acted, the call is answered
       onnxpatch's patch of "torch.*"             is not asked
 
-The user's patches rank before onnxpatch's, and patches that name the function before those that choose by the call
+The user's patches rank before onnxpatch's, and patches of every call of the function before those that choose calls
 ("torch.*"). While a stand-in runs, the same function goes to the patches that rank after it. So a user's stand-in that
 calls the original gets onnxpatch's, and no stand-in is asked about its own call.
 """
@@ -19,7 +19,7 @@ import itertools
 import operator
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from onnxpatch._torch import exporting
@@ -44,30 +44,37 @@ class Dispatcher:
     def __init__(self) -> None:
         self.hits: Counter[str] = Counter()
         self._named: dict[Any, list[Patch]] = {}
+        self._choosing: dict[Any, list[Patch]] = {}  # those that take over some calls of the functions they name
         self._by_call: list[Patch] = []
 
-    def add(self, patches: Iterable[tuple[Patch, Iterable[object]]]) -> None:
-        """Add patches, each with the functions that it names; none for one that chooses by the call (`calls`)."""
+    def add(self, patches: Iterable[tuple[Patch, Collection[object]]]) -> None:
+        """Add patches, each with the functions that it names; none for one that chooses among all (`calls`)."""
         for patch, functions in sorted(patches, key=lambda entry: entry[0].rank):
-            if patch.calls:
-                self._by_call.append(patch)
+            by_function = self._choosing if patch.calls else self._named
             for function in functions:
-                self._named.setdefault(function, []).append(patch)
+                by_function.setdefault(function, []).append(patch)
+            if patch.calls and not functions:
+                self._by_call.append(patch)
 
     def patches(self) -> list[Patch]:
         """Every patch, once for each function that it names."""
-        return [*itertools.chain.from_iterable(self._named.values()), *self._by_call]
+        named = itertools.chain(self._named.values(), self._choosing.values())
+        return [*itertools.chain.from_iterable(named), *self._by_call]
 
     def asked(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Patch]:
         """The patches of one torch call, by rank. Call it with function modes off: `calls` may call torch itself."""
-        named = self._named.get(function, [])
         # This runs for every torch call of the model: most have no patch, and cost two look-ups and the `calls`.
+        named = self.named(function, args, kwargs)
         by_call = [patch for patch in self._by_call if patch.calls and patch.calls(function, args, kwargs)]
         return sorted([*named, *by_call], key=_RANK) if by_call else named
 
-    def named(self, function: object) -> list[Patch]:
-        """The patches that name a function, by rank."""
-        return self._named.get(function, [])
+    def named(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Patch]:
+        """The patches that name a function, without those that leave this call of it to others, by rank."""
+        named, choosing = self._named.get(function, []), self._choosing.get(function)
+        if choosing is None:
+            return named
+        chosen = [patch for patch in choosing if patch.calls and patch.calls(function, args, kwargs)]
+        return sorted([*named, *chosen], key=_RANK)
 
     def answer(self, patches: list[Patch], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of the first of `patches` that acts; NotImplemented where none does."""
@@ -75,7 +82,7 @@ class Dispatcher:
         for patch in _after_running(patches, function):
             if now not in patch.conditions.exporters:
                 continue
-            # A "torch.*" patch has no target whose signature the arguments could be bound to.
+            # A patch that chose the call has seen its arguments as they are, and gets them so.
             call = (args, kwargs) if patch.calls else call_of(patch.stand_in, function, args, kwargs)
             # call None: the stand-in has no parameter for an argument that was given.
             found = NotImplemented if call is None else _called(patch, function, *call)

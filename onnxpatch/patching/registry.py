@@ -194,8 +194,8 @@ def patch(
     subclasses: also stand in for instances of subclasses of a target.
     accepts: called with an instance and the settings; None to accept it, or the reason why it is refused.
     proof: a case that fails without the patch; see `Proof`.
-    calls: with the target "torch.*", says by (function, args, kwargs) which calls the stand-in takes over; a patch
-        that names the function goes before it.
+    calls: says by (function, args, kwargs) which calls of the functions the stand-in takes over, as they were written;
+        with the target "torch.*", of every function of torch. Patches of every call of a function go before.
     by_name: replace a torch function by name in the modules that import it, not in torch's dispatch. For arguments
         that torch refuses before a TorchFunctionMode sees the call.
     options: keywords of `patched(...)` that the stand-in reads, in `running_model().settings.options`.
@@ -208,8 +208,8 @@ def patch(
     for target in targets:
         if not isinstance(target, str) or "." not in target:
             raise TypeError(f"patch target {target!r} is not a dotted path such as 'package.module.Class'")
-    if (ANY_TORCH_FUNCTION in targets) != (calls is not None):
-        raise TypeError("calls= goes with the target 'torch.*', and that target with calls=")
+    if ANY_TORCH_FUNCTION in targets and calls is None:
+        raise TypeError("the target 'torch.*' goes with calls=, which says what of it is meant")
     if not targets:
         raise TypeError("a patch needs at least one target, a dotted path such as 'package.module.Class'")
 

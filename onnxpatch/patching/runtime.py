@@ -15,7 +15,7 @@ import contextlib
 import inspect
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -26,6 +26,7 @@ from onnxpatch._torch.function_modes import ExportKept, function_modes_kept, tor
 from onnxpatch._torch.guards import ignore_frames
 from onnxpatch._torch.script_tracing import traced
 from onnxpatch.patching import dispatch, rebinding
+from onnxpatch.patching.conditions import ANY_TORCH_FUNCTION
 from onnxpatch.patching.dispatch import Dispatcher
 from onnxpatch.patching.generated import ask_for_types, written_type
 from onnxpatch.patching.match import FunctionPatch
@@ -91,11 +92,11 @@ class Scope:
         """Let function patches act while the model runs. classes: those of the model's modules."""
         self._set_model(model)
         elsewhere: list[tuple[str, Any]] = []
-        named: list[tuple[Patch, Iterable[Any]]] = []
+        named: list[tuple[Patch, Collection[Any]]] = []
         for patch, targets in patches:
             keys = []
             for path, function in targets:
-                if patch.calls:
+                if path == ANY_TORCH_FUNCTION:
                     continue
                 # torch's mode catches a call under whatever name it was made; other functions must be replaced name by
                 # name.
@@ -174,7 +175,7 @@ class Scope:
         # A function with lru_cache runs uncached: see `watch`.
         if function in self._cached and exporting() is not None:
             return function.__wrapped__(*args, **kwargs)
-        return self.dispatcher.answer(self.dispatcher.named(function), function, args, kwargs)
+        return self.dispatcher.answer(self.dispatcher.named(function, args, kwargs), function, args, kwargs)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -50,7 +51,8 @@ class _Distances(_CallsEinx):
         apart = einx.subtract("i, j -> 1 1 i j", places, places)
         gated = einx.multiply("b h, b n h -> b h n", x[:, 0], x)
         added = einx.add("... d, d", gated.transpose(1, 2), x[0, 0])
-        return apart, added, einx.less("j, i -> i j", places, mask.sum(1))
+        streams = einx.add("b n d, s d -> (b s) n d", x, x[0, :1])
+        return apart, added, einx.less("j, i -> i j", places, mask.sum(1)), streams
 
 
 def _rows() -> list[tuple[Tensor, Tensor]]:
@@ -78,9 +80,10 @@ def _proof(build: type[torch.nn.Module]) -> Proof:
     proof=_proof(_Masked),
 )
 def where(original: Callable[..., Tensor], description: str, mask: Any, x: Any, y: Any) -> Tensor:
-    """Handles patterns of plain axes and one ellipsis. einx keeps those with brackets or composed axes."""
-    aligned = _aligned(description, (mask, x, y))
-    return NotImplemented if aligned is None else torch.where(*aligned)
+    """Handles patterns of plain axes and one ellipsis, and axes composed in the result. einx keeps the others."""
+    plain, groups = _composed(description)
+    aligned = _aligned(plain, (mask, x, y))
+    return NotImplemented if aligned is None else _flattened(torch.where(*aligned), groups)
 
 
 @patch(
@@ -94,13 +97,37 @@ def where(original: Callable[..., Tensor], description: str, mask: Any, x: Any, 
 )
 def elementwise(original: Callable[..., Tensor], description: str, *tensors: Any) -> Tensor:
     """Handles the patterns that `where` handles. More than two tensors are combined one after the other."""
-    aligned = _aligned(description, tensors)
+    plain, groups = _composed(description)
+    aligned = _aligned(plain, tensors)
     # torch.maximum and its like take no Python number.
     if aligned is None or not all(isinstance(one, Tensor) for one in aligned):
         return NotImplemented
     if original.__name__ in FOLDED:
-        return functools.reduce(FOLDED[original.__name__], aligned)
-    return PAIRED[original.__name__](*aligned) if len(aligned) == 2 else NotImplemented
+        return _flattened(functools.reduce(FOLDED[original.__name__], aligned), groups)
+    if len(aligned) != 2:
+        return NotImplemented
+    return _flattened(PAIRED[original.__name__](*aligned), groups)
+
+
+def _composed(description: str) -> tuple[str, list[tuple[int, int]]]:
+    """The pattern without the parentheses of its result, and which axes they hold: `(b s) n` are 0 to 1."""
+    inputs, arrow, output = description.partition("->")
+    if "(" not in output or "..." in output or output.count("(") != output.count(")"):
+        return description, []
+    groups: list[tuple[int, int]] = []
+    count = 0
+    for part in re.findall(r"\([^()]*\)|[^\s()]+", output):
+        names = part.strip("()").split()
+        if part.startswith("(") and len(names) > 1:
+            groups.append((count, count + len(names) - 1))
+        count += len(names)
+    return f"{inputs}{arrow}{output.replace('(', ' ').replace(')', ' ')}", groups
+
+
+def _flattened(tensor: Tensor, groups: list[tuple[int, int]]) -> Tensor:
+    for first, last in reversed(groups):
+        tensor = tensor.flatten(first, last)
+    return tensor
 
 
 def _aligned(description: str, tensors: tuple[Any, ...]) -> list[Any] | None:

@@ -166,6 +166,10 @@ def _misplaced(input: Tensor, sizes: list[object], mode: str) -> bool:
         return False
     pairs = list(zip(input.shape[2:], sizes, strict=True))
     free = any(symbolic(number) for pair in pairs for number in pair)
+    # Between a dynamic size and a static one the factor is another at each size. Under trace a static one may be a
+    # tensor too, and is then compared below.
+    if exporting() == "dynamo" and any(symbolic(extent) != symbolic(size) for extent, size in pairs):
+        return True
     found = [(example_of(extent), example_of(size)) for extent, size in pairs]
     # Of static sizes the indices can be compared; of dynamic ones the example only tells whether the factor is whole.
     fits = nearest.grows_wholly if free else nearest.runtime_agrees

@@ -31,11 +31,11 @@ def _images() -> list[tuple[Tensor]]:
 
 
 def _takes_last(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
-    return function is Tensor.__getitem__ and any(_is_last(item) for item in _items(args[1]))
+    return any(_is_last(item) for item in _items(args[1]))
 
 
 @patch(
-    "torch.*",
+    "torch.Tensor.__getitem__",
     calls=_takes_last,  # only these: indices into complex tensors are for the patch of complex numbers
     name="last-slice",
     why="The size of tensor a must match the size of tensor b (Min(1, Max(0, ...))); The following inconsistencies "

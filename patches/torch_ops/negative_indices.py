@@ -29,7 +29,7 @@ def _masked() -> list[tuple[Tensor, Tensor]]:
 
 
 def _several(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
-    if function is not Tensor.__getitem__ or not isinstance(args[1], tuple):
+    if not isinstance(args[1], tuple):
         return False
     # A single index tensor becomes a Gather, which counts negative numbers from the end by itself.
     return sum(map(_whole, args[1])) > 1 and not any(item is None or _flags(item) for item in args[1])
@@ -40,7 +40,7 @@ def _whole(item: object) -> bool:
 
 
 @patch(
-    "torch.*",
+    "torch.Tensor.__getitem__",
     calls=_several,
     name="negative-indices",
     why="The TorchScript exporter makes one index of several by arithmetic, which a negative one spoils",

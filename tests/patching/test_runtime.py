@@ -191,9 +191,28 @@ def test_a_patch_may_choose_by_the_call(registry):
     assert model(torch.ones(2, dtype=torch.int64)).tolist() == [2, 2]
 
 
-def test_choosing_by_the_call_goes_with_its_target(registry):
-    with pytest.raises(TypeError, match="calls= goes with"):
-        onnxpatch.patch("torch.add", why="w", calls=lambda *call: True, registry=registry)(lambda original: None)
+def test_a_patch_may_choose_among_the_calls_of_what_it_names(registry):
+    asked = []
+
+    def of_negative_numbers(function, args, kwargs):
+        asked.append(function)
+        return float(args[0]) < 0
+
+    onnxpatch.patch("math.fabs", why="w", name="f", calls=of_negative_numbers, registry=registry)(lambda original, x: 7)
+    onnxpatch.patch("torch.neg", why="w", name="n", calls=of_negative_numbers, registry=registry)(
+        lambda original, x: original(x) + 5
+    )
+    model = Calling(lambda x: torch.neg(x).abs() + math.fabs(-2.0) + math.fabs(3.0))
+    with onnxpatch.patched(model, registry=registry) as patched:
+        assert while_traced(lambda: model(torch.tensor(-1.0)).item()) == 6 + 7 + 3
+        assert while_traced(lambda: model(torch.tensor(1.0)).item()) == 1 + 7 + 3
+        assert patched.scope.hits == {"f": 2, "n": 1}
+    assert set(asked) == {torch.neg, math.fabs}  # of no other call
+
+
+def test_every_function_of_torch_goes_with_a_choice(registry):
+    with pytest.raises(TypeError, match="goes with calls="):
+        onnxpatch.patch("torch.*", why="w", registry=registry)(lambda original: None)
 
 
 @functools.lru_cache

@@ -18,9 +18,9 @@ import torch
 from torch.export import Dim
 
 from onnxpatch.diagnosis.parts.module_calls import RecordedCall, Unit
+from onnxpatch.diagnosis.parts.nested_values import Value, form_key, output_leaves
 from onnxpatch.inputs.dynamic_shapes import LeafSpec
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.nested import Value, form_key, output_leaves
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
 

@@ -20,8 +20,8 @@ from types import FrameType
 
 import torch
 
+from onnxpatch.diagnosis.parts.nested_values import Value, opened, output_leaves
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.nested import Value, opened, output_leaves
 from onnxpatch.messages.user_code import is_user_frame
 from onnxpatch.patching.walk import modules
 from onnxpatch.undone import undone

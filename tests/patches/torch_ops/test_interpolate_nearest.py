@@ -61,6 +61,19 @@ def test_growth_by_a_whole_factor_stays_one_resize(exporter: str) -> None:
     assert differing(file, model, iter([(13, 25), (13, 26), (25, 50), (7, 13), (20, 60), (5, 5)])) == []
 
 
+def test_a_static_size_of_a_dynamic_image_is_a_whole_factor_of_one_size_only() -> None:
+    class Fixed(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.interpolate(x, size=(50, 50))
+
+    model = Fixed().eval()
+    with onnxpatch.patched(model, exporter="dynamo"):
+        file = export(model, (torch.randn(1, 2, 17, 17),), "dynamo", ({2: "h", 3: "w"},))
+    for side in (17, 25, 57, 182):
+        x = torch.randn(1, 2, side, side)
+        assert torch.equal(run(file, (x,))[0], model(x))
+
+
 @BOTH
 def test_nearest_exact(exporter: str) -> None:
     model = ToTheOther("nearest-exact")
