@@ -116,7 +116,7 @@ def _refusal(patch: Patch, proof: Proof, exporter: Exporter) -> str | None:
     try:
         model = proof.build()
         proof.examples()
-    except (ImportError, AttributeError, TypeError) as error:  # another version of the library, without the class
+    except Exception as error:  # another version of the library, without the class or with other arguments
         return f"the model of its proof cannot be made with the installed versions: {type(error).__name__}: {error}"
     if not patch.bodies:
         return None

@@ -53,7 +53,7 @@ def test_the_table_counts_and_names_what_did_not_hold(tmp_path: Path) -> None:
     first = write(tmp_path / "1", *rows, row("d", "failed", "failed (wrong: a | b)"))
     second = write(tmp_path / "2", row("d", "failed", "failed (wrong: a | b)"), unloaded={"e": "ImportError"})
     text = matrix_table.tables({"one": matrix_table.read(first), "two": matrix_table.read(second)})
-    assert "| one | trace and script | 4 | 2 | 1 | 0 | 1 |" in text
+    assert "| one | trace and script | 4 | 1 | 1 | 1 | 0 | 1 |" in text
     assert "| failed | `d` | trace | one, two | wrong: a \\| b |" in text
     assert "| refused | `c` | trace | one | needs torch&lt;2, found 3 |" in text
     assert "| one | 2026-11-22 | 3.11.7 | 2.6.0 |" in text and "were not run: `torch26-oldest` (Python 3.10)" in text
