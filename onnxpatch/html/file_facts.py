@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnxpatch.onnxfile.graph import dtype_name
+
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
 
@@ -33,8 +35,6 @@ def outputs(proto: ModelProto) -> list[Value]:
 
 
 def _values(declared: Iterable[ValueInfoProto]) -> list[Value]:
-    from onnx import TensorProto
-
     found = []
     for value in declared:
         tensor = value.type.tensor_type
@@ -42,8 +42,7 @@ def _values(declared: Iterable[ValueInfoProto]) -> list[Value]:
             (str(d.dim_value), False) if d.HasField("dim_value") else (d.dim_param or "?", True)
             for d in tensor.shape.dim
         ]
-        dtype = TensorProto.DataType.Name(tensor.elem_type).lower() if tensor.elem_type else "optional"
-        found.append(Value(value.name, {"float": "float32", "double": "float64"}.get(dtype, dtype), dims))
+        found.append(Value(value.name, dtype_name(tensor.elem_type) if tensor.elem_type else "optional", dims))
     return found
 
 

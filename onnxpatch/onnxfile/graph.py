@@ -21,6 +21,23 @@ _LONGEST = 100_000  # characters of metadata that are parsed: the file may come 
 _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # torch.fx writes it for a node without a module stack
 
 
+# ONNX's names that differ from torch's by more than case.
+_DTYPES = {"float": "float32", "double": "float64"}
+
+
+def dtype_name(elem_type: int) -> str:
+    """The dtype of a value by its number in the file, such as "float32"; "undefined" for 0.
+
+    "type 29" for a number that the installed onnx does not know: of a later version, or of a damaged file.
+    """
+    from onnx import TensorProto
+
+    if elem_type not in TensorProto.DataType.values():
+        return f"type {elem_type}"
+    name = TensorProto.DataType.Name(elem_type).lower()
+    return _DTYPES.get(name, name)
+
+
 def all_nodes(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
     """Every node of a graph and of the graphs in its nodes' attributes (If, Loop, Scan)."""
     for node in graph.node:

@@ -14,10 +14,8 @@ from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.axis_specs import has_operator
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs, Leaf
+from onnxpatch.onnxfile.graph import dtype_name
 from onnxpatch.onnxfile.runtime import Graph
-
-# ONNX's names that differ from torch's by more than case.
-_DTYPES = {"FLOAT": "float32", "DOUBLE": "float64"}
 
 
 @dataclass(frozen=True)
@@ -119,11 +117,7 @@ def refuse_unfitting(graph: Graph, inputs: Inputs, feed: Feed, specs: Sequence[s
 
 
 def _dtype(graph: Graph, name: str) -> str:
-    import onnx
-
-    element = next(i for i in graph.inputs if i.name == name).type.tensor_type.elem_type
-    onnx_name = onnx.TensorProto.DataType.Name(element)
-    return _DTYPES.get(onnx_name, onnx_name.lower())
+    return dtype_name(next(i for i in graph.inputs if i.name == name).type.tensor_type.elem_type)
 
 
 def _name(value: torch.Tensor) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
+import onnx
 import pytest
 import torch
 
@@ -122,6 +123,13 @@ def test_a_verified_file_has_a_page_of_its_own(exported):
     text = html.page(alone(made.model, made.result.report, folder / "net.onnx"))
     assert Page(text).open == []
     assert "plain torch.onnx.export" not in text
+
+
+def test_a_dtype_that_onnx_does_not_know_is_shown_by_its_number(tmp_path):
+    value = onnx.helper.make_tensor_value_info("x", 29, [1])
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "g", [value], [value])), tmp_path / "m.onnx")
+    text = html.page(alone(torch.nn.ReLU(), onnxpatch.Report("m.onnx", "ReLU"), tmp_path / "m.onnx"))
+    assert "type 29" in text
 
 
 def test_every_output_is_shown_with_its_figures(tmp_path):
