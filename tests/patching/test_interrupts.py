@@ -39,7 +39,13 @@ X, SHAPES = torch.zeros(2, 3, 8), {"x": {2: "n"}}
 def plain(model, exporter):
     with onnxpatch.patched(model):
         options = dict(dynamo=True, dynamic_shapes=({2: "n"},)) if exporter == "dynamo" else dict(dynamo=False)
-        torch.onnx.export(model, (X,), io.BytesIO(), verbose=False, **options)
+        # torch.export binds the containers in a module's attributes to copies: also without the kit.
+        attributes = [(vars(module), dict(vars(module))) for module in model.modules()]
+        try:
+            torch.onnx.export(model, (X,), io.BytesIO(), verbose=False, **options)
+        finally:
+            for now, before in attributes:
+                now.update(before)
 
 
 def whole(model, exporter):
