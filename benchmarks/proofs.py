@@ -4,6 +4,7 @@ usage: python -m benchmarks.proofs --into FILE.jsonl [--environment NAME] [--onl
        python -m benchmarks.proofs --into FILE.jsonl --runtime openvino
        python -m benchmarks.proofs --into FILE.jsonl --dtype float16
        python -m benchmarks.proofs --into FILE.jsonl --opset 21
+       python -m benchmarks.proofs --into FILE.jsonl --device cuda [--providers CUDAExecutionProvider] [--part 3/8]
 
 The first line says what the environment is: its name, the date, and the version of each library. `--resume` runs only
 what the file lacks. Each proof runs in a child of its own, so that one that crashes, or that leaves torch in another
@@ -48,10 +49,14 @@ def environment(name: str) -> dict[str, Any]:
 def asked_proofs(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """(patch, exporter) of every proof that was asked for."""
     parts, exporters = options.only.split("|"), options.exporter.split(",")
-    for patch in onnxpatch.REGISTRY:
-        for exporter in patch.proof.served() if patch.proof else ():
-            if exporter in exporters and any(part in patch.name for part in parts):
-                yield patch.name, exporter
+    which, of = map(int, options.part.split("/"))
+    wanted = [
+        (patch.name, exporter)
+        for patch in onnxpatch.REGISTRY
+        for exporter in (patch.proof.served() if patch.proof else ())
+        if exporter in exporters and any(part in patch.name for part in parts)
+    ]
+    yield from wanted[which - 1 :: of]
 
 
 def judged(name: str, exporter: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -59,9 +64,12 @@ def judged(name: str, exporter: str, options: argparse.Namespace) -> dict[str, A
     torch.set_num_threads(1)
     start = time.process_time()
     patch, runtime = onnxpatch.REGISTRY[name], options.runtime
-    if options.dtype or options.opset:
+    if options.dtype or options.opset or options.device or options.providers:
         dtype = getattr(torch, options.dtype) if options.dtype else None
-        outcome = prove_under(patch, exporter, opset=options.opset, dtype=dtype, runtime=runtime)
+        outcome = prove_under(
+            patch, exporter, opset=options.opset, dtype=dtype, device=options.device, runtime=runtime,
+            providers=options.providers and options.providers.split(","),
+        )  # fmt: skip
     else:
         outcome = prove(patch, exporter, runtime)
     reason = outcome.sentence.replace(f"{os.getcwd()}/", "")[:600]
@@ -94,6 +102,9 @@ def read(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--runtime", help="what the files run in, instead of onnxruntime")
     parser.add_argument("--opset", type=int, help="the opset of the files, instead of each proof's own")
     parser.add_argument("--dtype", choices=("float16", "bfloat16", "float64"), help="of model and inputs")
+    parser.add_argument("--device", help="of model and inputs, such as cuda")
+    parser.add_argument("--providers", help="onnxruntime's, that run the files, separated by commas")
+    parser.add_argument("--part", default="1/1", help="which of how many parts of the proofs: 3/8")
     parser.add_argument("--limit", type=float, default=300, help="seconds for one proof")
     parser.add_argument("--resume", action="store_true", help="run only what the file lacks")
     return parser.parse_args(argv)

@@ -79,25 +79,29 @@ def prove_under(
     *,
     opset: int | None = None,
     dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
     runtime: str | Sequence[str] | None = None,
+    providers: Sequence[str] | None = None,
 ) -> Outcome:
-    """Whether the proof's case is right with the patch at another opset, or in another floating-point dtype.
+    """Whether the proof's case is right with the patch at another opset, in another floating-point dtype or on a GPU.
 
     refused: it is refused, not run, or wrong, with the patch and without it. failed: it is right without the patch, or
     wrong with it where it is refused without. The tolerance is the dtype's.
 
+    device: of model and inputs, such as "cuda". providers: onnxruntime's, that run the files.
+
     Raises ValueError where the patch has no proof.
     """
-    proof = _proof_of(patch).under(opset, dtype)
+    proof = _proof_of(patch).under(opset, dtype, device)
     refusal = _refusal(patch, proof, exporter)
     if refusal:
         return Outcome("refused", after=refusal)
     # Outputs in float32 too: they were computed from numbers of this dtype.
     tolerance = tolerance_for(dtype or torch.float32, TOLERANCE)
-    after = tried(proof, exporter, patch, runtime, tolerance)
+    after = tried(proof, exporter, patch, runtime, tolerance, providers)
     if after.problem is None:
         return Outcome("proven", after=str(after))
-    before = tried(proof, exporter, runtime=runtime, tolerance=tolerance)
+    before = tried(proof, exporter, None, runtime, tolerance, providers)
     worse = before.problem is None or (after.problem.startswith("wrong") and not before.problem.startswith("wrong"))
     return Outcome("failed" if worse else "refused", str(before), str(after))
 

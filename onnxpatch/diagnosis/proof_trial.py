@@ -53,6 +53,7 @@ def tried(
     patch: Patch | None = None,
     runtime: str | Sequence[str] | None = None,
     tolerance: float = TOLERANCE,
+    providers: Sequence[str] | None = None,
 ) -> Trial:
     """Export the proof's case with `patch` alone, or without any, and compare the file with eager at every input.
 
@@ -78,7 +79,7 @@ def tried(
         seconds = time.process_time() - start
         try:
             trial = Trial("no runtime")
-            for graph in load_graphs(out.path, runtime, DEFAULT_SECONDS, None):
+            for graph in load_graphs(out.path, runtime, DEFAULT_SECONDS, providers):
                 trial = _compared(request, graph, examples, wanted, seconds, tolerance)
                 if trial.problem is not None:
                     break

@@ -57,19 +57,23 @@ class Proof:
         named = {*self.exporters, *self.fails, *self.leaner, *self.slower}
         return tuple(exporter for exporter in EXPORTERS if exporter in named)
 
-    def under(self, opset: int | None = None, dtype: torch.dtype | None = None) -> Proof:
-        """The same case at another opset, and with model and inputs in another floating-point dtype."""
+    def under(
+        self, opset: int | None = None, dtype: torch.dtype | None = None, device: str | torch.device | None = None
+    ) -> Proof:
+        """The same case at another opset, with model and inputs in another floating-point dtype or on a device."""
         changed = replace(self, opset=self.opset if opset is None else opset)
-        if dtype is None:
+        if dtype is None and device is None:
             return changed
-        # A name of its own, since mypy forgets inside a lambda that `dtype` is not None.
-        wanted = dtype
         return replace(
             changed,
-            build=lambda: self.build().to(wanted),
-            inputs=lambda: [pytree.tree_map(lambda leaf: _in_dtype(leaf, wanted), args) for args in self.examples()],
+            build=lambda: self.build().to(device=device, dtype=dtype),
+            inputs=lambda: [
+                pytree.tree_map(lambda leaf: _moved(leaf, dtype, device), args) for args in self.examples()
+            ],
         )
 
 
-def _in_dtype(leaf: Any, dtype: torch.dtype) -> Any:
-    return leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+def _moved(leaf: Any, dtype: torch.dtype | None, device: str | torch.device | None) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return leaf.to(device=device, dtype=dtype if leaf.is_floating_point() else None)
