@@ -108,11 +108,11 @@ def gather(name: str, options: argparse.Namespace, record: Path) -> Iterator[Ans
 def first_attempt(have: dict[tuple[str, str, str], Answer], key: tuple[str, str, str]) -> Answer | None:
     """What needs no export of its own: all attempts where the first is right, and bounds where none are needed.
 
-    The first attempt of all is the call of kit "export" with dynamo; bounds="narrow" comes after all attempts.
+    The first attempt is the call of kit "export", with dynamo of all; bounds="narrow" comes after all attempts.
     """
-    earlier = {AUTO: ("dynamo", "export"), NARROW: (AUTO, AUTO)}.get(key[2])
+    earlier = {"default": (key[1], "export"), AUTO: ("dynamo", "export"), NARROW: (AUTO, AUTO)}.get(key[2])
     found = have.get((key[0], *earlier)) if earlier else None
-    return {**found, "exporter": AUTO, "kit": key[2]} if found and found["verdict"] == "right" else None
+    return {**found, "exporter": key[1], "kit": key[2]} if found and found["verdict"] == "right" else None
 
 
 def say(verdict: str, column: str, case: str, reason: str) -> None:

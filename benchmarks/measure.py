@@ -23,9 +23,10 @@ from benchmarks.steady import movement
 
 EXPORTERS = ("dynamo", "trace")
 # torch alone, inside onnxpatch.patched, the same with only the batch dynamic, through onnxpatch.export in one attempt
-# as asked, the same with branches=True, through onnxpatch.export with exporter="auto" and all its attempts, the same
-# with bounds="narrow": such a file is judged at the inputs that it does not refuse
-KITS = ("plain", "patched", "static", "export", "branches", "auto", "narrow")
+# as asked, the same with branches=True, with all attempts of this exporter as export makes them by default, with
+# exporter="auto" and all its attempts, the same with bounds="narrow": such a file is judged at the inputs that it does
+# not refuse
+KITS = ("plain", "patched", "static", "export", "branches", "default", "auto", "narrow")
 AUTO = "auto"  # a kit, and the exporter of its answers and of those of NARROW
 NARROW = "narrow"
 OPSET = 18
@@ -83,12 +84,13 @@ def write(case: Case, exporter: str, kit: str, path: Path, names: list[str]) -> 
     Returns (attempts made, the call that needs one, what the kit says of the file or '').
     """
     args = copy.deepcopy(case.inputs[0])
-    if kit in ("export", "branches", AUTO, NARROW):
+    if kit in ("export", "branches", "default", AUTO, NARROW):
         import onnxpatch
 
         report = onnxpatch.export(
             case.model, args, str(path), exporter=exporter, dynamic_shapes=case.dynamic_shapes, input_names=names,
-            opset_version=OPSET, branches=kit == "branches", attempts="auto" if exporter == AUTO else "asked",
+            opset_version=OPSET, branches=kit == "branches",
+            attempts="asked" if kit in ("export", "branches") else "auto",
             bounds=NARROW if kit == NARROW else None,
         )  # fmt: skip
         return len(report.attempts), report.call, report.verdict
