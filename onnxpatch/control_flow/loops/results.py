@@ -19,7 +19,7 @@ import torch
 
 from onnxpatch.control_flow.loops import graph_loops
 from onnxpatch.control_flow.nests import Leaf, rebuilt, tensors
-from onnxpatch.control_flow.tape import Rebinding
+from onnxpatch.control_flow.tape import Composite, Rebinding
 
 if TYPE_CHECKING:
     from onnxpatch.control_flow.loops.inference import Loop
@@ -150,7 +150,7 @@ class LoopResults:
         return [*state, torch.zeros(()) if place is None else binding(loop.result_at(1, place))]
 
 
-class LoopCall:
+class LoopCall(Composite):
     """A loop as one call that can be recorded and repeated: takes the tensors from outside, returns the results."""
 
     __name__ = "Loop"
