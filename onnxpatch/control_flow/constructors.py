@@ -76,6 +76,7 @@ def _constructor(name: str) -> type:
         def __call__(cls, *args: object, **kwargs: object) -> object:
             return _construct(original, _DTYPES[name], args, kwargs)
 
+        # What isinstance is asked about was made by torch, and is no instance of this class.
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, original)
 
@@ -85,6 +86,7 @@ def _constructor(name: str) -> type:
         def __getattr__(cls, attribute: str) -> object:
             return getattr(original, attribute)
 
+        # A dict may have torch's own class as a key: `{torch.LongTensor: 0}[torch.LongTensor]`.
         def __eq__(cls, other: object) -> bool:
             return other is cls or other is original
 
