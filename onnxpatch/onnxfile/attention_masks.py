@@ -103,7 +103,9 @@ class Addends:
             parts = [ones, f"{stem}_queries", f"{stem}_keys"]
             nodes.append(onnx.helper.make_node("Concat", parts, [f"{stem}_sizes"], axis=0))
             nodes.append(onnx.helper.make_node("Expand", [f"{stem}_added", f"{stem}_sizes"], [f"{stem}_whole"]))
+        # Nodes of a file are in an order in which every input is made before.
         place = next(i for i, node in enumerate(self._proto.graph.node) if node.output == before.output)
+        # Each is put at the same place, so that the last one inserted comes first.
         for node in reversed(nodes):
             node.name = node.output[0]
             node.metadata_props.extend(before.metadata_props)

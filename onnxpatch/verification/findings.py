@@ -114,6 +114,7 @@ def frozen_nodes(graph: Graph, feed: Feed, example: Probe, other: Probe) -> Iter
         if not values or any(name not in before or name not in after for name in values):
             continue
         (data, out), (data_after, out_after) = ([shapes[name] for name in values] for shapes in (before, after))
+        # An axis that moved at the input and has the same size at the output twice.
         kept = [a for a, size in enumerate(data) if size != data_after[a] and out[a : a + 1] == out_after[a : a + 1]]
         # Only where the axes of input and output can be taken for the same ones.
         if len(data) == len(out) and kept:
@@ -134,6 +135,7 @@ def source_of(node: Any) -> str:
     found = re.search(r"(\S+\.py)\((\d+)\): (\S+)", trace[:_LONGEST])
     if found:
         return f"{found[1]}:{found[2]} in {found[3]}"
+    # The last name is the node's own, the one before it the module's.
     named = [scope for scope in scopes(node) or () if scope]
     return f"in module {named[-2]}" if len(named) > 1 else ""
 

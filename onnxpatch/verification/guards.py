@@ -75,6 +75,7 @@ def guards_of(exported: object, inputs: Inputs, dims: Sequence[DynamicDim]) -> l
     for assumed, source in conditions:
         condition = assumed.subs(sums)  # torch.export has a symbol of its own for a size such as past+n
         symbols = tuple(sorted(((s, names[s]) for s in condition.free_symbols if s in names), key=lambda p: p[1]))
+        # One with a number from data, or an axis that was not declared, cannot be evaluated at sizes.
         if symbols and len(symbols) == len(condition.free_symbols):
             text = _renamed(condition, symbols)
             found.append(Guard(text, tuple(name for _, name in symbols), condition, symbols, source))
@@ -136,6 +137,7 @@ def _breaking(guard: Guard, search: Oracle, tries: int = 5) -> Iterator[Probe]:
 def _far(sizes: dict[str, int], example: dict[str, int]) -> float:
     """The distance from the example. Sizes with its ratios and its stride count as nearer: eager often wants them."""
     change = sum(abs(math.log(sizes[name] / max(1, example[name]))) for name in sizes)
+    # Convolutions and patches want multiples of their stride, which is often 8 or more.
     odd = sum(size % 8 != 0 for name, size in sizes.items() if example[name] % 8 == 0)
     return change + odd
 

@@ -184,6 +184,7 @@ class _Deadlines:
             self._pending[id(options)] = (deadline, options)
             if not self._running:
                 self._running = True
+                # A daemon: the process need not wait for it at its end.
                 threading.Thread(target=self._loop, name="onnxpatch-run-limit", daemon=True).start()
 
     def remove(self, options: RunOptions) -> None:
