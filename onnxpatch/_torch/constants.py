@@ -45,7 +45,6 @@ def unrecorded(function: Callable[[], Any]) -> Any:
     """The result of `function` on real tensors. Neither exporter records it."""
     with _no_modes() if exporting() != "trace" else tracing_paused(), torch.no_grad():
         result = function()
-        # A copy, which the exporter takes in as a constant of its own, even if it is a view of a parameter.
         return result.detach().clone() if isinstance(result, Tensor) else result
 
 

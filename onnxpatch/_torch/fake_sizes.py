@@ -26,7 +26,6 @@ class FakeWorld:
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-        # A model may add a constant tensor that it made itself: that one is real.
         return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
 
     @contextlib.contextmanager

@@ -120,7 +120,6 @@ class ExportKept(TorchFunctionMode):
 
     def __enter__(self) -> ExportKept:
         self._tracer = tracer = _proxy_tracer()
-        # Set on the instance by an ExportKept around this one, when patched models are nested.
         self._outer = getattr(tracer, "__dict__", {}).get("call_module")
         if hasattr(tracer, "call_module") and hasattr(tracer, "module_stack"):
             self._call_module = tracer.call_module

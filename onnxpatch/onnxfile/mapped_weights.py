@@ -82,7 +82,6 @@ def take_in(path: Path, source: str) -> None:
                 out.write(piece)
             else:
                 piece.copy_to(out, path.parent)
-    # One step: whoever opens the path finds the old model or the new one.
     os.replace(whole, path)
     (path.parent / source).unlink()
 

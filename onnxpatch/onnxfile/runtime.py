@@ -180,7 +180,6 @@ def open_graph(model: str | bytes, runtime: Runtime, providers: Sequence[Provide
 def _input_array(value: object, elem_type: int) -> Array:
     """A tensor as an array of its own dtype, a Python number as one of the dtype that the graph declares."""
     if isinstance(value, torch.Tensor):
-        # onnxruntime reads memory in order, and a transposed tensor has strides.
         return np.ascontiguousarray(as_array(value))
     import onnx
 

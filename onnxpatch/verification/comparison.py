@@ -138,7 +138,6 @@ def _first(
     got: np.ndarray[Any, Any],
     reason: str,
 ) -> OutputParity:
-    # The first in the order of memory: the same one on every machine.
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
     return replace(head, first_index=index, expected=want[index].item(), found=got[index].item(), reason=reason)
 

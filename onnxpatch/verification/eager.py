@@ -114,7 +114,7 @@ class Eager:
         if held > _LARGEST_COPY:
             return Answer(None, "too large to be copied in float64")
         try:
-            # A copy: rounding to float32 again would not give the user's weights back where they are float16.
+            # A copy, since `double()` converts a model in place.
             copied = Eager(copy.deepcopy(self.model).double(), self.inputs, self.flatten)
         except Exception as error:
             return Answer(None, f"no copy: {type(error).__name__}")
@@ -162,7 +162,6 @@ class Eager:
         self.elements += sum(v.numel() for v in values if isinstance(v, torch.Tensor))
 
     def _run(self, values: Sequence[Any], seed: int = 0, gradients: bool = False) -> tuple[Any, str | None]:
-        # Copies: a forward may write into its arguments, and the graph is given the same values afterwards.
         args, kwargs = self.inputs.rebuild([copied(value) for value in values])
         try:
             with torch.set_grad_enabled(gradients), process_state_kept(seed=seed):

@@ -114,7 +114,6 @@ def frozen_nodes(graph: Graph, feed: Feed, example: Probe, other: Probe) -> Iter
         if not values or any(name not in before or name not in after for name in values):
             continue
         (data, out), (data_after, out_after) = ([shapes[name] for name in values] for shapes in (before, after))
-        # An axis that moved at the input and has the same size at the output twice.
         kept = [a for a, size in enumerate(data) if size != data_after[a] and out[a : a + 1] == out_after[a : a + 1]]
         # Only where the axes of input and output can be taken for the same ones.
         if len(data) == len(out) and kept:

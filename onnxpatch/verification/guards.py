@@ -137,7 +137,6 @@ def _breaking(guard: Guard, search: Oracle, tries: int = 5) -> Iterator[Probe]:
 def _far(sizes: dict[str, int], example: dict[str, int]) -> float:
     """The distance from the example. Sizes with its ratios and its stride count as nearer: eager often wants them."""
     change = sum(abs(math.log(sizes[name] / max(1, example[name]))) for name in sizes)
-    # Convolutions and patches want multiples of their stride, which is often 8 or more.
     odd = sum(size % 8 != 0 for name, size in sizes.items() if example[name] % 8 == 0)
     return change + odd
 

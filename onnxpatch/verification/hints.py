@@ -89,7 +89,6 @@ def _grids(model: torch.nn.Module, steps: Iterable[int]) -> Iterator[int]:
     # Without the last axis, which is the width of the embedding.
     for length in {max(table.shape[:-1]) for table in _tables(model)}:
         side = int(length**0.5)
-        # Class and register tokens come before the grid.
         if side >= 2 and length - side * side <= 5:
             yield from (side * step for step in steps if side * step <= _LARGEST)
         yield length

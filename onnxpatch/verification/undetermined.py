@@ -84,5 +84,4 @@ def _nudged(value: object, by: float, seed: int) -> Any:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
     noise = torch.rand(value.shape, generator=torch.Generator().manual_seed(seed)).to(value)
-    # Mostly one way: equal shares up and down would cancel in a sum.
     return value * (1 + by * (noise - 0.25))

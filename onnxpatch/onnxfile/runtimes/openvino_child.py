@@ -76,7 +76,6 @@ def packed(entries: Iterable[tuple[str, Array]]) -> bytes:
 
 def unpacked(content: bytes) -> list[tuple[str, Array]]:
     """What `packed` was given."""
-    # A pickle runs code, and the graph it comes from may be anybody's.
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
         names = json.loads(file["arr_0"].tobytes())
         return [(name, file[f"arr_{i + 1}"]) for i, name in enumerate(names)]
