@@ -33,6 +33,7 @@ def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
 
 def digest(patches: Iterable[Patch]) -> str:
     """A digest of the code of patches: `sha256:` and 16 hex digits over their names and source, in any order."""
+    # Sorted, since patches are loaded in the order of files and plug-ins.
     sources = sorted((patch.name, _source(patch)) for patch in patches)
     return f"sha256:{hashlib.sha256(json.dumps(sources).encode()).hexdigest()[:16]}"
 

@@ -63,6 +63,7 @@ def forward_1d(x: Any, size: Any, dim: int, sign: int, half: bool) -> Pair:
         return _long_forward(x, size, dim, sign, half, length)
     cos, sin = matrices(length, length // 2 + 1 if half else length, length, like)
     real, imag = _parts(x, size, dim)
+    # MatMul transforms the last axis.
     back = lambda part: part.transpose(dim, -1)  # noqa: E731
     if imag is None:
         return Pair(back(real @ cos), back(sign * (real @ sin)))
@@ -141,6 +142,7 @@ def _axes(x: Any, s: Any, dim: Any, default: int | None) -> tuple[list[int], lis
         dim = (dim,)
     if dim is None:
         wanted = default if s is None else len(s)
+        # As torch: all axes, or as many of the last as sizes are given.
         dim = tuple(range(-(wanted if wanted is not None else x.dim()), 0))
     s = [None] * len(dim) if s is None else [None if n == -1 else n for n in s]
     return list(dim), s
@@ -166,6 +168,7 @@ def transform(name: str, x: Any, s: Any, dim: Any, norm: str | None) -> Any:
     if kind == "rfft":
         x = forward_1d(x, sizes[-1], dims[-1], -1, True)
         dims, sizes = dims[:-1], sizes[:-1]
+    # Transforms along different axes commute.
     for d, n in zip(dims, sizes, strict=True):
         x = forward_1d(x, n, d, 1 if inverse else -1, False)
     return scaled(x, points, norm, inverse)

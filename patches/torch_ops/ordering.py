@@ -99,6 +99,7 @@ def searchsorted(
         values = sorted_sequence
     values = torch.as_tensor(values, device=boundaries.device)
     if sorter is not None:
+        # The order in which the table is sorted is given apart from it.
         boundaries = boundaries.gather(-1, sorter)
     right = right or side == "right"
     found = search(boundaries, values, right=right, length=_stored_length(boundaries))

@@ -50,6 +50,7 @@ def conditions_broken_at(unit: Unit, trial: Trial, subject: Subject) -> Iterator
         if place is None:
             continue
         verdicts = [_holds(condition, values) if values else None for values in symbols]
+        # None is unknown, which is no proof against a line.
         broken = {i for i, holds in enumerate(verdicts) if holds is False}
         if broken:
             yield place, broken
