@@ -154,6 +154,7 @@ def _replace(proto: ModelProto, written: _Written, operators: Operators, addends
     given = list(written.given)
     if written.mask is not None:
         added = addends.of(written.mask, written.given[0], written.given[1], last)
+        # MultiHeadAttention has a bias and a mask of padding in between.
         given += ["", "", added] if operators == "onnxruntime" else [added]
     node = onnx.helper.make_node(op, given, last.output, last.name, domain=domain, **made)
     node.metadata_props.extend(last.metadata_props)

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 
 from onnxpatch import Proof, RefusedError, patch
@@ -21,13 +20,6 @@ from onnxpatch.formulas.complex_pairs import Pair
 from onnxpatch.formulas.symbolic import static_number
 
 Matrices = tuple[torch.Tensor, torch.Tensor]
-
-
-# NumPy arrays, not tensors: a tensor that is made while an exporter runs belongs to that export.
-@functools.lru_cache(maxsize=32)
-def _table(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray]:
-    angles = 2 * np.pi * (np.outer(np.arange(rows), np.arange(columns)) % points) / points
-    return np.cos(angles).astype("float32"), np.sin(angles).astype("float32")
 
 
 def count(size: Any, like: torch.Tensor) -> torch.Tensor:
@@ -44,7 +36,7 @@ def known(size: Any) -> Any:
 def matrices(rows: Any, columns: Any, points: Any, like: torch.Tensor) -> Matrices:
     """cos and sin of 2 pi j k / points, for j < rows and k < columns."""
     if all(isinstance(size, int) for size in (rows, columns, points)):
-        found = _table(rows, columns, points)
+        found = fourier.table(rows, columns, points)
         return tuple(torch.from_numpy(part).to(like) for part in found)  # type: ignore[return-value]
     total = count(points, like)
     steps = torch.arange(rows, device=like.device)[:, None] * torch.arange(columns, device=like.device)

@@ -97,6 +97,7 @@ def searchsorted(
         boundaries, values = sorted_sequence, input
     else:  # bucketize: the values are the first argument
         values = sorted_sequence
+    # torch.searchsorted takes a Python number, too.
     values = torch.as_tensor(values, device=boundaries.device)
     if sorter is not None:
         # The order in which the table is sorted is given apart from it.

@@ -160,6 +160,7 @@ class TerminatedRuns:
         try:
             return self._session.run(names, feed, options)
         except Exception:
+            # A run that was ended raises an error without a type of its own.
             if options.terminate:
                 raise stopped(seconds) from None
             raise
