@@ -119,6 +119,7 @@ def _compared(
 
 
 def case(build: Callable[[], torch.nn.Module], inputs: Callable[[], list[Args]]) -> tuple[torch.nn.Module, list[Args]]:
+    # The same weights in every trial of a proof: what differs is the patch.
     torch.manual_seed(0)
     model = build().eval()
     return model, inputs()

@@ -133,6 +133,7 @@ def _traced_scan(
     outside, count = body.outside, len(carry) + len(rows)
     state, each, extra = _names("c", len(carry)), _names("x", len(rows)), _names("a", len(outside))
     taken = [f"{name}[i]" for name in each]
+    # An empty list is one of tensors in TorchScript.
     lines = ["outs = []", f"for i in range({each[0]}.size(0)):"]
     lines += [f"    r = step({', '.join([*state, *taken, *extra])})"]
     lines += [*_unpacked(state), f"    outs.append(r[{len(carry)}])"]

@@ -147,6 +147,7 @@ class LoopResults:
         if loop.rows is None:
             # The condition is asked before every round: number 2 is the one after the second round.
             return [binding(loop.predicates[2]), *state]
+        # A Scan's step gives out a row in every round, also where nobody asked for one.
         return [*state, torch.zeros(()) if place is None else binding(loop.result_at(1, place))]
 
 

@@ -119,6 +119,7 @@ def _constructs(function: ast.FunctionDef, file: str) -> Iterator[Construct]:
     for node in ast.walk(function):
         kind = _kind(node, sizes)
         if kind:
+            # The `for` of a comprehension has no line of its own in the syntax tree.
             line: int = getattr(node, "lineno", function.lineno)
             head = getattr(node, "test", getattr(node, "iter", node))
             yield Construct(kind, file, line, code_at(file, line), getattr(head, "end_lineno", None) or line)

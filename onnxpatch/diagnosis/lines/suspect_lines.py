@@ -100,6 +100,7 @@ def likeliest(unit: Unit, subject: Subject, trial: Trial, other_sizes: bool) -> 
 
 
 def _only_checks(cause: Cause) -> bool:
+    # These stop a run or do nothing: what the graph computes is made elsewhere.
     return cause.code.startswith(("assert", "torch._check", "raise"))
 
 
