@@ -8,7 +8,7 @@ import dataclasses
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ from torch.utils import _pytree as pytree
 from benchmarks import forked
 from benchmarks.case import Case
 from benchmarks.steady import movement
+from onnxpatch.errors import InputError
+from onnxpatch.onnxfile import size_bounds
+from onnxpatch.onnxfile.size_bounds import SizeBound
 
 EXPORTERS = ("dynamo", "trace")
 # torch alone, inside onnxpatch.patched, the same with only the batch dynamic, through onnxpatch.export in one attempt
@@ -168,12 +171,14 @@ def judge(
 
     worst = 0.0
     try:
-        nodes = sum(node.op_type != "Constant" for node in onnx.load(path).graph.node)
+        file = onnx.load(path, load_external_data=False)
+        nodes = sum(node.op_type != "Constant" for node in file.graph.node)
+        bounds = size_bounds.read({entry.key: entry.value for entry in file.metadata_props})
         known, run = opened(path)
     except Exception as error:
         return Outcome("wrong", f"the file does not load: {brief(error)}")
     for args, want in zip(case.inputs, wanted, strict=True):
-        if stated_outside(path, names, args):
+        if stated_outside(bounds, names, args):
             continue
         sizes = ", ".join(str(tuple(t.shape)) for t in tensors(args))
         feed = {n: t.numpy() for n, t in zip(names, tensors(args), strict=True) if n in known}
@@ -199,17 +204,10 @@ def judge(
     return Outcome("right", error=worst, nodes=nodes)
 
 
-def stated_outside(path: Path, names: list[str], args: tuple[Any, ...]) -> bool:
+def stated_outside(bounds: Sequence[SizeBound], names: list[str], args: tuple[Any, ...]) -> bool:
     """Whether the file says itself that it is not right at these sizes (`bounds="narrow"`)."""
-    import onnx
-
-    from onnxpatch import InputError
-    from onnxpatch.onnxfile import size_bounds
-
-    metadata = {entry.key: entry.value for entry in onnx.load(path, load_external_data=False).metadata_props}
     try:
-        shapes = {name: tuple(t.shape) for name, t in zip(names, tensors(args), strict=True)}
-        size_bounds.check(size_bounds.read(metadata), shapes)
+        size_bounds.check(bounds, {name: tuple(t.shape) for name, t in zip(names, tensors(args), strict=True)})
     except InputError:
         return True
     return False

@@ -215,7 +215,7 @@ class patched:  # named like the function it stands for: `with onnxpatch.patched
         self._leave()
 
     def __del__(self) -> None:
-        while getattr(self, "_entered", None):
+        while getattr(self, "_entered", None):  # __del__ is called where __init__ raised, too
             self._leave()
 
     def _leave(self) -> None:
@@ -243,8 +243,8 @@ def _replace_in_place(swap: Swap, log: UndoLog) -> None:
     def undo() -> None:
         module.__dict__, module.__class__ = before, cls
 
-    log.call(undo)
-    new.train(module.training)
+    log.call(undo)  # before anything changes: an interrupt may come between any two lines
+    new.train(module.training)  # a new module is in training mode
     module.__dict__ = {**vars(new), **hooks}
     module.__class__ = type(new)
     log.specialise(module, eager_forward(own, new, swap.patch.conditions.exporters))

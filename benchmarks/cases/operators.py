@@ -5,63 +5,19 @@ Every case is judged at sizes that the export never saw, with other data. ``docs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.case import Args, Case
+from benchmarks.case import Case
+from benchmarks.one_function import BOTH, cases_of
 
 LIBRARIES = ("torch",)
 ROWS = ((4, 6), (7, 6), (1, 6))
-BOTH = ((4, 6), (7, 9), (1, 2))
 IMAGES = ((2, 3, 8, 10), (1, 3, 12, 9), (3, 3, 5, 7))
-
-
-class One(nn.Module):
-    def __init__(self, call: Callable[..., Any]) -> None:
-        super().__init__()
-        self.call = call
-
-    def forward(self, x: Tensor) -> Any:
-        return self.call(x)
-
-
-class Two(One):
-    def forward(self, x: Tensor, y: Tensor) -> Any:  # type: ignore[override]
-        return self.call(x, y)
-
-
-class Three(One):
-    def forward(self, x: Tensor, y: Tensor, z: Tensor) -> Any:  # type: ignore[override]
-        return self.call(x, y, z)
-
-
-def case(
-    call: Callable[..., Any] | nn.Module,
-    make: Callable[..., Any] = torch.randn,
-    sizes: Sequence[tuple[int, ...]] = BOTH,
-    *,
-    axes: Sequence[dict[int, str]] | None = None,
-    tolerance: float = 1e-3,
-    models: Sequence[type[nn.Module]] = (One, Two, Three),
-) -> Callable[[], Case]:
-    """make: a size to one argument or a tuple of them. axes: dynamic ones; those of the first argument that differ
-    between the sizes unless given. models: what calls a function of one, two or three arguments."""
-
-    def build() -> Case:
-        torch.manual_seed(0)
-        inputs: list[Args] = [made if isinstance(made, tuple) else (made,) for made in (make(*size) for size in sizes)]
-        model = call if isinstance(call, nn.Module) else models[len(inputs[0]) - 1](call)
-        shapes = axes or [
-            {a: f"n{i}{a}" for a, n in enumerate(args.shape) if any(other[i].shape[a] != n for other in inputs)}
-            for i, args in enumerate(inputs[0])
-        ]
-        return Case(model.eval(), inputs, tuple(shapes), tolerance)
-
-    return build
+case = cases_of(__name__)
 
 
 def ints(*size: int) -> Tensor:

@@ -1,6 +1,7 @@
 """Private torch APIs for exports with `branches=True`. Each function says what it uses.
 
-If one of them moves, exports with branches=True fail; others do not use this file.
+If one of them moves, exports with branches=True are refused. `free_symbols` serves other exports with symbolic sizes,
+too: they are refused where `SymNode.expr` moves.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import torch
 
 from onnxpatch._torch.trace_state import untraced
 
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
 
 def free_symbols(number: Any) -> set[Any]:
-    """The sympy symbols in a SymInt, SymFloat or SymBool; none in a Python number."""
-    node = getattr(number, "node", None)
-    return set(getattr(getattr(node, "expr", None), "free_symbols", ()))
+    """The sympy symbols in a SymInt, SymFloat or SymBool; none in anything else."""
+    # No default for what a symbolic number lacks: where torch has moved `expr`, "no symbols" would pass for a static
+    # size, and the example's would be in the graph without an error.
+    return set(number.node.expr.free_symbols) if isinstance(number, _SYMBOLIC) else set()
 
 
 def substitute_symbols(number: Any, symbols: dict[Any, Any]) -> Any:

@@ -63,6 +63,7 @@ def dynamo_capture(
         traces = strategy.__name__.startswith("Jit")  # the last strategy, up to torch 2.7
         # torch.jit.trace ends the process where the model catches an error of torch.
         with TraceKept() if traces else contextlib.nullcontext():
+            # A strategy gives a result with its error in it; it does not raise.
             results.append(strategy(verbose=False)(model, args, kwargs, dynamic_shapes))
         if results[-1].exported_program is not None:
             return results[-1].exported_program

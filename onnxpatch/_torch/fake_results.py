@@ -40,7 +40,10 @@ class FakeResults:
         if key not in self._results:
             results = [self.tensor(one) for one in _listed(run())]
             # A size that the data decide (of `nonzero`) is another one at every call, however equal the arguments.
-            if not _symbols(results) <= _symbols([*args, *kwargs.values()]):
+            try:
+                if not _symbols(results) <= _symbols([*args, *kwargs.values()]):
+                    return results
+            except AttributeError:  # sizes that cannot be compared
                 return results
             self._results[key] = results
         return self._results[key]

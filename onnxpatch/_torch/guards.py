@@ -81,6 +81,7 @@ def _agreement(expression: object) -> bool:
     import sympy
 
     sides = (expression.lhs, expression.rhs) if isinstance(expression, sympy.Eq) else ()
+    # Of one size: an equality of two sizes says something that the model relies on.
     return len(sides) == 2 and len(sides[0].free_symbols) == 1 and sides[0].free_symbols == sides[1].free_symbols
 
 
@@ -103,6 +104,7 @@ class _Printer(LambdaPrinter):
     def _print(self, expr: Any, **kwargs: Any) -> str:
         if not str(type(expr).__module__).startswith("torch."):
             return str(super()._print(expr, **kwargs))
+        # The name is looked up in `_FUNCTIONS`.
         return f"{type(expr).__name__}({', '.join(self._print(argument) for argument in expr.args)})"
 
 

@@ -40,4 +40,5 @@ def operator_of(node: fx.Node | None) -> str:
         return ""
     schema = getattr(node.target, "_schema", None)
     name = "" if schema is None else str(schema.name)
+    # `torch.onnx.ops.symbolic` gives the operator's name as its second argument.
     return f"onnx::{node.args[1]}" if name.startswith("onnx_symbolic::") else name

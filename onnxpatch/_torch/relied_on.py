@@ -62,6 +62,7 @@ RELIED_ON = (
     ),
     Api("torch._ops.OpOverload", "constants", _CONSTANT),
     Api(f"{_SHAPES}.ShapeEnv", "fake_sizes", _SIZES),
+    Api("torch.fx.experimental.sym_node.SymNode.expr", "cond", "symbolic sizes cannot be compared: they are refused"),
     Api(f"{_SHAPES}.ShapeEnv.create_symboolnode", "cond", _FORKED),
     Api(f"{_SHAPES}.ShapeEnv.create_symfloatnode", "cond", _FORKED),
     Api(f"{_SHAPES}.ShapeEnv.create_symintnode", "cond", _FORKED),

@@ -52,6 +52,7 @@ def signatures(function: object) -> tuple[inspect.Signature, ...]:
     if isinstance(function, _BUILTINS) and _of_torch(function):
         return _of_operator(function)
     try:
+        # The signature of the function behind the switch, not its own `*args`.
         return (_plain(inspect.signature(_dispatched(function))),)
     except (ValueError, TypeError):
         return ()
@@ -65,6 +66,7 @@ def _plain(signature: inspect.Signature) -> inspect.Signature:
 def _dispatched(function: object) -> Any:
     known = getattr(getattr(torch, "_jit_internal", None), "boolean_dispatched", {})
     try:
+        # Both sides take the same arguments.
         return known[function]["if_true"]
     except (KeyError, TypeError):
         return function
@@ -163,6 +165,7 @@ def _fits(annotation: object, value: object) -> bool:
     if kind.startswith("List["):
         return isinstance(value, list | tuple) or (kind == "List[int]" and _fits("int", value))
     if kind in ("int", "SymInt"):
+        # Under trace a size is a 0-d tensor.
         return isinstance(value, int | torch.SymInt) or _is_number_tensor(value)
     if kind in ("float", "number", "bool"):
         return isinstance(value, _NUMBERS) or _is_number_tensor(value)

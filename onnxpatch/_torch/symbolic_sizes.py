@@ -65,6 +65,7 @@ def traced_from(tensor: torch.Tensor, sources: Iterable[torch.Tensor], limit: in
             continue
         if not inputs and kind != "prim::ListConstruct":
             return False
+        # A value may be reached many ways: without this the limit would be used up by one of them.
         seen.add(value.unique())
         pending += inputs
     return not pending
@@ -79,9 +80,11 @@ def split_fraction(value: torch.SymFloat) -> tuple[torch.SymInt, float] | None:
         from torch.utils._sympy.functions import FloatTrueDiv, IntTrueDiv, ToFloat
 
         divided = value.node.expr.replace(FloatTrueDiv, lambda a, b: a / b).replace(IntTrueDiv, lambda a, b: a / b)
+        # sympy knows nothing of torch's own functions, and cancels no quotient of theirs.
         terms = sympy.expand(divided.replace(ToFloat, lambda a: a))
         fraction, rest = terms.as_coeff_Add()
         coefficient, symbols = rest.as_coeff_Mul()
+        # Scales are floats: 2.0 * n / 2.0 has a coefficient of nearly 1.
         if not (abs(coefficient - 1) < 1e-9 and symbols.is_integer and -1e-9 < fraction < 1 - 1e-9):
             return None
         # The hint was computed in floats: 0.1 * 30 is 3.0000000000000004, and 7 may be 6.999999999.

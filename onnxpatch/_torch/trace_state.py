@@ -32,5 +32,6 @@ def untraced() -> Iterator[None]:
 @contextlib.contextmanager
 def tracing_paused() -> Iterator[None]:
     """As `untraced`, and without torch function modes."""
+    # The kit's own modes would take what runs inside for calls of the model.
     with untraced(), torch._C.DisableTorchFunction():
         yield

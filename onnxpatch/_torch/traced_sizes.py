@@ -67,6 +67,7 @@ def static_number(tensor: torch.Tensor) -> int | float | bool | None:
         value = torch._C._get_value_trace(tensor)  # type: ignore[attr-defined]
         with tracing_paused():
             fixed = sizes.of(state).fixed(value)
+            # Read off the example: it is the same there as anywhere.
             return tensor.item() if fixed else None
     except Exception:  # an operator that cannot be run again: the size counts as dynamic, which is right too
         return None

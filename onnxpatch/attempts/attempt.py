@@ -60,6 +60,7 @@ class Attempt:
         parts = [f"exporter={self.exporter!r}"] if self.exporter != first.exporter else []
         parts += ["plain torch.onnx.export"] if self.plain and not first.plain else []
         parts += [f"without {', '.join(map(repr, self.exclude))}"] if self.exclude else []
+        # Plain has no branches by itself: that need not be said.
         if self.branches != first.branches and not self.plain:
             parts.append(f"branches={self.branches}")
         parts += [f"{', '.join(self.fixed)} kept at the example's size"] if self.fixed else []
@@ -80,6 +81,7 @@ class Attempt:
             words["operators"] = asked.patching["operators"]
         for name in ("only", "exclude"):
             selected = made.patching.get(name)
+            # `only=()` says something, `exclude=()` nothing.
             if selected is not None and (name == "only" or _listed(selected)):
                 words[name] = _shortest(selected)
         if self.branches:

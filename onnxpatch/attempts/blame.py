@@ -25,12 +25,14 @@ def better_than_plain(way: Way, plain: Proven) -> tuple[Proven, str]:
     known = tuple(name for one in patched for name in one.at_fault)
     if not suspects:
         return plain, _note(known, patched[0]) if known else ""
+    # Each try is an export: with one patch the answer is known.
     guilty = suspects if len(suspects) == 1 else fewest(suspects, lambda some: _fails(way, last, some), _TRIES)
     found = tuple(dict.fromkeys((*known, *guilty)))
     note = _note(found, patched[0])
     if len(guilty) == len(suspects) or way.shared.budget.over():  # without them no patch acts: that is the plain export
         return plain, note
     attempt = last.attempt.without(guilty)
+    # The search may have made this very attempt on its way.
     outcome = way.outcome_of(attempt) or way.attempt(attempt)
     return (outcome if isinstance(outcome, Proven) else plain), note
 

@@ -48,9 +48,11 @@ def _ways(first: Attempt, failed: Sequence[Failure]) -> Iterator[Attempt]:
     # The patches that were found at fault stay out of the other ways too.
     base = next((one.attempt for one in reversed(failed) if not one.attempt.plain), first)
     if failed and first.branches:
+        # branches=True runs more of the model's code, and may refuse what is not needed.
         yield replace(base, branches=False)
     if failed and not _plain_is_hopeless(failed):
         yield first.as_plain()
+    # torch.jit.script compiles branches itself.
     if any(one.branch for one in failed) and first.exporter != "script":
         yield replace(base, branches=True)
         if any(one.patches for one in failed):

@@ -1,18 +1,15 @@
-"""What goes into a file beside its graph: optional outputs, the patches that acted, how it was made."""
+"""What is done to a file between its export and its proof: names and structure of outputs, larger nodes, a stamp."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
-import inspect
 import itertools
-import json
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from onnxpatch.attempts.provenance import stamped
 from onnxpatch.control_flow import BranchReport, report_of
 from onnxpatch.control_flow.optional_outputs.output_names import name_outputs
 from onnxpatch.control_flow.optional_outputs.reference import flatten_reference
@@ -24,11 +21,8 @@ from onnxpatch.onnxfile.attention_nodes import name_attention
 from onnxpatch.onnxfile.norm_nodes import FOUND_BY, name_norms
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
 from onnxpatch.onnxfile.residual_sums import sum_residuals
-from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.patched import Patched
-from onnxpatch.patching.registry import Patch
 from onnxpatch.settings import Operators
-from onnxpatch.versions import versions
 
 
 def finished(exported: Exported, patched: Patched, call: str) -> Exported:
@@ -43,11 +37,7 @@ def finished(exported: Exported, patched: Patched, call: str) -> Exported:
         exported = replace(exported, notes=[*exported.notes, *_named(exported, operators)])
     if operators == "onnxruntime":
         sum_residuals(exported.path)
-    plan = _plan_rows(patched)
-    acted = {row["patch"] for row in plan}
-    code = digest(patch for patch in patched.plan.patches() if patch.name in acted)
-    stamp(exported.path, request.exporter, plan, code, versions(), call)
-    return replace(exported, plan=plan)
+    return replace(exported, plan=stamped(exported, patched, call))
 
 
 def _named(exported: Exported, operators: Operators) -> list[str]:
@@ -61,26 +51,6 @@ def _named(exported: Exported, operators: Operators) -> list[str]:
         found["normalization"] = name_norms(path)
     said = {"attention": "one node for each attention", "normalization": "one kernel for each normalization"}
     return [f"{said[what]} that the model writes out: {count}" for what, count in found.items() if count]
-
-
-def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
-    made, acted = patched.plan, patched.scope.hits
-    rows = [{"path": s.path, "class": type(s.module).__name__, "patch": s.patch.name} for s in made.swaps]
-    functions = [p for p, _ in made.functions if acted[p.name]]  # those that only watched changed nothing
-    return rows + [{"path": ", ".join(p.targets), "class": "function", "patch": p.name} for p in functions]
-
-
-def digest(patches: Iterable[Patch]) -> str:
-    """A digest of the code of patches: `sha256:` and 16 hex digits over their names and source, in any order."""
-    sources = sorted((patch.name, _source(patch)) for patch in patches)
-    return f"sha256:{hashlib.sha256(json.dumps(sources).encode()).hexdigest()[:16]}"
-
-
-def _source(patch: Patch) -> str:
-    try:
-        return inspect.getsource(inspect.unwrap(patch.stand_in))
-    except (OSError, TypeError):  # typed into an interpreter
-        return patch.declared_at
 
 
 def _with_structure(exported: Exported, forked: BranchReport | None) -> Exported:

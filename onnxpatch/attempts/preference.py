@@ -40,6 +40,7 @@ def best_of(way: Way, found: Proven, exporters: Sequence[Exporter], prefer: Pref
     # Bytes are exact; times vary from run to run.
     share = 1.0 if prefer == "size" else _WORTH
     best = min(range(len(proven)), key=figures.__getitem__)
+    # Where nothing is clearly better, the file that was asked for is delivered.
     first = next((i for i, one in enumerate(proven) if one is found), best)
     return proven[best] if figures[best] < share * figures[first] else proven[first]
 

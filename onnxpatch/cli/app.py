@@ -64,6 +64,7 @@ class OneLineErrors(_PlainFlags, TyperGroup):
             if not isinstance(error, _ClickError):
                 raise
             sys.exit(_print_error(error))
+        # click returns the code of a typer.Exit here, and else what the command returned.
         sys.exit(code if isinstance(code, int) else 0)
 
 

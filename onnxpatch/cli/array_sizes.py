@@ -58,6 +58,7 @@ def _stated_bytes(file: IO[bytes]) -> int | None:
 
     try:
         version = npy.read_magic(file)
+        # Version 3.0 differs from 2.0 in the encoding of field names only.
         header: _Header = npy.read_array_header_1_0(file) if version == (1, 0) else npy.read_array_header_2_0(file)
     except Exception:  # numpy's own error, when it reads the file, says more
         return None

@@ -73,6 +73,7 @@ class Sizes:
 def read(text: str, sizes: Sizes) -> list[Array]:
     """The inputs that one `--input` describes. Raises InputError that says what is not understood."""
     name, equals, rest = text.partition("=")
+    # A bracket before the = has it inside, `x[H=3]`: there is no name.
     if not equals or "[" in name or name.endswith(FILES):
         if text.endswith(FILES):
             return _all_arrays(Path(text))
@@ -134,6 +135,7 @@ def _random(name: str, shape: list[int], dtype: torch.dtype, below: int | None, 
     if dtype.is_complex:
         return torch.randn(shape, generator=generator, dtype=torch.complex64).to(dtype)
     if dtype.is_floating_point:
+        # Drawn in float32: torch draws no normal numbers in float8.
         return torch.randn(shape, generator=generator).to(dtype)
     if "mask" in name:
         return torch.ones(shape, dtype=dtype)

@@ -131,6 +131,7 @@ def export(
             from onnxpatch.html import write
 
             with show.progress("page") as progress:
+                # A file that came out wrong was not written: what lies there, if anything, is of an earlier export.
                 write(html, loaded.model, report, None if report.wrong else file, arguments, progress)
         if refusal is not None:
             raise refusal
@@ -154,6 +155,7 @@ def _export(
             raise
         return error.report, None
     except OnnxpatchError as error:
+        # Bad input says nothing about the model, so there is no result to print.
         if code_of(error) != WRONG:
             raise
         return _refused_report(model, file, arguments, error), error

@@ -52,6 +52,7 @@ def load(text: str) -> Target:
         factory: object = functools.reduce(getattr, name.split("."), module)
     except AttributeError:
         raise InputError(f"{place} has no {name!r}; it has {_names(module)}") from None
+    # A module can be called as well; it is the model already.
     result = factory if isinstance(factory, torch.nn.Module) else _call_factory(text, factory, args, kwargs)
     return _target(text, result)
 
@@ -71,6 +72,7 @@ def _module(place: str) -> ModuleType:
     try:
         return _script(Path(place)) if is_file else _package(place)
     except ModuleNotFoundError as error:
+        # Any other module that is missing is one that the user's own code imports: that import is at fault.
         if error.name and place.startswith(error.name):
             raise InputError(f"no module named {error.name!r}: install it, or start from the folder it is in") from None
         raise InputError(_raised(place, "importing it", error)) from error

@@ -77,6 +77,7 @@ def _int(capture: Capture, value: object = 0, *base: object) -> object:
     # Python's int() would fix the size at the example's.
     if isinstance(value, torch.SymInt):
         return value
+    # With a base, as in int("ff", 16), it reads text.
     if not isinstance(value, torch.Tensor) or base:
         return NotImplemented
     known = static_value(capture, value)
@@ -93,6 +94,7 @@ def _float(capture: Capture, value: object = 0.0) -> object:
         return full_scalar(value, torch.get_default_dtype())
     if not isinstance(value, torch.Tensor):
         return NotImplemented
+    # float() takes one element in any shape, as [1, 1].
     number = value.reshape(()) if value.dim() else value
     return number if number.dtype.is_floating_point else number.to(torch.get_default_dtype())
 
@@ -124,6 +126,7 @@ def _extreme(
 ) -> object:
     """`max` or `min` of values, or of one list of them, where any is a tensor or a symbolic number."""
     listed = list(values[0]) if len(values) == 1 and isinstance(values[0], list | tuple) else list(values)
+    # max(t) of one tensor goes over its rows: a loop of Python, not this hook.
     if len(listed) < 2 or not any(isinstance(value, (torch.Tensor, *_SYMBOLIC)) for value in listed):
         return NotImplemented
     if any(isinstance(value, torch.Tensor) for value in listed):
@@ -146,6 +149,7 @@ def _range(capture: Capture, *bounds: object) -> object:
 
 
 def _enumerate(capture: Capture, values: object, start: int = 0) -> object:
+    # Of a known number of rows Python's own enumerate runs, which unrolls them.
     if not isinstance(values, torch.Tensor) or static_dim(capture, values, 0) is not None:
         return NotImplemented
     return NumberedRows(capture, values, start)

@@ -36,6 +36,7 @@ def is_random(function: Callable[..., object], args: Sequence[object], kwargs: M
     """Whether a call draws random numbers."""
     name = getattr(function, "__name__", "")
     if "dropout" in name:  # F.dropout(input, p, training)
+        # At evaluation dropout draws nothing.
         return bool(kwargs.get("training", args[2] if len(args) > 2 else True))
     return name in _RANDOM
 

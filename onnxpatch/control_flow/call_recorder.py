@@ -20,7 +20,7 @@ from onnxpatch._torch.dispatch_modes import storage_key
 from onnxpatch.control_flow.call_effects import written_tensors
 from onnxpatch.control_flow.nests import names_in, tensors
 from onnxpatch.control_flow.source_sites import Site, here
-from onnxpatch.control_flow.tape import TorchCall
+from onnxpatch.control_flow.tape import Composite, TorchCall
 
 
 class CallRecorder:
@@ -52,10 +52,10 @@ class CallRecorder:
         if position >= len(self._shared) or not self.reuse:
             return None
         call = self._shared[position]
-        # An If or a loop is a new object on every path; it is the same call if it reads the same tensors.
-        kinds = type(call.function).__name__, type(function).__name__
-        same_function = call.function == function or kinds in (("IfCall", "IfCall"), ("LoopCall", "LoopCall"))
-        if same_function and call.inputs() == names_in((args, kwargs)):
+        # Both paths have decided the same before a shared position: an If or a loop that reads the same tensors is the
+        # same there, though it is another object.
+        same_kind = isinstance(function, Composite) and type(call.function) is type(function)
+        if (call.function == function or same_kind) and call.inputs() == names_in((args, kwargs)):
             return call
         self.reuse = False
         return None

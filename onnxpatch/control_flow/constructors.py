@@ -20,8 +20,9 @@ from onnxpatch.control_flow.stacked_numbers import has_graph_number, stacked
 from onnxpatch.patching import rebinding
 from onnxpatch.patching.function_places import Place
 
-_DTYPES: dict[str, torch.dtype] = {
-    "Tensor": torch.float32, "FloatTensor": torch.float32, "DoubleTensor": torch.float64, "LongTensor": torch.int64,
+# torch.Tensor alone has the default dtype of the moment.
+_DTYPES: dict[str, torch.dtype | None] = {
+    "Tensor": None, "FloatTensor": torch.float32, "DoubleTensor": torch.float64, "LongTensor": torch.int64,
     "IntTensor": torch.int32, "BoolTensor": torch.bool, "HalfTensor": torch.float16,
 }  # fmt: skip
 
@@ -75,6 +76,7 @@ def _constructor(name: str) -> type:
         def __call__(cls, *args: object, **kwargs: object) -> object:
             return _construct(original, _DTYPES[name], args, kwargs)
 
+        # What isinstance is asked about was made by torch, and is no instance of this class.
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, original)
 
@@ -84,6 +86,7 @@ def _constructor(name: str) -> type:
         def __getattr__(cls, attribute: str) -> object:
             return getattr(original, attribute)
 
+        # A dict may have torch's own class as a key: `{torch.LongTensor: 0}[torch.LongTensor]`.
         def __eq__(cls, other: object) -> bool:
             return other is cls or other is original
 
@@ -94,11 +97,11 @@ def _constructor(name: str) -> type:
 
 
 def _construct(
-    original: Callable[..., object], dtype: torch.dtype, args: tuple[object, ...], kwargs: dict[str, object]
+    original: Callable[..., object], dtype: torch.dtype | None, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> object:
     capture = running()
     # torch.Tensor(2, 3) has sizes for arguments, not values.
     listed = len(args) == 1 and not kwargs and isinstance(args[0], list | tuple)
     if capture is None or not capture.explorers or not listed or not has_graph_number(args[0]):
         return original(*args, **kwargs)
-    return stacked(args[0], dtype)
+    return stacked(args[0], torch.get_default_dtype() if dtype is None else dtype)

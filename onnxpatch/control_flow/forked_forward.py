@@ -69,6 +69,7 @@ def run_root(
     finally:
         # The tensors that forward left in attributes belong to this export: they are traced or have no data.
         attributes.restore()
+    # The model caught the refusal: what it returned is not what eager returns.
     if capture.refused is not None:
         raise capture.refused
     return value
@@ -88,6 +89,7 @@ def run_module(capture: Capture, module: torch.nn.Module, call: Call) -> object:
         if is_root and capture.missing is not None and all(found.value is None for found in tree.finished()):
             return _always_missing(capture)
         if not explorer.decided:
+            # No decision came before the error: eager raises it for every input.
             if path.error is not None:
                 raise path.error
             return flattened_without_branches(capture, path.value) if is_root else path.value

@@ -60,6 +60,7 @@ class ListLengths:
         (place, index), self._probe = self._probe, None
         if isinstance(error, IndexError):
             self._lengths[place] = index
+        # Every entry becomes a path of its own.
         elif index >= self._capture.max_paths:
             raise self._capture.refusal(
                 place[1],
@@ -79,4 +80,5 @@ def choose_entry(length: int, is_any: Callable[[list[int]], bool]) -> int:
     for index in range(length - 1):
         if is_any([index, index - length]):
             return index
+    # Of an empty list the entry 0 is asked for, so that Python raises its own IndexError.
     return max(0, length - 1)

@@ -106,4 +106,5 @@ def _rebuilt(value: object, change: Callable[[Leaf], object]) -> object:
         return {key: _rebuilt(inner, change) for key, inner in value.items()}
     if isinstance(value, slice):
         return slice(*(_rebuilt(inner, change) for inner in (value.start, value.stop, value.step)))
+    # A set has no leaves here: torch takes none as an argument, and what is rebuilt are arguments and results of calls.
     return value

@@ -109,6 +109,7 @@ def _tolist(capture: Capture, function: Function, tensor: torch.Tensor) -> objec
         return [_tolist(capture, function, row) for row in _all_rows(capture, tensor)]
     raise capture.refusal(
         here(),
+        # A Python list has a fixed length, and the code after it may ask for it.
         "tolist() of a tensor whose number of rows depends on the input",
         remedy="write it for the whole tensor, or put the body into a function marked @onnxpatch.scan (rows that "
         "depend on the ones before) or @onnxpatch.each (rows that do not)",

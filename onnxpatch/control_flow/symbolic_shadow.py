@@ -100,5 +100,6 @@ class SymbolicShadow:
 
     def _keep(self, results: list[torch.Tensor], shadows: object) -> None:
         found = cast("list[Shadow]", list(shadows) if isinstance(shadows, tuple | list) else [shadows])
+        # With another number of results, nobody knows which shadow is whose.
         if len(found) == len(results):
             self._known.update((id(tensor), shadow) for tensor, shadow in zip(results, found, strict=True))

@@ -32,6 +32,10 @@ LeafT = TypeVar("LeafT")
 _CONSTANTS = frozenset({torch.tensor, torch.as_tensor, torch.from_numpy, torch.asarray})
 
 
+class Composite:
+    """A function that makes many calls and is recorded as one: an If, a loop. Every path makes a new object of it."""
+
+
 # Compared by identity: `==` of the arguments would compare tensors element by element.
 @dataclass(eq=False)
 class TorchCall:

@@ -112,6 +112,7 @@ def _compared(
         for parity in compare_all(graph.outputs, want, graph.run(values), tolerance):
             if parity.reason:
                 return Trial(f"wrong: {parity.name}: {parity.reason}")
+    # What a stand-in makes between input and output, a matrix of all pairs say, is its memory.
     largest = max((a.nbytes for a in intermediate_values(graph, feed.of(request.inputs.values())).values()), default=0)
     given = [leaf for leaf in request.inputs.values() if isinstance(leaf, torch.Tensor)]
     needed = sum(t.nbytes for t in (*given, *wanted[0], *request.model.parameters(), *request.model.buffers()))
@@ -119,6 +120,7 @@ def _compared(
 
 
 def case(build: Callable[[], torch.nn.Module], inputs: Callable[[], list[Args]]) -> tuple[torch.nn.Module, list[Args]]:
+    # The same weights in every trial of a proof: what differs is the patch.
     torch.manual_seed(0)
     model = build().eval()
     return model, inputs()

@@ -66,6 +66,7 @@ class OutFile:
     def another(self) -> Path:
         """Another path to write to, in a folder of its own, if several files are made and one is kept."""
         assert self._folder is not None
+        # External data is named after the file: two attempts in one folder would share it.
         return Path(tempfile.mkdtemp(dir=self._folder)) / self.path.name
 
     def keep(self, path: Path | None = None) -> None:
@@ -79,6 +80,7 @@ class OutFile:
                 shutil.copyfileobj(source, self._stream)
         if self._target is None:
             return
+        # Weights that the exporter wrote apart belong to the file.
         others = [one for one in made.parent.iterdir() if one != made and one.is_file() and one.name != Lock.NAME]
         self.notes += self._target.take(made, others)
 

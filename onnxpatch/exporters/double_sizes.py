@@ -54,6 +54,7 @@ def _operand(value: Any, node: Any) -> Any:
     constant = ir.convenience.get_const_tensor(value)
     if constant is None:
         return _doubled(value)
+    # The exporter has rounded the constant: 0.29 of the call is found again by what it rounds to.
     rounded = numpy.float32(float(constant.numpy()))
     recorded = getattr(node.meta.get("node"), "args", ())
     exact = [one for one in recorded if isinstance(one, int | float) and numpy.float32(one) == rounded]

@@ -115,6 +115,7 @@ def _declare_later_opset(request: ExportRequest, program: Any) -> None:
 
 
 def _nodes(model: Any) -> Iterator[Any]:
+    # With those inside If, Loop and Scan.
     yield from model.graph.all_nodes()
     for function in model.functions.values():
         yield from function.all_nodes()
@@ -147,6 +148,7 @@ def _name_sizes(request: ExportRequest, program: Any) -> None:
         for axis, spec in request.specs[leaf.index].items():
             size = value.shape[axis]
             if isinstance(spec, str) and not isinstance(size, int) and size.value is not None:
+                # The first axis names a symbol: others with it are equal.
                 (sums if has_operator(spec) else names).setdefault(str(size.value), spec)
     _name_sums(program, {symbol: text for symbol, text in sums.items() if symbol not in names})
     program.rename_axes(names)  # two symbols with one name: the user declares these axes equal
@@ -191,6 +193,7 @@ def _tell_apart(graph: Any) -> None:
     seen: set[int] = set()
     for number, value in enumerate(graph.outputs):
         if id(value) in seen or value.is_graph_input() or value.is_initializer():
+            # Two outputs of one value would have one name; one of an input or a weight, that name.
             copied = onnx_ir.node("Identity", [value])
             copied.outputs[0].type, copied.outputs[0].shape = value.type, value.shape
             graph.append(copied)

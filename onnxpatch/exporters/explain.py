@@ -67,9 +67,11 @@ def place_of(error: BaseException, model: object) -> tuple[str, str]:
     module, line = "", ""
     for one in reversed(error_chain(error)):
         for frame, number in frames_of(one):
+            # A frame of a module's method has the module as its self.
             owner = frame.f_locals.get("self")
             if id(owner) in paths:
                 module = f"in module {paths[id(owner)] or '(root)'} ({type(owner).__name__})"
+            # Lines before the first module are those that called the export.
             if module and is_user_frame(frame):
                 line = f"at {frame.f_code.co_filename}:{number} in {frame.f_code.co_name}"
         if module:

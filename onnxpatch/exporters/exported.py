@@ -34,6 +34,7 @@ class Exported:
 def export(request: ExportRequest, path: Path) -> Exported:
     """Call the exporter that the request names. Raises ExportError with the reason, module and line if it fails."""
     try:
+        # torch prints graphs and advice on its own debug switches: the error says what matters.
         with quiet_torch(asked=bool(request.options.get("verbose"))):
             if request.exporter == "dynamo":
                 return Exported(request, path, export_dynamo(request, path))

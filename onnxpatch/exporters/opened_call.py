@@ -36,6 +36,7 @@ class OpenedCall:
 def opened_call(model: Any, inputs: Inputs, layout: OutputLayout | None = None) -> Iterator[OpenedCall]:
     """The call for an exporter. Inside the block, the model accepts it. layout: of the output, if it is known."""
     call = OpenedCall(*inputs.rebuild_opened(inputs.values()))
+    # What the model returns is not known before it runs: its configuration says what it may.
     odd_output = _may_return_caches(model) or (layout is not None and not layout.nested)
     plain = not (inputs.has_caches or inputs.keywords or odd_output)
     # Scripted code is compiled: a mixin in front of its class would not run.

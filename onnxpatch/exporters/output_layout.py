@@ -119,6 +119,7 @@ class _Walk:
         if not inside and not isinstance(first, dict | tuple | list):
             self.plain |= first is not None
             return constant(first)
+        # pytree takes such an object for one leaf, and exporters refuse a leaf that is no tensor.
         self.unregistered |= dataclasses.is_dataclass(first) and type(first) not in pytree.SUPPORTED_NODES
         # Of keys that are no strings the trace exporter makes outputs, too.
         self.unregistered |= isinstance(first, dict) and not all(isinstance(key, str) for key in first)

@@ -30,6 +30,7 @@ def same_sizes(model: Any, call: OpenedCall, inputs: Inputs, specs: Sequence[Lea
     if not groups or not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
         yield
         return
+    # Keywords may come in another order than the example's: leaves are numbered in that of the call.
     order = list(call.kwargs)
 
     def compare(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

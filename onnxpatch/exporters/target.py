@@ -45,6 +45,7 @@ class Target:
             if error.errno == errno.ENXIO:
                 raise InputError(f"nobody reads from the pipe {self.asked}: start the reader first") from None
             raise
+        # The file is larger than a pipe takes at once: from here on, writing may wait.
         os.set_blocking(number, True)
         with open(number, "wb") as out, open(made, "rb") as source:
             shutil.copyfileobj(source, out)

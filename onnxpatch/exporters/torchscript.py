@@ -25,6 +25,7 @@ def export_torchscript(request: ExportRequest, path: Path) -> None:
     model = request.model
     with (
         opened_call(model, request.inputs, request.layout) as call,
+        # After `opened_call`: its forward is the one whose defaults count.
         positional(model, call.args, call.kwargs) as (target, all_args, rest),
         traced(),
     ):

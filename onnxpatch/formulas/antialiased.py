@@ -33,6 +33,7 @@ def _resize(mode: str) -> Recipe:
         return F.interpolate(image, sizes, mode=mode, antialias=True)
 
     def write(writer: Writer, image: Value, *sizes: Value) -> Value:
+        # Without `axes`, Resize takes the sizes of all axes: batch and channels as they are.
         rest = writer.node("Shape", image, like=writer.ints([0]), start=0, end=2, shape=(2,))
         target = writer.node("Concat", rest, *(writer.length(size) for size in sizes), axis=0, shape=(4,))
         shape = (*writer.shape(image)[:2], *(writer.number(size) for size in sizes))

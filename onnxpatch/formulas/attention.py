@@ -52,6 +52,7 @@ def _written_out(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
     if shared and query.dim() != 4:
         key, value, shared = repeat_heads(key, query.shape[-3]), repeat_heads(value, query.shape[-3]), None
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    # Before the product: queries are fewer numbers than scores, where the sequence is longer than the features.
     query = query if isinstance(scale, float | int) and scale == 1 else query * scale
     if shared:
         query = _rearranged(query, "b (g h) n d -> b g (h n) d", g=shared[1])
@@ -108,4 +109,5 @@ def repeat_heads(x: Tensor, heads: int, axis: int = -3) -> Tensor:
     axis = axis % x.dim()
     times = heads // x.shape[axis]
     spread = [-1] * axis + [-1, times] + [-1] * (x.dim() - axis - 1)
+    # expand copies nothing; flatten, which joins the repeated axis, does.
     return x.unsqueeze(axis + 1).expand(spread).flatten(axis, axis + 1)

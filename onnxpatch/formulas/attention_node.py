@@ -34,6 +34,7 @@ def form(
     """
     if exporting() is None or not all(x.dim() == 4 for x in (query, key, value)):
         return None
+    # Numbers of heads and features are attributes of the node, or sizes that its shape needs.
     static = numbers((query.shape[1], query.shape[3], key.shape[1], value.shape[1], value.shape[3]))
     if not all(isinstance(size, int) for size in static) or not (scale is None or isinstance(scale, float)):
         return None
@@ -104,6 +105,7 @@ def _moved_heads(x: Tensor) -> bool:
         return operator_of(node) == "onnx::Transpose"
     if operator_of(node) == "aten::permute":
         return [place % 4 for place in node.args[1]] == [0, 2, 1, 3]  # type: ignore[union-attr, operator]
+    # The two axes of a transpose come in either order.
     return {place % 4 for place in node.args[1:3]} == {1, 2}  # type: ignore[operator]
 
 

@@ -89,6 +89,7 @@ def _moved(places: int, filling: float) -> Recipe:
         return writer.node("Pad", x, by, _constant(writer, filling, writer.dtype(x)), shape=sizes)
 
     def move(x: Tensor) -> Tensor:
+        # The eager form, which gives the shape: cut behind, as the negative pad cuts.
         before = torch.full([*x.shape[:-1], places], filling, dtype=x.dtype, device=x.device)
         return torch.cat((before, x), -1).narrow(-1, 0, x.shape[-1])
 
@@ -122,6 +123,7 @@ def _filled(x: Tensor, missing: int, filling: float) -> Tensor:
 
 def _write_filled(writer: Writer, x: Value, missing: Value, filling: float, length: object) -> Value:
     sizes = writer.shape(x)
+    # Pad takes all beginnings, then all ends: the last number is the end of the last axis.
     pads = writer.node("Concat", writer.ints([0] * (2 * len(sizes) - 1)), missing, axis=0, shape=(2 * len(sizes),))
     return writer.node("Pad", x, pads, _constant(writer, filling, writer.dtype(x)), shape=(*sizes[:-1], length))
 

@@ -44,6 +44,7 @@ def div(a: Any, b: Any) -> Pair:
         return Pair(a.real / b, a.imag / b)
     b = Pair.of(b)
     size = b.real * b.real + b.imag * b.imag
+    # a / b = a conj(b) / |b|^2.
     product = mul(a, conj(b))
     return Pair(product.real / size, product.imag / size)
 
@@ -70,6 +71,7 @@ def _bilinear(function: Any, a: Any, b: Any) -> Pair:
     if _real(b):
         return Pair(function(a.real, b), function(a.imag, b))
     b = Pair.of(b)
+    # (p + qi)(r + si), in products of real tensors alone.
     real = function(a.real, b.real) - function(a.imag, b.imag)
     return Pair(real, function(a.real, b.imag) + function(a.imag, b.real))
 
@@ -154,4 +156,5 @@ def _part_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def complex_dtype(dtype: torch.dtype) -> torch.dtype:
+    # float32 and whole numbers make complex64, as in torch.
     return {torch.float16: torch.complex32, torch.float64: torch.complex128}.get(dtype, torch.complex64)

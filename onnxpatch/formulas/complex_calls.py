@@ -131,6 +131,7 @@ def complex_call(function: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _partwise(function: Any, args: Any, kwargs: Any) -> Any:
+    # The call twice, once on all real parts and once on all imaginary ones.
     real = function(*_parts(args, "real"), **{k: _parts(v, "real") for k, v in kwargs.items()})
     imag = function(*_parts(args, "imag"), **{k: _parts(v, "imag") for k, v in kwargs.items()})
     if isinstance(real, list | tuple):

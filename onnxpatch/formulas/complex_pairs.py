@@ -49,6 +49,7 @@ class Pair:
         if isinstance(value, complex):
             return Pair(torch.tensor(value.real), torch.tensor(value.imag))
         if not isinstance(value, torch.Tensor):
+            # 0-d parts, which broadcast.
             return Pair(torch.as_tensor(value), torch.tensor(0.0))
         if not value.is_complex():
             return Pair(value, torch.zeros_like(value))

@@ -64,18 +64,21 @@ def _factors(n: int) -> tuple[int, int]:
 
 # NumPy arrays, not tensors: a tensor that is made while an exporter runs belongs to that export.
 @functools.lru_cache(maxsize=32)
-def _waves(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray]:
+def table(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray]:
+    """cos and sin of 2 pi j k / points, for j < rows and k < columns; float32."""
     # The product is reduced to one turn before it is scaled: the sine of a large angle loses digits.
     angles = 2 * np.pi * (np.outer(np.arange(rows), np.arange(columns)) % points) / points
-    return np.cos(angles).astype("float32"), -np.sin(angles).astype("float32")
+    return np.cos(angles).astype("float32"), np.sin(angles).astype("float32")
+
+
+def _waves(rows: int, columns: int, points: int, like: Tensor) -> Parts:
+    cos, sin = table(rows, columns, points)
+    return torch.from_numpy(cos).to(like), torch.from_numpy(-sin).to(like)
 
 
 def _two_products(real: Tensor, imag: Tensor | None, n1: int, n2: int) -> Parts:
     """Entry j is n2 j1 + j2, term k is k1 + n1 k2: sum over j1, turn by j2 k1 / n, then sum over j2."""
-    first, turn, second = (
-        tuple(torch.from_numpy(part).to(real) for part in _waves(*sizes))
-        for sizes in ((n1, n1, n1), (n1, n2, n1 * n2), (n2, n2, n2))
-    )
+    first, turn, second = (_waves(*sizes, real) for sizes in ((n1, n1, n1), (n1, n2, n1 * n2), (n2, n2, n2)))
     shape = [*real.shape[:-1], n1, n2]
     a = real.reshape(shape)
     mixed = torch.matmul(first[0], a), torch.matmul(first[1], a)

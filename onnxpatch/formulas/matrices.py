@@ -34,6 +34,7 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
         zeros = torch.zeros_like(x[..., :1]).expand([*x.shape[:-1], abs(offset)])
         x = torch.cat((zeros, x) if offset > 0 else (x, zeros), -1)
     ticks = torch.arange(x.shape[-1], device=x.device)
+    # An element is on the diagonal where two places agree: nothing is written by index.
     columns = torch.where(ticks[:, None] + offset == ticks, x.unsqueeze(-2), torch.zeros_like(x.unsqueeze(-2)))
     return columns.movedim((-2, -1), (dim1, dim2))
 
@@ -71,6 +72,7 @@ def matrix_power(x: Tensor, n: int) -> Tensor:
     if n < 0:
         return NotImplemented
     if n == 0:
+        # A copy: expand alone would give all matrices one storage, and a write into one would be in all.
         return torch.eye(x.shape[-1], dtype=x.dtype, device=x.device).expand_as(x).clone()
     return functools.reduce(torch.matmul, [x] * n)
 
@@ -91,6 +93,7 @@ def corrcoef(x: Tensor) -> Tensor:
 def _centred(x: Tensor, correction: int) -> tuple[Tensor, Tensor]:
     """(The rows less their means, how many columns less the correction.)"""
     x = x if x.dim() == 2 else x.unsqueeze(0)
+    # Counted in the graph: the number of columns may be dynamic.
     return x - x.mean(1, keepdim=True), torch.ones_like(x[0]).sum() - correction
 
 

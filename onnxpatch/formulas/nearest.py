@@ -45,6 +45,7 @@ def runtime_agrees(count_in: int, count_out: int) -> bool:
     """Whether ONNX's formula picks the same neighbours as torch's "nearest" for these sizes."""
     outputs, extents = np.arange(count_out, dtype=np.float32), np.asarray([count_in, count_out], dtype=np.float32)
     torchs = np.floor(outputs * (extents[0] / extents[1]))
+    # In float32, as both compute it.
     return bool((torchs == np.floor(outputs / (extents[1] / extents[0]))).all())
 
 

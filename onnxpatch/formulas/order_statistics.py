@@ -14,6 +14,7 @@ def median(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
     if x.is_floating_point():
         # ONNX's ArgMax has no form for bools.
         unknown = (x != x).to(torch.float32)
+        # torch gives the index of the first NaN.
         first = unknown.argmax(dim, keepdim=True)
         spoilt = unknown.amax(dim, keepdim=True) > 0
         values, places = torch.where(spoilt, torch.nan, values), torch.where(spoilt, first, places)
@@ -32,6 +33,7 @@ def _ordered(x: Tensor) -> Tensor:
 
 
 def _largest_of_smallest(x: Tensor, count: Any, dim: int) -> tuple[Tensor, Tensor]:
+    # Unsorted: only the largest of them is asked for.
     values, places = x.topk(count, dim=dim, largest=False, sorted=False)
     # The k smallest come unsorted; the largest of them is the k-th.
     found = values.argmax(dim, keepdim=True)

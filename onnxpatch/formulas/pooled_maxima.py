@@ -19,6 +19,7 @@ def largest_under(x: Tensor, dim: int, size: Any) -> Tensor:
     axis = dim % x.dim()
     length, count = (as_tensor(number, torch.int64, x.device) for number in (x.shape[axis], size))
     outputs = torch.arange(size, device=x.device)
+    # All numbers are at least 0, where trunc is floor, and is what ONNX's Div of whole numbers does.
     starts = torch.div(outputs * length, count, rounding_mode="trunc")
     lasts = torch.div((outputs + 1) * length + count - 1, count, rounding_mode="trunc") - 1
     # Between its floor and its ceil a window may reach one entry beyond ceil(n / size).

@@ -47,6 +47,7 @@ def _run(layer: Any, kind: str, number: int, x: Tensor, lengths: Tensor, start: 
     input_weights, weights = (_ordered(layer, kind, name, suffixes) for name in ("weight_ih", "weight_hh"))
     biases = None
     if layer.bias:
+        # torch's two biases are one input of the node, side by side.
         biases = torch.cat([_ordered(layer, kind, name, suffixes) for name in ("bias_ih", "bias_hh")], 1)
     attributes: dict[str, Any] = {"hidden_size": layer.hidden_size}
     attributes["direction"] = "bidirectional" if layer.bidirectional else "forward"
@@ -58,8 +59,10 @@ def _run(layer: Any, kind: str, number: int, x: Tensor, lengths: Tensor, start: 
     length, batch, _ = x.shape
     shapes = [(length, len(suffixes), batch, layer.hidden_size), *[(len(suffixes), batch, layer.hidden_size)] * states]
     starts: list[Tensor | None] = [*start] or [None] * states
+    # ONNX declares sequence_lens as int32.
     inputs = [x, input_weights, weights, biases, lengths.to(torch.int32), *starts]
     made = torch.onnx.ops.symbolic_multi_out(kind, inputs, attributes, dtypes=[x.dtype] * len(shapes), shapes=shapes)
+    # ONNX gives the directions an axis of their own, torch joins them with the features.
     return [made[0].permute(0, 2, 1, 3).flatten(2), *made[1:]]
 
 

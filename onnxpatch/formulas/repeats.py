@@ -23,6 +23,7 @@ def sources(counts: Tensor, total: Any = None) -> Tensor:
     """
     counts = counts.to(torch.int64)
     total = _sum(counts) if total is None else total
+    # One place more: the last element ends at `total`.
     marks = torch.zeros([total + 1], dtype=torch.int64, device=counts.device)
     marks = marks.scatter_add(0, counts.cumsum(0), torch.ones_like(counts))
     return marks.cumsum(0).narrow(0, 0, total)

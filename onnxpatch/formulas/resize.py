@@ -182,6 +182,7 @@ def _antialiased(grid: _Grid, kernel: Mode) -> Tensor:
     centres = (grid.outputs + 0.5) * grid.step
     distance = (grid.inputs[None, :] + 0.5 - centres[:, None]).abs() / grid.step.clamp(min=1)
     weights = torch.relu(1 - distance) if kernel == "linear" else _cubic(distance, -0.5)
+    # At the border a part of the kernel is outside: torch gives its weight to the rest.
     return weights / weights.sum(dim=1, keepdim=True)
 
 
@@ -194,6 +195,7 @@ def pool_members(outputs: Tensor, inputs: Tensor) -> Tensor:
     """Which inputs belong to each output of an adaptive pooling: bool [out, in]. outputs, inputs: their indices."""
     count_out, count_in = outputs.amax(dim=0) + 1, inputs.amax(dim=0) + 1
     starts = torch.div(outputs * count_in, count_out, rounding_mode="floor")
+    # ceil((i + 1) n / m) in whole numbers: in floats it is one too many at some sizes.
     ends = torch.div((outputs + 1) * count_in + count_out - 1, count_out, rounding_mode="floor")
     return (inputs[None, :] >= starts[:, None]) & (inputs[None, :] < ends[:, None])
 
@@ -204,6 +206,7 @@ def _apply(work: Tensor, weights: Sequence[Tensor]) -> Tensor:
     if len(weights) > 1:
         work = torch.matmul(weights[-2], work)
     if len(weights) > 2:
+        # Of three axes two are taken as one row: MatMul multiplies the last two dimensions only.
         work = torch.matmul(weights[0], work.flatten(-2)).unflatten(-1, (weights[-2].shape[0], weights[-1].shape[0]))
     return work
 

@@ -30,6 +30,7 @@ def _flags(code: CodeType) -> tuple[tuple[int, int], ...]:
 
 def _sets_flag(node: ast.If) -> bool:
     """`if ... % ...:` with `resize_... = True` and nothing else but a `break` and a call that logs."""
+    # Without a remainder in its test, the flag is set for another reason than sizes that do not divide.
     divides = any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in ast.walk(node.test))
     assigned = [one for one in node.body if isinstance(one, ast.Assign)]
     others = [one for one in node.body if not isinstance(one, ast.Assign | ast.Break) and not _logs(one)]

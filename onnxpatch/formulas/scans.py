@@ -42,6 +42,7 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     """torch.logcumsumexp: the largest entry so far, and the sum of all exponentials relative to it."""
     limits = torch.finfo(x.dtype)
     largest = x.clamp(limits.min, limits.max)  # finite, since inf - inf is NaN; infinite entries stay in the sum
+    # Relative to the largest so far, no exponential overflows.
     largest, total = scanned(_LOG_SUM, (largest, torch.exp(x - largest)), dim)
     return largest + torch.log(total)
 
@@ -64,6 +65,7 @@ def cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def _later_of_equal(before: State, after: State) -> State:
+    # >= and not >: of equal entries torch.cummax gives the last.
     later = after[0] >= before[0]
     return tuple(torch.where(later, new, old) for old, new in zip(before, after, strict=True))
 
@@ -75,6 +77,7 @@ _LOG_SUM = Scan(_log_sum, (torch.finfo(torch.float32).min, 0.0))
 
 def scanned(scan: Scan, state: State, dim: int) -> State:
     """Each entry along `dim` combined with all before it."""
+    # torch takes a 0-d tensor for a row of one.
     if state[0].dim() == 0:
         return state
     axis, last = dim % state[0].dim(), state[0].dim() - 1

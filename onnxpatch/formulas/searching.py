@@ -46,6 +46,7 @@ def contained(values: object, members: object, *, invert: bool = False) -> Tenso
     dtype = torch.promote_types(values.dtype, members.dtype)
     values, members = _comparable(values.to(dtype)), _comparable(members.to(dtype)).reshape(-1)
     ordered, known = _ordered(members)
+    # A value beyond all members has the place after the last.
     place = torch.minimum(search(ordered, values), as_tensor(ordered.shape[0], torch.int64, ordered.device) - 1)
     found = (ordered[place] == values) & (place < known)
     return ~found if invert else found
@@ -79,10 +80,12 @@ def _places(table: Tensor, values: Tensor, right: bool, length: object) -> Tenso
     length = table.shape[-1] if length is None else length
     tree = _tree(table, length)
     place = _count(tree.top if table.dim() == 1 else tree.top.unsqueeze(1), values, right)
+    # From the shortest table to the table itself.
     for level in reversed(tree.levels):
         place = place * _WIDTH + _count(_rows(level, place), values, right)
     length = as_tensor(length, torch.int64, table.device)
     if values.is_floating_point():
+        # NaN comes after all entries, wherever the comparisons with it, all false, have led.
         return torch.where(values == values, place, length)
     return torch.minimum(place, length)
 

@@ -40,6 +40,7 @@ def native_here() -> Tensor | None:
     # A frame that has returned is dropped here: it would keep the locals of the function alive.
     _skipped.entries = [entry for entry in _skipped.entries if entry[0] in standing]
     found = [native for _, native in _skipped.entries]
+    # The innermost: a function that resizes may be called by another one with a shortcut of its own.
     return found[-1] if found else None
 
 

@@ -64,6 +64,7 @@ def fixed_size(x: Tensor, axis: int) -> int | None:
     """
     size = x.shape[axis]
     if isinstance(size, Tensor):
+        # NumPy gives a plain int, where `shape` under trace gives a tensor that is recorded.
         return int(x.detach().numpy().shape[axis])
     return size if isinstance(size, int) else None
 
@@ -142,7 +143,9 @@ def chosen(comparison: tuple[Any, str, Any], new: Any, old: Any) -> Any:
         # A symbolic size has no `where`: 0 or 1, made by min and max, chooses by multiplication.
         differ = torch.sym_min(1, torch.sym_max(left - right, right - left))
         return old + differ * (new - old) if sign == "!=" else new + differ * (old - new)
+    # Whole numbers: a <= b is a < b + 1.
     above = (right - left if sign in ("<", "<=") else left - right) + (1 if "=" in sign else 0)
+    # As for equality: 1 where the difference is at least 1, else 0.
     return old + torch.sym_min(1, torch.sym_max(0, above)) * (new - old)
 
 

@@ -31,6 +31,7 @@ def windows_over(size: int, window: int) -> int:
 def pad_to(x: Tensor, multiple: Pair, channels_last: bool = True) -> Tensor:
     """(B, H, W, C), or (B, C, H, W), with zeros below and right, up to the next multiples in height and width."""
     height, width = x.shape[1:3] if channels_last else x.shape[2:4]
+    # Not `-height % multiple`: sympy knows of this form that the sum divides.
     below = windows_over(height, multiple[0]) * multiple[0] - height
     right = windows_over(width, multiple[1]) * multiple[1] - width
     return functional.pad(x, (0, 0, 0, right, 0, below) if channels_last else (0, right, 0, below))
@@ -102,6 +103,7 @@ def _edge_masks(window: Pair, shift: Pair) -> Tensor:
     """(4, wh * ww, wh * ww): the masks of a window inside, in the last column, in the last row, in the corner."""
 
     def apart(size: int, moved: int) -> Tensor:
+        # Cells from the other end: neighbours of each other, and of no other cell.
         wrapped = torch.tensor(_edge_positions(size, moved))
         return wrapped[:, None] != wrapped[None, :]
 

@@ -75,6 +75,7 @@ def _without_docstrings(text: str) -> list[str]:
         dropped |= set(range(1, top.lineno))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
+        # A body of a docstring alone keeps it, since it would be no Python without.
         if isinstance(body, list) and len(body) > 1 and _is_string(body[0]):
             dropped |= set(range(body[0].lineno, (body[0].end_lineno or body[0].lineno) + 1))
     return [line for number, line in enumerate(lines, 1) if number not in dropped]
@@ -87,6 +88,7 @@ def _is_string(node: ast.AST) -> bool:
 def coloured(text: str) -> str:
     """Python code as an HTML block, coloured where pygments is installed."""
     lines = "\n".join(coloured_lines(text))
+    # tabindex: a block that scrolls is moved by the keyboard only once it has the focus.
     return f'<div class="code" tabindex="0"><pre>{lines}</pre></div>'
 
 
@@ -98,5 +100,6 @@ def coloured_lines(text: str) -> list[str]:
         from pygments.lexers import PythonLexer
     except ImportError:
         return escape(text).split("\n")
+    # By default pygments drops empty lines at the start, and every number of a line would be off.
     shown = str(highlight(text, PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True)))
     return shown.removesuffix("\n").split("\n")

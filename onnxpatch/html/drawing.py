@@ -133,6 +133,7 @@ def _sorted(boxes: dict[str, Box], graph: GraphProto) -> dict[str, Box]:
 
 
 def _key(node: NodeProto) -> str:
+    # Names of nodes may be missing or repeated; a graph computes each value once.
     return f"node {node.output[0] if node.output else id(node)}"
 
 

@@ -55,6 +55,7 @@ def _finite(bound: object) -> int | None:
         number = int(bound)  # type: ignore[call-overload]  # torch writes "no maximum" as sympy's infinity
     except (TypeError, ValueError, OverflowError, AttributeError):
         return None
+    # torch writes "no maximum" as a number near sys.maxsize, too.
     return number if abs(number) < 2**31 else None
 
 
@@ -95,6 +96,7 @@ def _remedy(value: object) -> str:
 def _axis(where: str, value: torch.Tensor, axis: object) -> int:
     if not isinstance(axis, int) or not -value.dim() <= axis < value.dim():
         raise InputError(f"{where} has {value.dim()} dimensions {tuple(value.shape)}; there is no axis {axis!r}")
+    # Counted from the front from here on, as exporters want it.
     return axis % value.dim()
 
 
@@ -147,6 +149,7 @@ class SizeExpression:
     def solved(self, value: int) -> int | None:
         """The size of its only dimension at which it has this value; None where there is none."""
         ((_, factor),) = self.terms
+        # Of `2*h`, 7 is no size at all.
         size, rest = divmod(value - self.constant, factor)
         return size if rest == 0 and size >= 0 else None
 

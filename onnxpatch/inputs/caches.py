@@ -80,6 +80,7 @@ def _states(layer: object) -> States:
 
 # ------------------------------------------------------------------ closing
 def _closed(cache: Any, states: Sequence[States]) -> Any:
+    # A copy keeps the class and its settings, such as a window, and gets layers of its own.
     made = copy.copy(cache)
     if _is_pair(cache):
         made.self_attention_cache = _closed(cache.self_attention_cache, [layer["decoder"] for layer in states])

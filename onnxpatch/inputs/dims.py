@@ -83,6 +83,7 @@ def dynamic_dims(inputs: Inputs, specs: Sequence[LeafSpec]) -> list[DynamicDim]:
     """
     dims: dict[_Key, DynamicDim] = {}
     known = {spec for _, _, spec in _dynamic_axes(inputs, specs) if isinstance(spec, str) and not has_operator(spec)}
+    # A derived Dim stands for its root, which may be on no axis itself.
     known |= {dim_name(*axis) for axis in map(_root, _dynamic_axes(inputs, specs)) if not isinstance(axis[2], str)}
     # Added last: an axis of `past+n` may come before the axes that are called past and n.
     sums: list[tuple[Leaf, int, SizeExpression]] = []

@@ -106,6 +106,7 @@ def _shapes_by_argument(inputs: Inputs, dynamic_shapes: ShapesSpec) -> dict[str,
 def _from_sequence(inputs: Inputs, names: list[str], dynamic_shapes: Sequence[ShapesSpec]) -> dict[str, ShapesSpec]:
     if inputs.variadic in names and len(dynamic_shapes) == len(inputs.args):  # one spec for each of forward's *args
         head = names.index(str(inputs.variadic))
+        # torch.export wants them as one tuple, under the name of `*args`.
         return {**dict(zip(names[:head], dynamic_shapes, strict=False)), names[head]: tuple(dynamic_shapes[head:])}
     if len(dynamic_shapes) > len(names):
         raise InputError(
@@ -120,6 +121,7 @@ def _spread_keywords(inputs: Inputs, shapes: dict[str, ShapesSpec]) -> dict[str,
         if isinstance(value, dict) and value and all(k in inputs.kwargs for k in value) and name not in inputs.kwargs:
             flat = {key: shapes.pop(key) for key in list(shapes) if key in value}
             if flat:
+                # torch.export wants an entry for every keyword.
                 shapes[name] = {**{key: None for key in value}, **flat}
     return shapes
 
@@ -174,6 +176,7 @@ def _from_axes(
     by_input_name = dict(zip(input_names or (), graph, strict=False))
     specs: list[LeafSpec] = [{} for _ in inputs.leaves]
     for name, axes in dynamic_axes.items():
+        # The user's names first; an argument's own name is what torch gives it without any.
         leaf = by_input_name.get(name) or inputs.find(name)
         if leaf is None:
             if name in output_names or (not output_names and input_names is not None and name not in input_names):

@@ -46,6 +46,7 @@ class HeldContainers:
                     _refill(sequence, items)
         for held, members in self._sets:
             if held != members:
+                # The same object: other code may refer to it.
                 held.clear()
                 held.update(members)
 

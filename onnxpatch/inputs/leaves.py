@@ -226,6 +226,7 @@ def _positional_names(arguments: Kwargs, args: tuple[object, ...], kwargs: Kwarg
             break
         if name in kwargs:
             continue
+        # By identity: bind() gives the very objects of the call.
         if value is args[len(names)]:
             names.append((name, name))
         elif isinstance(value, tuple):  # forward's *args: bind has gathered them

@@ -55,6 +55,7 @@ def unmasked(graph: Produced, name: str) -> tuple[str, str, Mask | None] | None:
         if made is not None and 0.0 in numbers and None not in numbers:
             low = min(number for number in numbers if number is not None)
             if -float("inf") < low < 0:
+                # The first number of Where is the one for True.
                 return added.input[1 - place], "Add", Mask(made.input[0], numbers[0] != 0, max(low, _LOWEST))
     return None
 
@@ -95,6 +96,7 @@ class Addends:
         chosen = (low, zero) if mask.hidden else (zero, low)
         nodes = [onnx.helper.make_node("Where", [mask.which, *chosen], [f"{stem}_added"], f"{stem}_added")]
         sizes = self._graph.shape(mask.which)
+        # The operators spread a mask over batch and heads by themselves, but not over queries and keys.
         if len(sizes) != 4 or tuple(sizes[2:]) != lengths:
             ones = f"{stem}_ones"
             self._proto.graph.initializer.append(onnx.helper.make_tensor(ones, onnx.TensorProto.INT64, [2], [1, 1]))
@@ -103,7 +105,9 @@ class Addends:
             parts = [ones, f"{stem}_queries", f"{stem}_keys"]
             nodes.append(onnx.helper.make_node("Concat", parts, [f"{stem}_sizes"], axis=0))
             nodes.append(onnx.helper.make_node("Expand", [f"{stem}_added", f"{stem}_sizes"], [f"{stem}_whole"]))
+        # Nodes of a file are in an order in which every input is made before.
         place = next(i for i, node in enumerate(self._proto.graph.node) if node.output == before.output)
+        # Each is put at the same place, so that the last one inserted comes first.
         for node in reversed(nodes):
             node.name = node.output[0]
             node.metadata_props.extend(before.metadata_props)

@@ -51,6 +51,7 @@ def name_attention(file: str | os.PathLike[str], operators: Operators) -> int:
             return 0
         graph = Produced(proto)
         addends = Addends(proto, graph)
+        # A list: nodes are added and changed on the way.
         for node in list(proto.graph.node):
             written = _written(graph, node) if node.op_type == "Softmax" else None
             if written is not None:
@@ -148,10 +149,12 @@ def _replace(proto: ModelProto, written: _Written, operators: Operators, addends
             proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     else:
         op, domain, counts = "Attention", "", {"q_num_heads": written.heads, "kv_num_heads": written.heads}
+    # Always given: left out, it is 1 / sqrt(features), whatever the model multiplied by.
     made: dict[str, Any] = {"scale": written.scale, **counts}
     given = list(written.given)
     if written.mask is not None:
         added = addends.of(written.mask, written.given[0], written.given[1], last)
+        # MultiHeadAttention has a bias and a mask of padding in between.
         given += ["", "", added] if operators == "onnxruntime" else [added]
     node = onnx.helper.make_node(op, given, last.output, last.name, domain=domain, **made)
     node.metadata_props.extend(last.metadata_props)

@@ -50,6 +50,7 @@ def name_norms(file: str | os.PathLike[str]) -> int:
     with edited(file) as proto:
         opset = next((one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")), 0)
         graph = Produced(proto)
+        # A list: nodes change their operators on the way.
         for node in list(proto.graph.node) if opset >= _LAYER else ():
             written = FOUND_BY[node.op_type](graph, node) if node.op_type in FOUND_BY else None
             if written is not None and _replaced(proto, graph, written, opset):
@@ -89,6 +90,7 @@ def _of_centred(graph: Produced, node: NodeProto) -> _Written | None:
     given = {one.name: one for one in node.attribute}
     if x is None or "axis" not in given or given["axis"].i != -1 or not graph.is_float32(x):
         return None
+    # ONNX's default.
     eps = given["epsilon"].f if "epsilon" in given else 1e-5
     found = _Written(x, eps, True, "", node, node, centring, node, weight=node.input[1])
     _take_weight_and_bias(graph, found)
@@ -140,6 +142,7 @@ def _divided(graph: Produced, root: NodeProto) -> tuple[str, NodeProto, list[Nod
     division = graph.only_user(name, "Div")
     reciprocal = graph.only_user(name, "Reciprocal")
     if division is not None and division.input[1] == name:
+        # 1 / root is a reciprocal, which a product follows.
         if graph.scalar(division.input[0]) != 1:
             return division.input[0], division, []
         reciprocal = division
@@ -181,6 +184,7 @@ def _replaced(proto: ModelProto, graph: Produced, written: _Written, opset: int)
     last = written.last
     node = onnx.helper.make_node(op, given, last.output, last.name, axis=-1, epsilon=written.eps)
     node.metadata_props.extend(last.metadata_props)
+    # In its place, under its outputs: what reads them is left as it is.
     last.CopyFrom(node)
     return True
 

@@ -54,6 +54,7 @@ def name_leaves(tree: Tree, names: Sequence[str] = (), used: Collection[str] = (
     user_names, taken = iter(names), list(used)
     start = len(taken)
     for leaf in nodes:
+        # The hint has done its work: the file has names alone.
         hint = leaf.pop("hint", "output")
         leaf["name"] = next(user_names, None) or unused(hint, taken)
         taken.append(leaf["name"])

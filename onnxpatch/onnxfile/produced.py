@@ -38,6 +38,7 @@ class Produced:
 
     def only_user(self, name: str, op: str) -> NodeProto | None:
         """The node of operator `op` that is all that reads a value."""
+        # One reader of each name is kept; the count says whether there are more.
         node = self._readers.get(name)
         return node if self._reads[name] == 1 and node is not None and node.op_type == op else None
 
@@ -112,6 +113,7 @@ def _inferred(proto: ModelProto) -> Sequence[Any]:
         else:
             slim.graph.input.append(onnx.helper.make_tensor_value_info(one.name, one.data_type, one.dims))
     try:
+        # data_prop: the sizes that a Reshape is given are values of the graph.
         found: Sequence[Any] = onnx.shape_inference.infer_shapes(slim, data_prop=True).graph.value_info
     except Exception:  # a graph that onnx cannot judge is left as it is
         return ()

@@ -51,6 +51,7 @@ def limited(seconds: float | None) -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        # The timer first: an alarm in between would go to the handler of somebody else.
         signal.signal(signal.SIGALRM, before)
         alarm.end()
         if remaining:

@@ -97,6 +97,7 @@ def misspelled(path: str) -> bool:
     False for a module that is not loaded yet, or that loads its names lazily: it may have the name later.
     """
     parts = path.split(".")
+    # "*.Name" fits classes of any module, so that nothing says it is wrong.
     if path == ANY_TORCH_FUNCTION or parts[0] == "*" or resolve(path) is not None:
         return False
     for cut in range(len(parts) - 1, 0, -1):
@@ -137,6 +138,7 @@ def resolve(path: str) -> Any | None:
             continue
         found: Any = home
         for part in parts[cut:]:
+            # getattr would run a lazy module's `__getattr__`, which imports.
             found = inspect.getattr_static(found, part, _MISSING) if found is not _MISSING else found
         return None if found is _MISSING else found
     return None
@@ -170,6 +172,7 @@ class Selection:
         names, places = list(patches), list(paths)
         for selector in selectors:
             if not any(fnmatchcase(name, selector) for name in (*names, *places)):
+                # All names would be more than a hundred.
                 near = difflib.get_close_matches(selector.strip("*."), [*names, *places], n=3, cutoff=0.5)
                 known = f"did you mean {' or '.join(map(repr, near))}?"
                 hint = known if near else "`onnxpatch list` shows the patches, print(model) the modules"

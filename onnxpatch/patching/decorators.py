@@ -84,6 +84,7 @@ def own_patch(cls: type) -> tuple[Patch, str | None] | None:
 
 def _overridden(cls: type, depth: int) -> str | None:
     for nearer in cls.__mro__[:depth]:
+        # The nearer forward is another computation, of which the marked method knows nothing.
         if "forward" in vars(nearer):
             return f"{nearer.__name__} overrides forward without opting in itself"
     return None

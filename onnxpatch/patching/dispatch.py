@@ -86,6 +86,7 @@ class Dispatcher:
             call = (args, kwargs) if patch.calls else call_of(patch.stand_in, function, args, kwargs)
             # call None: the stand-in has no parameter for an argument that was given.
             found = NotImplemented if call is None else _called(patch, function, *call)
+            # Only what changed something has acted: the report and the file name no others.
             if found is not NotImplemented:
                 self.hits[patch.name] += 1
                 return found

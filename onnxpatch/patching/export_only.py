@@ -52,6 +52,7 @@ def _members(stand_in: type) -> Iterator[tuple[str, Any]]:
     seen = set(_NEVER)
     for cls in stand_in.__mro__[:-1]:
         for name, value in vars(cls).items():
+            # Python finds the first in the order of the bases: later ones are overridden.
             if name not in seen and (callable(value) or isinstance(value, property)):
                 seen.add(name)
                 yield name, value
@@ -85,6 +86,7 @@ def _guarded_method(
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if onnxpatch_exporting() in onnxpatch_exporters:
             found = getattr(super(onnxpatch_guard, self), onnxpatch_name)(*args, **kwargs)
+            # A stand-in that declines did nothing: the method before it runs, and no act is counted.
             if found is not NotImplemented:
                 onnxpatch_acted(onnxpatch_patch)
                 return found

@@ -112,12 +112,14 @@ class _Quiet:
         return _written(self, getattr(class_before(type(self)), "__reduce_ex__")(self, protocol))  # noqa: B009
 
     def __copy__(self) -> Any:
+        # The written class's: looked up through self, this method would call itself.
         own = getattr(class_before(type(self)), "__copy__", None)
         return _patched_too(self, own(self) if own else copy.copy(_Reduced(self, {})), copy.copy)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         own = getattr(class_before(type(self)), "__deepcopy__", None)
         made = own(self, memo) if own else copy.deepcopy(_Reduced(self, memo), memo)
+        # Noted before the attributes of patches are copied, which may refer back to the module.
         memo[id(self)] = made
         return _patched_too(self, made, lambda value: copy.deepcopy(value, memo))
 

@@ -138,6 +138,7 @@ def ties(functions: list[FunctionPatch]) -> list[str]:
     found: dict[str, None] = {}
     for patches in by_function.values():
         for first, second in itertools.combinations(patches, 2):
+            # Only one exporter runs at a time: patches for different ones never meet.
             if not (first.ours or second.ours) and {*first.conditions.exporters} & {*second.conditions.exporters}:
                 found[
                     f"{_placed(first)} and {_placed(second)} name the same function: {first.name} is asked first, "

@@ -38,6 +38,7 @@ class Bindings:
         self.modules = [module for module in found if not isinstance(module, torch.jit.ScriptModule)]
         self.attributes = [dict(vars(module)) for module in self.modules]
         self._buffers = [dict(module._buffers) for module in self.modules]
+        # The dicts themselves, with the order of their keys: state_dict() shows it.
         self._held = HeldContainers()
         self._held.note([held for module in self.modules for held in (vars(module), module._buffers)])
 
@@ -156,6 +157,7 @@ class TensorContents:
         """Restore every tensor that was written and has a copy."""
         for noted in self._tensors:
             tensor = noted.tensor
+            # `tensor.data = other` leaves the object, and exchanges its storage.
             if tensor.data_ptr() != noted.data.data_ptr() or tensor.shape != noted.data.shape:
                 tensor.data = noted.data
             if noted.content is not None and (noted.written or tensor._version != noted.version):

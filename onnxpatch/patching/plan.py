@@ -178,6 +178,7 @@ class _Planner:
 
     def _visit(self, path: str, module: torch.nn.Module) -> None:
         key, cls = id(module), type(module)
+        # A module that is shared comes again under another path: it is swapped once.
         if key in self.plan.paths:
             for swap in self.by_module.get(key, ()):
                 swap.aliases.append(path)
@@ -199,6 +200,7 @@ class _Planner:
         for above in self.kept_under:
             if path == above:
                 return "opted out by keep()"
+            # A bare prefix would take `layer10` for a part of `layer1`.
             if not above or path.startswith((f"{above}.", f"{above}[")):
                 return f"is under {above or '(root)'}, opted out by keep()"
         return None
@@ -229,6 +231,7 @@ class _Planner:
         prepare = getattr(patch.stand_in, "onnxpatch_prepare", None)
         try:
             attributes = dict(prepare(module, self.plan.settings)) if prepare else {}
+        # Only from the instance may a patch find that it is not for it.
         except RefusedError as refused:
             return str(refused)
         swap = Swap(path, module, patch, attributes)

@@ -215,6 +215,7 @@ def patch(
 
     def declare(stand_in: StandIn) -> StandIn:
         conditions = Conditions(requires, exporters, opset)
+        # The target alone would give two stand-ins of one function the same name.
         default = f"{targets[0].rpartition('.')[2]}.{getattr(stand_in, '__name__', 'stand_in')}"
         registry.register(
             Patch(

@@ -110,4 +110,5 @@ def _is_number(parameter: inspect.Parameter) -> bool:
 def _annotated(parameter: inspect.Parameter) -> str:
     """The annotation as text; "None" if it allows None."""
     text = str(parameter.annotation)
+    # `Optional[int]` as text has no None in it.
     return "None" if "Optional" in text else text

@@ -104,6 +104,7 @@ class UndoLog:
         if generated(cls) is None:
             self._unspecialise_under(cls)
             return
+        # As in `specialise`: modules of one class get one class back, even under the layers of an outer log.
         bare = self._unmade.get(cls)
         if bare is None:
             bare = self._unmade[cls] = without(cls, self)

@@ -86,6 +86,7 @@ class Decisions(TorchFunctionMode):
         self.compared: list[tuple[float, float]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # A mode is off inside its own method: what this call does in turn is not recorded.
         result = func(*args, **(kwargs or {}))
         if func in self._shapes:
             return self.sizes.watched(result)
@@ -95,6 +96,7 @@ class Decisions(TorchFunctionMode):
         elif func in _STEPPING:
             self.constants.divided(*args[:2])
         elif func in _DIVIDING:
+            # A number as divisor is no data: it cannot become 0.
             self.divides |= isinstance(args[-1], torch.Tensor)
         if func in _NUMBERS:
             self._add(_coarse(result))
@@ -147,7 +149,9 @@ def _coarse(answer: object) -> object:
     if isinstance(answer, bool | int):
         return answer
     if isinstance(answer, float):
+        # Exactly, every float would be another branch; which side of zero it is on is what an `if` asks most.
         return "nan" if answer != answer else (answer > 0) - (answer < 0)
     if isinstance(answer, list):
+        # A list of thousands (`ids.tolist()`) says no more than its first ones.
         return tuple(_coarse(one) for one in answer[:64])
     return type(answer).__name__

@@ -41,6 +41,7 @@ def compare(name: str, expected: torch.Tensor, found: object, tolerance: float =
     if want.shape != got.shape:
         return replace(head, reason=f"shape {tuple(got.shape)}, eager has {tuple(want.shape)}", **_UNKNOWN)
     if _kind(want) != _kind(got):
+        # Another dtype breaks what reads the file, whatever the values are.
         return replace(head, reason=f"dtype {head.found_dtype}, eager has {head.dtype}", **_UNKNOWN)
     if want.size == 0:
         return head
@@ -75,6 +76,7 @@ def _kind(array: np.ndarray[Any, Any]) -> str:
 def _floats(
     head: OutputParity, want: np.ndarray[Any, Any], got: np.ndarray[Any, Any], tolerance: float
 ) -> OutputParity:
+    # In float16 the differences themselves would overflow or vanish.
     want, got = want.astype("float64"), got.astype("float64")
     finite = np.isfinite(want)
     # NaN where eager has NaN and equal infinities are right; any other pair with one of them is wrong, at any
@@ -142,5 +144,6 @@ def _first(
 
 def _cosine(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> float:
     with np.errstate(all="ignore"):
+        # Of zeros there is no angle: equal ones count as one direction.
         scale = float(np.linalg.norm(want)) * float(np.linalg.norm(got))
         return float(np.dot(want, got) / scale) if scale and math.isfinite(scale) else float((want == got).all())

@@ -114,6 +114,7 @@ class Eager:
         if held > _LARGEST_COPY:
             return Answer(None, "too large to be copied in float64")
         try:
+            # A copy, since `double()` converts a model in place.
             copied = Eager(copy.deepcopy(self.model).double(), self.inputs, self.flatten)
         except Exception as error:
             return Answer(None, f"no copy: {type(error).__name__}")
@@ -166,6 +167,7 @@ class Eager:
             with torch.set_grad_enabled(gradients), process_state_kept(seed=seed):
                 before = _random_state()
                 try:
+                    # The call, not `forward`: hooks are part of what the model computes.
                     output = self.model(*args, **kwargs)
                     self.names = output_names(output)
                     return _kept(output), None

@@ -134,6 +134,7 @@ def source_of(node: Any) -> str:
     found = re.search(r"(\S+\.py)\((\d+)\): (\S+)", trace[:_LONGEST])
     if found:
         return f"{found[1]}:{found[2]} in {found[3]}"
+    # The last name is the node's own, the one before it the module's.
     named = [scope for scope in scopes(node) or () if scope]
     return f"in module {named[-2]}" if len(named) > 1 else ""
 

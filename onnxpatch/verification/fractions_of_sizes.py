@@ -43,6 +43,7 @@ def distinguishing_sizes(fraction: float, divided: bool = False) -> Iterator[int
         return
     ways: tuple[Callable[[np.ndarray], np.ndarray], ...] = (np.floor, np.ceil, np.rint)
     for way in ways:
+        # A graph may round to float32, or add or take away a little before it rounds: each is told apart.
         for other in (narrow, wide + np.abs(wide) * _NEAR, wide - np.abs(wide) * _NEAR):
             (differs,) = np.nonzero(way(wide) != way(other))
             if differs.size:

@@ -75,6 +75,7 @@ def guards_of(exported: object, inputs: Inputs, dims: Sequence[DynamicDim]) -> l
     for assumed, source in conditions:
         condition = assumed.subs(sums)  # torch.export has a symbol of its own for a size such as past+n
         symbols = tuple(sorted(((s, names[s]) for s in condition.free_symbols if s in names), key=lambda p: p[1]))
+        # One with a number from data, or an axis that was not declared, cannot be evaluated at sizes.
         if symbols and len(symbols) == len(condition.free_symbols):
             text = _renamed(condition, symbols)
             found.append(Guard(text, tuple(name for _, name in symbols), condition, symbols, source))

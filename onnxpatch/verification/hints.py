@@ -86,6 +86,7 @@ def _whole(value: object) -> Iterator[int]:
 
 def _grids(model: torch.nn.Module, steps: Iterable[int]) -> Iterator[int]:
     """Image sides in pixels that a position table fits: a square grid (and a few extra tokens) times the patch size."""
+    # Without the last axis, which is the width of the embedding.
     for length in {max(table.shape[:-1]) for table in _tables(model)}:
         side = int(length**0.5)
         if side >= 2 and length - side * side <= 5:

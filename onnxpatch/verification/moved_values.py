@@ -73,6 +73,7 @@ def _resized(values: torch.Tensor, axis: int, size: int) -> torch.Tensor:
     place = torch.arange(size, dtype=torch.float64, device=values.device)
     if size > 1 and old > 1 and bool((steps >= 0).all()) and bool((steps > 0).any()):
         place = place * (old - 1) / (size - 1)
+        # The last place has a neighbour on its left only.
         low = place.floor().long().clamp(max=old - 2)
         part = (place - low).reshape([-1 if a == axis else 1 for a in range(values.dim())])
         return values.index_select(axis, low) * (1 - part) + values.index_select(axis, low + 1) * part

@@ -16,7 +16,9 @@ Fill = Callable[[torch.Tensor, Sequence[int], torch.Generator, Moves], torch.Ten
 def drawn(example: torch.Tensor, shape: Sequence[int], generator: torch.Generator, moves: Moves = ()) -> torch.Tensor:
     """Random values with the example's dtype, range and sign; ints if it has ints."""
     if example.numel() == 0:
+        # An empty example has no values to draw from.
         return torch.zeros(tuple(shape), dtype=example.dtype, device=example.device)
+    # On the CPU, whose generator gives the same numbers on every machine.
     flat = example.detach().reshape(-1).cpu()
     count = math.prod(shape)
     # From the example's own values: what is an index or a token id there stays a valid one.
@@ -169,6 +171,7 @@ def _first(x: torch.Tensor, factor: float) -> torch.Tensor:
 
 def _on_floats(value: object, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor) and value.is_floating_point():
+        # `view` below takes no strides of an expanded or transposed tensor.
         return change(value.detach().contiguous())
     return value
 

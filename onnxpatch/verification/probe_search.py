@@ -83,6 +83,7 @@ def _moving(oracle: Oracle, dim: DynamicDim) -> Probe | None:
     n = dim.size
     oracle.reserve(_LAST_QUESTIONS)
     together = [other.name for other in oracle.dims if other.size == n]
+    # One off shows most; the others suit models that want even sizes or multiples of 8.
     for size in dict.fromkeys([n + 1, n - 1, n // 2, 2 * n, n - 8, n + 8]):
         for names in ([dim.name], together):
             if size > 1 and (probe := oracle.at(dict.fromkeys(names, size), must=True)):

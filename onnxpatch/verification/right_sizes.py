@@ -199,6 +199,7 @@ def _only(dim: DynamicDim) -> SizeBound:
 
 def _width(dim: DynamicDim, bound: SizeBound) -> int:
     """How many sizes a bound admits, up to some times the example."""
+    # An open end would make every such bound the widest.
     high = min(bound.high or _REACH * dim.size, _REACH * dim.size)
     return len(range(bound.low, high + 1, bound.multiple))
 

@@ -105,6 +105,7 @@ class WatchedSize(int):
 
     def _multiplied(self, fraction: float, divided: bool) -> float:
         self.watch.products.setdefault((int(self), fraction, divided))
+        # A plain float: that it came from a size has been noted.
         return int(self) / fraction if divided else int(self) * fraction
 
     def __bool__(self) -> bool:

@@ -51,6 +51,7 @@ class _Sizes:
     def up(self) -> Probe | None:
         """A larger size. Its distance from the example is the step for further sizes."""
         n, hints = self.dim.size, self.oracle.hints
+        # Divisors of the example may be strides, since the example is a multiple of them.
         steps = {1, 2, 4, 8, 16, 32, n, *hints.steps, *(d for d in range(3, min(n, 65)) if n % d == 0)}
         # The smallest first: the first size that eager accepts tells the stride that it wants.
         for step in sorted(steps)[:12]:

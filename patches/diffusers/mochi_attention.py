@@ -72,6 +72,7 @@ def attend(
     image, text = out.transpose(1, 2).flatten(2, 3).split_with_sizes((pixels, words), dim=1)
     text = _kept_first(text, kept)
     image = attn.to_out[1](attn.to_out[0](image))
+    # The model's last block makes no text, and lacks the layer.
     return image, attn.to_add_out(text) if hasattr(attn, "to_add_out") else text
 
 

@@ -28,6 +28,7 @@ def planned(
     Raises UnplannedError for a pattern that does not fit the tensor.
     """
     if isinstance(tensor, list) and tensor and all(map(is_tensor_like, tensor)):
+        # einops takes a list as one tensor, with a new axis in front.
         tensor = torch.stack(tensor)
     # A complex tensor is a Pair here, which einops does not know.
     if not is_tensor_like(tensor) or not isinstance(pattern, str):

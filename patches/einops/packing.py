@@ -54,6 +54,7 @@ def slices(shapes: Sequence[Sequence[Any]]) -> list[slice]:
     # From the start up to the open length, and from the end back to it.
     positions: list[Any] = [0]
     for length in lengths[:unknown]:
+        # Not 0 + length: under trace that is one more node.
         positions.append(positions[-1] + length if len(positions) > 1 else length)
     ends: list[Any] = [None]
     for length in reversed(lengths[unknown + 1 :]):
@@ -72,6 +73,7 @@ def _sides(pattern: Any) -> tuple[int, int] | None:
 
 
 def _is_name(axis: str) -> bool:
+    # einops refuses names with an underscore at either end.
     return axis.isidentifier() and not axis.startswith("_") and not axis.endswith("_")
 
 

@@ -125,6 +125,7 @@ def _composed(description: str) -> tuple[str, list[tuple[int, int]]]:
 
 
 def _flattened(tensor: Tensor, groups: list[tuple[int, int]]) -> Tensor:
+    # The last first: merging axes renumbers those behind them.
     for first, last in reversed(groups):
         tensor = tensor.flatten(first, last)
     return tensor

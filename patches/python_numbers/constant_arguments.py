@@ -72,6 +72,7 @@ def constant_arguments(original: Callable[..., Any], *args: Any, **kwargs: Any) 
 
 def _numbers(argument: Any) -> Any:
     if isinstance(argument, tuple | list):
+        # A list for a tuple too: torch takes either for sizes.
         return [_numbers(one) for one in argument]
     known = static_number(argument) if _is_size(argument) else None
     return argument if known is None else known

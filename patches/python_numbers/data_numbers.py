@@ -49,6 +49,7 @@ def int_of_data(original: Callable[..., int], *args: Any) -> Any:
     """`int(tensor)` as a size that the data decides, towards zero; a constant tensor's is a number."""
     if len(args) != 1 or not _is_number(args[0]):
         return NotImplemented
+    # Only a whole number's item() may be a size under torch.export.
     return args[0].to(torch.int64).item()
 
 
@@ -116,4 +117,5 @@ def max_of_a_tensor(original: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     """`max(lengths)` of a tensor with one axis: its largest element, without axes, as Python gives it."""
     if len(args) != 1 or kwargs or not isinstance(args[0], Tensor) or args[0].dim() != 1:
         return NotImplemented
+    # amax: `max(0)` would give the index as well.
     return args[0].amax(0) if original.__name__ == "max" else args[0].amin(0)

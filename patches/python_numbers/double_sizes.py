@@ -74,6 +74,7 @@ def double_sizes(original: Callable[..., Tensor], *args: Any) -> Tensor:
     numbers = [_in_float64(one) for one in args]
     word = function_name(original).strip("_")
     if word not in _COMPUTED:  # `0.3 * n`
+        # `__rmul__` gets the size first, whatever the order in the model was.
         word, numbers = word[1:], numbers[::-1]
     return _COMPUTED[word](*numbers).reshape(())
 

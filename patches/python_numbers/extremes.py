@@ -58,6 +58,7 @@ def _pick(name: str) -> Callable[[Any, Any], Any]:
 
     def pick(a: object, b: object) -> Any:
         if isinstance(a, Tensor) or isinstance(b, Tensor):
+            # Under trace a size is a tensor, the number beside it is not.
             return tensor_pick(torch.as_tensor(a), torch.as_tensor(b))
         return symbolic_pick(a, b)
 

@@ -116,6 +116,7 @@ class _Shifts(torch.nn.Module):
 )
 def right_shift(original: Callable[..., Tensor], input: object, other: object) -> Any:
     """Writes a shift by n as a floor division by 2 ** n."""
+    # Shifts by a tensor would need its powers of two: the exporter's own form stays.
     if not isinstance(other, int) or not isinstance(input, Tensor):
         return NotImplemented
     return floor_division(torch.floor_divide, input, 2**other)

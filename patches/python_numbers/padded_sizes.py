@@ -41,5 +41,6 @@ def padded_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> 
     """Writes the padding as `k * ceil(size / k) - size`. If the size is added, it cancels, and sympy knows the rest."""
     if not isinstance(step, int) or step < 2:
         return NotImplemented
+    # None where the value is no `step - size % step`: other remainders stay as they are written.
     size = missing_to(value, step)
     return NotImplemented if size is None else (size + (step - 1)) // step * step - size

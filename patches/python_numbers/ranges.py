@@ -42,4 +42,5 @@ def whole_range(original: Callable[..., object], *bounds: Any) -> Any:
     if len(bounds) != 3 or not symbolic(bounds[2]):
         return NotImplemented
     start, stop, step = bounds
+    # Only where the formula itself says so: at the example alone it may be chance.
     return (start,) if constant_size(stop - start - step) == 0 else NotImplemented

@@ -70,6 +70,7 @@ class _Halvings(torch.nn.Module):
 )
 def symbolic_log2(original: Callable[..., Tensor], value: object) -> Any:
     """Keeps `math.log2(size)` symbolic under trace."""
+    # as_float is float64: in float32 log2(8) may be a little below 3.
     return torch.log2(as_float(value)) if isinstance(value, Tensor) and symbolic(value) else NotImplemented
 
 

@@ -63,6 +63,7 @@ def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size
     sizes = _sizes(input, output_size, spatial)
     if not _ours(input, sizes):
         return NotImplemented
+    # torch takes a single map without a batch, too.
     batched = input if input.dim() == spatial + 2 else input[None]
     pooled = resize(batched, [Axis(size) for size in sizes], "area")
     return pooled if batched is input else pooled[0]
@@ -84,6 +85,7 @@ def adaptive_max(
     """Computes the maximum in each window, one axis after the other."""
     spatial = int(original.__name__[-2]) if original.__name__[-1] == "d" else input.dim() - 2
     sizes = _sizes(input, output_size, spatial)
+    # The indices are those of the whole map, which a maximum axis by axis does not know.
     if return_indices or not input.is_floating_point() or not _ours(input, sizes):
         return NotImplemented
     # A maximum over a rectangle is the maximum over its rows' maxima, so axes may be taken one by one.
@@ -94,6 +96,7 @@ def adaptive_max(
 
 def _largest(x: Tensor, dim: int, size: object) -> Tensor:
     if isinstance(size, int) and size == 1:
+        # One window covers all: nothing has to be gathered.
         return x.amax(dim, keepdim=True)
     return largest_under(x, dim, size)
 
@@ -101,6 +104,7 @@ def _largest(x: Tensor, dim: int, size: object) -> Tensor:
 def _sizes(input: Tensor, output_size: object, spatial: int) -> list[Any]:
     asked = list(output_size) if isinstance(output_size, tuple | list) else [output_size] * spatial
     lengths = input.shape[-spatial:]
+    # None keeps the size of that axis.
     return [length if size is None else size for size, length in zip(asked, lengths, strict=True)]
 
 

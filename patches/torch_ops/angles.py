@@ -40,10 +40,12 @@ def atan2(original: Callable[..., Tensor], input: Tensor, other: Tensor) -> Tens
     """The angle of (other, input), in radians from -pi to pi."""
     if not input.is_floating_point() or not other.is_floating_point():
         return NotImplemented
+    # The only place where the quotient says nothing: 0 / 0 is NaN.
     origin = (input == 0) & (other == 0)
     # A quotient by 0 has the sign of the number divided, by a negative 0, too; in the origin it is 0.
     angle = torch.atan(input / torch.where(other == 0, (input == 0).to(other.dtype), other))
     below = (input < 0) | (torch.reciprocal(input) < 0)  # so is a negative zero
     turned = torch.where(below, angle - math.pi, angle + math.pi)
     left = (other < 0) | (origin & (torch.reciprocal(other) < 0))
+    # Left of the y axis the arctangent of the quotient is off by half a turn.
     return torch.where(left, turned, angle)

@@ -58,6 +58,7 @@ def batch_norm(
     """Computes mean and variance over batch and positions. A call with running statistics is left to torch: it computes
     in their dtype, as eager does, and the result is cast to the dtype of the input."""
     if not training and running_var is not None and running_var.dtype != input.dtype:
+        # Both casts are in the graph, so that the exporter does not fold the norm into the convolution before it.
         wide = original(input.to(running_var.dtype), running_mean, running_var, weight, bias, training, momentum, eps)
         return wide.to(input.dtype)
     if not training or running_mean is not None or running_var is not None:
@@ -66,6 +67,7 @@ def batch_norm(
     centred = input - input.mean(axes, keepdim=True)
     # The variance without Bessel's correction: torch uses that for the running statistics only.
     found = centred / torch.sqrt((centred * centred).mean(axes, keepdim=True) + eps)
+    # Weight and bias belong to axis 1, the channels.
     shape = [1, -1] + [1] * (input.dim() - 2)
     found = found if weight is None else found * weight.reshape(shape)
     return found if bias is None else found + bias.reshape(shape)

@@ -44,6 +44,7 @@ def reduce_bool(original: Callable[..., torch.Tensor], input: Any, **kwargs: Any
         input = input if input.dtype in (torch.bool, torch.uint8) else input != 0
         # `dim=()` means all axes; a `dim` of the call takes its place.
         name, kwargs = "amax" if name == "any" else "amin", {"dim": (), **kwargs}
+    # dynamo has a translation of its own for them, which is right.
     elif name in ("any", "all"):
         return NotImplemented
     # torch.max(x, other) is no reduction.
@@ -51,6 +52,7 @@ def reduce_bool(original: Callable[..., torch.Tensor], input: Any, **kwargs: Any
         return NotImplemented
     numbers = input.to(torch.int32)
     found = getattr(torch, name)(numbers, **kwargs)
+    # cumsum of bools counts, and argmax gives places: whole numbers in eager, too.
     if name not in _AS_BOOL:
         return found
     if isinstance(found, torch.Tensor):

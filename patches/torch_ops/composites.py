@@ -32,6 +32,7 @@ def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, ap
     x = torch.cat(parts, dim) if len(parts) > 1 else x
     for _ in range(n):
         rest = x.shape[dim] - 1
+        # narrow and not a slice: it takes a dynamic length, and any axis.
         x = x.narrow(dim, 1, rest) - x.narrow(dim, 0, rest)
     return x
 
@@ -79,6 +80,7 @@ def addcdiv(x: Tensor, numerator: Tensor, denominator: Tensor, *, value: float =
 
 
 def float_power(x: Any, exponent: Any) -> Tensor:
+    # float64, whatever came in: that is what float_power is for.
     return torch.pow(torch.as_tensor(x).double(), exponent)
 
 
@@ -94,6 +96,7 @@ def unflatten(x: Tensor, dim: Any, sizes: Any) -> Tensor:
 
 def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     axis = dimension % x.dim()
+    # As many windows as fit whole: the last elements may be in none.
     count: Any = torch.div(x.shape[axis] - size, step, rounding_mode="floor") + 1
     places = torch.arange(count, device=x.device)[:, None] * step + torch.arange(size, device=x.device)
     windows = x.index_select(axis, places.flatten()).unflatten(axis, (-1, size))

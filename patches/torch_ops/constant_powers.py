@@ -42,6 +42,7 @@ class _Times(torch.nn.Module):
 )
 def constant_exponential(original: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
     """The result as a constant, if it depends on no input and on no weight."""
+    # A length that changes makes no constant.
     if any(map(symbolic, tensor.shape)) or not 0 < tensor.numel() <= _MOST:
         return NotImplemented
     running = running_model()

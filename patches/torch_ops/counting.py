@@ -74,9 +74,11 @@ def histc(original: Callable[..., Tensor], input: Tensor, bins: int = 100, min: 
     if input.dtype not in (torch.float32, torch.float64):
         return NotImplemented  # eager finds the bins in half precision, with roundings of its own
     x = input.flatten()
+    # torch means by 0 and 0 that no limits are given.
     free = min == 0 and max == 0
     low, high = (x.amin(0), x.amax(0)) if free else (torch.full_like(x[:1], min), torch.full_like(x[:1], max))
     equal = high == low
+    # All elements equal, or limits: torch widens the range by 1 on both sides.
     low, high = torch.where(equal, low - 1, low), torch.where(equal, high + 1, high)
     inside = (x >= low) & (x <= high)
     # One more bin takes elements outside the limits. The upper limit belongs to the last bin.

@@ -37,5 +37,6 @@ def cdist(
     if p == float("inf"):
         return gap.amax(-1)
     if p == 0:
+        # The "norm" 0 counts what differs.
         return (gap > 0).to(gap.dtype).sum(-1)
     return gap.sum(-1) if p == 1 else gap.pow(p).sum(-1).pow(1 / p)

@@ -81,5 +81,6 @@ def einsum_of_two_dtypes(original: Callable[..., Tensor], equation: str, *operan
     dtypes = {one.dtype for one in tensors if isinstance(one, Tensor)}
     if not isinstance(equation, str) or len(tensors) != 2 or len(dtypes) < 2:
         return NotImplemented
+    # ONNX promotes nothing: all operands of a node have one dtype.
     common = functools.reduce(torch.promote_types, dtypes)
     return original(equation, *(one.to(common) for one in tensors))

@@ -40,6 +40,7 @@ def tensor_of_sizes(
     original: Callable[..., torch.Tensor], data: Any, dtype: Any = None, device: Any = None
 ) -> torch.Tensor:
     """Stacks nested lists that have sizes in them, so that the sizes stay dynamic."""
+    # Lists of plain numbers are constants, and stay with torch.
     return _stacked(data, dtype or _dtype_of(data), device) if _holds_size(data) else NotImplemented
 
 
@@ -94,6 +95,7 @@ def linspace(original: Callable[..., torch.Tensor], start: Any, end: Any, steps:
     made = {key: value for key, value in kwargs.items() if key in ("dtype", "device") and value is not None}
     dtype = made.get("dtype", torch.get_default_dtype())
     ticks = torch.arange(steps, device=made.get("device"))
+    # Counted in the graph: a Python number would fix the steps at the example's.
     last = torch.ones_like(ticks).sum() - 1
     start, end = (_number(value, dtype, ticks.device) for value in (start, end))
     # At least 1: a single step would be 0 / 0.

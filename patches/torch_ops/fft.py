@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 
 from onnxpatch import Proof, RefusedError, patch
@@ -21,13 +20,6 @@ from onnxpatch.formulas.complex_pairs import Pair
 from onnxpatch.formulas.symbolic import static_number
 
 Matrices = tuple[torch.Tensor, torch.Tensor]
-
-
-# NumPy arrays, not tensors: a tensor that is made while an exporter runs belongs to that export.
-@functools.lru_cache(maxsize=32)
-def _table(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray]:
-    angles = 2 * np.pi * (np.outer(np.arange(rows), np.arange(columns)) % points) / points
-    return np.cos(angles).astype("float32"), np.sin(angles).astype("float32")
 
 
 def count(size: Any, like: torch.Tensor) -> torch.Tensor:
@@ -44,7 +36,7 @@ def known(size: Any) -> Any:
 def matrices(rows: Any, columns: Any, points: Any, like: torch.Tensor) -> Matrices:
     """cos and sin of 2 pi j k / points, for j < rows and k < columns."""
     if all(isinstance(size, int) for size in (rows, columns, points)):
-        found = _table(rows, columns, points)
+        found = fourier.table(rows, columns, points)
         return tuple(torch.from_numpy(part).to(like) for part in found)  # type: ignore[return-value]
     total = count(points, like)
     steps = torch.arange(rows, device=like.device)[:, None] * torch.arange(columns, device=like.device)
@@ -63,6 +55,7 @@ def forward_1d(x: Any, size: Any, dim: int, sign: int, half: bool) -> Pair:
         return _long_forward(x, size, dim, sign, half, length)
     cos, sin = matrices(length, length // 2 + 1 if half else length, length, like)
     real, imag = _parts(x, size, dim)
+    # MatMul transforms the last axis.
     back = lambda part: part.transpose(dim, -1)  # noqa: E731
     if imag is None:
         return Pair(back(real @ cos), back(sign * (real @ sin)))
@@ -141,6 +134,7 @@ def _axes(x: Any, s: Any, dim: Any, default: int | None) -> tuple[list[int], lis
         dim = (dim,)
     if dim is None:
         wanted = default if s is None else len(s)
+        # As torch: all axes, or as many of the last as sizes are given.
         dim = tuple(range(-(wanted if wanted is not None else x.dim()), 0))
     s = [None] * len(dim) if s is None else [None if n == -1 else n for n in s]
     return list(dim), s
@@ -166,6 +160,7 @@ def transform(name: str, x: Any, s: Any, dim: Any, norm: str | None) -> Any:
     if kind == "rfft":
         x = forward_1d(x, sizes[-1], dims[-1], -1, True)
         dims, sizes = dims[:-1], sizes[:-1]
+    # Transforms along different axes commute.
     for d, n in zip(dims, sizes, strict=True):
         x = forward_1d(x, n, d, 1 if inverse else -1, False)
     return scaled(x, points, norm, inverse)

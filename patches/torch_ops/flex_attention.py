@@ -94,6 +94,7 @@ def flex_attention(
     if score_mod is not None:
         scores = score_mod(scores, *where)
     if block_mask is not None:
+        # Asked once with all pairs: a mask function is elementwise, since flex_attention calls it under vmap.
         allowed = block_mask.mask_mod(*where)
         scores = torch.where(allowed, scores, torch.full_like(scores, -math.inf))
     # A query that may attend to no key gives zeros. Its largest score is -inf, and -inf - -inf would be NaN.

@@ -58,6 +58,7 @@ def fold(
     entries = kernel[0] * kernel[1]
     columns = input.reshape([input.shape[0], input.shape[1], counts[0], counts[1]])
     maps = columns.unflatten(1, (-1, entries)).flatten(0, 1)  # each channel is folded separately
+    # Each entry of a column lays its value at its own place of the patch.
     weight = torch.eye(entries, dtype=input.dtype, device=input.device).reshape(entries, 1, *kernel)
     laid = F.conv_transpose2d(maps, weight, stride=tuple(stride), dilation=tuple(dilation))
     for axis, (size, span, step, margin) in enumerate(zip(sizes, spans, stride, padding, strict=True), start=2):

@@ -13,6 +13,7 @@ from onnxpatch import Proof, patch
 def _axis(size: Any, align_corners: bool, like: torch.Tensor) -> torch.Tensor:
     """Positions of pixels in [-1, 1]: their centres, or with align_corners from edge to edge."""
     ticks = torch.arange(size, device=like.device)
+    # Counted in the graph: a float of a dynamic size would be the example's.
     total = torch.ones_like(ticks).sum().to(like.dtype)
     ticks = ticks.to(like.dtype)
     if align_corners:

@@ -58,6 +58,7 @@ def last_slice(original: Callable[..., Tensor], tensor: Tensor, index: object) -
     given = tensor
     for item in items:
         if _is_last(item) and symbolic(tensor.shape[axis]):
+            # A selected axis is gone, and one put in has the length 1 by itself.
             tensor, item = tensor.select(axis, -1).unsqueeze(axis), slice(None)
         kept.append(item)
         # `...` stands for the axes that no other item uses.

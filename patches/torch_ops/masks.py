@@ -45,6 +45,7 @@ def bools_filled(original: Callable[..., Tensor], input: Tensor, mask: Tensor, v
     """Fills bools by `input | mask` for True, and by `input & ~mask` for False."""
     if input.dtype != torch.bool or isinstance(value, Tensor):
         return NotImplemented
+    # onnxruntime has And, Or and Not of bools, and no Where.
     return input | mask if value else input & ~mask
 
 
@@ -126,5 +127,6 @@ class _Selected(torch.nn.Module):
 )
 def masked_select(original: Callable[..., Tensor], input: Tensor, mask: Tensor) -> Tensor:
     """Broadcasts input and mask to one shape, and indexes by the mask."""
+    # An index by a mask does not broadcast, masked_select does.
     values, wanted = torch.broadcast_tensors(input, mask)
     return values[wanted]

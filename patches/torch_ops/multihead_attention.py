@@ -90,6 +90,7 @@ def multi_head_attention_forward(
         extra.append((torch.zeros_like(k[:1]), torch.zeros_like(v[:1])))
     for more_k, more_v in extra:
         k, v = torch.cat((k, more_k)), torch.cat((v, more_v))
+        # 0 is added to the scores of the new key: every query sees it.
         mask = None if mask is None else torch.nn.functional.pad(mask, (0, 1))
     q, k, v = (t.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for t in (q, k, v))
     output = attend(q, k, v, mask, None).permute(2, 0, 1, 3).flatten(2)
@@ -166,5 +167,6 @@ class PaddedEncoder:
             return NotImplemented
         output = super().forward(src, mask, src_key_padding_mask, is_causal)  # type: ignore[misc]
         padding = src_key_padding_mask
+        # A float mask has -inf at padding.
         padding = padding if padding.dtype == torch.bool else padding < 0
         return output.masked_fill(padding.unsqueeze(-1), 0.0)

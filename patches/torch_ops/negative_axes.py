@@ -60,4 +60,5 @@ def _moved(rank: int, source: list[int], destination: list[int]) -> list[int]:
     """`movedim` as a permutation."""
     place = dict(zip(destination, source, strict=True))
     rest = iter(axis for axis in range(rank) if axis not in source)
+    # The axes that are not named keep their order.
     return [place[axis] if axis in place else next(rest) for axis in range(rank)]

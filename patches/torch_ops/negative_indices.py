@@ -60,6 +60,7 @@ def negative_indices(original: Callable[..., Tensor], tensor: Tensor, index: tup
     for item in index:
         # The remainder has the sign of the size: -1 becomes size - 1, and 0 ... size - 1 stay.
         kept.append(torch.remainder(item, tensor.shape[axis]) if _whole(item) else item)
+        # `...` takes the axes that the other items leave.
         axis += 1 if item is not Ellipsis else tensor.dim() - len(index) + 1
     return original(tensor, tuple(kept))
 

@@ -139,6 +139,7 @@ def instance_norm(
     if use_input_stats:
         axes = list(range(2, input.dim()))
         mean = input.mean(axes, keepdim=True)
+        # Divided by n, as torch normalizes; n - 1 is for the running variance.
         variance = (input - mean).pow(2).mean(axes, keepdim=True)
     else:
         mean, variance = (stored.view(by_channel) for stored in (running_mean, running_var) if stored is not None)

@@ -97,8 +97,10 @@ def searchsorted(
         boundaries, values = sorted_sequence, input
     else:  # bucketize: the values are the first argument
         values = sorted_sequence
+    # torch.searchsorted takes a Python number, too.
     values = torch.as_tensor(values, device=boundaries.device)
     if sorter is not None:
+        # The order in which the table is sorted is given apart from it.
         boundaries = boundaries.gather(-1, sorter)
     right = right or side == "right"
     found = search(boundaries, values, right=right, length=_stored_length(boundaries))

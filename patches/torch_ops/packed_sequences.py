@@ -79,6 +79,7 @@ def pack(
     enforce_sorted: bool = True,
 ) -> rnn.PackedSequence:
     """The padded sequences, (length, batch, ...), with their lengths in the place of the sizes of the steps."""
+    # Before torch 2.8 no node can be written under dynamo, and the layers below need one.
     if not hasattr(torch.onnx, "ops"):
         return NotImplemented
     counts = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths)
@@ -115,6 +116,7 @@ class PackedLayer:
         layer: Any = self
         if lengths is None or not writable(layer):
             return NotImplemented
+        # ONNX's LSTM, GRU and RNN take the lengths themselves, and leave zeros behind each end.
         output, last = run_layers(layer, input.data, lengths, hx)
         return rnn.PackedSequence(output, input.batch_sizes), last
 

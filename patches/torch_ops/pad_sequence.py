@@ -43,6 +43,7 @@ def padded(
     ticks = torch.arange(longest, device=sequences[0].device)
     rows = []
     for each, length in zip(sequences, lengths, strict=True):
+        # Padded on the left, a sequence starts where as many places are left as it has entries.
         place = ticks if padding_side == "right" else ticks - (ticks.shape[0] - length)
         there = (place >= 0) & (place < length)
         # The index is clamped, since Gather refuses one outside; what it reads there is replaced by the padding.

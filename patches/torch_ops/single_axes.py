@@ -44,6 +44,7 @@ def _takes_rest(function: object, args: tuple[object, ...], kwargs: dict[str, ob
 )
 def single_axis(original: Callable[..., Tensor], tensor: Tensor, index: tuple[Any, ...]) -> Tensor:
     """Takes an axis of one element whole, if the slice has that element in the example."""
+    # These move the axes that the entries behind them are of.
     if Ellipsis in index or None in index or not all(isinstance(item, slice) for item in index):
         return NotImplemented
     kept = [slice(None) if _takes_one(tensor, axis, item) else item for axis, item in enumerate(index)]

@@ -21,6 +21,7 @@ _TERMS = (
 def lgamma(x: Tensor) -> Tensor:
     """log |gamma(x)|, computed in float64, since large terms cancel near its roots at 1 and 2."""
     wide = x.to(torch.float64)
+    # The series holds to the right of 0.5; to the left the reflection below takes over.
     above = torch.where(wide < 0.5, 1 - wide, wide) - 1
     series = torch.full_like(above, _TERMS[0])
     for number, term in enumerate(_TERMS[1:], start=1):
@@ -31,6 +32,7 @@ def lgamma(x: Tensor) -> Tensor:
     part = wide - torch.floor(wide)
     mirrored = math.log(math.pi) - torch.log(torch.sin(math.pi * part).abs()) - found
     found = torch.where(wide < 0.5, mirrored, found)
+    # The poles at 0, -1, -2, ...
     found = torch.where((wide <= 0) & (part == 0), torch.full_like(wide, math.inf), found)
     return torch.where(wide.abs() == math.inf, torch.full_like(wide, math.inf), found).to(x.dtype)
 

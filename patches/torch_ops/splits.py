@@ -91,6 +91,7 @@ def chunk(original: Callable[..., tuple[Tensor, ...]], input: Tensor, chunks: An
     if not isinstance(chunks, int | torch.SymInt) or chunks < 1 or not symbolic(length) or example is None:
         return NotImplemented
     chunks = int(chunks)  # a number that follows from sizes is the example's, with torch's guard
+    # ceil(length / chunks), as torch cuts: the last chunk may be shorter, and some may be missing.
     size = (length + (chunks - 1)) // chunks
     whole = -(-example // chunks)
     last = -(-example // whole) - 1 if whole else 0

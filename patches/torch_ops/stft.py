@@ -138,6 +138,7 @@ def inverse(
     terms = points // 2 + 1 if onesided is not False else points
     shape = _window(window, window_length, points, both)
     kernel = torch.from_numpy(_waves(points, terms) * _weights(points, terms)).to(both) * shape
+    # Overlapping frames are added up by the transposed convolution.
     signal = F.conv_transpose1d(both, kernel.reshape(2 * terms, 1, points), stride=hop)
     # The sum of squared windows at each sample, by the same overlap-add.
     frames = torch.ones_like(both.narrow(-2, 0, 1).narrow(0, 0, 1))

@@ -58,6 +58,7 @@ def as_strided(
     steps = _from_sizes(input, order, own, stride) if exporting() == "trace" else list(stride)
     if steps is None:
         return NotImplemented
+    # The storage itself is not in the graph; its elements are, in this order.
     elements = input.permute(order).reshape(-1)
     places: Tensor | int = 0
     for axis, (count, step) in enumerate(zip(size, steps, strict=True)):
@@ -89,6 +90,7 @@ def _dense(axes: Sequence[tuple[int, int]]) -> bool:
     """Whether (step, size) of the axes, the largest step first, fill the storage without a gap."""
     expected = 1
     for step, size in reversed(axes):
+        # The step of an axis of length 1 is never taken, and may be any.
         if size != 1 and step != expected:
             return False
         expected *= size

@@ -66,6 +66,7 @@ def shifted_window_attention(
 ) -> Tensor:
     """(B, H, W, C) to the same; an axis that one window covers is not shifted. Source: https://arxiv.org/abs/2103.14030"""
     height, width = input.shape[1:3]
+    # In training the original drops weights at random, which is not written here.
     if training or is_static(height, width):
         return NotImplemented
     window, shift = (window_size[0], window_size[1]), (shift_size[0], shift_size[1])

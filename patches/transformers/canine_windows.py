@@ -75,6 +75,7 @@ class CanineAttention:
 def _bias(mask: Tensor, length: Any, count: Any, width: int, dtype: torch.dtype) -> Tensor:
     """(batch * count, 1, width, width): what is added to the scores, of a mask (batch, length, length)."""
     tokens = torch.arange(count * width, device=mask.device)
+    # trunc: the trace exporter writes it as Div, and floor of ints as 15 nodes; no number here is below 0.
     seen = torch.div(tokens, width, rounding_mode="trunc")[:, None] * width + torch.arange(width, device=mask.device)
     # One that is no token takes the last one's place; its window sees it not at all, and what it sees is cut off.
     rows = mask.index_select(1, tokens.clamp(max=length - 1)).float()

@@ -94,6 +94,7 @@ def gated_delta_rule(
     heads). Returns what the original does: the output like value, and the last state where it is asked for."""
     groups = _heads(value) // _heads(key)
     if groups > 1:
+        # Several heads of values share one of the keys.
         query, key = query.repeat_interleave(groups, dim=2), key.repeat_interleave(groups, dim=2)
     return _delta_rule(
         query, key, value, g[..., None], beta, initial_state, output_final_state, use_qk_l2norm_in_kernel
@@ -148,6 +149,7 @@ def _delta_rule(
         q, k, v, log_decay, rate = row
         state = state * torch.exp(log_decay)[..., None]
         known = (state * k[..., None]).sum(-2)
+        # The delta rule: only what the state does not know of the value yet is written.
         state = state + k[..., None] * ((v - known) * rate[..., None])[:, :, None, :]
         return state, (state * q[..., None]).sum(-2)
 

@@ -57,6 +57,7 @@ def split_to_patches(
     rows, columns = ((length - patch_size) // stride + 1 for length in (height, width))
     cells = torch.arange(patch_size, device=pixel_values.device)
     for dim, count in ((2, rows), (3, columns)):
+        # One Gather for each axis, in place of a slice for each patch.
         starts = torch.arange(count, device=pixel_values.device) * stride
         pixel_values = pixel_values.index_select(dim, (starts[:, None] + cells).reshape(-1))
     x = pixel_values.reshape(batch, channels, rows, patch_size, columns, patch_size)
@@ -84,6 +85,7 @@ def merge_patches(original: Callable[..., Tensor], patches: Tensor, batch_size: 
 def _kept(side: Any, size: int, cut: Any, device: torch.device) -> Tensor:
     """Which of the side * size cells along one axis are left: all but `cut` on either side of where patches meet."""
     cells = torch.arange(side * size - 2 * cut * (side - 1), device=device)
+    # A patch gives size - 2 cut cells; the first and the last keep theirs at the edge as well.
     block = torch.div(cells - cut, size - 2 * cut, rounding_mode="floor").clamp(min=0)
     last = as_tensor(side - 1, torch.int64, device)
     return cells + 2 * cut * torch.minimum(block, last)

@@ -127,6 +127,7 @@ class NllbMoeExperts:
     def forward(self: Any, hidden_states: Tensor, router_mask: Tensor, router_probs: Tensor) -> Tensor:
         """hidden_states: (tokens, hidden). router_mask: (tokens, choices). router_probs: (tokens, choices)."""
         chosen = [router_mask == number for number in range(self.num_experts)]
+        # In eval eager scales by what dropout keeps on average.
         kept = router_probs if self.training else router_probs * (1 - self.moe_token_dropout)
         return _each(hidden_states, chosen, kept, [self[f"expert_{n}"] for n in range(self.num_experts)])
 
@@ -165,6 +166,7 @@ class LongcatFlashExperts:
 
     def forward(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         """hidden_states: (tokens, hidden). top_k_index, top_k_weights: (tokens, choices)."""
+        # Without routed experts there are no weights, and all are the identity.
         gated = 0 if self.gate_up_proj is None else self.num_routed_experts
 
         def expert(number: int, x: Tensor) -> Tensor:

@@ -74,6 +74,7 @@ class FunnelAttentionStructure:
             queries, pooling = keys, None
             if block > 0:
                 queries = self._pooled(keys, block)
+                # Queries are pooled once more than the keys that they attend to in the first layer of a block.
                 pooling = self._vectors(queries, keys, 2, dtype, device)
             found.append([self._vectors(queries, queries, 1, dtype, device), pooling])
             keys = queries

@@ -57,5 +57,6 @@ def split_into_blocks(original: object, x: Tensor, block_len: int, dim: int) -> 
         return NotImplemented
     length, wide = x.shape[-2], x.shape[-1]
     count = (length + block_len - 1) // block_len
+    # One more column, which is cut off again: with it no size is 0.
     padded = functional.pad(x, (0, 1, 0, count * block_len - length))
     return padded.reshape([*x.shape[:-2], count, block_len, wide + 1])[..., :wide]

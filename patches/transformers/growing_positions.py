@@ -71,6 +71,7 @@ def _grown(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cosines_f
     frequencies = torch.exp(torch.arange(half, device=table.device).float() * -(math.log(10000) / (half - 1)))
     angles = rows.float()[:, None] * frequencies
     waves = [angles.cos(), angles.sin()] if cosines_first else [angles.sin(), angles.cos()]
+    # Of an odd width the last column is zeros in the models, too.
     if module.weights.shape[1] % 2:
         waves.append(torch.zeros_like(angles[:, :1]))
     return torch.cat([table, torch.cat(waves, dim=1).to(table.dtype)])

@@ -84,16 +84,19 @@ class LongformerSelfAttention:
         query, key, value = (self._split(layer(hidden_states)) for layer in (self.query, self.key, self.value))
         chosen = _first(is_index_global_attn)
         valid = is_index_global_attn.gather(1, chosen)
+        # == 0 leaves out global tokens as well, which `far` has: they would count twice.
         near = self._near(query / math.sqrt(self.head_dim), key, attention_mask == 0)
         far = (query.transpose(2, 3) / math.sqrt(self.head_dim)) @ _columns(key, chosen)
         far = far.masked_fill(~valid[:, None, None, :], torch.finfo(far.dtype).min)
         width = int(self.one_sided_attn_window_size)
         seen = torch.cat([near, blocks(far.transpose(2, 3), width, 0.0).permute(0, 1, 3, 4, 2)], dim=-1)
+        # One softmax over both: the window and the global tokens share a query's weight.
         seen = seen.softmax(dim=-1)
         local = seen[..., : 3 * width] @ _with_neighbours(blocks(value, width, 0.0)).permute(0, 1, 3, 4, 2)
         local = local.flatten(2, 3)
         local = local + seen[..., 3 * width :].flatten(2, 3) @ _columns(value, chosen).transpose(2, 3)
         local = local[:, :, : hidden_states.shape[1]].transpose(1, 2).flatten(2)
+        # Eager sets the weights of masked queries to 0.
         local = local.masked_fill(is_index_masked[:, :, None], 0.0)
         return (self._with_global(local, hidden_states, is_index_masked, chosen, valid),)
 
@@ -132,8 +135,10 @@ def _first(chosen: Tensor) -> Tensor:
     # At least one: onnxruntime leaves the product of two matrices of inner size 0 uninitialized.
     most = chosen.sum(1).amax(0).clamp(min=1)
     if exporting() == "trace":
+        # item() would be the example's number here; a slice up to a tensor is recorded.
         return order[:, :most]
     count = most.item()
+    # torch.export knows no bounds of a number from item(), and would ask for some at the slice.
     torch._check(count >= 1)
     torch._check(count <= length)
     return order[:, :count]

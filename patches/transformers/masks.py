@@ -59,4 +59,5 @@ def recurrent_mask(
     if attention_mask is None or attention_mask.dim() != 2 or not symbolic(length):
         return NotImplemented
     single = as_tensor(length, torch.int64) == 1
+    # The last ones: a mask covers the tokens in the cache as well.
     return torch.where(single, torch.ones_like(attention_mask), attention_mask)[:, -length:]

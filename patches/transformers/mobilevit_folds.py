@@ -74,4 +74,5 @@ class MobileViTV2Layer:
         rows, columns = height // high, width // wide
         x = patches.transpose(2, 3).reshape(batch * channels * rows, columns, high, wide).transpose(1, 2)
         x = x.reshape(batch, channels, rows * high, columns * wide)
+        # fold leaves zeros where no patch was.
         return functional.pad(x, (0, width - columns * wide, 0, height - rows * high))

@@ -67,6 +67,7 @@ class PaddedConv1d:
         right = 0 if self.causal else total // 2
         extra = (length + stride - 1) // stride * stride - length
         out = self.conv(_padded(hidden_states, total - right, right, extra, self.pad_mode, stride))
+        # The other kind, weight_norm, is in the weights of the convolution.
         return self.norm(out) if getattr(self, "norm_type", "") == "time_group_norm" else out
 
 
@@ -76,6 +77,7 @@ def _padded(x: Tensor, left: int, right: int, extra: Any, mode: str, stride: int
         return functional.pad(x, (left, right + extra), mode)
     length, most = x.shape[-1], right + extra
     most = chosen((left, ">", most), left, most)
+    # torch reflects by fewer cells than there are.
     missing = most - length + 1
     missing = chosen((missing, ">", 0), missing, 0)
     padded = functional.pad(functional.pad(x, (0, missing)), (left, right + extra), mode)

@@ -22,6 +22,7 @@ def neighbours(x: Tensor, height: int, width: int) -> Tensor:
     """(B, H * W, C) to (B, H/2 * W/2, 4 * C): each two by two cells in one row, column by column; odd sides padded."""
     batch, _, channels = x.shape
     rows, columns = windows_over(height, 2), windows_over(width, 2)
+    # By nothing where both sides are even.
     x = pad_to(x.view(batch, height, width, channels), (2, 2))
     # The order of channels is (column, row, channel), as the four strided slices are joined in the models.
     x = x.reshape(batch * rows, 2, columns, 2 * channels).transpose(1, 2)

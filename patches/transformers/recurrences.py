@@ -70,6 +70,7 @@ def rwkv_attention(
     of weights, both relative to exp of the third, (batch, channels) each."""
     if not symbolic(key.shape[1]):
         return NotImplemented
+    # Learned as the logarithm of a rate, as in the original.
     decay = -torch.exp(time_decay)
 
     def step(state: tuple[Tensor, ...], row: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -92,6 +93,7 @@ def rwkv_attention(
         given = True
     rows = (key.float().transpose(0, 1), value.float().transpose(0, 1))
     last, outs = onnxpatch.scan(step)(tuple(state), rows)
+    # Who hands in a state gets one back, as in the original.
     return outs.transpose(0, 1).to(key.dtype), list(last) if given or return_state else None
 
 
@@ -138,6 +140,7 @@ class RecurrentGemmaRglru:
         """hidden_states, recurrent_gate: (batch, length, width); reset: (batch, length, 1), where a text begins."""
         if not symbolic(hidden_states.shape[1]):
             return super()._rnn_scan(hidden_states, recurrent_gate, reset, recurrent_states, acc_dtype)  # type: ignore[misc]
+        # Where a text begins, nothing is kept of the one before it.
         gate = recurrent_gate * ~reset
         first = torch.zeros_like(hidden_states[:, 0], dtype=acc_dtype) if recurrent_states is None else recurrent_states
 
@@ -229,6 +232,7 @@ def _remembered(
         normalizer = kept * normalizer + let_in * k
         total = (q * normalizer).sum(-1, keepdim=True).abs()
         read = (q[..., None] * memory).sum(2)
+        # xLSTM divides by at least 1, which is exp(-largest) in the scale that the sums are kept in.
         return (memory, normalizer, largest), read / (torch.maximum(total, torch.exp(-largest)) + eps)
 
     rows = (query * scale, key, value, igate, functional.logsigmoid(fgate))

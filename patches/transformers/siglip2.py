@@ -74,6 +74,7 @@ def _weights(places: Tensor, lengths: Tensor, size: int, like: Tensor) -> Tensor
     step = size / lengths.to(like.dtype)
     centres = (places.to(like.dtype) + 0.5) * step
     cells = torch.arange(size, device=like.device).to(like.dtype) + 0.5
+    # Antialiasing widens the weights where cells become fewer, and never narrows them.
     distance = (cells - centres[..., None]).abs() / step.clamp(min=1)[..., None]
     weights = torch.relu(1 - distance)
     return weights / weights.sum(-1, keepdim=True)

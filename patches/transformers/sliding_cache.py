@@ -59,6 +59,7 @@ def sliding_mask_sizes(original: object, layer: Any, query_length: Any) -> tuple
     seen = layer.cumulative_length
     if not symbolic(seen):
         return NotImplemented
+    # A new token is itself one of its window.
     kept = layer.sliding_window - 1
     # min and max in place of the `if`, so that both cases are in the graph.
     if isinstance(seen, torch.SymInt):

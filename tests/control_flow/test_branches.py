@@ -63,3 +63,17 @@ def test_eager_inside_the_context_is_eager() -> None:
     model = case.model()
     with onnxpatch.patched(model, branches=True):
         assert model(torch.zeros(3, 4)) is None
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_a_tensor_of_items_has_the_default_dtype(exporter: str) -> None:
+    case = next(case for case in RIGHT if case.name == "list_of_items")
+    torch.set_default_dtype(torch.float64)
+    try:
+        model = case.model()
+        with onnxpatch.patched(model, branches=True, exporter=exporter):
+            file = export(model, case.inputs[0], exporter, case.dynamic)
+        for inputs in case.inputs:
+            assert wrong(run(file, inputs), model(*inputs), 1e-9) is None
+    finally:
+        torch.set_default_dtype(torch.float32)

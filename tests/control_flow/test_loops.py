@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import onnx
 import pytest
 import torch
 from torch import nn
@@ -83,3 +84,26 @@ def test_right_for_every_number_of_rounds(cls, inputs, dynamic, exporter: str) -
         with torch.no_grad():
             wanted = model(*copy.deepcopy(given))
         assert wrong(run(file, given), wanted, 1e-4) is None
+
+
+class DecayThenBranch(nn.Module):
+    def forward(self, x):
+        last, outs = onnxpatch.scan(lambda carry, row: (carry * 0.5 + row, carry + row))(torch.zeros(4), x)
+        return outs * 2 if last.sum() > 0 else outs - 1
+
+
+class HalveThenBranch(nn.Module):
+    def forward(self, x):
+        now = onnxpatch.while_loop(lambda now: now.abs().max() > 1)(lambda now: now / 2)(x)
+        return now * 2 if now.sum() > 0 else now - 1
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "trace"])
+@pytest.mark.parametrize("cls", [DecayThenBranch, HalveThenBranch])
+def test_both_sides_of_a_later_branch_share_one_loop(cls, exporter: str) -> None:
+    model = cls().eval()
+    with onnxpatch.patched(model, branches=True, exporter=exporter):
+        file = export(model, (torch.rand(3, 4) * 4,), exporter, ROWS)
+    assert sum(node.op_type in ("Scan", "Loop") for node in onnx.load_from_string(file).graph.node) == 1
+    for given in (torch.rand(5, 4) * 3, -torch.rand(2, 4) * 3):
+        assert wrong(run(file, (given,)), model(given), 1e-4) is None

@@ -28,7 +28,7 @@ from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.current_capture import latest
 from onnxpatch.control_flow.loops.rnn_cells import PLAIN
 from onnxpatch.control_flow.nests import names_in, tensors
-from onnxpatch.control_flow.tape import Rebinding, TorchCall, names_made, pruned
+from onnxpatch.control_flow.tape import Composite, Rebinding, TorchCall, names_made, pruned
 
 Body = Callable[..., list[torch.Tensor]]
 TracedBody = Callable[..., "torch.Tensor | tuple[torch.Tensor, ...]"]
@@ -45,7 +45,19 @@ def as_one_call(loop: Callable[..., Sequence[torch.Tensor]], operands: Sequence[
     # No path records anything: no branches=True, or the loop is part of another recorded call.
     if capture is None or capture.paused or not capture.explorers:
         return list(loop(*operands))
-    return list(capture.execute(lambda *now: loop(*now), tuple(operands)))
+    return list(capture.execute(_DeclaredLoop(loop), tuple(operands)))
+
+
+class _DeclaredLoop(Composite):
+    """A loop that the model wrote with `scan`, `each` or `while_loop`."""
+
+    __name__ = "Loop"
+
+    def __init__(self, loop: Callable[..., Sequence[torch.Tensor]]) -> None:
+        self._loop = loop
+
+    def __call__(self, *operands: torch.Tensor) -> Sequence[torch.Tensor]:
+        return self._loop(*operands)
 
 
 class _RecordingMode(TorchFunctionMode):
@@ -121,6 +133,7 @@ def _traced_scan(
     outside, count = body.outside, len(carry) + len(rows)
     state, each, extra = _names("c", len(carry)), _names("x", len(rows)), _names("a", len(outside))
     taken = [f"{name}[i]" for name in each]
+    # An empty list is one of tensors in TorchScript.
     lines = ["outs = []", f"for i in range({each[0]}.size(0)):"]
     lines += [f"    r = step({', '.join([*state, *taken, *extra])})"]
     lines += [*_unpacked(state), f"    outs.append(r[{len(carry)}])"]

@@ -24,9 +24,11 @@ def sliced_list(frame: FrameType | None, paths: Iterable[str]) -> str | None:
 
     frame: the innermost frame. paths: names as Python writes them, such as "outs" or "model.cache".
     """
+    # Without the depth on the stack or the file, which the source does not have.
     names = {path.rpartition(":")[2] for path in paths}
     while frame is not None and names:
         if is_user_frame(frame) and (found := names & _sliced_names(frame.f_code)):
+            # The first by name, not any of a set: the message is the same in every process.
             return min(found)
         frame = frame.f_back
     return None

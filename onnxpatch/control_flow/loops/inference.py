@@ -106,7 +106,7 @@ class Loop:
         except Changed as changed:
             kind = "the Python number " if changed.number else ""
             raise self.refusal(f"{kind}{changed.path} changes from one round to the next") from None
-        self._grown = grown if before.rounds > 1 else None
+        self._grown = grown if before.rounds > 1 else None  # a first round may append what was there before the loop
         if (name := sliced_list(frame, grown)) is not None:
             raise self.refusal(f"a slice takes a part of {name}, a list that grows with every round")
 
@@ -124,7 +124,7 @@ class Loop:
         for at in range(len(self.rounds[0])):
             self._compare_calls([calls[at] for calls in self.rounds])
         if self.predicates:
-            self._check_role(self.predicates[1:], carry=False)
+            self._check_role(self.predicates[1:], carry=False)  # the first is asked of what was there before
         self._check_carried()
         self.done = True
 

@@ -90,6 +90,7 @@ class PathLoops:
             return value
         if self.running is not None:
             raise self.running.refusal("break or return leaves it before its last round")
+        # As for the root, since what a forward returns may have None in it.
         template = Template([value], of_root=True)
         results = {id(slot): slot.values[0] for slot in template.slots}
         for loop in self.all:

@@ -49,6 +49,7 @@ def roots(frame: FrameType | None, model: torch.nn.Module) -> Iterator[tuple[str
         if is_user_frame(frame):
             prefix = "" if depth == 0 else f"{depth}:"
             yield from ((prefix + name, value) for name, value in frame.f_locals.items())
+            # Once for each file, however many of its functions are on the stack.
             files[frame.f_globals.get("__name__", "")] = frame.f_globals
             depth += 1
         frame = frame.f_back
@@ -95,6 +96,7 @@ def _iterator_parts(value: Iterator[object]) -> Parts | None:
             return None
         return [("line", frame.f_lasti), *frame.f_locals.items()]
     try:
+        # The first entry is the function that makes the iterator again: iter, for one of a list.
         return enumerate(value.__reduce__()[1:])
     except (TypeError, AttributeError):
         return None

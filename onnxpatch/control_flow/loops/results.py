@@ -19,7 +19,7 @@ import torch
 
 from onnxpatch.control_flow.loops import graph_loops
 from onnxpatch.control_flow.nests import Leaf, rebuilt, tensors
-from onnxpatch.control_flow.tape import Rebinding
+from onnxpatch.control_flow.tape import Composite, Rebinding
 
 if TYPE_CHECKING:
     from onnxpatch.control_flow.loops.inference import Loop
@@ -147,10 +147,11 @@ class LoopResults:
         if loop.rows is None:
             # The condition is asked before every round: number 2 is the one after the second round.
             return [binding(loop.predicates[2]), *state]
+        # A Scan's step gives out a row in every round, also where nobody asked for one.
         return [*state, torch.zeros(()) if place is None else binding(loop.result_at(1, place))]
 
 
-class LoopCall:
+class LoopCall(Composite):
     """A loop as one call that can be recorded and repeated: takes the tensors from outside, returns the results."""
 
     __name__ = "Loop"

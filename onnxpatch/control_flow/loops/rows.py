@@ -61,6 +61,7 @@ class NumberedRows:
     def _pairs(self, numbers: Iterator[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for number in numbers:
             index = number + self._start
+            # In eager it is an int: as a key or as text it is refused.
             self._capture.counters.add(id(index))
             yield index, self._values[number]
 
@@ -118,7 +119,9 @@ def _takes_a_generator(frame: FrameType, at: int) -> bool:
     first, last, start, end = next(itertools.islice(code.co_positions(), at // 2, None), (None,) * 4)
     if first is None or last is None or start is None or end is None:
         return False
+    # Columns count bytes, not characters.
     lines = [linecache.getline(code.co_filename, number).encode() for number in range(first, last + 1)]
+    # The end before the start, since both may be in one line.
     lines[-1] = lines[-1][:end]
     lines[0] = lines[0][start:]
     try:

@@ -36,6 +36,7 @@ def _of_call(call: TorchCall) -> int:
     if call.name not in _INNER_PRODUCTS:
         return elements
     operands = [tensor for tensor in tensors((call.args, call.kwargs)) if tensor.dim()]
+    # A weight [out, in, ...] has in * ... factors for each element of the result.
     inner = max((_elements(tensor) // max(1, _size(tensor.shape[0])) for tensor in operands), default=1)
     return elements * max(1, inner)
 

@@ -26,7 +26,7 @@ from onnxpatch.control_flow.merging.same_shape import same_shape, varying_dim
 from onnxpatch.control_flow.merging.select import MergedValue, select
 from onnxpatch.control_flow.path_tree import FinishedPath, PathNode
 from onnxpatch.control_flow.stacked_numbers import full_scalar
-from onnxpatch.control_flow.tape import Rebinding
+from onnxpatch.control_flow.tape import Composite, Rebinding
 
 if TYPE_CHECKING:
     import sympy
@@ -213,7 +213,7 @@ class BranchMerger:
         )
 
 
-class IfCall:
+class IfCall(Composite):
     """An If as one call that can be recorded and repeated: (predicate, operands) -> values and flags."""
 
     __name__ = "If"

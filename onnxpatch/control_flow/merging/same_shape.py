@@ -45,6 +45,7 @@ def same_shape(values: list[object], root: PathNode) -> bool:
     if any(value is None for value in shaped):
         return all(value is None or value.dim() == 0 for value in shaped)
     found = [value for value in shaped if value is not None]
+    # The others are 0-d too: `output_template` refuses different numbers of dimensions.
     if found[0].dim() == 0:
         return True
     shadow = _shadow()
@@ -70,6 +71,7 @@ def varying_dim(slot: Slot) -> int | None:
         for dim in range(len(shapes[0]))
         if len({sizes[dim] for sizes in formatted}) > 1 or not all(has_hint(shape[dim]) for shape in shapes)
     ]
+    # As the first dimension it need not be moved.
     return varying[0] if len(varying) == 1 and varying[0] else None
 
 

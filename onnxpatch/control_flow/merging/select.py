@@ -45,6 +45,7 @@ def _value(
 def _flag(predicate: torch.Tensor, a: Flag, b: Flag) -> Flag:
     if a is b:
         return a
+    # Flags known now cost no operation, or one.
     if isinstance(a, bool) and isinstance(b, bool):
         return predicate if a else ~predicate
     if isinstance(a, bool):

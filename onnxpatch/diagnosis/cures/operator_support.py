@@ -70,6 +70,7 @@ def operators() -> dict[str, Operator]:
 
 def operator(name: str) -> Operator | None:
     """One operator by any of its spellings (`aten::roll`, `aten.roll.default`, `roll`); None where torch has none."""
+    # Error messages, graphs and users write it in three ways.
     plain = name.removeprefix("torch.ops.").replace("aten.", "aten::", 1).removesuffix(".default")
     plain = plain if plain.startswith("aten::") else f"aten::{plain}"
     table = operators()
@@ -134,6 +135,7 @@ def _search(function: object, seen: set[object]) -> Iterator[str]:
     function = getattr(function, "func", None) or getattr(function, "function", function)
     if function in seen or not inspect.isfunction(function):
         return
+    # Functions may call each other.
     seen.add(function)
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))

@@ -74,6 +74,7 @@ def fewest(items: Sequence[T], bad: Callable[[Sequence[T]], bool], tries: int = 
 
 
 def _chunks(items: Sequence[T], count: int) -> list[list[T]]:
+    # Chunks that differ by one at most, however many there are.
     edges = [round(i * len(items) / count) for i in range(count + 1)]
     return [list(items[a:b]) for a, b in itertools.pairwise(edges) if b > a]
 

@@ -157,6 +157,7 @@ def _blame_patches(search: Search) -> None:
         )
         search.diagnosis.notes.append(f"{message}: give a larger budget=")
     elif steps and failed:
+        # The last trial that failed had the fewest patches.
         search.diagnosis.culprits = [_patch_culprit(search, made, step, failed[-1]) for step in steps]
 
 

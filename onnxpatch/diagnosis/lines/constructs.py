@@ -119,6 +119,7 @@ def _constructs(function: ast.FunctionDef, file: str) -> Iterator[Construct]:
     for node in ast.walk(function):
         kind = _kind(node, sizes)
         if kind:
+            # The `for` of a comprehension has no line of its own in the syntax tree.
             line: int = getattr(node, "lineno", function.lineno)
             head = getattr(node, "test", getattr(node, "iter", node))
             yield Construct(kind, file, line, code_at(file, line), getattr(head, "end_lineno", None) or line)
@@ -143,6 +144,7 @@ def _branch(test: ast.expr, sizes: set[str]) -> str | None:
     names = _words(test)
     if names & _SETTINGS:
         return None
+    # `is None` and `in` ask about Python objects, not about values of tensors.
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
         return None
     calls = any(isinstance(n, ast.Call) for n in ast.walk(test))
@@ -164,6 +166,7 @@ def _loop(over: ast.expr, sizes: set[str]) -> str | None:
             return LOOP_SIZE
         converted = any(isinstance(n, ast.Call) and _name_of(n.func) in _NUMBERS | _TO_PYTHON for n in ast.walk(over))
         return LOOP_TENSOR if converted else None
+    # A name may be a tensor; `self.layers` or `zip(...)` is a Python list in nearly all models.
     return LOOP_ROWS if isinstance(over, ast.Name) else None
 
 

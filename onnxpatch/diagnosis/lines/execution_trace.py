@@ -92,6 +92,7 @@ class ExecutionTrace:
         while above is not None:
             module = owner(above)
             if isinstance(module, torch.nn.Module):
+                # The first method on the way out: a module called from this one has lines of its own.
                 return module is self._unit.module
             above = above.f_back
         return False

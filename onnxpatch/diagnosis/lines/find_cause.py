@@ -30,6 +30,7 @@ def cause_of(unit: Unit, subject: Subject, trial: Trial, exporter: str, bisect: 
     bisect: finds the line by further exports, where the exporter's error names none.
     """
     if trial.status == "slow":
+        # Where the time limit struck is where the time went, most likely.
         place = own_place(tuple(reversed(trial.places)), unit)
         return cause_at([place] if place else [], kinds.UNKNOWN)
     if trial.status == "refused":

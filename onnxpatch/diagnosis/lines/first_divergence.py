@@ -50,6 +50,7 @@ def first_divergence(trial: Trial, probe: Probe, tolerance: float = 1e-3) -> Div
     except Exception:  # an assert on sizes: the program was not exported for this probe
         return None
     for node in kept.order:
+        # In the order of the program: what comes after a wrong value is wrong because of it.
         if _differs(kept.values[node.name], found, node.name, tolerance):
             return Divergence(_operator_name(node), tuple(_lines(node)))
     return None
@@ -74,6 +75,7 @@ class _KeepValues(torch.fx.Interpreter):
 
 def _differs(value: torch.Tensor, found: Mapping[str, np.ndarray], name: str, tolerance: float) -> bool:
     other = found.get(name)
+    # The translation may have joined it with others, so that the graph has no value of that name.
     if other is None:
         return False
     return not compare(name, value, other, tolerance).ok

@@ -50,6 +50,7 @@ def conditions_broken_at(unit: Unit, trial: Trial, subject: Subject) -> Iterator
         if place is None:
             continue
         verdicts = [_holds(condition, values) if values else None for values in symbols]
+        # None is unknown, which is no proof against a line.
         broken = {i for i, holds in enumerate(verdicts) if holds is False}
         if broken:
             yield place, broken
@@ -69,6 +70,7 @@ def broken_conditions(trial: Trial, subject: Subject) -> list[Stack]:
         broken = [
             ok for ok, values in zip(right, symbols, strict=False) if values and _holds(condition, values) is False
         ]
+        # A condition that is false where the graph is right did no harm.
         if broken and not any(broken):
             found.append((-len(broken) if trial.checks else 0, stack))
     return [stack for _, stack in sorted(found, key=lambda one: one[0])]

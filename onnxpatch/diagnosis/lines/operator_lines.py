@@ -84,6 +84,7 @@ def operator_lines(subject: Subject, operator: str, exporter: str, trial: Trial)
 
 def _bare_name(operator: str) -> str:
     """`roll` of `aten::roll.default`."""
+    # torch.export writes `relu_` as `relu`: its programs change nothing in place.
     return operator.partition("::")[2].partition(".")[0].strip("_").lower()
 
 

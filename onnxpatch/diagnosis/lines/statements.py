@@ -44,6 +44,7 @@ def statement_at(file: str, line: int) -> Statement | None:
     inside = [node for node in found if node.lineno <= line <= _last_line(node) and not isinstance(node, _DEFINITIONS)]
     if not inside:
         return None
+    # Of nested statements the innermost starts last.
     node = max(inside, key=lambda one: one.lineno)
     return Statement(file, node.lineno, _last_line(node), tuple(_names(node)), _branches(node))
 

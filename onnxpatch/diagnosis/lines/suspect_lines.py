@@ -75,6 +75,7 @@ class Suspect:
         # The cosine between "changes" and "is wrong" over the probes: Ochiai's measure of fault localization.
         score = at_wrong / math.sqrt(len(wrong) * max(1, at_wrong + at_right))
         score = (score if self.traced else _UNTRACED_SCORE) + (_NAMED_BONUS if self.named else 0)
+        # Rounded, so that equal scores are equal on every machine, and the order decides.
         return -round(score, 6), not self.decides, self.order
 
     @property
@@ -99,6 +100,7 @@ def likeliest(unit: Unit, subject: Subject, trial: Trial, other_sizes: bool) -> 
 
 
 def _only_checks(cause: Cause) -> bool:
+    # These stop a run or do nothing: what the graph computes is made elsewhere.
     return cause.code.startswith(("assert", "torch._check", "raise"))
 
 
@@ -170,6 +172,7 @@ def _traced(
 def _with_order(suspects: list[Suspect], example: ExecutionTrace) -> list[Suspect]:
     """Mark what was traced at every probe, and note how early each line runs."""
     steps = enumerate(example.steps.values())
+    # Backwards: of several steps on a line the first one stays.
     first_run = {(step.file, step.line): at for at, step in reversed(list(steps))}
     for suspect in suspects:
         statement = suspect.statement

@@ -144,6 +144,7 @@ def _role(values: Sequence[object]) -> Role:
     if isinstance(values[0], torch.Tensor):
         return "tensor"
     whole = all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v < 1 << 16 for v in values)
+    # A number that never changes may be a kernel or an axis, which exporters want constant.
     return "size" if whole and len(set(values)) > 1 else "constant"
 
 

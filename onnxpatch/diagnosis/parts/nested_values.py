@@ -68,6 +68,7 @@ def _open(value: object, into: list[object], depth: int) -> Form:
 
 
 def _has_tensor_attributes(leaf: object) -> bool:
+    # The tensors of a module are its weights, and not values that are passed on.
     if isinstance(leaf, torch.Tensor | torch.nn.Module | type) or not hasattr(leaf, "__dict__"):
         return False
     return any(isinstance(v, torch.Tensor) for v in vars(leaf).values())

@@ -150,6 +150,7 @@ class Search:
             if case is None or self.left() <= 0:
                 continue
             subject, trial = self.try_part(case, self.whole, 1 / 2 if self.whole.status != "slow" else 1 / 4)
+            # Before the descent: inside, the same part may come again.
             self.known[case.key] = unit, []
             self.slow += [FailingPart(unit, subject, trial)] if trial.status == "slow" else []
             if self.fails_alike(trial, suspected=self.whole.status == "refused"):

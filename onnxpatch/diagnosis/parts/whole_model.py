@@ -46,6 +46,7 @@ def breaking_line(search: Search, part: FailingPart) -> list[Place]:
 
 def _wrapped(search: Search) -> Subject | None:
     """The whole model exported as a part is; None where it takes or returns no tensor."""
+    # As any other part: only arguments that the call gives are inputs of its graph.
     root = Unit("", search.root.model)
     calls = record(search.root.model, search.root.inputs, search.root.probes, [root])[root.key]
     case = case_of(root, calls, search.root.probes, 0)

@@ -96,6 +96,7 @@ def _record_step(trial: Trial, step: Callable[[], None]) -> None:
             step()
         except Exception as error:
             _note_refusal(error, trial)
+    # torch prints whole graphs, which may be many megabytes.
     trial.printed += printed.getvalue()[-200_000:]
 
 
@@ -159,6 +160,7 @@ def _request(subject: Subject, exporter: str, opset: int) -> ExportRequest:
 
 def _note_refusal(error: Exception, trial: Trial) -> None:
     errors = error_chain(error)
+    # The innermost is the cause; the exporters wrap it in errors of their own.
     root = errors[-1]
     trial.status, trial.kind = "refused", type(root).__name__
     trial.error = " ".join(str(root).split()) or type(root).__name__

@@ -62,6 +62,7 @@ class AxisPlan:
         known = [given[place] if place >= 0 else length for place, length in zip(self.given, self.fixed, strict=True)]
         for dim, (group, axis) in enumerate(zip(self.inputs, self.inferred, strict=True)):
             if axis >= 0:
+                # Given lengths divide the dimension: what is left is the axis without one.
                 rest = product([known[other] for other in group if other != axis])
                 known[axis] = shape[dim] if isinstance(rest, int) and rest == 1 else shape[dim] // rest
         return known
@@ -73,6 +74,7 @@ class AxisPlan:
             made = product([lengths[axis] for axis in group])
             if isinstance(size, int) and isinstance(made, int) and size != made:
                 return True
+        # Left to einops, which has an error of its own for it.
         return any(isinstance(length, int) and length < 1 for length in given)
 
 
@@ -131,6 +133,7 @@ def _groups(side: str) -> list[list[Any]]:
 
 def _expand(left: list[list[object]], right: list[list[object]], ndim: int) -> list[list[list[Any]]]:
     """Both sides with the ellipsis replaced by axes."""
+    # einops refuses it too: nothing says how many axes are inside.
     if any(_ELLIPSIS in group for group in left):
         raise UnplannedError("an ellipsis inside parentheses on the left")
     if [[_ELLIPSIS]] not in left:

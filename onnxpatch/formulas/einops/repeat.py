@@ -38,6 +38,7 @@ def repeat(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = ()) -> tor
     def in_onnx(writer: Writer, x: Value, *values: Value) -> Value:
         layout = start(writer, x, plan, together(lengths, values))
         bare = [tuple(axis for axis in group if axis not in plan.added) for group in plan.outputs]
+        # Repeated once: axes of length 1 are put in, and nothing is copied.
         if layout.size(plan.added) == ONE:
             arrange(layout, bare)
             layout.reshape(plan.outputs)

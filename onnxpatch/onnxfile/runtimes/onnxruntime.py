@@ -160,6 +160,7 @@ class TerminatedRuns:
         try:
             return self._session.run(names, feed, options)
         except Exception:
+            # A run that was ended raises an error without a type of its own.
             if options.terminate:
                 raise stopped(seconds) from None
             raise
@@ -184,6 +185,7 @@ class _Deadlines:
             self._pending[id(options)] = (deadline, options)
             if not self._running:
                 self._running = True
+                # A daemon: the process need not wait for it at its end.
                 threading.Thread(target=self._loop, name="onnxpatch-run-limit", daemon=True).start()
 
     def remove(self, options: RunOptions) -> None:

@@ -85,6 +85,7 @@ class _LoopInOpenVino(_InOpenVino):
         if seconds is None:
             return super().run(names, feed, None)
         path = self._model if isinstance(self._model, str) else ""
+        # A model in memory travels with the inputs, under a name that none of them has.
         content = [("", np.frombuffer(self._model, np.uint8))] if isinstance(self._model, bytes) else []
         command = [sys.executable, "-m", child.__name__, str(torch.get_num_threads()), path, json.dumps(names)]
         # The child finds the same packages, however this process came to its sys.path.
@@ -94,6 +95,7 @@ class _LoopInOpenVino(_InOpenVino):
             done = subprocess.run(command, input=asked, capture_output=True, timeout=seconds, env=folders)
         except subprocess.TimeoutExpired:
             raise stopped(seconds) from None
+        # Before the error stands the child's traceback.
         if done.returncode:
             raise run_error(RuntimeError(done.stderr.decode(errors="replace")[-_LONGEST:].partition("Error: ")[2]))
         return [_output(array, bool(bits)) for bits, array in child.unpacked(done.stdout)]
