@@ -26,7 +26,10 @@ class FakeWorld:
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-        return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+        mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+        # torch's own cache of results compares sizes at length. `FakeResults` knows equal calls before they are made.
+        mode.cache_enabled = False
+        return mode
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:

@@ -15,13 +15,16 @@ from collections.abc import Callable, Iterator
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from onnxpatch._torch.function_modes import TraceKept
-from onnxpatch._torch.traced_sizes import static_sizes_known
+from onnxpatch._torch.traced_sizes import sizes_are_known, static_sizes_known
 from onnxpatch.messages.user_code import asking_frame, package_of
 
 
 @contextlib.contextmanager
 def traced() -> Iterator[None]:
-    """For the time that torch.jit.trace runs a model inside the block."""
+    """For the time that torch.jit.trace runs a model inside the block. Inside another one it does nothing."""
+    if sizes_are_known():  # each of these modes costs every torch call
+        yield
+        return
     with warnings.catch_warnings(), TraceKept(), static_sizes_known():
         # Last in the list: what the user asked for, to be silent say, comes before it. Without it, Python shows a
         # text once for a line, and all come from one line of the kit.

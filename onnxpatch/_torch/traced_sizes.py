@@ -24,6 +24,7 @@ from onnxpatch._torch.fake_results import FakeResults
 from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.size_arithmetic import ARITHMETIC
 from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch.undone import undone
 
 _NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 _SAME = ("prim::NumToTensor", "aten::Int", "aten::Float", "aten::Bool", "aten::ScalarImplicit", "aten::IntImplicit",
@@ -51,11 +52,15 @@ _running = _Running()
 @contextlib.contextmanager
 def static_sizes_known() -> Iterator[None]:
     """Inside the block, for the trace that runs in this thread, `static_number` has answers."""
-    before, _running.sizes = _running.sizes, _Sizes()
-    try:
+    before = _running.sizes
+    with undone(lambda: setattr(_running, "sizes", before)):
+        _running.sizes = _Sizes()
         yield
-    finally:
-        _running.sizes = before
+
+
+def sizes_are_known() -> bool:
+    """Whether `static_sizes_known` is in force in this thread."""
+    return _running.sizes is not None
 
 
 def static_number(tensor: torch.Tensor) -> int | float | bool | None:
@@ -169,9 +174,7 @@ class _Sizes:
         kwargs = {a.name: one for one, a in zip(given, arguments, strict=True) if a.kwarg_only}
 
         def run() -> Any:
-            # On aliases: a tensor that others share keeps its shape (`unsqueeze_`), and what torch notes on a fake
-            # tensor (the size of its `nonzero`) is not true of others of this shape.
-            own = [one.detach() if isinstance(one, torch.Tensor) else one for one in args]
+            own = [one.detach() if isinstance(one, torch.Tensor) else one for one in args] if _marks(operator) else args
             with self._world.running():
                 return operator(*own, **kwargs)
 
@@ -206,6 +209,15 @@ def _computed(name: str, given: list[Any]) -> Any:
     if len(given) == 3 and name in ("add", "sub", "radd", "rsub") and given[2] == 1:
         given = given[:2]
     return ARITHMETIC[name](*given)
+
+
+def _marks(operator: Any) -> bool:
+    """Whether an operator leaves something on its arguments, so that it gets aliases of tensors that others share.
+
+    It may change their shape (`unsqueeze_`), or torch notes on them what the data decide (the size of `nonzero`).
+    """
+    by_data = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
+    return bool(operator._schema.is_mutable) or not by_data.isdisjoint(operator.tags)
 
 
 def _operator(node: Any) -> Any:

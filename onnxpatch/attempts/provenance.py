@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import json
@@ -39,7 +40,12 @@ def digest(patches: Iterable[Patch]) -> str:
 
 
 def _source(patch: Patch) -> str:
+    return _written(inspect.unwrap(patch.stand_in)) or patch.declared_at  # the latter if typed into an interpreter
+
+
+@functools.lru_cache(maxsize=512)  # reading source takes longer than a small file's stamp
+def _written(stand_in: Any) -> str | None:
     try:
-        return inspect.getsource(inspect.unwrap(patch.stand_in))
-    except (OSError, TypeError):  # typed into an interpreter
-        return patch.declared_at
+        return inspect.getsource(stand_in)
+    except (OSError, TypeError):
+        return None

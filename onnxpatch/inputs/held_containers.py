@@ -13,6 +13,7 @@ from operator import is_
 from typing import Any, TypeVar
 
 _AT_ONCE = 64
+_BUILTIN = (OrderedDict, dict, list, deque, set)
 _Pair = TypeVar("_Pair")
 
 
@@ -20,6 +21,8 @@ class HeldContainers:
     """The contents of containers, each as it was when it was noted."""
 
     def __init__(self) -> None:
+        # Most are empty, such as a module's dicts of hooks: one look at their lengths says whether any was filled.
+        self._empty: list[Any] = []
         self._dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
         self._sequences: list[tuple[Any, list[Any]]] = []
         self._sets: list[tuple[set[Any], set[Any]]] = []
@@ -27,7 +30,9 @@ class HeldContainers:
     def note(self, containers: Iterable[Any]) -> None:
         """Keep what dicts, lists, deques and sets hold now."""
         for container in containers:
-            if isinstance(container, dict):
+            if type(container) in _BUILTIN and not container:
+                self._empty.append(container)
+            elif isinstance(container, dict):
                 self._dicts.append((container, dict(dict.items(container))))
             elif isinstance(container, set):
                 self._sets.append((container, set(container)))
@@ -36,6 +41,9 @@ class HeldContainers:
 
     def restore(self) -> None:
         """Put everything back."""
+        if any(map(len, self._empty)):
+            for container in self._empty:
+                container.clear()
         for some_dicts in _groups(self._dicts):
             if not _same_dicts(some_dicts):
                 for now, before in some_dicts:
@@ -77,7 +85,7 @@ def bind_again(now: dict[Any, Any], before: dict[Any, Any]) -> None:
     """Make a dict hold what it held, in its order."""
     if now.keys() == before.keys() and all(now[name] is value for name, value in before.items()):
         return
-    base = OrderedDict if isinstance(now, OrderedDict) else dict  # past what subclasses make of their methods
+    base = _base(now)
     base.clear(now)
     for name, value in before.items():
         base.__setitem__(now, name, value)
@@ -85,6 +93,11 @@ def bind_again(now: dict[Any, Any], before: dict[Any, Any]) -> None:
 
 def _refill(sequence: Any, items: list[Any]) -> None:
     if len(sequence) != len(items) or any(a is not b for a, b in zip(sequence, items, strict=True)):
-        base: Any = list if isinstance(sequence, list) else deque
+        base = _base(sequence)
         base.clear(sequence)
         base.extend(sequence, items)
+
+
+def _base(container: Any) -> Any:
+    """The class whose methods change the container, past what a subclass makes of them."""
+    return next(base for base in _BUILTIN if isinstance(container, base))

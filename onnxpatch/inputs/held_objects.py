@@ -60,6 +60,7 @@ class HeldObjects:
         containers: list[Any] = []
         self._attributes = HeldContainers()
         self._slots: list[tuple[Any, Any, Any]] = []
+        self._slots_by_class: dict[type, list[Any]] = {}
         self._containers = HeldContainers()
         self._arrays: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
         self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
@@ -114,8 +115,11 @@ class HeldObjects:
         return [*attributes.values(), *slots]
 
     def _note_slots(self, value: object) -> list[Any]:
-        found = [(slot, slot.__get__(value)) for slot in _slots_of(type(value)) if _filled(slot, value)]
-        empty = [(slot, MISSING) for slot in _slots_of(type(value)) if not _filled(slot, value)]
+        slots = self._slots_by_class.get(type(value))
+        if slots is None:
+            slots = self._slots_by_class[type(value)] = list(_slots_of(type(value)))
+        found = [(slot, slot.__get__(value)) for slot in slots if _filled(slot, value)]
+        empty = [(slot, MISSING) for slot in slots if not _filled(slot, value)]
         self._slots += [(value, slot, held) for slot, held in (*found, *empty)]
         return [held for _, held in found]
 

@@ -84,6 +84,10 @@ def write(proto: ModelProto, tree: Tree, names: Sequence[str] = ()) -> None:
     if len(after) != len(before):
         raise ValueError(f"the graph has {len(before)} outputs, its structure {len(after)}")
     changed = {old: new for old, new in zip(before, after, strict=True) if old != new}
+    if set(changed.values()).isdisjoint(before):
+        rename_outputs(proto.graph, changed)
+        write_metadata(proto, tree)
+        return
     # In two steps: two outputs may swap their names.
     temporary = {old: f"onnxpatch.{number}" for number, old in enumerate(changed)}
     rename_outputs(proto.graph, temporary)
@@ -129,6 +133,8 @@ def rename_outputs(graph: GraphProto, names: Mapping[str, str]) -> None:
     """
     import onnx
 
+    if all(names.get(output.name, output.name) == output.name for output in graph.output):
+        return
     computed = {name for node in graph.node for name in node.output}
     used = _value_names(graph)
     for output in graph.output:

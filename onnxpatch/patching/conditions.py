@@ -37,6 +37,9 @@ def installed_version(distribution: str) -> str | None:
         return None
 
 
+_requirement = functools.lru_cache(maxsize=512)(Requirement)  # parsed once, not for every plan
+
+
 @dataclass(frozen=True)
 class Conditions:
     """The conditions of one patch.
@@ -56,7 +59,7 @@ class Conditions:
 
     def _version_refusal(self) -> str | None:
         for text in self.requires:
-            requirement = Requirement(text)
+            requirement = _requirement(text)
             version = installed_version(requirement.name)
             if version is None:
                 return f"needs {text}, which is not installed"

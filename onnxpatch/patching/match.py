@@ -86,7 +86,9 @@ def _as_written(cls: type) -> type:
 def _depths(patches: list[Patch], lineage: list[type]) -> list[int | None]:
     """For each patch, how far up among its bases a class is named by it; 0 also for a copy of the code that the patch
     was written for; None where it is neither."""
-    named = [_named_at(patch, lineage) for patch in patches]
+    names = {name.rpartition(".")[2] for cls in lineage for name in (cls.__name__, cls.__qualname__)}
+    # Most patches name none of the classes, which their last names show at once.
+    named = [None if names.isdisjoint(patch.last_names) else _named_at(patch, lineage) for patch in patches]
     bodies = [patch.bodies if depth is None else {} for patch, depth in zip(patches, named, strict=True)]
     copies = known(lineage[0], bodies) if lineage else [False] * len(patches)
     return [0 if copy else depth for depth, copy in zip(named, copies, strict=True)]

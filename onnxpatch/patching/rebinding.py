@@ -182,20 +182,21 @@ def using_modules(classes: Iterable[type]) -> list[Any]:
     found = {module.__name__: module for module in defining_modules(classes)}
     newest = list(found.values())
     for _ in range(2):
-        newest = [helper for module in newest for helper in _helpers(module) if helper.__name__ not in found]
+        helpers = {helper.__name__: helper for module in newest for helper in _helpers(module)}
+        newest = [helper for name, helper in helpers.items() if name not in found]
         found |= {helper.__name__: helper for helper in newest}
     return list(found.values())
 
 
 def _helpers(module: types.ModuleType) -> Iterator[types.ModuleType]:
     """The modules of the functions that `module` has a name for: of its own package, or written with torch."""
-    for value in list(vars(module).values()):
-        name = value.__name__ if isinstance(value, types.ModuleType) else None
-        if isinstance(value, types.FunctionType):
-            name = value.__module__
+    values = list(vars(module).values())
+    names = [value.__name__ for value in values if isinstance(value, types.ModuleType)]
+    names += [value.__module__ for value in values if isinstance(value, types.FunctionType)]
+    for name in dict.fromkeys(names):  # a module of transformers has hundreds of functions from a dozen modules
         library = library_of(name)
         home = sys.modules.get(name or "")
-        if home is None or library in CLOSED or library == "onnxpatch" or not isinstance(home, types.ModuleType):
+        if home is None or library in CLOSED or not isinstance(home, types.ModuleType):
             continue
         if library == library_of(module.__name__) or vars(home).get("torch") is torch:
             yield home
