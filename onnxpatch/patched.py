@@ -66,10 +66,6 @@ class Patched:
             self._log.undo()
             raise
 
-    def left_to_caller(self, entered: bool) -> None:
-        """Leave the restoring to the caller: the end of this object restores only what a context has entered."""
-        self._entered = entered
-
     def __repr__(self) -> str:
         return f"<Patched {self.plan.headline()}>"
 
@@ -169,7 +165,7 @@ def patch_model(
     made.apply()
     # From here on the caller restores. A `with` statement does so only after it has entered, and an interrupt may come
     # before that.
-    made.left_to_caller(entered=asked_by_with(sys._getframe(1)))
+    made._entered = asked_by_with(sys._getframe(1))
     return made
 
 

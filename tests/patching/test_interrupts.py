@@ -94,7 +94,7 @@ def interrupted_at(name, event, cls=onnxpatch.patched, nth=1):
     [(onnxpatch.patched, *at) for at in
      (("__enter__", "line"), ("__enter__", "return"), ("__exit__", "line"), ("_leave", "line"))]
     + [(onnxpatch.patch_model, *at) for at in
-       (("apply", "line"), ("apply", "return"), ("left_to_caller", "return"), ("__enter__", "line"),
+       (("apply", "line"), ("apply", "return"), ("__enter__", "line"),
         ("__enter__", "return"), ("__exit__", "line"), ("restore", "line"))],
 )  # fmt: skip
 def test_an_interrupt_where_no_exit_is_called(made, name, event):
@@ -142,7 +142,7 @@ def in_a_with(made, model):
 @pytest.mark.parametrize("made", [onnxpatch.patched, onnxpatch.patch_model])
 def test_an_interrupt_at_every_instruction_of_a_with_statement(made):
     model = Net().eval()
-    names = ("__init__", "__enter__", "__exit__", "apply", "left_to_caller", "restore", "_leave")
+    names = ("__init__", "__enter__", "__exit__", "apply", "restore", "_leave")
     methods = [vars(cls)[name] for cls in (onnxpatch.patched, onnxpatch.Patched) for name in names if name in vars(cls)]
     codes = {function.__code__ for function in (*methods, onnxpatch.patch_model, in_a_with)}
     before, tracer, number, places = everything(model), sys.gettrace(), 0, 0
