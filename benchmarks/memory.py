@@ -33,13 +33,13 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.layers = nn.Sequential(*(nn.Linear(width, width) for _ in range(layers)))
-        self.register_buffer("table", torch.rand(1 << 24))
+        self.register_buffer("table", torch.rand(1 << 12, 1 << 12))
 
     def forward(self, x):
-        return self.layers(x) + self.table[0]
+        return self.layers(x) + self.table[0, 0]
 
 def export(model, file):
-    x = torch.rand(2, model.table.numel() and model.layers[0].in_features)
+    x = torch.rand(2, model.layers[0].in_features)
     if kit == "plain" and exporter == "dynamo":
         torch.onnx.export(model, (x,), file, dynamo=True, dynamic_shapes=({0: "b"},), verbose=False)
     elif kit == "plain":
@@ -107,8 +107,7 @@ def table(megabytes: int, exporters: tuple[str, ...] = EXPORTERS) -> str:
         "|---|---|---|---|---|",
     ]
     for exporter in exporters:
-        kits = KITS if exporter == "dynamo" else KITS[:3]  # trace writes such files above 2 GB alone
-        found = [f"{peak(exporter, kit, megabytes):.2f}" for kit in kits] + ["-"] * (len(KITS) - len(kits))
+        found = [f"{peak(exporter, kit, megabytes):.2f}" for kit in KITS]
         lines.append(f"| {exporter} | {' | '.join(found)} |")
     return "\n".join(lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from onnxpatch._torch.module_marks import written_callables
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.validate import check_depth
-from onnxpatch.patching.export_only import eager_forward, export_only
+from onnxpatch.patching.export_only import export_only, replace_in_place
 from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.model_state import restore_training
 from onnxpatch.patching.patched_call import OptedOut, root_mixin, watched_functions
@@ -21,14 +22,16 @@ from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.patching.runtime import Scope
 from onnxpatch.patching.script_defaults import defaults_kept
 from onnxpatch.patching.swap import UndoLog, claim
+from onnxpatch.patching.with_statement import asked_by_with
 from onnxpatch.settings import Exporter, make_settings
 
 
 class Patched:
     """A patched model: `.model`, `.plan`, `.scope`, `.restore()`; as a context manager it restores on leaving.
 
-    Python can be interrupted before the first line of `__exit__`. Then the model is restored as soon as nobody holds
-    this object any more. So nothing that the model refers to may refer to it.
+    Python can be interrupted after `with patch_model(model)` has called and before `__enter__`, and before the first
+    line of `__exit__`. Then the model is restored as soon as nobody holds this object any more. So nothing that the
+    model refers to may refer to it.
     """
 
     def __init__(self, made: Plan, example: tuple[tuple[Any, ...], dict[str, Any]] | None = None) -> None:
@@ -38,7 +41,8 @@ class Patched:
         self.scope = Scope(made.settings, made.paths)
         self._log = UndoLog()
         self._mixins: dict[tuple[type, str], type] = {}
-        self._entered = False
+        # Whether the model is restored with the end of this object.
+        self._entered = True
 
     def apply(self) -> Patched:
         """Apply the whole plan, or none of it. Raises InputError while another thread has the model patched."""
@@ -86,7 +90,7 @@ class Patched:
 
     def _apply(self, swap: Swap) -> None:
         if swap.patch.kind == "replacement":
-            _replace_in_place(swap, self._log)
+            replace_in_place(swap.module, swap.patch, self._log)
             return
         for name, value in swap.attributes.items():
             self._log.set_attr(swap.module, name, value)
@@ -154,10 +158,15 @@ def patch_model(
     Raises UnknownPatchError, UnknownExporterError, ScriptedModelError, and InputError for an option that no patch
     declares or a model that another thread has patched; the model is untouched then.
     """
-    return _planned(
+    made = _planned(
         model, only=only, exclude=exclude, exporter=exporter, opset=opset, image_size=image_size, branches=branches,
         registry=registry, example=example, **options,
-    ).apply()  # fmt: skip
+    )  # fmt: skip
+    made.apply()
+    # From here on the caller restores. A `with` statement does so only after it has entered, and an interrupt may come
+    # before that.
+    made._entered = asked_by_with(sys._getframe(1))
+    return made
 
 
 def _planned(
@@ -224,27 +233,3 @@ class patched:  # named like the function it stands for: `with onnxpatch.patched
         finally:
             self._entered[-1].restore()  # what an interrupt left of it; nothing otherwise
             self._entered.pop()
-
-
-def _replace_in_place(swap: Swap, log: UndoLog) -> None:
-    """Give the module the class and attributes of a new one. It stays the same object, for lists and aliases.
-
-    While no exporter runs, it calls the forward of the original.
-    """
-    module = swap.module
-    new = swap.patch.stand_in(module)
-    before, cls = vars(module), type(module)
-    # A second object with the old class and the old attributes: its forward is what runs in eager.
-    own = cls.__new__(cls)
-    own.__dict__ = before
-    # Hooks were registered on the module by its user, and stay whatever its class is.
-    hooks = {name: value for name, value in before.items() if "_hooks" in name}
-
-    def undo() -> None:
-        module.__dict__, module.__class__ = before, cls
-
-    log.call(undo)  # before anything changes: an interrupt may come between any two lines
-    new.train(module.training)  # a new module is in training mode
-    module.__dict__ = {**vars(new), **hooks}
-    module.__class__ = type(new)
-    log.specialise(module, eager_forward(own, new, swap.patch.conditions.exporters))

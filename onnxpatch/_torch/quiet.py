@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import sys
 import threading
@@ -18,7 +19,7 @@ from typing import Any, TextIO
 
 import torch
 
-from onnxpatch.undone import undone
+from onnxpatch.undone import Shared, undone
 
 __all__ = ["no_graphs_printed", "quiet_exporters", "quiet_torch"]
 
@@ -36,23 +37,36 @@ def quiet_torch(asked: bool = False) -> Iterator[None]:
     if asked or 0 < logging.getLogger("onnxpatch").level <= logging.DEBUG:
         yield
         return
-    held = _Stderr(sys.stderr)
-    with quiet_exporters(), warnings.catch_warnings(), contextlib.redirect_stderr(held):
+    here = threading.get_ident(), next(_numbers)
+    with quiet_exporters(), _NO_WARNINGS.held(), undone(lambda: _quiet.discard(here)):
+        _quiet.add(here)
+        yield
+
+
+@contextlib.contextmanager
+def _no_warnings() -> Iterator[None]:
+    with warnings.catch_warnings(), contextlib.redirect_stderr(_Stderr(sys.stderr)):
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         warnings.filterwarnings("ignore", module=_OWN_CODE)
         yield
 
 
+_NO_WARNINGS = Shared(_no_warnings)
+_numbers = itertools.count()
+# (thread, number of its context): contexts nest.
+_quiet: set[tuple[int, int]] = set()
+
+
 class _Stderr:
-    """stderr without what torch's modules print, for the thread that created this object."""
+    """stderr without what torch's modules print, for the threads that asked for it."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream, self._thread = stream, threading.get_ident()
+        self._stream = stream
 
     def write(self, text: str) -> int:
         """Write, unless a function of torch called this."""
         caller = str(sys._getframe(1).f_globals.get("__name__", ""))
-        if threading.get_ident() == self._thread and caller.partition(".")[0] == "torch":
+        if caller.partition(".")[0] == "torch" and threading.get_ident() in dict(_quiet.copy()):
             return len(text)
         return self._stream.write(text)
 
@@ -86,6 +100,12 @@ def quiet_exporters() -> Iterator[None]:
 @contextlib.contextmanager
 def no_graphs_printed() -> Iterator[None]:
     """A context in which the TorchScript exporter prints no graph to stdout."""
+    with _NO_GRAPHS.held():
+        yield
+
+
+@contextlib.contextmanager
+def _no_graphs() -> Iterator[None]:
     write: Any = getattr(torch._C, "_jit_onnx_log", None)
     if write is None:
         yield
@@ -93,3 +113,6 @@ def no_graphs_printed() -> Iterator[None]:
     with undone(lambda: setattr(torch._C, "_jit_onnx_log", write)):
         torch._C._jit_onnx_log = lambda *_: None
         yield
+
+
+_NO_GRAPHS = Shared(_no_graphs)

@@ -39,6 +39,7 @@ _TABLES = "onnxpatch ops has no rows for that exporter"
 _NO_LINES = "conditions on sizes are reported without their lines"
 _NO_CONDITIONS = "conditions on sizes that the file lost are not probed"
 _MODES = "an interrupt at the end of a mode of the kit's leaves the mode active"
+_WEIGHTS = "the TorchScript exporter copies large weights three times"
 _AS_WRITTEN = "stand-ins get a call of a C++ function as it was written"
 
 RELIED_ON = (
@@ -87,6 +88,7 @@ RELIED_ON = (
     Api(f"{_EXPORTER}._registration.ONNXRegistry.from_torchlib", "exporters", _PLAIN),
     Api(f"{_EXPORTER}._capture_strategies.CAPTURE_STRATEGIES", "exporters", "a dynamo export is one step for doctor"),
     Api("torch._C._jit_onnx_log", "quiet", "the TorchScript exporter prints graphs where it fails"),
+    Api("torch._C._jit_pass_onnx_deduplicate_initializers", "traced_weights", _WEIGHTS),
     Api(f"{_SHAPES}.ShapeEnv._log_guard", "exporters", _NO_LINES),
     Api(f"{_SHAPES}.ShapeEnv().var_to_sources", "exporters", _NO_LINES),
     Api(f"{_SHAPES}.uninteresting_files", "guards", _GUARDS),

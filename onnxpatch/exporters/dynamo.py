@@ -22,11 +22,10 @@ from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.axis_specs import has_operator
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.onnxfile import output_structure
-from onnxpatch.onnxfile.mapped_weights import LARGE, take_in
+from onnxpatch.onnxfile.mapped_weights import LARGE, MOST_IN_ONE_FILE, take_in
 
 # The highest opset that onnxscript's converter writes; it leaves a graph at 18 where a later one is asked for.
 _CONVERTED = 25
-_MOST_IN_ONE_FILE = (1 << 31) - (1 << 26)  # a protobuf message has less than 2 GB, the graph included
 
 
 class OpsetNotWritten(InputError):
@@ -74,7 +73,7 @@ def export_dynamo(request: ExportRequest, path: Path) -> Any:
     _name_outputs(program, request)
     params = asked.get("export_params", True)
     # torch makes two copies of the weights to put them into the file.
-    apart = params and not saving and not request.external_data and LARGE <= _weight(program) < _MOST_IN_ONE_FILE
+    apart = params and not saving and not request.external_data and LARGE <= _weight(program) < MOST_IN_ONE_FILE
     program.save(str(path), include_initializers=params, external_data=request.external_data or apart, **saving)
     if apart:
         take_in(path, f"{path.name}.data")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.script_tracing import traced
+from onnxpatch._torch.traced_weights import weights_left_out
 from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.output_layout import OutputLayout
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.onnxfile import output_structure
+from onnxpatch.onnxfile.added_weights import add_weights
 from onnxpatch.onnxfile.editing import edited
+from onnxpatch.onnxfile.mapped_weights import LARGE, SMALL
 from onnxpatch.onnxfile.size_names import name_output_sizes
 from onnxpatch.patching.script_defaults import positional
 
@@ -52,15 +56,19 @@ def call_torchscript(
         target = torch.jit.script(target)
     # input_names may go on with names for the parameters, which are no dynamic inputs.
     leaves, names = request.inputs.graph_leaves("trace"), request.trace_names()
-    torch.onnx.export(
-        target,
-        args,
-        str(path),
-        kwargs=kwargs or None,
-        dynamo=False,
-        dynamic_axes=shapes.to_axes(request.specs, leaves, names[: len(leaves)]) or None,
-        input_names=names,
-        output_names=request.output_names,
-        opset_version=request.opset,
-        **request.options,
-    )
+    least = math.inf if not request.options.get("export_params", True) else 0 if request.external_data else LARGE
+    with weights_left_out(least, SMALL) as weights:
+        torch.onnx.export(
+            target,
+            args,
+            str(path),
+            kwargs=kwargs or None,
+            dynamo=False,
+            dynamic_axes=shapes.to_axes(request.specs, leaves, names[: len(leaves)]) or None,
+            input_names=names,
+            output_names=request.output_names,
+            opset_version=request.opset,
+            **request.options,
+        )
+    if weights:
+        add_weights(path, weights, apart=request.external_data)

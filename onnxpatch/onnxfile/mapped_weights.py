@@ -24,8 +24,13 @@ from onnxpatch.errors import InputError
 LARGE = 1 << 28
 """Bytes from which on a file is treated so."""
 
+MOST_IN_ONE_FILE = (1 << 31) - (1 << 26)
+"""Bytes of weights: a protobuf message has less than 2 GB, the graph included."""
+
 _PIECE = 1 << 24  # bytes that are in memory at a time
-_KEPT = 1 << 12  # bytes of one tensor that stay in the model: shapes and axes are read there
+SMALL = 1 << 12
+"""Bytes of one tensor that stay in the model: shapes and axes are read there."""
+
 _GRAPH, _INITIALIZER, _RAW_DATA, _EXTERNAL, _LOCATION = 7, 5, 9, 13, 14
 _LENGTH = {1: 8, 5: 4}  # of fields of a fixed length, by wire type
 Content = mmap.mmap | bytes
@@ -145,7 +150,7 @@ def _model(content: Content, name: bytes) -> Iterator[bytes]:
 
 def _graph(content: Content, start: int, end: int, name: bytes) -> Iterator[bytes]:
     for number, first, inside, last in _fields(content, start, end):
-        if number == _INITIALIZER and last - inside > _KEPT:
+        if number == _INITIALIZER and last - inside > SMALL:
             yield _written(_INITIALIZER, b"".join(_tensor(content, inside, last, name)))
         else:
             yield content[first:last]

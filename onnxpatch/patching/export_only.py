@@ -20,8 +20,11 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+import torch
+
 from onnxpatch._torch import exporting
 from onnxpatch.patching.registry import Patch
+from onnxpatch.patching.swap import UndoLog
 
 _NEVER = ("onnxpatch_prepare", "__init__")
 Acted = Callable[[str], None]
@@ -139,3 +142,26 @@ def _guarded_property(patch: Patch, name: str, last: type) -> property:
         vars(self)[name] = value
 
     return property(read, write)
+
+
+def replace_in_place(module: torch.nn.Module, patch: Patch, log: UndoLog) -> None:
+    """Give the module the class and attributes of a new one. It stays the same object, for lists and aliases.
+
+    While no exporter runs, it calls the forward of the original.
+    """
+    new = patch.stand_in(module)
+    before, cls = vars(module), type(module)
+    # A second object with the old class and the old attributes: its forward is what runs in eager.
+    own = cls.__new__(cls)
+    own.__dict__ = before
+    # Hooks were registered on the module by its user, and stay whatever its class is.
+    hooks = {name: value for name, value in before.items() if "_hooks" in name}
+
+    def undo() -> None:
+        module.__dict__, module.__class__ = before, cls
+
+    log.call(undo)  # before anything changes: an interrupt may come between any two lines
+    new.train(module.training)  # a new module is in training mode
+    module.__dict__ = {**vars(new), **hooks}
+    module.__class__ = type(new)
+    log.specialise(module, eager_forward(own, new, patch.conditions.exporters))

@@ -31,7 +31,7 @@ import torch
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
 from onnxpatch.patching.conditions import resolve
 from onnxpatch.patching.function_places import CLOSED, Place, Places, find_in_modules, library_of
-from onnxpatch.undone import undone
+from onnxpatch.undone import release, undone
 
 # Answers a call in this thread, given (function, args, kwargs); NotImplemented lets the original run.
 Lookup = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -106,19 +106,12 @@ def installed(substitutions: Sequence[Substitution]) -> Iterator[None]:
     def remove() -> None:
         for substitution in substitutions:
             substitution.remove(holder)
-        _release_lock()
+        release(_lock)
 
     with undone(remove):
         for substitution in substitutions:
             substitution.install(holder)
         yield
-
-
-def _release_lock() -> None:
-    """Release the lock if an interrupt at the end of a `with _lock` left it acquired."""
-    with contextlib.suppress(RuntimeError):  # raised if this thread has not acquired it
-        while True:
-            _lock.release()
 
 
 def _set(home: Any, name: str, value: Any) -> None:

@@ -92,25 +92,72 @@ def test_bytes_that_are_no_model_are_refused_or_read(tmp_path_factory, content):
         without_weights(file)
 
 
+class Weighty(nn.Module):
+    """A weight that two layers share, one that is folded, a table of whole numbers, and weights read in a branch."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+        self.layers[2].weight = self.layers[0].weight
+        self.transposed = nn.Parameter(torch.randn(64, 64))
+        self.register_buffer("table", torch.arange(1024).view(16, 64))
+        self.narrow = nn.Parameter(torch.randn(64, 64).half())
+
+    def forward(self, x):
+        y = self.layers(x) @ self.transposed.t()
+        return y + self.table[3] if x.sum() > 0 else y @ self.narrow.float()
+
+
+def treated_as_large(monkeypatch):
+    places = ("exporters.dynamo", "exporters.torchscript", "onnxfile.mapped_weights", "onnxfile.runtimes.onnxruntime")
+    for place in places:
+        monkeypatch.setattr(f"onnxpatch.{place}.LARGE", 1 << 10)
+
+
+def arrays(file):
+    return {one.name: numpy_helper.to_array(one).tolist() for one in onnx.load(file).graph.initializer}
+
+
 @pytest.mark.parametrize("external", [False, True])
-def test_an_export_of_large_weights_is_the_same_file(tmp_path, monkeypatch, external):
+@pytest.mark.parametrize("exporter", ["dynamo", "trace", "script"])
+def test_an_export_of_large_weights_is_the_same_file(tmp_path, monkeypatch, external, exporter):
     net, x = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)).eval(), torch.rand(2, 64)
-    options = dict(exporter="dynamo", dynamic_shapes={"input": {0: "b"}}, external_data=external)
+    options = dict(exporter=exporter, dynamic_shapes={"input": {0: "b"}})
     onnxpatch.export(net, (x,), tmp_path / "small.onnx", **options)
-    for place in ("onnxpatch.exporters.dynamo", "onnxpatch.onnxfile.mapped_weights"):
-        monkeypatch.setattr(f"{place}.LARGE", 1 << 10)
-    monkeypatch.setattr("onnxpatch.onnxfile.runtimes.onnxruntime.LARGE", 1 << 10)
-    assert onnxpatch.export(net, (x,), tmp_path / "large.onnx", **options).ok
+    treated_as_large(monkeypatch)
+    assert onnxpatch.export(net, (x,), tmp_path / "large.onnx", external_data=external, **options).ok
     files = sorted(one.name for one in tmp_path.iterdir())
-    assert files == ["large.onnx", "large.onnx.data", "small.onnx", "small.onnx.data"] if external else files
-    assert external or files == ["large.onnx", "small.onnx"]
-    arrays = [{t.name: numpy_helper.to_array(t).tolist() for t in onnx.load(tmp_path / f).graph.initializer}
-              for f in ("small.onnx", "large.onnx")]  # fmt: skip
-    assert arrays[0] == arrays[1] and len(arrays[0]) == 4
+    assert files == ["large.onnx", *(["large.onnx.data"] if external else []), "small.onnx"]
+    assert arrays(tmp_path / "small.onnx") == arrays(tmp_path / "large.onnx")
+    assert len(onnx.load(tmp_path / "large.onnx", load_external_data=False).graph.input) == 1
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_weights_that_are_shared_folded_and_read_in_a_branch(tmp_path, monkeypatch, external):
+    net, x = Weighty().eval(), torch.rand(2, 64)
+    options = dict(exporter="trace", dynamic_shapes={"x": {0: "b"}}, branches=True)
+    assert onnxpatch.export(net, (x,), tmp_path / "small.onnx", **options).ok
+    treated_as_large(monkeypatch)
+    assert onnxpatch.export(net, (x,), tmp_path / "large.onnx", external_data=external, **options).ok
+    assert arrays(tmp_path / "small.onnx") == arrays(tmp_path / "large.onnx")
+    onnx.checker.check_model(str(tmp_path / "large.onnx"), full_check=True)
+    for value in (x, -x):
+        found = onnxpatch.Session(tmp_path / "large.onnx")(value)
+        assert torch.allclose(torch.as_tensor(found), net(value), atol=1e-2)
+
+
+@pytest.mark.parametrize("option", [dict(export_params=False), dict(keep_initializers_as_inputs=True)])
+def test_weights_that_the_caller_wants_elsewhere(tmp_path, monkeypatch, option):
+    net, x = nn.Sequential(nn.Linear(64, 64)).eval(), torch.rand(2, 64)
+    treated_as_large(monkeypatch)
+    onnxpatch.export(net, (x,), tmp_path / "m.onnx", exporter="trace", check=False, **option)
+    graph = onnx.load(tmp_path / "m.onnx").graph
+    assert len(graph.input) == 3 and len(graph.initializer) == (0 if "export_params" in option else 2)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 @pytest.mark.parametrize("kit", ["checked", "beside"])
-def test_memory_of_an_export_stays_below_1_6_times_the_weights(kit):
-    assert peak("dynamo", kit, 500) < 1.6
+@pytest.mark.parametrize("exporter", ["dynamo", "trace"])
+def test_memory_of_an_export_stays_below_1_6_times_the_weights(kit, exporter):
+    assert peak(exporter, kit, 500) < 1.6

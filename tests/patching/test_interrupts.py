@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import sys
@@ -14,6 +15,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import onnxpatch
+from onnxpatch.patching.with_statement import asked_by_with
 from tests.exporting import while_traced
 from tests.patching.interrupting import Interrupt, everything, leaks
 
@@ -92,7 +94,8 @@ def interrupted_at(name, event, cls=onnxpatch.patched, nth=1):
     [(onnxpatch.patched, *at) for at in
      (("__enter__", "line"), ("__enter__", "return"), ("__exit__", "line"), ("_leave", "line"))]
     + [(onnxpatch.patch_model, *at) for at in
-       (("apply", "line"), ("__enter__", "return"), ("__exit__", "line"), ("restore", "line"))],
+       (("apply", "line"), ("apply", "return"), ("__enter__", "line"),
+        ("__enter__", "return"), ("__exit__", "line"), ("restore", "line"))],
 )  # fmt: skip
 def test_an_interrupt_where_no_exit_is_called(made, name, event):
     model = Net().eval()
@@ -109,6 +112,75 @@ def test_an_interrupt_where_no_exit_is_called(made, name, event):
     with onnxpatch.patched(model) as patched:  # as ever
         assert patched.plan.swaps
     assert everything(model) == before
+
+
+def at_instruction(number, codes):
+    """A trace function that raises at the `number`-th instruction of these functions; and how many it has seen."""
+    seen = [0]
+
+    def follow(frame, what, argument):
+        if frame.f_code not in codes:
+            return None
+        frame.f_trace_opcodes = True
+
+        def inside(frame, what, argument):
+            seen[0] += what == "opcode"
+            if what == "opcode" and seen[0] == number:
+                raise Interrupt
+            return inside
+
+        return inside
+
+    return follow, seen
+
+
+def in_a_with(made, model):
+    with made(model):
+        pass
+
+
+@pytest.mark.parametrize("made", [onnxpatch.patched, onnxpatch.patch_model])
+def test_an_interrupt_at_every_instruction_of_a_with_statement(made):
+    model = Net().eval()
+    names = ("__init__", "__enter__", "__exit__", "apply", "restore", "_leave")
+    methods = [vars(cls)[name] for cls in (onnxpatch.patched, onnxpatch.Patched) for name in names if name in vars(cls)]
+    codes = {function.__code__ for function in (*methods, onnxpatch.patch_model, in_a_with)}
+    before, tracer, number, places = everything(model), sys.gettrace(), 0, 0
+    while number == places:  # every one was reached
+        number += 1
+        follow, seen = at_instruction(number, codes)
+        try:
+            sys.settrace(follow)
+            in_a_with(made, model)
+        except Interrupt:
+            pass
+        finally:
+            sys.settrace(tracer)
+        places = seen[0]
+        assert everything(model) == before, number
+    assert number > 100
+
+
+def test_a_call_that_is_no_context_is_told_from_one_that_is():
+    def here():
+        return asked_by_with(sys._getframe(1))
+
+    @contextlib.contextmanager
+    def context():
+        yield
+
+    found = []
+
+    def entered():
+        found.append(asked_by_with(sys._getframe(1)))
+        return context()
+
+    with entered(), entered() as _:
+        pass
+    kept = entered()
+    with kept:
+        pass
+    assert found == [True, True, False] and not here() and not asked_by_with(None)
 
 
 def test_a_mode_that_an_interrupt_left_in_force_ends_with_the_run():

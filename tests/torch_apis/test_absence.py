@@ -114,7 +114,7 @@ EXERCISES: dict[str, list[Callable[[], bool]]] = {
     "producers": [DYNAMO], "constants": [DYNAMO], "dispatch_modes": [count], "cond": [BRANCHES], "exporters": [DYNAMO],
     "quiet": [TRACE], "guards": [DYNAMO], "operator_tables": [tables],
     "signatures": [TRACE], "script_graph": [TRACE], "symbolic_sizes": [TRACE, DYNAMO],
-    "module_marks": [DYNAMO], "fake_sizes": [BRANCHES],
+    "module_marks": [DYNAMO], "fake_sizes": [BRANCHES], "traced_weights": [TRACE],
 }  # fmt: skip
 LONG = {name for name, jobs in EXERCISES.items() if {TRACE, DYNAMO, BRANCHES} & set(jobs)}
 
