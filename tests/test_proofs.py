@@ -14,11 +14,12 @@ from onnxpatch.prove import prove
 PATCHES = list(onnxpatch.REGISTRY)
 # Ten seconds each and more under dynamo. A shorter proof of the same kind stays quick there: windows by those of
 # torchvision and by timm's partition, masks by flex-attention-mask, positions by dinov2-positions and interpolate,
-# merging by patch-merging, scans by tests/formulas/test_scans.py. Under the other exporters all of them are quick.
+# merging by patch-merging, scans by tests/formulas/test_scans.py, films by their proofs under trace. Under the other
+# exporters all of them are quick.
 LONG = {
-    "adaptive-token-sampling", "depth-pro-merge", "donut-swin-layer", "flex-attention", "maskformer-swin-layer",
-    "patch-merging-postnorm", "running-products", "siglip2-positions", "swin-layer", "swinv2-layer",
-    "timm-swin-block", "timm-swin-cr-block",
+    "adaptive-token-sampling", "depth-pro-merge", "donut-swin-layer", "film-chunks", "film-resampling",
+    "flex-attention", "maskformer-swin-layer", "patch-merging-postnorm", "running-products", "siglip2-positions",
+    "swin-layer", "swinv2-layer", "timm-swin-block", "timm-swin-cr-block",
 }  # fmt: skip
 
 

@@ -1,9 +1,9 @@
 """Makes fake tensors whose dynamic dimensions are symbols, under trace, with private torch APIs.
 
-`FakeTensorMode.from_tensor` and `StatelessSymbolicContext` are what torch.export makes its inputs with. Which
-dimensions are dynamic is read off the arguments of the TorchScript exporter's own frame, since nothing public tells
-them to the code that is traced. If these move, sizes are unknown under the trace exporter: each counts as dynamic, and
-what `branches=True` needs to know of them is refused.
+`FakeTensorMode.from_tensor` and `StatelessSymbolicContext` are what torch.export makes its inputs with;
+`FakeTensorMode.__torch_dispatch__` sees every operator. Which dimensions are dynamic is read off the arguments of the
+TorchScript exporter's own frame, since nothing public tells them to the code that is traced. If these move, sizes are
+unknown under the trace exporter: each counts as dynamic, and what `branches=True` needs to know of them is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,16 @@ class FakeWorld:
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-        mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+        class WithSymbolicPadding(FakeTensorMode):
+            """torch's own kernel for padded fake tensors makes numbers of their symbols."""
+
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                if func is not torch.ops.aten.constant_pad_nd.default:
+                    return super().__torch_dispatch__(func, types, args, kwargs)
+                with self:
+                    return _padded(*args[:2])
+
+        mode = WithSymbolicPadding(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
         # torch's own cache of results compares sizes at length. `FakeResults` knows equal calls before they are made.
         mode.cache_enabled = False
         return mode
@@ -55,6 +64,13 @@ class FakeWorld:
             return self.mode.from_tensor(
                 tensor.detach(), source=ConstantSource(f"in{number}"), symbolic_context=context
             )
+
+
+def _padded(x: torch.Tensor, pads: list[int]) -> torch.Tensor:
+    sizes = list(x.shape)
+    for place in range(len(pads) // 2):  # pairs of before and after, the last dimension first
+        sizes[-1 - place] += pads[2 * place] + pads[2 * place + 1]
+    return x.new_empty(sizes)
 
 
 def _oblivious() -> contextlib.AbstractContextManager[Any]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import onnxpatch
+from onnxpatch._torch.cond import free_symbols
 from onnxpatch._torch.fake_results import FakeResults
 from onnxpatch._torch.fake_sizes import FakeWorld
 
@@ -63,3 +64,11 @@ def test_what_is_written_in_place_leaves_its_equals_alone() -> None:
         Written().eval(), (torch.randn(2, 5),), exporter="trace", dynamic_shapes=({0: "n"},), attempts="asked"
     )
     assert report.ok
+
+
+def test_what_is_padded_keeps_its_symbols(world: FakeWorld) -> None:
+    x = world.fake(torch.ones(2, 3, 8), frozenset([0, 2]), 0)
+    with world.running():
+        padded = torch.nn.functional.pad(x, (1, 2, 0, 1))
+    assert padded.shape[1] == 4 and free_symbols(padded.shape[0])
+    assert str(padded.shape[0]) == str(x.shape[0]) and str(padded.shape[2]) == str(x.shape[2] + 3)

@@ -1,0 +1,156 @@
+"""Wan's and Qwen-Image's film autoencoders: a Python loop over chunks of frames, each with the last frames of the one
+before it, as one pass over all frames.
+
+Their convolutions look back only, and zeros stand before the first frame: chunks with a cache and the whole film are
+the same sum. The whole film's activations are in memory at once, where the loop has those of a chunk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from onnxpatch import KnownBody, Proof, patch
+from onnxpatch.formulas.proof_models import randomised
+from onnxpatch.formulas.symbolic import symbolic
+
+WRITTEN_FOR = "diffusers 0.42.1"
+
+_HOME = "diffusers.models.autoencoders"
+_SMALL: dict[str, Any] = dict(base_dim=2, z_dim=2, dim_mult=[1, 1], num_res_blocks=1, temperal_downsample=[True])
+# Whether frames come as a whole film: the resampling layers have no other way to know.
+_whole_film: ContextVar[bool] = ContextVar("whole_film", default=False)
+
+
+@contextlib.contextmanager
+def _as_whole_film() -> Iterator[None]:
+    token = _whole_film.set(True)
+    try:
+        yield
+    finally:
+        _whole_film.reset(token)
+
+
+class _Film(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        from diffusers import AutoencoderKLWan
+
+        made: Any = AutoencoderKLWan(**_SMALL)
+        self.autoencoder = randomised(made)
+
+    def forward(self, film: Tensor) -> Any:
+        return self.autoencoder(film).sample
+
+
+def _films() -> list[tuple[Tensor]]:
+    # Frames: two chunks, three, one frame alone, and some that fill no chunk.
+    return [(torch.randn(batch, 3, frames, 8, 8),) for batch, frames in ((2, 5), (1, 9), (2, 1), (1, 7))]
+
+
+@patch(
+    f"{_HOME}.autoencoder_kl_wan.AutoencoderKLWan",
+    f"{_HOME}.autoencoder_kl_qwenimage.AutoencoderKLQwenImage",
+    name="film-chunks",
+    why="for i in range(1 + (num_frame - 1) // 4): as many chunks of frames as the example has",
+    link="https://github.com/huggingface/diffusers/blob/main/src/diffusers/models/autoencoders/autoencoder_kl_wan.py",
+    exporters=("dynamo", "trace"),
+    bodies={
+        "_encode": {KnownBody("c5f9a95b501c", WRITTEN_FOR), KnownBody("695c9963277e", WRITTEN_FOR)},
+        "_decode": {KnownBody("32c10cfaa09e", WRITTEN_FOR), KnownBody("dbfd1feab0ca", WRITTEN_FOR)},
+    },
+    proof=Proof(
+        build=_Film,
+        inputs=_films,
+        dynamic_shapes=({0: "batch", 2: "frames"},),
+        fails=("dynamo", "trace"),
+        reason="shape|Invalid input shape",
+        beside=("film-resampling", "interpolate"),
+        unchanged="fixed sizes",
+    ),
+)
+class FilmAutoencoder:
+    """Encodes and decodes all frames in one pass, if their number is dynamic; tiles are left to the model."""
+
+    def _encode(self: Any, x: Tensor) -> Tensor:
+        frames, patch_size = x.shape[2], getattr(self.config, "patch_size", None)
+        if not symbolic(frames) or self.use_tiling:
+            return super()._encode(x)  # type: ignore[misc]
+        if patch_size is not None:
+            from diffusers.models.autoencoders.autoencoder_kl_wan import patchify
+
+            x = patchify(x, patch_size=patch_size)
+        # One frame, then whole chunks of four: frames that fill no chunk are left out.
+        with _as_whole_film():
+            return self.quant_conv(self.encoder(x[:, :, : 1 + (frames - 1) // 4 * 4]))
+
+    def _decode(self: Any, z: Tensor, return_dict: bool = True) -> Any:
+        from diffusers.models.autoencoders.vae import DecoderOutput
+
+        if not symbolic(z.shape[2]) or self.use_tiling:
+            return super()._decode(z, return_dict=return_dict)  # type: ignore[misc]
+        first = {"first_chunk": True} if getattr(self.config, "is_residual", False) else {}
+        with _as_whole_film():
+            out = self.decoder(self.post_quant_conv(z), **first)
+        if getattr(self.config, "patch_size", None) is not None:
+            from diffusers.models.autoencoders.autoencoder_kl_wan import unpatchify
+
+            out = unpatchify(out, patch_size=self.config.patch_size)
+        out = torch.clamp(out, min=-1.0, max=1.0)
+        return DecoderOutput(sample=out) if return_dict else (out,)
+
+
+@patch(
+    f"{_HOME}.autoencoder_kl_wan.WanResample",
+    f"{_HOME}.autoencoder_kl_qwenimage.QwenImageResample",
+    name="film-resampling",
+    why="for i in range(1 + (num_frame - 1) // 4): as many chunks of frames as the example has",
+    link="https://github.com/huggingface/diffusers/blob/main/src/diffusers/models/autoencoders/autoencoder_kl_wan.py",
+    exporters=("dynamo", "trace"),
+    bodies={"forward": {KnownBody("d1f15c272c20", WRITTEN_FOR), KnownBody("057237921802", WRITTEN_FOR)}},
+    proof=Proof(
+        build=_Film,
+        inputs=_films,
+        dynamic_shapes=({0: "batch", 2: "frames"},),
+        fails=("dynamo", "trace"),
+        reason="shape|Invalid input shape|relative error",
+        beside=("film-chunks", "interpolate"),
+        unchanged="fixed sizes",
+    ),
+)
+class FilmResampling:
+    """Doubles or halves the frames behind the first, which is a chunk of its own and keeps its number."""
+
+    def forward(self: Any, x: Tensor, feat_cache: Any = None, feat_idx: Any = (0,)) -> Tensor:
+        if not _whole_film.get():
+            return super().forward(x, feat_cache, feat_idx)  # type: ignore[misc]
+        if self.mode == "upsample3d":
+            x = _doubled(x, self.time_conv)
+        batch, channels, _, height, width = x.shape
+        x = self.resample(x.transpose(1, 2).reshape(-1, channels, height, width))
+        x = x.reshape(batch, -1, *x.shape[1:]).transpose(1, 2)
+        return _halved(x, self.time_conv) if self.mode == "downsample3d" else x
+
+
+def _doubled(x: Tensor, time_conv: Any) -> Tensor:
+    """Two frames of each behind the first. That one is zeros to the others, as what stands before it."""
+    batch, channels, _, height, width = x.shape
+    first = x[:, :, :1]
+    made = time_conv(torch.cat([torch.zeros_like(first), x[:, :, 1:]], dim=2))
+    pairs = made.reshape(batch, 2, channels, -1, height, width).permute(0, 2, 3, 1, 4, 5)
+    return torch.cat([first, pairs.reshape(batch, channels, -1, height, width)[:, :, 2:]], dim=2)
+
+
+def _halved(x: Tensor, time_conv: Any) -> Tensor:
+    """One frame of each two behind the first, made of the two and the one before them.
+
+    Two frames of zeros in front give a first window to a film of one frame; what is made of it is left out.
+    """
+    made = time_conv(functional.pad(x, (0, 0, 0, 0, 2, 0)))
+    return torch.cat([x[:, :, :1], made[:, :, 1:]], dim=2)
