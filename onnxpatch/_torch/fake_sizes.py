@@ -44,7 +44,10 @@ class FakeWorld:
     def running(self) -> Iterator[None]:
         """Inside the block, operators run on fake tensors. What they ask of sizes is answered as in the example, and
         fixes none: a table of 16 rows added at 16 tokens does not make 16 of every number of tokens."""
-        with self.mode, self.mode.shape_env.suppress_guards():
+        from torch._dispatch.python import enable_python_dispatcher
+
+        # Without the dispatcher, addcmul, addcdiv, lerp and addbmm that broadcast refuse symbolic sizes.
+        with self.mode, self.mode.shape_env.suppress_guards(), enable_python_dispatcher():
             yield
 
     def fake(self, tensor: torch.Tensor, dynamic: frozenset[int] | None, number: int | None) -> torch.Tensor:

@@ -77,6 +77,7 @@ RELIED_ON = (
     Api("torch._C._create_function_from_graph", "cond", _LOOPS),
     Api("torch._subclasses.fake_tensor.FakeTensorMode.from_tensor", "fake_sizes", _SIZES),
     Api("torch._subclasses.fake_tensor.FakeTensorMode.__torch_dispatch__", "fake_sizes", _SIZES),
+    Api("torch._dispatch.python.enable_python_dispatcher", "fake_sizes", _SIZES),
     Api("torch._dynamo.source.ConstantSource", "fake_sizes", _SIZES),
     Api(f"{_SHAPES}.DimDynamic", "fake_sizes", _SIZES),
     Api(f"{_SHAPES}.StatelessSymbolicContext", "fake_sizes", _SIZES),

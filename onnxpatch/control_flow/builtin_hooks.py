@@ -29,6 +29,7 @@ from onnxpatch.control_flow.stacked_numbers import as_tensor, full_scalar
 from onnxpatch.control_flow.static_values import static_dim, static_value
 from onnxpatch.control_flow.symbolic_numbers import as_number
 from onnxpatch.patching import rebinding, runtime
+from onnxpatch.patching.code_modules import defining_modules
 from onnxpatch.undone import undone
 
 Function = Callable[..., object]
@@ -40,7 +41,7 @@ def prepared(model: torch.nn.Module) -> list[rebinding.Substitution]:
     classes = {type(module) for module in model.modules()}
     originals = [(f"builtins.{getattr(function, '__name__', '')}", function) for function in _HOOKS]
     found = rebinding.substitutions(model, originals, classes, runtime._lookup)
-    return found + constructors.substitutions(list(rebinding.defining_modules(classes)))
+    return found + constructors.substitutions(list(defining_modules(classes)))
 
 
 @contextmanager

@@ -141,7 +141,7 @@ def _is_zero(expression: ast.expr, names: set[str]) -> bool:
 
 def _crops(body: list[ast.stmt]) -> bool:
     """Whether the body is `x = x[:, :h, :w]` alone: what an `if` of the same test padded is cut off again."""
-    parts = _cropped(body)
+    parts = crop_of(body)
     return parts is not None and all(part.lower is None and _is_size(part.upper) for part in parts[1])
 
 
@@ -150,7 +150,7 @@ def _is_size(bound: ast.expr | None) -> bool:
     return bound is not None and not isinstance(bound, ast.Constant | ast.UnaryOp)
 
 
-def _cropped(body: list[ast.stmt]) -> tuple[str, list[ast.Slice]] | None:
+def crop_of(body: list[ast.stmt]) -> tuple[str, list[ast.Slice]] | None:
     """(source, its slices other than `:`) of `x = x[...]` with slices by names, without steps; else None."""
     assigned = body[0]
     value = assigned.value if isinstance(assigned, ast.Assign) and len(body) == 1 else None
@@ -171,7 +171,7 @@ def _is_crop(node: ast.If) -> bool:
 
     Before it may stand `y is not None and`.
     """
-    test, cropped = node.test, _cropped(node.body)
+    test, cropped = node.test, crop_of(node.body)
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) and all(map(_is_given, test.values[:-1])):
         test = test.values[-1]
     if cropped is None or not isinstance(test, ast.Compare) or len(test.ops) != 1:

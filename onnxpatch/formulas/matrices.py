@@ -39,6 +39,34 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
     return columns.movedim((-2, -1), (dim1, dim2))
 
 
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    x = x.movedim((dim1, dim2), (-2, -1))
+    x = x[..., offset:] if offset > 0 else x[..., -offset:, :]
+    rows, columns = (torch.as_tensor(size, device=x.device) for size in x.shape[-2:])
+    # Along the elements in order, one row and one column further is this many elements further.
+    places = torch.arange(torch.minimum(rows, columns), device=x.device) * (columns + 1)
+    return x.flatten(-2).index_select(-1, places)
+
+
+def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    return diagonal(A, offset, dim1, dim2)
+
+
+def diag(x: Tensor, diagonal: int = 0) -> Tensor:
+    return diag_embed(x, diagonal) if x.dim() == 1 else _diagonal(x, diagonal)
+
+
+_diagonal = diagonal  # where an argument has that name
+
+
+def diagflat(x: Tensor, offset: int = 0) -> Tensor:
+    return diag_embed(x.flatten(), offset)
+
+
+def trace(x: Tensor) -> Tensor:
+    return diagonal(x).sum()
+
+
 def block_diag(*blocks: Tensor) -> Tensor:
     blocks = tuple(block.reshape([1] * (2 - block.dim()) + list(block.shape)) for block in blocks)
     width = sum(block.shape[1] for block in blocks)

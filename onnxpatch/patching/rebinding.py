@@ -8,7 +8,7 @@ are two names for one function:
 
 So all loaded modules are searched for the function object, and each name that refers to it is set to a substitute while
 the model runs. The substitute asks for a patch in this thread; in another thread it calls the original. Builtins such
-as `int` and `len` get a name in the modules that define the model's classes, and in those of functions that these use.
+as `int` and `len` get a name in the modules in which the model's code stands (`code_modules.py`).
 
 Two models may run at once, in two threads or one inside the other. A place is set back when the last of them leaves.
 """
@@ -19,9 +19,7 @@ import contextlib
 import functools
 import inspect
 import itertools
-import sys
 import threading
-import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,8 +27,9 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
+from onnxpatch.patching.code_modules import code_modules, defining_modules
 from onnxpatch.patching.conditions import resolve
-from onnxpatch.patching.function_places import CLOSED, Place, Places, find_in_modules, library_of
+from onnxpatch.patching.function_places import Place, Places, find_in_modules, library_of
 from onnxpatch.undone import release, undone
 
 # Answers a call in this thread, given (function, args, kwargs); NotImplemented lets the original run.
@@ -137,7 +136,7 @@ def substitutions(
     for path, original in originals:
         home, _, name = path.rpartition(".")
         if home == "builtins":
-            users = using_modules(classes) if users is None else users
+            users = code_modules(model, classes) if users is None else users
             wanted[id(original)] = [(module, name) for module in users]
         elif isinstance(owner := _owner(home), type):
             wanted[id(original)].append((owner, name))
@@ -159,40 +158,6 @@ def memoised(classes: Iterable[type]) -> Iterator[tuple[str, Any]]:
 
 def _owner(path: str) -> Any:
     return resolve(path) if "." in path else None
-
-
-def defining_modules(classes: Iterable[type]) -> Iterator[Any]:
-    """The loaded modules that define a model's classes, without torch's."""
-    names = {base.__module__ for cls in classes for base in cls.__mro__ if issubclass(base, torch.nn.Module)}
-    for name in sorted(names):
-        if name in sys.modules and not name.startswith(("torch.", "builtins")):
-            yield sys.modules[name]
-
-
-def using_modules(classes: Iterable[type]) -> list[Any]:
-    """The modules that define a model's classes, and those with the functions that they import, to the second level."""
-    # A table is often resized by a function of another file: `int(size / 2)` there is the model's code too.
-    found = {module.__name__: module for module in defining_modules(classes)}
-    newest = list(found.values())
-    for _ in range(2):
-        helpers = {helper.__name__: helper for module in newest for helper in _helpers(module)}
-        newest = [helper for name, helper in helpers.items() if name not in found]
-        found |= {helper.__name__: helper for helper in newest}
-    return list(found.values())
-
-
-def _helpers(module: types.ModuleType) -> Iterator[types.ModuleType]:
-    """The modules of the functions that `module` has a name for: of its own package, or written with torch."""
-    values = list(vars(module).values())
-    names = [value.__name__ for value in values if isinstance(value, types.ModuleType)]
-    names += [value.__module__ for value in values if isinstance(value, types.FunctionType)]
-    for name in dict.fromkeys(names):  # a module of transformers has hundreds of functions from a dozen modules
-        library = library_of(name)
-        home = sys.modules.get(name or "")
-        if home is None or library in CLOSED or not isinstance(home, types.ModuleType):
-            continue
-        if library == library_of(module.__name__) or vars(home).get("torch") is torch:
-            yield home
 
 
 def _wrap(original: Callable[..., Any], lookup: Lookup) -> Callable[..., Any]:

@@ -26,6 +26,7 @@ from onnxpatch._torch.function_modes import ExportKept, function_modes_kept, tor
 from onnxpatch._torch.guards import ignore_frames
 from onnxpatch._torch.script_tracing import traced
 from onnxpatch.patching import dispatch, rebinding
+from onnxpatch.patching.code_modules import defining_modules
 from onnxpatch.patching.conditions import ANY_TORCH_FUNCTION
 from onnxpatch.patching.dispatch import Dispatcher
 from onnxpatch.patching.generated import ask_for_types, written_type
@@ -111,7 +112,7 @@ class Scope:
         elsewhere += [(path, function) for function, path in cached.items()]
         self._cached = set(cached)
         self._substitutions = rebinding.substitutions(model, elsewhere, classes, _lookup) if elsewhere else []
-        if ask_for_types(rebinding.defining_modules(classes)):
+        if ask_for_types(defining_modules(classes)):
             self._types = rebinding.substitutions(model, [("builtins.type", type)], classes, written_type)
 
     @property

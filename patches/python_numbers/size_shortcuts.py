@@ -19,6 +19,7 @@ from torch import Tensor
 from onnxpatch import Proof, patch
 from onnxpatch.formulas.chosen_elements import choose_elements
 from onnxpatch.formulas.idle_branches import may_always_run
+from onnxpatch.formulas.idle_crops import crops_back
 from onnxpatch.formulas.resize_flags import sizes_handed_on
 from onnxpatch.formulas.shortcuts import deciding_frame, shortcut_at
 from onnxpatch.formulas.skipped_resizes import remember
@@ -103,7 +104,7 @@ def _answer(value: object) -> bool | None:
     # Its body has been carried out for every size, so Python must not run it again.
     if choose_elements(frame):
         return False
-    if may_always_run(frame) or (relation == "different" and sizes_handed_on(frame)):
+    if may_always_run(frame) or crops_back(frame) or (relation == "different" and sizes_handed_on(frame)):
         return True
     shortcut = shortcut_at(frame)
     if shortcut is None or relation not in ("equal", "different"):

@@ -14,10 +14,15 @@ from onnxpatch.formulas.matrices import (
     cartesian_prod,
     corrcoef,
     cov,
+    diag,
     diag_embed,
+    diagflat,
+    diagonal,
     kron,
+    linalg_diagonal,
     matrix_power,
     rot90,
+    trace,
     transposed,
     vander,
 )
@@ -107,6 +112,7 @@ class _Composed(torch.nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         square = torch.diag_embed(x.diff(dim=1)).mT * torch.rot90(x[:, 1:], 2, (1, 2)).unsqueeze(-2)
         spread = torch.corrcoef(x[0].T) + torch.block_diag(x[0, :2, :2], x[0, :2, :4].T @ x[0, :2, :4])
+        spread = spread + torch.diag(torch.diag(x[0], 1)[:3], -3) + torch.diagonal(x.long(), 0, 0, 2).sum()
         windows = x.unfold(1, 3, 2)
         return square, spread, windows, torch.take_along_dim(x, x.argsort(1), 1), torch.kron(x[0], x[0, :2])
 
@@ -121,7 +127,12 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "trapezoid": trapezoid,
     "trapz": trapezoid,
     "rot90": rot90,
+    "diag": diag,
     "diag_embed": diag_embed,
+    "diagflat": diagflat,
+    "diagonal": diagonal,
+    "linalg_diagonal": linalg_diagonal,
+    "trace": trace,
     "block_diag": block_diag,
     "nanmean": nanmean,
     "nansum": nansum,

@@ -49,6 +49,14 @@ def test_sizes_that_the_data_decide_are_others_at_every_call(world: FakeWorld) -
     assert runs == again == 1 and one is not two
 
 
+@pytest.mark.parametrize("name", ["addcmul", "addcdiv"])
+def test_three_operands_broadcast_over_symbolic_sizes(world: FakeWorld, name: str) -> None:
+    x = world.fake(torch.ones(5, 6), frozenset([0]), 0)
+    with world.running():
+        found = getattr(torch.ops.aten, name)(x, x[:, :1], x[:1])
+    assert found.shape[1] == 6 and isinstance(found.shape[0], torch.SymInt)
+
+
 class Written(nn.Module):
     """A shape is changed in place, and other tensors of the former shape are asked afterwards."""
 

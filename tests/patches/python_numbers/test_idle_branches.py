@@ -39,6 +39,19 @@ class Tokens(nn.Module):
         return x * 2
 
 
+class Enlarged(nn.Module):
+    """Padded to whole blocks, enlarged, and cropped to twice the size, where it was padded."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        height, width = x.shape[2:]
+        rows, columns = ((height - 1) // 4 + 1) * 4, ((width - 1) // 4 + 1) * 4
+        x = F.pad(x, (1, 1 + columns - width, 1, 1 + rows - height), "replicate")
+        x = F.conv_transpose2d(x[:, :, 1:-1, 1:-1], torch.ones(3, 3, 2, 2), stride=2)
+        if columns != width or rows != height:
+            x = x[:, :, 0 : height * 2, : width * 2].contiguous()
+        return x * 2
+
+
 class Skipped(nn.Module):
     """Two resolutions brought together at odd sizes."""
 
@@ -65,8 +78,8 @@ class Last(nn.Module):
 
 @pytest.mark.parametrize(
     ("model", "exporter"),
-    [(m, "trace") for m in (Windows, Tokens, Skipped, Last)]
-    + [pytest.param(m, "dynamo", marks=pytest.mark.slow) for m in (Windows, Tokens, Skipped, Last)],
+    [(m, "trace") for m in (Windows, Tokens, Enlarged, Skipped, Last)]
+    + [pytest.param(m, "dynamo", marks=pytest.mark.slow) for m in (Windows, Tokens, Enlarged, Skipped, Last)],
 )
 def test_what_is_done_where_needed_is_done_always(model, exporter):
     data = [(torch.randn(2, 3, height, width),) for height, width in ((8, 4), (9, 4), (14, 4), (4, 4), (5, 4))]

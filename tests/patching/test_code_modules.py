@@ -1,0 +1,77 @@
+"""`int(size)` in a function of another file stays a size, however the model gets at that function."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import onnxpatch
+from onnxpatch.patching.code_modules import code_modules
+
+FAR = """
+import torch
+
+def halved(x, times=2):
+    return x[:, : int(x.shape[1] / times)] + float(x.shape[1])
+"""
+MODEL = """
+import far
+import torch
+
+class Named(torch.nn.Module):
+    def forward(self, x):
+        return far.part.halved(x)
+
+class Held(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+"""
+
+
+@pytest.fixture
+def model_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
+    """A module with two models, and `far.part`, which no class of theirs is from."""
+    far, part, model = (types.ModuleType(name) for name in ("far", "far.part", "near_model"))
+    far.__path__, far.part = [], part  # type: ignore[attr-defined]
+    for module, source in ((far, ""), (part, FAR), (model, MODEL)):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        exec(source, vars(module))
+    yield model
+
+
+def _right(model: torch.nn.Module) -> bool:
+    report = onnxpatch.export(model.eval(), (torch.randn(2, 6),), exporter="trace", dynamic_shapes=({1: "n"},))
+    return report.ok and len(report.attempts) == 1
+
+
+def test_by_the_names_in_the_code(model_module: types.ModuleType) -> None:
+    model = model_module.Named()
+    assert sys.modules["far.part"] in code_modules(model, [type(model)])
+    assert _right(model)
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_by_an_attribute(model_module: types.ModuleType, partial: bool) -> None:
+    function = sys.modules["far.part"].halved
+    model = model_module.Held(functools.partial(function, times=3) if partial else function)
+    assert sys.modules["far.part"] in code_modules(model, [type(model)])
+    assert _right(model)
+
+
+def test_not_what_the_code_does_not_name(model_module: types.ModuleType) -> None:
+    model_module.far.other = types.ModuleType("far.other")
+    sys.modules["far.other"] = model_module.far.other
+    exec("import torch\ndef unused(x): ...", vars(sys.modules["far.other"]))
+    try:
+        assert sys.modules["far.other"] not in code_modules(model_module.Named(), [model_module.Named])
+    finally:
+        del sys.modules["far.other"]
