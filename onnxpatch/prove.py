@@ -32,7 +32,7 @@ class Outcome:
 
     status: proven; failed (not right with the patch, or past a bound); obsolete (as good without it); unexplained
     (fails without it, for another reason than the proof names); refused (the patch's conditions are not met here, or
-    the code that it patches is not the code that it knows, or is not in the installed version).
+    the code that it patches is not the code that it knows, or is not in the installed version, or eager fails there).
     """
 
     status: str
@@ -61,6 +61,8 @@ def prove(patch: Patch, exporter: Exporter, runtime: str | Sequence[str] | None 
     if refusal:
         return Outcome("refused", after=refusal)
     after = tried(proof, exporter, patch, runtime)
+    if after.eager_fails:
+        return Outcome("refused", after=str(after))
     problem = after.problem or _past_bounds(after) or changed(proof, exporter, patch)
     if problem:
         return Outcome("failed", after=problem)

@@ -34,7 +34,8 @@ class Trial:
     """One export of the proof's case. problem: why it is refused or wrong, or None.
 
     seconds: processor time of the export. memory: the largest intermediate value at the example, in bytes for each
-    byte of inputs, outputs and weights. run: runs the file at the last input.
+    byte of inputs, outputs and weights. run: runs the file at the last input. eager_fails: the model itself cannot run
+    the inputs with the installed versions.
     """
 
     problem: str | None
@@ -42,6 +43,7 @@ class Trial:
     seconds: float = 0.0
     memory: float = 0.0
     run: Callable[[], object] = field(default=lambda: None, repr=False)
+    eager_fails: bool = False
 
     def __str__(self) -> str:
         return f"right, {self.nodes} nodes" if self.problem is None else self.problem
@@ -62,8 +64,8 @@ def tried(
     model, examples = case(proof.build, proof.examples)
     try:
         wanted = _eager(model, examples)
-    except (RuntimeError, TypeError) as error:  # an operator that eager has not in this dtype
-        return Trial(f"refused: eager itself: {_one_line(error)}")
+    except Exception as error:  # an operator that eager has not in this dtype; a library with other arguments
+        return Trial(f"refused: eager itself: {_one_line(error)}", eager_fails=True)
     patches = [*(REGISTRY[name] for name in proof.beside), *([patch] if patch else [])]
     with OutFile() as out, torch.no_grad():
         # Processor time: other work on the machine must not fail a proof.

@@ -95,6 +95,7 @@ def _each(
     name="switch-experts",
     why=WHY,
     link=LINK,
+    requires=("transformers>=5",),
     bodies={"forward": {KnownBody("6f547878e681", WRITTEN_FOR)}},
     proof=_proof(
         _switch,

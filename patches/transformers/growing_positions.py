@@ -89,21 +89,22 @@ def _proof(build: Any, shape: tuple[int, ...]) -> Proof:
 
 
 class _Growing:
-    """A module whose buffer `weights` is the table."""
+    """A module whose buffer `weights` is the table; in transformers 4 a parameter of that name."""
 
     cosines_first = False
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Runs the class's own forward on a table that is long enough."""
-        kept = self.weights
         table = _grown(self, args, kwargs, self.cosines_first)
+        if table is None:
+            return super().forward(*args, **kwargs)  # type: ignore[misc]
         # The table is longer than any position, so the model's own `if` that would make a new one is false at every
-        # size.
-        self.weights = kept if table is None else table
+        # size. An attribute of the instance hides the buffer or parameter, which stays as it is.
+        vars(self)["weights"] = table
         try:
             return super().forward(*args, **kwargs)  # type: ignore[misc]
         finally:
-            self.weights = kept
+            del vars(self)["weights"]
 
 
 @patch(

@@ -185,6 +185,7 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
     name="led-padding",
     why="if padding_len > 0: hidden_states[:, :-padding_len]: nothing is left of a text that needs no padding",
     link=LINK,
+    requires=("transformers>=5",),
     bodies={"_pad_to_window_size": {KnownBody("ba913713e878", WRITTEN_FOR)}},
     proof=Proof(
         build=_Text,

@@ -117,6 +117,7 @@ class _Unit(torch.nn.Module):
     name="linear-recurrent-unit",
     why=WHY,
     link=LINK,
+    requires=("transformers>=5",),
     bodies={"_rnn_scan": {KnownBody("3144279b81fb", WRITTEN_FOR)}},
     proof=Proof(
         build=_Unit,

@@ -45,6 +45,7 @@ def _texts() -> list[tuple[Tensor, ...]]:
     name="sliding-cache",
     why="if cumulative_length >= sliding_window: exported with a window that is not full, the mask outgrows the keys",
     link="https://github.com/huggingface/transformers/issues/37574",
+    requires=("transformers>=5",),
     exporters=("dynamo", "trace"),
     proof=Proof(
         build=_Decoder,

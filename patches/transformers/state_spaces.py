@@ -43,6 +43,7 @@ def _sequences() -> list[tuple[Tensor]]:
     name="selective-scan",
     why="for index in range(seq_len): the loop over the tokens is unrolled for the example's length",
     link="https://github.com/huggingface/transformers/issues/29631",
+    requires=("transformers>=5",),
     exporters=("dynamo", "trace"),
     proof=Proof(
         build=_Mixer,
