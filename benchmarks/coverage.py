@@ -15,10 +15,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import logging
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -28,6 +26,7 @@ from benchmarks import forked, torchvision_ops
 from benchmarks.case import NATIVE, Case, build, families, family
 from benchmarks.dry import run_eager
 from benchmarks.measure import AUTO, EXPORTERS, KITS, NARROW, measure
+from benchmarks.quiet import quiet
 from benchmarks.tables import Answer, document
 
 RESULTS = Path(__file__).parent / "results"
@@ -153,8 +152,7 @@ def read(argv: list[str] | None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> None:
     asked = read(argv)
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.WARNING)
+    quiet()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ["HF_HUB_OFFLINE"] = "1"  # a case that would download weights fails instead
     torchvision_ops.declare()

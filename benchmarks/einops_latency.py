@@ -9,10 +9,8 @@ Both are held against eager first. Prints a Markdown table and writes it to benc
 from __future__ import annotations
 
 import argparse
-import logging
 import statistics
 import time
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +20,7 @@ import torch
 import onnxpatch
 from benchmarks.einops_cases import TIMED, Timed
 from benchmarks.einops_nodes import exported, nodes, versions
+from benchmarks.quiet import quiet
 
 RESULTS = Path(__file__).parent / "results" / "einops_latency.md"
 
@@ -76,8 +75,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--only", default="", help="part of a name; writes no file")
     options = parser.parse_args()
-    logging.disable(logging.WARNING)
-    warnings.filterwarnings("ignore")
+    quiet()
     torch.set_num_threads(1)
     rows = [row(case, options.rounds) for case in TIMED if options.only in case.name]
     text = "\n".join(

@@ -8,8 +8,6 @@ Prints a Markdown table and writes it to benchmarks/results/einops_nodes.md. Con
 from __future__ import annotations
 
 import io
-import logging
-import warnings
 from importlib import metadata
 from pathlib import Path
 
@@ -18,6 +16,7 @@ import torch
 
 import onnxpatch
 from benchmarks.einops_cases import PATTERNS, Pattern
+from benchmarks.quiet import quiet
 
 RESULTS = Path(__file__).parent / "results" / "einops_nodes.md"
 VERSIONS = ("torch", "onnx", "onnxscript", "onnxruntime", "einops")
@@ -68,8 +67,7 @@ def versions() -> str:
 
 
 def main() -> None:
-    logging.disable(logging.WARNING)
-    warnings.filterwarnings("ignore")
+    quiet()
     torch.set_num_threads(1)
     rows, totals = [], [0, 0, 0, 0]
     for case in PATTERNS:

@@ -9,11 +9,9 @@ patched; each runs in a process of its own that has loaded the exporter.
 from __future__ import annotations
 
 import io
-import logging
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from benchmarks.case import Case
 from benchmarks.cases import timm, transformers_vision
 from benchmarks.coverage import RESULTS, warm_up
 from benchmarks.measure import static, tensors, write
+from benchmarks.quiet import quiet
 
 MODELS: dict[str, Callable[[], Case]] = {
     **{name: transformers_vision.CASES[name] for name in (
@@ -56,8 +55,7 @@ def row(name: str, exporter: str) -> str:
 
 
 def main() -> None:
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.WARNING)
+    quiet()
     torchvision_ops.declare()
     warm_up()
     torch.onnx.export(torch.nn.Linear(2, 2), (torch.randn(3, 2),), io.BytesIO(), dynamo=False)

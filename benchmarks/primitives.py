@@ -14,14 +14,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import logging
 import random
 import resource
 import signal
 import statistics
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -35,6 +33,7 @@ import onnxpatch
 from benchmarks import forked, torchvision_ops
 from benchmarks.measure import tensors
 from benchmarks.primitive_cases import CASES, SIZES, Primitive
+from benchmarks.quiet import quiet
 
 MEMORY = 3 * 1024**3  # bytes of address space beyond what the child starts with
 SECONDS = 30  # of processor time of one run
@@ -51,8 +50,7 @@ def main() -> None:
     parser.add_argument("--exporters", nargs="*", default=["trace", "dynamo"])
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
-    logging.disable(logging.WARNING)
-    warnings.filterwarnings("ignore")
+    quiet()
     torch.set_num_threads(1)
     torchvision_ops.declare()
     onnxruntime.set_default_logger_severity(4)

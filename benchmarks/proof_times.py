@@ -9,12 +9,10 @@ in a process that has exported before. What the first export of a process costs 
 from __future__ import annotations
 
 import io
-import logging
 import statistics
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from torch import nn
 
 from benchmarks import forked, torchvision_ops
 from benchmarks.coverage import RESULTS, warm_up
+from benchmarks.quiet import quiet
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37, "vocab_size": 99}
 RUNS = {"trace": 5, "dynamo": 2}
@@ -112,8 +111,7 @@ def first(exporter: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.WARNING)
+    quiet()
     torch.set_num_threads(1)
     torchvision_ops.declare()
     warm_up()

@@ -17,12 +17,10 @@ import argparse
 import contextlib
 import datetime
 import json
-import logging
 import os
 import platform
 import sys
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +29,7 @@ import torch
 
 import onnxpatch
 from benchmarks import forked, torchvision_ops
+from benchmarks.quiet import quiet
 from onnxpatch.prove import prove, prove_under
 from onnxpatch.versions import versions
 
@@ -112,8 +111,7 @@ def read(argv: list[str] | None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> None:
     asked = read(argv)
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.WARNING)
+    quiet()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     torchvision_ops.declare()
     warm_up()

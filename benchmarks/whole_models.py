@@ -14,11 +14,9 @@ from __future__ import annotations
 import argparse
 import functools
 import hashlib
-import logging
 import random
 import statistics
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
@@ -32,6 +30,7 @@ from torch import Tensor
 import onnxpatch
 from benchmarks import torchvision_ops
 from benchmarks.measure import deviation, tensors
+from benchmarks.quiet import quiet
 from benchmarks.whole_cases import CASES, Args, Whole
 from onnxpatch.settings import Operators
 
@@ -71,8 +70,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
-    logging.disable(logging.WARNING)
-    warnings.filterwarnings("ignore")
+    quiet()
     torch.set_num_threads(1)
     torchvision_ops.declare()
     columns = [name for name in ARMS if name != BASE]

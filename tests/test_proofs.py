@@ -10,6 +10,7 @@ import torch
 import onnxpatch
 from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.prove import prove
+from tests.frac_stand_ins import declined, right, wrong
 
 PATCHES = list(onnxpatch.REGISTRY)
 # Ten seconds each and more under dynamo. A shorter proof of the same kind stays quick there: windows by those of
@@ -75,18 +76,6 @@ def test_proof(patch, exporter):
 
 
 # ---- what runs the proofs: stand-ins for torch.frac, which the TorchScript exporter refuses
-
-
-def right(original, input):
-    return input - torch.sign(input) * torch.floor(input.abs())
-
-
-def wrong(original, input):
-    return input * 0.9
-
-
-def declined(original, input):
-    return NotImplemented
 
 
 def wasteful(original, input):

@@ -12,6 +12,7 @@ import torch
 import onnxpatch
 from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.prove import prove_under
+from tests.frac_stand_ins import declined, right, wrong
 
 PROVEN = [(patch, exporter) for patch in onnxpatch.REGISTRY if patch.proof for exporter in patch.proof.served()]
 BY_DYNAMO = [(patch, exporter) for patch, exporter in PROVEN if exporter == "dynamo"]
@@ -52,18 +53,6 @@ def test_a_proof_in_another_dtype(patch, exporter, dtype):
 def test_proofs_that_once_failed_in_another_dtype(name):
     dtype = torch.float64 if name == "attention" else torch.float16
     assert prove_under(onnxpatch.REGISTRY[name], "trace", dtype=dtype).status == "proven"
-
-
-def right(original, input):
-    return input - torch.sign(input) * torch.floor(input.abs())
-
-
-def wrong(original, input):
-    return input * 0.9
-
-
-def declined(original, input):
-    return NotImplemented
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ def written_callables(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     for name, value in vars(module).items():
         if name == "_compiled_call_impl":
             if value is not None:
+                # As in a module that was never compiled.
                 yield name, None
         elif callable(value) and not isinstance(value, torch.nn.Module):
             written = getattr(value, "_torchdynamo_orig_callable", None)

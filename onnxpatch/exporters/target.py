@@ -89,7 +89,7 @@ def target_of(f: Any) -> Target:
     except OSError as error:  # a name that no file system accepts
         shown = str(asked) if len(str(asked)) <= _NAME else f"{str(asked)[:_NAME]}…"
         raise InputError(f"{shown}: {error.strerror}: choose another name") from None
-    except ValueError as error:
+    except ValueError as error:  # a null character in it
         raise InputError(f"{str(asked)[:_NAME]!r}: {error}: choose another name") from None
 
 

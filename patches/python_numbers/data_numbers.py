@@ -25,6 +25,7 @@ class _Longest(torch.nn.Module):
 
 
 def _sequences() -> list[tuple[Tensor, Tensor]]:
+    # The longest of the lengths is to decide: only once is it the size of the input, too.
     given = ((7, (3, 5)), (6, (6, 2, 1)), (4, (1,)), (15, (12, 14)))
     return [(torch.randn(len(lengths), size, 3), torch.tensor(lengths)) for size, lengths in given]
 

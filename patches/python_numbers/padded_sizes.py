@@ -31,6 +31,7 @@ class _Groups(torch.nn.Module):
     exporters=("dynamo",),
     proof=Proof(
         _Groups,
+        # Groups of 4 leave each rest once, and the last length is shorter than a group.
         lambda: [(torch.rand(batch, length, 3),) for batch, length in ((2, 11), (3, 8), (1, 5), (2, 2))],
         ({0: "batch", 1: "length"},),
         leaner=("dynamo",),

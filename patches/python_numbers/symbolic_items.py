@@ -26,6 +26,7 @@ class _Longest(torch.nn.Module):
 
 
 def _pairs() -> list[tuple[Tensor, Tensor]]:
+    # In the example the second is the longer one; then the first is, and neither.
     return [(torch.randn(m, 2), torch.randn(n, 2)) for m, n in ((3, 5), (7, 2), (4, 4))]
 
 

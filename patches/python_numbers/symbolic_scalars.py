@@ -46,6 +46,7 @@ def between(function: object, args: tuple[object, ...], kwargs: dict[str, object
     calls=between,
     proof=Proof(
         _Relative,
+        # Ratios above 1 and below.
         lambda: [(torch.rand(batch, *size),) for batch, size in ((2, (4, 6)), (3, (7, 5)), (1, (2, 9)))],
         ({0: "batch", 1: "height", 2: "width"},),
         fails=("dynamo",),

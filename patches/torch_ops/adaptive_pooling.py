@@ -31,6 +31,7 @@ class _Pyramid(torch.nn.Module):
 
 
 def _maps() -> list[tuple[Tensor]]:
+    # Windows of one length, windows of two, and a map with fewer cells than windows.
     return [(torch.randn(2, 3, *size),) for size in ((7, 10), (4, 5), (3, 3), (12, 9))]
 
 

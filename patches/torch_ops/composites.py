@@ -160,12 +160,14 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "sinc": lambda x: torch.where(x == 0, torch.ones_like(x), torch.sin(torch.pi * x) / (torch.pi * x)),
     "heaviside": lambda x, values: torch.where(x == 0, values, (x > 0).to(x.dtype)),
     "copysign": lambda x, y: torch.where(torch.as_tensor(y) < 0, -x.abs(), x.abs()),
+    # Of |x|: for a negative x the sum would cancel.
     "asinh": lambda x: torch.sign(x) * torch.log(x.abs() + torch.sqrt(x * x + 1)),
     "exp2": lambda x: torch.pow(2.0, x),
     "expm1": _expm1,
     "sgn": torch.sign,
     "frac": lambda x: x - torch.sign(x) * torch.floor(x.abs()),
     "trunc": lambda x: torch.sign(x) * torch.floor(x.abs()),
+    # Relative to the larger one, no exponential overflows.
     "logaddexp": lambda x, y: torch.maximum(x, y) + torch.log1p(torch.exp(-(x - y).abs())),
     "xlogy": lambda x, y: torch.where(x == 0, torch.zeros_like(x), x * torch.log(y)),
     "vdot": lambda x, y: (x * y).sum(),

@@ -37,6 +37,7 @@ class _Tokens(torch.nn.Module):
 
 
 def _texts() -> list[tuple[Tensor]]:
+    # The example has neither padding nor special ids; the others have one kind, and both.
     return [
         (torch.tensor(ids),) for ids in ([[1, 5, 3], [2, 7, 7]], [[1, 0, 3, 0]], [[2, -4]], [[-1, 0, 7], [1, 2, 3]])
     ]

@@ -38,6 +38,7 @@ class _Table(torch.nn.Module):
 
 
 def _images() -> list[tuple[Tensor]]:
+    # 20 by 20 is the table's own size, where the offset moves the samples all the same.
     return [(torch.randn(2, 3, *size),) for size in ((28, 36), (20, 20), (16, 44), (8, 12))]
 
 

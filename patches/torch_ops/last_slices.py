@@ -27,6 +27,7 @@ class _Sine(torch.nn.Module):
 
 
 def _images() -> list[tuple[Tensor]]:
+    # 33 and 52 do not halve evenly three times.
     return [(torch.randn(2, 3, *size),) for size in ((192, 256), (33, 52), (160, 64))]
 
 

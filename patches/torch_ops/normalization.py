@@ -33,6 +33,7 @@ class _Layer(torch.nn.Module):
     exporters=("trace",),
     proof=Proof(
         build=_Layer,
+        # The longer one is once the second, once the first.
         inputs=lambda: [(torch.randn(2, 6), torch.randn(4, 6)), (torch.randn(5, 6), torch.randn(3, 6))],
         dynamic_shapes=({0: "first"}, {0: "second"}),
         fails=("trace",),

@@ -48,6 +48,7 @@ class _Longest(torch.nn.Module):
 
 
 def _sequences() -> list[tuple[Tensor, Tensor]]:
+    # Of the longest sequences only one is as long as its input.
     given = ((7, (3, 5)), (6, (2, 6, 1)), (4, (1,)), (15, (12, 14)))
     return [(torch.randn(len(lengths), size, 3), torch.tensor(lengths)) for size, lengths in given]
 

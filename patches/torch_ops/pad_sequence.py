@@ -24,6 +24,7 @@ class _Padded(torch.nn.Module):
     exporters=("trace",),
     proof=Proof(
         build=_Padded,
+        # The longer one is once the first, once the second.
         inputs=lambda: [(torch.randn(5, 3), torch.randn(2, 3)), (torch.randn(4, 3), torch.randn(9, 3))],
         dynamic_shapes=({0: "first"}, {0: "second"}),
         fails=("trace",),

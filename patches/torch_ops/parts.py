@@ -33,6 +33,7 @@ class _Images(torch.nn.Module):
 
 
 def _texts() -> list[tuple[Tensor, Tensor]]:
+    # Two texts each time: how many parts there are is the example's.
     counts = ([1, 2], [3, 1], [1, 1])
     return [(torch.randn(sum(numbers), 4, 3), torch.tensor(numbers)) for numbers in counts]
 

@@ -77,6 +77,7 @@ class _Halves(torch.nn.Module):
     exporters=("dynamo",),
     proof=Proof(
         _Halves,
+        # Lengths that 2 and 3 chunks divide, that one of them does, and that neither does.
         lambda: [(torch.randn(batch, length, 2),) for batch, length in ((2, 6), (3, 9), (1, 5), (2, 14))],
         ({0: "batch", 1: "length"},),
         fails=("dynamo",),

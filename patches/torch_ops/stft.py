@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,15 +10,14 @@ import torch
 import torch.nn.functional as F
 
 from onnxpatch import Proof, RefusedError, patch
+from onnxpatch.formulas import fourier
 from onnxpatch.formulas.complex_pairs import Pair
 
 
-# NumPy arrays, not tensors: a tensor that is made while an exporter runs belongs to that export.
-@functools.lru_cache(maxsize=16)
 def _waves(points: int, terms: int) -> np.ndarray:
     """(2 terms, points): the cosines, then the negative sines, of the first `terms` frequencies."""
-    angles = 2 * np.pi * (np.outer(np.arange(terms), np.arange(points)) % points) / points
-    return np.concatenate((np.cos(angles), -np.sin(angles))).astype("float32")
+    cos, sin = fourier.table(terms, points, points)
+    return np.concatenate((cos, -sin))
 
 
 def _window(window: torch.Tensor | None, length: int, points: int, like: torch.Tensor) -> torch.Tensor:

@@ -55,6 +55,7 @@ class _Structure(torch.nn.Module):
     bodies={"get_position_embeds": {KnownBody("03372cac2409", WRITTEN_FOR)}},
     proof=Proof(
         build=_Structure,
+        # Pooled by two: odd and even lengths.
         inputs=lambda: [(torch.randn(b, n, 8),) for b, n in ((2, 9), (3, 12), (2, 6))],
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("dynamo", "trace"),

@@ -31,6 +31,7 @@ class _Attention(nn.Module):
 
 
 def _texts() -> list[tuple[Tensor, Tensor]]:
+    # For blocks of 4: lengths that end inside a block, and one that is shorter.
     return [(torch.randn(b, n, 8), (torch.rand(b, n) > 0.2).long()) for b, n in ((2, 6), (3, 9), (1, 1))]
 
 

@@ -23,6 +23,7 @@ _MASKFORMER = "transformers.models.maskformer.modeling_maskformer_swin"
 
 
 def _maps() -> list[tuple[Tensor]]:
+    # For windows of 4: whole, padded, a map as high as one window, and odd sizes.
     return [(torch.randn(2, height, width, 8),) for height, width in ((8, 12), (9, 6), (4, 8), (11, 5))]
 
 
