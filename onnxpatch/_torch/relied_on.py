@@ -109,6 +109,11 @@ RELIED_ON = (
     Api(
         "torch._C.OptionalType.ofTensor", "script_graph", "Resize and Clip keep inputs under trace that may be left out"
     ),
+    Api(
+        "torch.onnx._internal.torchscript_exporter.jit_utils.GraphContext",
+        "script_graph",
+        "Fourier transforms of a dynamic length fail under trace",
+    ),
     Api("torch._C._get_value_trace", "symbolic_sizes", "every tensor counts as data under trace"),
     Api(f"{_SYMPY}.functions.FloatTrueDiv", "symbolic_sizes", _UNWRITTEN),
     Api(f"{_SYMPY}.functions.IntTrueDiv", "symbolic_sizes", _UNWRITTEN),

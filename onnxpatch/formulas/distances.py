@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from onnxpatch.formulas.symbolic import static_number
+
 # Up to this many rows torch computes differences, exactly. Here too, if the numbers of rows are static.
 _FEW = 25
 
@@ -23,6 +25,13 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
     right = torch.cat((right, torch.ones_like(right[..., :1]), (right * right).sum(-1, keepdim=True)), -1)
     # Rounding may leave a little below 0 for equal rows; its root would be NaN.
     return torch.sqrt(torch.relu(torch.matmul(left, right.transpose(-1, -2)).to(x.dtype)))
+
+
+def is_many(x: Tensor) -> bool:
+    """Whether x has a static number of rows for which torch computes no differences."""
+    count = x.shape[-2]
+    count = static_number(count) if isinstance(count, Tensor) else count
+    return isinstance(count, int) and count > _FEW
 
 
 def _few(count: object) -> bool:

@@ -1,16 +1,18 @@
 """Discrete Fourier transforms of long axes in O(n log n) or O(n sqrt n), with small constants.
 
 - length n1 * n2: two small matrix products, n1 x n1 and n2 x n2, with a rotation between them;
-- a long power of two: ONNX's DFT, whose error in onnxruntime is 1e-6 there (for other lengths it is 1e-5 at 100, 1e-3
+- a long power of two: ONNX's DFT, whose error in onnxruntime is 1e-6 there (for other lengths it is 1e-5 at 60, 1e-3
   at 10,000 and 1e-2 at 100,000);
-- any other length, and a dynamic one: a convolution with a chirp (Bluestein), by transforms of a power of two.
+- any other length: a convolution with a chirp;
+- a length that only the graph knows: an If, one product with a matrix that the graph computes or the chirp.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,42 +20,56 @@ from torch import Tensor
 
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch.formulas import nodes
+from onnxpatch.formulas.chirp import write_chirp
 from onnxpatch.formulas.nodes import Recipe, Value, Writer
-from onnxpatch.formulas.symbolic import example_of
+from onnxpatch.formulas.wave_nodes import Length, WaveNodes
 
 # Up to here one matrix product is fastest; beyond, each factor's matrix may have this size.
 SMALL = 256
-# The same where the graph computes the matrix, from n * n cosines; the chirp takes three DFTs of twice the length.
-SMALL_DYNAMIC = 128
+# The longest product with a matrix that the graph computes: an entry takes 24 bytes with its index.
+LONGEST_PRODUCT = 1024
+# One product is faster while n * n < FREE + PER_ROW * rows * n; measured with onnxruntime on the CPU, one thread.
+FREE, PER_ROW = 8000, 6
 
 Parts = tuple[Tensor, Tensor]
+# All n terms, the first n // 2 + 1 of them, or the real parts of all.
+Wanted = Literal["all", "half", "real"]
 
 
 def is_long(length: Any, dtype: torch.dtype) -> bool:
     """Whether `transform` is better than one product with an n x n matrix. length: an int, or a size of the graph."""
-    if dtype != torch.float32 or nodes.target_opset() < 17:  # there is no DFT
+    if dtype != torch.float32 or nodes.target_opset() < 17:  # for which the nodes are not written
         return False
-    if isinstance(length, int):
-        return length > SMALL
-    example = example_of(length)
-    return example is None or example > SMALL_DYNAMIC
+    return not isinstance(length, int) or length > SMALL
 
 
-def transform(real: Tensor, imag: Tensor | None, length: int | None) -> Parts:
-    """The forward transform, unscaled, along the last axis: all n terms. float32.
+def transform(real: Tensor, imag: Tensor | None, length: Any, wanted: Wanted = "all") -> Parts:
+    """The forward transform, unscaled, along the last axis. float32.
 
-    length: n, if it is static; else None.
+    length: n, an int or a size of the graph. All n points are given, or of a size of the graph the first ones: zeros
+    follow. The imaginary part of wanted="real" has no meaning.
     """
-    if length is not None and length > 1:
+    if isinstance(length, int) and length > 1:
         factors = _factors(length)
         # A prime has only the factors 1 and n: its matrix would be n x n.
         if factors[0] > 1 and factors[1] <= SMALL:
-            return _two_products(real, imag, *factors)
-    both = torch.stack((real, torch.zeros_like(real) if imag is None else imag), -1)
-    power = length is not None and length & (length - 1) == 0
-    rows = both.reshape([-1, both.shape[-2], 2])
-    found = nodes.run(_DFT if power else _CHIRP, rows).reshape(both.shape)
-    return found[..., 0], found[..., 1]
+            a, b = _two_products(real, imag, *factors)
+            terms = _count(length, wanted)
+            return (a.narrow(-1, 0, terms), b.narrow(-1, 0, terms)) if wanted == "half" else (a, b)
+    write = _write_either if not isinstance(length, int) else _write_dft if length & (length - 1) == 0 else _write_chirp
+    parts = 1 if imag is None else 2
+    both = real.unsqueeze(-2) if imag is None else torch.stack((real, imag), -2)
+    found = nodes.run(_recipe(write, wanted, parts), both.reshape([-1, parts, both.shape[-1]]), length)
+    found = found.reshape([*real.shape[:-1], _outputs(wanted), _count(length, wanted)])
+    return found[..., 0, :], found[..., -1, :]
+
+
+def _outputs(wanted: Wanted) -> int:
+    return 1 if wanted == "real" else 2
+
+
+def _count(length: Any, wanted: Wanted) -> Any:
+    return length // 2 + 1 if wanted == "half" else length
 
 
 def _factors(n: int) -> tuple[int, int]:
@@ -64,21 +80,19 @@ def _factors(n: int) -> tuple[int, int]:
 
 # NumPy arrays, not tensors: a tensor that is made while an exporter runs belongs to that export.
 @functools.lru_cache(maxsize=32)
-def table(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray]:
-    """cos and sin of 2 pi j k / points, for j < rows and k < columns; float32."""
+def waves(rows: int, columns: int, points: int, sign: int = -1) -> tuple[np.ndarray, np.ndarray]:
+    """Real and imaginary part of exp(sign 2 pi i j k / points), for j < rows and k < columns. float32."""
     # The product is reduced to one turn before it is scaled: the sine of a large angle loses digits.
     angles = 2 * np.pi * (np.outer(np.arange(rows), np.arange(columns)) % points) / points
-    return np.cos(angles).astype("float32"), np.sin(angles).astype("float32")
-
-
-def _waves(rows: int, columns: int, points: int, like: Tensor) -> Parts:
-    cos, sin = table(rows, columns, points)
-    return torch.from_numpy(cos).to(like), torch.from_numpy(-sin).to(like)
+    return np.cos(angles).astype("float32"), sign * np.sin(angles).astype("float32")
 
 
 def _two_products(real: Tensor, imag: Tensor | None, n1: int, n2: int) -> Parts:
     """Entry j is n2 j1 + j2, term k is k1 + n1 k2: sum over j1, turn by j2 k1 / n, then sum over j2."""
-    first, turn, second = (_waves(*sizes, real) for sizes in ((n1, n1, n1), (n1, n2, n1 * n2), (n2, n2, n2)))
+    first, turn, second = (
+        tuple(torch.from_numpy(part).to(real) for part in waves(*sizes))
+        for sizes in ((n1, n1, n1), (n1, n2, n1 * n2), (n2, n2, n2))
+    )
     shape = [*real.shape[:-1], n1, n2]
     a = real.reshape(shape)
     mixed = torch.matmul(first[0], a), torch.matmul(first[1], a)
@@ -91,101 +105,86 @@ def _two_products(real: Tensor, imag: Tensor | None, n1: int, n2: int) -> Parts:
     return tuple(part.transpose(-1, -2).reshape(real.shape) for part in (x, y))  # type: ignore[return-value]
 
 
-def _eager(x: Tensor) -> Tensor:
+@functools.cache
+def _recipe(write: Callable[..., Value], wanted: Wanted, parts: int) -> Recipe:
+    """Of (rows, parts, points) to (rows * outputs * terms,).
+
+    parts: 2 with an imaginary part, else 1; a traced size does not say which. The result has one dimension, since
+    torch.cond refuses others whose strides it cannot prove equal.
+    """
+    given: dict[str, Any] = {"wanted": wanted, "parts": parts}
+    return Recipe(functools.partial(_eager, **given), functools.partial(write, **given))
+
+
+def _eager(x: Tensor, length: Any, wanted: Wanted, parts: int) -> Tensor:
     # The patches of torch.fft and of complex numbers must not act on the eager form: they call this function.
     with unseen():
-        return torch.view_as_real(torch.fft.fft(torch.view_as_complex(x.contiguous()), dim=1))
+        y = torch.complex(x[:, 0], x[:, 1] if parts == 2 else torch.zeros_like(x[:, 0]))
+        y = torch.fft.fft(y, n=length).narrow(1, 0, _count(length, wanted))
+        return torch.stack((y.real, y.imag)[: _outputs(wanted)], 1).reshape([-1])
 
 
-def _write_dft(writer: Writer, x: Value) -> Value:
-    return _dft(writer, x, writer.shape(x))
+def _write_dft(writer: Writer, x: Value, length: int, wanted: Wanted, parts: int) -> Value:
+    """ONNX's DFT, along the axis before the last: the default of every opset, which name it in different ways."""
+    rows, outputs, terms = writer.shape(x)[0], _outputs(wanted), _count(length, wanted)
+    x = writer.node("Transpose", x, perm=[0, 2, 1], shape=(rows, length, parts))
+    x = writer.node("DFT", x, shape=(rows, length, 2))
+    x = writer.node("Transpose", x, perm=[0, 2, 1], shape=(rows, 2, length))
+    limits = [writer.ints(numbers) for numbers in ([0, 0], [outputs, terms], [1, 2])]
+    return _flat(writer, writer.node("Slice", x, *limits, shape=(rows, outputs, terms)))
 
 
-def _dft(writer: Writer, x: Value, shape: Any, **named: int) -> Value:
-    """Along the axis before the last, of (rows, n, 2): the default of every opset, which name it in different ways."""
-    return writer.node("DFT", x, shape=shape, **named)
+def _write_chirp(writer: Writer, x: Value, length: int, wanted: Wanted, parts: int) -> Value:
+    return _long(writer, x, writer.ints([length]), length, wanted, parts)
 
 
-def _write_chirp(writer: Writer, x: Value) -> Value:
-    """X_k = c_k sum_j (x_j c_j) conj(c_(k - j)), where c_k = exp(-pi i k^2 / n): a convolution of a power of two."""
-    rows, size, _ = writer.shape(x)
-    # torch's shape inference under trace overlooks `start` and `end` of Shape: three sizes, where Slice takes one.
-    shape = writer.node("Shape", x, like=writer.ints([0]), shape=(3,))
-    n = writer.node("Gather", shape, writer.ints([1]), axis=0, shape=(1,))
-    chirp, back = _write_waves(writer, n, size, writer.dtype(x))  # (n, 2) each
-    points = _write_power(writer, n)
-    both = (rows, _power(size), 2)
-    pads = [writer.ints([0] * 4), writer.node("Sub", points, n, shape=(1,)), writer.ints([0])]
-    data = _write_product(writer, x, chirp, (rows, size, 2))
-    data = writer.node("Pad", data, writer.node("Concat", *pads, axis=0, shape=(6,)), shape=both)
-    data = _dft(writer, data, both)
-    kernel = _write_kernel(writer, back, n, points, (1, *both[1:]))
-    kernel = _dft(writer, kernel, (1, *both[1:]))
-    mixed = _dft(writer, _write_product(writer, data, kernel, both), both, inverse=1)
-    found = writer.node("Slice", mixed, writer.ints([0]), n, writer.ints([1]), shape=(rows, size, 2))
-    return _write_product(writer, found, chirp, (rows, size, 2))
+def _write_either(writer: Writer, x: Value, length: Any, wanted: Wanted, parts: int) -> Value:
+    known, n, size = WaveNodes(writer), writer.length(length), writer.number(length)
+    minus = lambda a, b: known.add("Sub", a, b, shape=(1,))  # noqa: E731
+    times = lambda a, b: known.add("Mul", a, b, shape=(1,))  # noqa: E731
+    # Positive where n * n < FREE + PER_ROW * rows * n, and n <= LONGEST_PRODUCT.
+    beyond = times(n, minus(n, times(known.axis(x, 0), known.ints(PER_ROW))))
+    room = minus(known.ints(FREE), beyond), minus(known.ints(LONGEST_PRODUCT + 1), n)
+    is_short = known.add("Max", known.add("Min", *room, shape=(1,)), known.ints(0), shape=(1,))
+    short, long = (functools.partial(side, wanted=wanted, parts=parts) for side in (_short, _long))
+    rows = writer.shape(x)[0]
+    whole = None if rows is None or size is None else rows * _outputs(wanted) * _count(size, wanted)
+    return writer.either(is_short, (short, long), x, n, size, shape=(whole,))
 
 
-def _power(size: Any) -> Any:
-    """The smallest power of two of at least 2 n - 1; for a symbolic n, a symbolic size of its own."""
-    if isinstance(size, int):
-        return 1 << (2 * size - 2).bit_length()
-    # A symbolic size has no "next power of two" in torch. This is a declared shape only; the nodes compute the size.
-    return None if size is None else 4 * size
+def _long(writer: Writer, x: Value, n: Value, size: Any, wanted: Wanted, parts: int) -> Value:
+    found = write_chirp(writer, x, parts, (n, size), _terms(WaveNodes(writer), n, size, wanted))
+    rows, _, count = writer.shape(found)
+    if wanted == "real":
+        found = writer.node("Gather", found, writer.ints([0]), axis=1, shape=(rows, 1, count))
+    return _flat(writer, found)
 
 
-def _write_waves(writer: Writer, n: Value, size: object, dtype: torch.dtype) -> tuple[Value, Value]:
-    """c_k and its conjugate, (n, 2). k^2 modulo 2 n keeps the angles small; they are float64."""
-    ones = writer.node("Expand", writer.ints([1]), n, shape=(size,))
-    steps = writer.node("Reshape", writer.node("NonZero", ones, shape=(1, size)), writer.ints([-1]), shape=(size,))
-    double = writer.node("Add", n, n, shape=(1,))
-    turns = writer.node("Mod", writer.node("Mul", steps, steps, shape=(size,)), double, shape=(size,))
-    share = writer.node("Div", *(writer.cast(part, torch.float64, (size,)) for part in (turns, n)), shape=(size,))
-    angle = writer.node("Mul", share, writer.scalar(math.pi, torch.float64), shape=(size,))
-    cos, sin = (writer.cast(writer.node(name, angle, shape=(size,)), dtype, (size,)) for name in ("Cos", "Sin"))
-    minus = writer.node("Neg", sin, shape=(size,))
-    last = writer.ints([1])
-    cos, sin, minus = (writer.node("Unsqueeze", part, last, shape=(size, 1)) for part in (cos, sin, minus))
-    return tuple(writer.node("Concat", cos, part, axis=1, shape=(size, 2)) for part in (minus, sin))
+def _short(writer: Writer, x: Value, n: Value, size: Any, wanted: Wanted, parts: int) -> Value:
+    """(rows, parts * given) times (parts * given, outputs * terms)."""
+    known = WaveNodes(writer)
+    rows, _, given = writer.shape(x)
+    points, (terms, count) = known.axis(x, 2), _terms(known, n, size, wanted)
+    turns = known.table(points, terms, (given, count))
+    cos, sin = known.gathered(known.circle(n, size), turns, n, (given, count))
+    # (a + b i) (cos + i sin): the columns of the real part, then those of the imaginary part
+    lines = [[cos, sin], [known.negative(sin), cos]][:parts]
+    outputs = _outputs(wanted)
+    high, wide = (None, None) if size is None else (parts * given, outputs * count)
+    matrix = known.joined(0, (high, wide), *(known.joined(1, (given, wide), *line[:outputs]) for line in lines))
+    points = known.add("Mul", points, known.ints(parts), shape=(1,))
+    found = known.reshaped(x, [known.ints(-1), points], (rows, high))
+    return _flat(writer, known.add("MatMul", found, matrix, shape=(rows, wide)))
 
 
-def _write_power(writer: Writer, n: Value) -> Value:
-    """(1,): the smallest power of two of at least 2 n - 1."""
-    powers = writer.ints([2**k for k in range(40)])
-    least = writer.node("Sub", writer.node("Add", n, n, shape=(1,)), writer.ints([1]), shape=(1,))
-    # Sub, Max and Sign count the powers below `least`: a comparison would need a node with a bool output.
-    missing = writer.node("Sub", least, powers, shape=(40,))
-    short = writer.node("Sign", writer.node("Max", missing, writer.ints([0]), shape=(40,)), shape=(40,))
-    place = writer.node("ReduceSum", short, writer.ints([0]), keepdims=1, shape=(1,))
-    return writer.node("Gather", powers, place, shape=(1,))
+def _terms(known: WaveNodes, n: Value, size: Any, wanted: Wanted) -> Length:
+    if wanted != "half":
+        return n, size
+    terms = known.add("Add", known.add("Div", n, known.ints(2), shape=(1,)), known.ints(1), shape=(1,))
+    return terms, None if size is None else _count(size, wanted)
 
 
-def _write_kernel(writer: Writer, back: Value, n: Value, points: Value, shape: Any) -> Value:
-    """conj(c) at 0 ... n - 1, zeros, and conj(c) at n - 1 ... 1: negative indices of the convolution."""
-    size = writer.shape(back)[0]
-    less, more = (None, None) if size is None else (size - 1, shape[1] - size + 1)
-    # Backwards: from the last entry to before the first, wherever that is.
-    steps = [writer.ints([number]) for number in (-1, -(2**62), 0, -1)]
-    mirrored = writer.node("Slice", back, *steps, shape=(size, 2))
-    rest = writer.node("Sub", n, writer.ints([1]), shape=(1,))
-    mirrored = writer.node("Slice", mirrored, writer.ints([0]), rest, writer.ints([0]), shape=(less, 2))
-    missing = writer.node("Sub", writer.node("Sub", points, n, shape=(1,)), rest, shape=(1,))
-    pads = writer.node("Concat", writer.ints([0, 0]), missing, writer.ints([0]), axis=0, shape=(4,))
-    filled = writer.node("Pad", back, pads, shape=(more, 2))
-    whole = writer.node("Concat", filled, mirrored, axis=0, shape=shape[1:])
-    return writer.node("Unsqueeze", whole, writer.ints([0]), shape=shape)
-
-
-def _write_product(writer: Writer, x: Value, y: Value, shape: Any) -> Value:
-    """The complex product of (rows, n, 2) with (n, 2) or (1, n, 2)."""
-    part = (*shape[:-1], 1)
-    cut = lambda value, at: writer.node("Gather", value, writer.ints([at]), axis=-1, shape=part)  # noqa: E731
-    times = lambda one, two: writer.node("Mul", one, two, shape=part)  # noqa: E731
-    a, b, c, d = cut(x, 0), cut(x, 1), cut(y, 0), cut(y, 1)
-    real = writer.node("Sub", times(a, c), times(b, d), shape=part)
-    imag = writer.node("Add", times(a, d), times(b, c), shape=part)
-    return writer.node("Concat", real, imag, axis=-1, shape=shape)
-
-
-_DFT = Recipe(_eager, _write_dft)
-_CHIRP = Recipe(_eager, _write_chirp)
+def _flat(writer: Writer, x: Value) -> Value:
+    sizes = writer.shape(x)
+    whole = None if None in sizes else math.prod(sizes)
+    return writer.node("Reshape", x, writer.ints([-1]), shape=(whole,))

@@ -18,11 +18,12 @@ import torch
 
 from onnxpatch._torch import exporting
 from onnxpatch._torch.function_modes import unseen
-from onnxpatch._torch.script_graph import absent_input
+from onnxpatch._torch.script_graph import absent_input, if_node
 from onnxpatch._torch.trace_state import running_trace
 from onnxpatch.settings import Operators, in_force
 
 Value = Any  # a torch.Tensor under dynamo, a value of the TorchScript graph under trace
+Sides = tuple[Callable[..., Value], Callable[..., Value]]
 
 
 class Writer(Protocol):
@@ -60,6 +61,12 @@ class Writer(Protocol):
 
     def length(self, length: object) -> Value:
         """A length given to the recipe as an int64 tensor of shape (1,)."""
+
+    def either(self, number: Value, sides: Sides, *operands: Any, shape: Sequence[object]) -> Value:
+        """An If: the result of the first side where the int64 number, of shape (1,), is not 0; else of the second.
+
+        Sides are called with a writer and the operands, values and sizes, the first of the result's dtype. They read
+        no other value."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +171,10 @@ class _Dynamo:
         scalar = length if isinstance(length, torch.Tensor) else torch.scalar_tensor(length, dtype=torch.int64)
         return self.node("Reshape", scalar, self.ints([1]), shape=(1,))
 
+    def either(self, number: Value, sides: Sides, *operands: Any, shape: Sequence[object]) -> Value:
+        then, other = ((lambda *given, side=side: (side(self, *given),)) for side in sides)
+        return torch.ops.higher_order.cond(number.to(torch.bool), then, other, operands)[0]
+
 
 class _Trace:
     # torch's shape inference fails with an internal error at a Reshape target with a 0 and no -1
@@ -207,6 +218,12 @@ class _Trace:
 
     def length(self, length: Any) -> Value:
         return self._graph.op("Reshape", length, self.ints([1]))
+
+    def either(self, number: Value, sides: Sides, *operands: Any, shape: Sequence[Any]) -> Value:
+        condition = self.cast(number, torch.bool, (1,))
+        own = [lambda graph, side=side: side(_Trace(graph), *operands) for side in sides]
+        made = if_node(self._graph, condition, own)
+        return made.setType(operands[0].type().with_sizes([size if isinstance(size, int) else None for size in shape]))
 
 
 def _kind(value: object) -> str:

@@ -99,13 +99,24 @@ def unflatten(x: Tensor, dim: Any, sizes: Any) -> Tensor:
     return x.reshape([*x.shape[:axis], *sizes, *x.shape[axis + 1 :]])
 
 
+# More blocks than this in a window are more nodes than gathering by indices is worth.
+_MOST_BLOCKS = 16
+
+
 def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    axis = dimension % x.dim()
-    # As many windows as fit whole: the last elements may be in none.
-    count: Any = torch.div(x.shape[axis] - size, step, rounding_mode="floor") + 1
-    places = torch.arange(count, device=x.device)[:, None] * step + torch.arange(size, device=x.device)
-    windows = x.index_select(axis, places.flatten()).unflatten(axis, (-1, size))
-    return windows.movedim(axis + 1, -1)
+    """A window is ceil(size / step) blocks of `step` entries: as many slices, where a Gather would copy each entry."""
+    axis, last = dimension % x.dim(), x.dim() - 1
+    x = x.movedim(axis, last)  # the exporter's movedim is wrong for negative ones
+    count: Any = torch.div(x.shape[-1] - size, step, rounding_mode="floor") + 1
+    steps = -(-size // step)
+    if steps > _MOST_BLOCKS:
+        places = torch.arange(count, device=x.device)[:, None] * step + torch.arange(size, device=x.device)
+        windows = x.index_select(-1, places.flatten()).unflatten(-1, (-1, size))
+    else:
+        x = x if size % step == 0 else torch.nn.functional.pad(x, (0, step))  # the last block of the last window
+        blocks = x.narrow(-1, 0, (count + steps - 1) * step).unflatten(-1, (-1, step))
+        windows = torch.cat([blocks.narrow(-2, start, count) for start in range(steps)], -1)[..., :size]
+    return windows.movedim(last, axis)
 
 
 class _Composed(torch.nn.Module):
@@ -113,7 +124,7 @@ class _Composed(torch.nn.Module):
         square = torch.diag_embed(x.diff(dim=1)).mT * torch.rot90(x[:, 1:], 2, (1, 2)).unsqueeze(-2)
         spread = torch.corrcoef(x[0].T) + torch.block_diag(x[0, :2, :2], x[0, :2, :4].T @ x[0, :2, :4])
         spread = spread + torch.diag(torch.diag(x[0], 1)[:3], -3) + torch.diagonal(x.long(), 0, 0, 2).sum()
-        windows = x.unfold(1, 3, 2)
+        windows = torch.cat((x.unfold(1, 3, 2), x.unfold(-2, 4, 1)[:, :3, ..., :3]), -1)
         return square, spread, windows, torch.take_along_dim(x, x.argsort(1), 1), torch.kron(x[0], x[0, :2])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from onnxpatch import Proof, patch
-from onnxpatch.formulas.distances import euclidean
+from onnxpatch.formulas.distances import euclidean, is_many
 
 
 class _Distances(torch.nn.Module):
@@ -31,7 +31,9 @@ def cdist(
 ) -> torch.Tensor:
     """Computes p = 2 by one matrix product in float64, and other norms from all differences."""
     if p == 2:
-        return euclidean(x1, x2)
+        # Of that many rows torch itself takes the product in float32 that both exporters write.
+        exact = compute_mode == "donot_use_mm_for_euclid_dist"
+        return euclidean(x1, x2) if exact or not (is_many(x1) or is_many(x2)) else NotImplemented
     gap = x1.unsqueeze(-2) - x2.unsqueeze(-3)
     gap = gap.abs()
     if p == float("inf"):

@@ -33,15 +33,15 @@ def known(size: Any) -> Any:
     return size if number is None else number
 
 
-def matrices(rows: Any, columns: Any, points: Any, like: torch.Tensor) -> Matrices:
-    """cos and sin of 2 pi j k / points, for j < rows and k < columns."""
+def matrices(rows: Any, columns: Any, points: Any, like: torch.Tensor, sign: int) -> Matrices:
+    """Real and imaginary part of exp(sign 2 pi i j k / points), for j < rows and k < columns."""
     if all(isinstance(size, int) for size in (rows, columns, points)):
-        found = fourier.table(rows, columns, points)
+        found = fourier.waves(rows, columns, points, sign)
         return tuple(torch.from_numpy(part).to(like) for part in found)  # type: ignore[return-value]
     total = count(points, like)
     steps = torch.arange(rows, device=like.device)[:, None] * torch.arange(columns, device=like.device)
     # Reduced to one turn while the numbers are whole: a large angle in float32 has no digits left.
-    angles = (steps % total).to(like.dtype) * (2 * math.pi) / total.to(like.dtype)
+    angles = (steps % total).to(like.dtype) * (sign * 2 * math.pi) / total.to(like.dtype)
     return torch.cos(angles), torch.sin(angles)
 
 
@@ -51,25 +51,17 @@ def forward_1d(x: Any, size: Any, dim: int, sign: int, half: bool) -> Pair:
     x = Pair.of(x) if pair is not None else x
     like = x.real if isinstance(x, Pair) else x
     length = known(size if size is not None else like.shape[dim])
-    if fourier.is_long(length, like.dtype):
-        return _long_forward(x, size, dim, sign, half, length)
-    cos, sin = matrices(length, length // 2 + 1 if half else length, length, like)
     real, imag = _parts(x, size, dim)
-    # MatMul transforms the last axis.
+    if fourier.is_long(length, like.dtype):
+        if sign > 0 and imag is not None:  # conj(F(conj(x)))
+            imag = -imag
+        a, b = fourier.transform(real, imag, length, "half" if half else "all")
+        return Pair(a.transpose(dim, -1), (-b if sign > 0 else b).transpose(dim, -1))
+    cos, sin = matrices(length, length // 2 + 1 if half else length, length, like, sign)
     back = lambda part: part.transpose(dim, -1)  # noqa: E731
     if imag is None:
-        return Pair(back(real @ cos), back(sign * (real @ sin)))
-    return Pair(back(real @ cos - sign * (imag @ sin)), back(imag @ cos + sign * (real @ sin)))
-
-
-def _long_forward(x: Any, size: Any, dim: int, sign: int, half: bool, length: Any) -> Pair:
-    real, imag = _parts(x, size, dim)
-    if sign > 0 and imag is not None:  # conj(F(conj(x)))
-        imag = -imag
-    a, b = fourier.transform(real, imag, length if _static(length) else None)
-    if half:
-        a, b = a.narrow(-1, 0, length // 2 + 1), b.narrow(-1, 0, length // 2 + 1)
-    return Pair(a.transpose(dim, -1), (-b if sign > 0 else b).transpose(dim, -1))
+        return Pair(back(real @ cos), back(real @ sin))
+    return Pair(back(real @ cos - imag @ sin), back(imag @ cos + real @ sin))
 
 
 def _parts(x: Any, size: Any, dim: int) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -91,9 +83,11 @@ def inverse_real_1d(x: Pair, size: Any, dim: int) -> torch.Tensor:
     weight = torch.where(alone, 1.0, 2.0).to(x.real)
     real, imag = (_last(part, terms if size is not None else None, dim) for part in (x.real, x.imag))
     if fourier.is_long(points, real.dtype):  # the real part of F(conj(x)), with zeros for the other half
-        both = _padded(real * weight, points, -1), _padded(-imag * weight, points, -1)
-        return fourier.transform(*both, points if _static(points) else None)[0].transpose(dim, -1)
-    cos, sin = (part * weight[:, None] for part in matrices(terms, points, points, x.real))
+        both = real * weight, -imag * weight
+        if _static(points):
+            both = _padded(both[0], points, -1), _padded(both[1], points, -1)
+        return fourier.transform(*both, points, "real")[0].transpose(dim, -1)
+    cos, sin = (part * weight[:, None] for part in matrices(terms, points, points, x.real, 1))
     return (real @ cos - imag @ sin).transpose(dim, -1)
 
 

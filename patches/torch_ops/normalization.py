@@ -10,6 +10,7 @@ import torch
 from onnxpatch import Proof, exporting, patch
 from onnxpatch.formulas.nodes import target_opset
 from onnxpatch.formulas.normalization import rms_norm as _rms_norm
+from onnxpatch.formulas.symbolic import static_number
 from onnxpatch.formulas.tracing import tracing_paused
 
 
@@ -125,7 +126,7 @@ class _Instance(torch.nn.Module):
     ),
 )
 def instance_norm(
-    original: object,
+    original: Callable[..., torch.Tensor],
     input: torch.Tensor,
     running_mean: torch.Tensor | None = None,
     running_var: torch.Tensor | None = None,
@@ -136,6 +137,12 @@ def instance_norm(
     eps: float = 1e-5,
 ) -> torch.Tensor:
     """Normalizes each channel of each sample by its mean and variance, or by the running ones."""
+    channels = static_number(input.shape[1]) if isinstance(input.shape[1], torch.Tensor) else input.shape[1]
+    if use_input_stats and running_mean is None and isinstance(channels, int) and input.dtype == torch.float32:
+        # The exporter is right, and writes one node, where a weight and a bias tell it the number of channels.
+        weight = torch.ones(channels) if weight is None else weight
+        bias = torch.zeros(channels) if bias is None else bias
+        return original(input, None, None, weight, bias, True, momentum, eps)
     by_channel = [1, -1] + [1] * (input.dim() - 2)
     if use_input_stats:
         axes = list(range(2, input.dim()))

@@ -16,7 +16,7 @@ from onnxpatch.formulas.complex_pairs import Pair
 
 def _waves(points: int, terms: int) -> np.ndarray:
     """(2 terms, points): the cosines, then the negative sines, of the first `terms` frequencies."""
-    cos, sin = fourier.table(terms, points, points)
+    cos, sin = fourier.waves(terms, points, points, sign=1)
     return np.concatenate((cos, -sin))
 
 

@@ -67,11 +67,7 @@ def average(
     found = _whole(input, kernel_size, stride, padding)
     if found is None or divisor_override is not None:
         return NotImplemented
-    axes, kernel, steps, pads = found
-    pooled = input.mean(axes, keepdim=True)
-    return (
-        pooled if all(n == 1 for n in kernel) else original(pooled, kernel, steps, pads, ceil_mode, count_include_pad)
-    )
+    return _others(original, input.mean(found[0], keepdim=True), found, ceil_mode, count_include_pad)
 
 
 @patch(
@@ -98,9 +94,7 @@ def largest(
     found = _whole(input, kernel_size, stride, padding)
     if found is None or return_indices or dilation not in (1, (1, 1), [1, 1]):
         return NotImplemented
-    axes, kernel, steps, pads = found
-    pooled = input.amax(axes, keepdim=True)
-    return pooled if all(n == 1 for n in kernel) else original(pooled, kernel, steps, pads, 1, ceil_mode)
+    return _others(original, input.amax(found[0], keepdim=True), found, 1, ceil_mode)
 
 
 Windows = tuple[tuple[int, ...], list[int], list[int], list[int]]
@@ -125,6 +119,12 @@ def _whole(input: Tensor, kernel_size: Any, stride: Any, padding: Any) -> Window
         axes.append(place - rank)
         kernel[place], steps[place] = 1, 1
     return (tuple(axes), kernel, steps, pads) if axes else None
+
+
+def _others(original: Callable[..., Any], pooled: Tensor, windows: Windows, *more: object) -> Any:
+    """The axes that are not whole, by the function itself with these further arguments."""
+    _, kernel, steps, pads = windows
+    return pooled if all(n == 1 for n in kernel) else original(pooled, kernel, steps, pads, *more)
 
 
 def _each(value: Any, rank: int) -> list[Any]:

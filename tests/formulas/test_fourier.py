@@ -20,7 +20,7 @@ def eager(x: torch.Tensor) -> torch.Tensor:
 
 def test_a_length_that_only_the_graph_knows(exporter):
     inputs = [(torch.randn(2, n),) for n in (70, 1, 2, 3, 5, 128, 1000, 1009, 30011)]
-    form = lambda x: torch.stack(transform(x, None, None), -1) / x.shape[-1] ** 0.5  # noqa: E731
+    form = lambda x: torch.stack(transform(x, None, x.shape[-1]), -1) / x.shape[-1] ** 0.5  # noqa: E731
     assert not differences(form, eager, exporter, ({1: "n"},), inputs, 1e-5)
 
 
@@ -37,6 +37,23 @@ def test_complex_input(exporter, length):
     form = lambda x, y: torch.stack(transform(x, y, length), -1) / length**0.5  # noqa: E731
     want = lambda x, y: torch.view_as_real(torch.fft.fft(torch.complex(x, y))) / length**0.5  # noqa: E731
     assert not differences(form, want, exporter, ({0: "b"}, {0: "b"}), inputs, 1e-5)
+
+
+@pytest.mark.parametrize("wanted", ["half", "real"])
+def test_less_than_all_terms_of_fewer_points(exporter, wanted):
+    """The spectrum of n points of which n // 2 + 1 are given, by one product and by a chirp."""
+    inputs = [(torch.randn(b, 2, n),) for b, n in ((2, 40), (1, 900), (1, 1), (3, 2), (70, 300))]
+
+    def want(x):
+        whole = torch.fft.fft(torch.complex(x[:, 0], x[:, 1])[:, : x.shape[2] // 2 + 1], x.shape[2])
+        return whole.real if wanted == "real" else torch.view_as_real(whole[:, : x.shape[2] // 2 + 1])
+
+    def form(x):
+        given = x[..., : x.shape[2] // 2 + 1]
+        found = transform(given[:, 0], given[:, 1], x.shape[2], wanted)
+        return found[0] if wanted == "real" else torch.stack(found, -1)
+
+    assert not differences(form, want, exporter, ({0: "b", 2: "n"},), inputs, 1e-4)
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])

@@ -57,6 +57,13 @@ def test_transforms_of_any_length(exporter, tmp_path):
     exported(there_and_back, inputs, exporter, ({0: "b", 1: "n"},), tmp_path)
 
 
+@pytest.mark.parametrize("exporter", [pytest.param("dynamo", marks=pytest.mark.slow), "trace"])
+def test_long_ones_from_a_short_example(exporter, tmp_path):
+    """A matrix of n x n cosines would take 80 GB at the last."""
+    inputs = rows((2, 12), (1, 100_003))
+    exported(lambda x: torch.fft.rfft(x, norm="ortho").abs(), inputs, exporter, ({0: "b", 1: "n"},), tmp_path)
+
+
 @pytest.mark.parametrize("exporter", ["dynamo", "trace"])
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 def test_antialiased_images_are_one_resize(exporter, mode, tmp_path):
