@@ -190,8 +190,7 @@ def bind(model: object, args: tuple[object, ...], kwargs: Kwargs) -> dict[str, o
     sig = signature(model)
     if sig is None:
         return {**{f"arg{i}": a for i, a in enumerate(args)}, **kwargs}
-    twice = {p.name for p in sig.parameters.values() if p.kind is p.POSITIONAL_ONLY} & set(kwargs)
-    if twice:
+    if twice := {p.name for p in sig.parameters.values() if p.kind is p.POSITIONAL_ONLY} & set(kwargs):
         raise InputError(f"{min(twice)!r} is a positional-only parameter and a keyword of the call: rename the keyword")
     try:
         return dict(sig.bind(*args, **kwargs).arguments)
@@ -203,8 +202,8 @@ def bind(model: object, args: tuple[object, ...], kwargs: Kwargs) -> dict[str, o
 
 
 def _signature_text(sig: inspect.Signature) -> str:
-    text = str(sig)
-    return text if len(text) <= 160 else text[:157] + "..."  # transformers' forwards take dozens of parameters
+    text = str(sig)  # transformers' forwards take dozens of parameters
+    return text if len(text) <= 160 else text[:157] + "..."
 
 
 def _leaf_names(arguments: Kwargs, args: tuple[object, ...], kwargs: Kwargs, given: Call) -> list[tuple[str, str]]:
