@@ -12,8 +12,9 @@ from onnxpatch.diagnosis.cures.treatment import treat
 from onnxpatch.diagnosis.parts.recorded_part import recorded_part
 from onnxpatch.diagnosis.parts.search import Progress, Search
 from onnxpatch.diagnosis.trials.trial import Subject
+from onnxpatch.errors import InputError
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
-from onnxpatch.inputs.validate import check_numbers, check_runnable
+from onnxpatch.inputs.validate import check_numbers, check_runnable, is_number
 from onnxpatch.messages.progress import shown
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.results.attempt_result import AttemptResult
@@ -68,6 +69,8 @@ def doctor(
     another exporter.
     """
     check_numbers(tolerance, max_probes)
+    if not is_number(budget):
+        raise InputError(f"budget={budget!r}: give the seconds after which no further export is started")
     start = time.perf_counter()
     request = ExportRequest.parse(
         model, args, kwargs, chosen_exporter(exporter, dynamo), dynamic_shapes=dynamic_shapes,

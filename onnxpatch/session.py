@@ -12,6 +12,7 @@ import torch
 
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.graph_inputs import UnmatchedError, match_inputs
+from onnxpatch.inputs.validate import checked_path
 from onnxpatch.messages.visible import one_line
 from onnxpatch.onnxfile import denormals, output_structure, size_bounds
 from onnxpatch.onnxfile.bound import BoundCall
@@ -69,7 +70,7 @@ class Session:
     ) -> None:
         self._limit = checked_limit(max_seconds)
         self._classes = Classes(classes)
-        self._source = model if isinstance(model, bytes) else os.fspath(model)
+        self._source = model if isinstance(model, bytes) else checked_path(model)
         if isinstance(self._source, str) and not os.path.isfile(self._source):
             raise InputError(f"there is no file {self._source!r}")
         self._flushed = denormals.flushed if flush_denormals else contextlib.nullcontext
@@ -176,7 +177,7 @@ def _fed(node: NodeArg, value: object) -> Array:
 def _array(value: object) -> Array:
     try:
         return as_array(value) if isinstance(value, torch.Tensor) else np.asarray(value)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, NotImplementedError) as error:
         raise InputError(f"an input is neither a tensor nor an array: {error}") from None
 
 

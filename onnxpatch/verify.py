@@ -14,7 +14,7 @@ from onnxpatch.exporters.dynamo import capture
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.validate import check_numbers, check_runnable
+from onnxpatch.inputs.validate import check_numbers, check_runnable, checked_path
 from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile import stamp
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
@@ -76,6 +76,7 @@ def verify(
     """
     check_numbers(tolerance, max_probes)
     check_runnable(model)
+    file = checked_path(file)
     budget = Budget.starting_now(max_probes, max_seconds)
     inputs = Inputs(model, args, kwargs)
     try:

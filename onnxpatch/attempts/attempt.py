@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from onnxpatch.exporters.request import OPSET, ExportRequest
+from onnxpatch.patching.conditions import listed_selectors
 from onnxpatch.settings import Exporter
 
 
@@ -30,7 +31,7 @@ class Attempt:
         """The attempt that the caller asked for."""
         only = request.patching.get("only")
         # `only=()` is how a caller asks for no patch at all.
-        plain = only is not None and not list(only)
+        plain = only is not None and not listed_selectors(only)
         return cls(request.exporter, request.opset, bool(request.patching.get("branches")), plain)
 
     def without(self, patches: Iterable[str]) -> Attempt:
@@ -47,7 +48,7 @@ class Attempt:
         if self.plain:
             patching |= {"only": (), "exclude": None}
         elif self.exclude:
-            patching["exclude"] = (*_listed(asked.patching.get("exclude")), *self.exclude)
+            patching["exclude"] = (*listed_selectors(asked.patching.get("exclude")), *self.exclude)
         specs = [dict(spec) for spec in asked.specs]
         for leaf, axis, size in (place for dim in asked.dims if dim.name in self.fixed for place in dim.places):
             # A size such as `past + new` moves as long as one of its names does.
@@ -82,7 +83,7 @@ class Attempt:
         for name in ("only", "exclude"):
             selected = made.patching.get(name)
             # `only=()` says something, `exclude=()` nothing.
-            if selected is not None and (name == "only" or _listed(selected)):
+            if selected is not None and (name == "only" or listed_selectors(selected)):
                 words[name] = _shortest(selected)
         if self.branches:
             words["branches"] = True
@@ -91,12 +92,6 @@ class Attempt:
         return f"onnxpatch.export({', '.join(['model', '...', *(f'{k}={v!r}' for k, v in words.items())])})"
 
 
-def _listed(names: str | Iterable[str] | None) -> tuple[str, ...]:
-    if names is None:
-        return ()
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
 def _shortest(names: str | Iterable[str]) -> str | tuple[str, ...]:
-    listed = _listed(names)
+    listed = listed_selectors(names)
     return listed[0] if len(listed) == 1 else listed

@@ -30,9 +30,9 @@ from onnxpatch.control_flow.current_capture import latest
 from onnxpatch.control_flow.forked_forward import Call, run_declared, run_module, run_root
 from onnxpatch.control_flow.module_containers import CONTAINERS, IndexedByData
 from onnxpatch.control_flow.optional_outputs.decorator import mark_of
+from onnxpatch.inputs.module_walk import modules
 from onnxpatch.patching.generated import class_before, mixins_of
 from onnxpatch.patching.swap import UndoLog
-from onnxpatch.patching.walk import modules
 from onnxpatch.settings import Settings
 
 RunRoot = Callable[[torch.nn.Module, Call, object], object]

@@ -9,6 +9,7 @@ the same place.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import stat
@@ -31,6 +32,8 @@ class OutFile:
     """
 
     def __init__(self, f: object = None) -> None:
+        if isinstance(f, io.TextIOBase):
+            raise InputError(f"f is a {type(f).__name__}, which takes text: open it in binary mode, or use io.BytesIO")
         self._target = None if f is None or hasattr(f, "write") else target_of(f)
         self._stream = f if hasattr(f, "write") else None
         self.name = str(self._target.asked) if self._target else ""

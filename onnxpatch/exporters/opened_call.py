@@ -51,7 +51,14 @@ def opened_call(model: Any, inputs: Inputs, layout: OutputLayout | None = None) 
 
 def _may_return_caches(model: torch.nn.Module) -> bool:
     """Whether a submodule is a transformers model that returns a cache by default."""
-    return any(hasattr(getattr(module, "config", None), "use_cache") for module in model.modules())
+    return any(hasattr(_config(module), "use_cache") for module in model.modules())
+
+
+def _config(module: torch.nn.Module) -> object:
+    try:
+        return getattr(module, "config", None)
+    except Exception:  # a property of the user's that means something else
+        return None
 
 
 def _by_name(shown: inspect.Signature | None, inputs: Inputs) -> inspect.Signature | None:
@@ -80,6 +87,13 @@ def _closed(
     return bound.args, bound.kwargs
 
 
+def _kind_of_self(shown: inspect.Signature) -> inspect._ParameterKind:
+    kinds = [parameter.kind for parameter in shown.parameters.values()]
+    # Nothing may come before a positional-only parameter but another one.
+    only = inspect.Parameter.POSITIONAL_ONLY
+    return only if only in kinds else inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
 def _mixin(inputs: Inputs, shown: inspect.Signature | None, layout: OutputLayout | None) -> type:
     class Opened:
         def forward(self, *args: object, **kwargs: object) -> Any:
@@ -92,7 +106,7 @@ def _mixin(inputs: Inputs, shown: inspect.Signature | None, layout: OutputLayout
             return tuple(leaf for leaf in pytree.tree_leaves(opened(output)) if isinstance(leaf, torch.Tensor))
 
     if shown is not None:
-        itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        itself = inspect.Parameter("self", _kind_of_self(shown))
         Opened.forward.__signature__ = shown.replace(  # type: ignore[attr-defined]
             parameters=[itself, *shown.parameters.values()]
         )

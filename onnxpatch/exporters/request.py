@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 
 from onnxpatch.errors import InputError, ScriptedModelError, UnknownExporterError
@@ -18,7 +17,7 @@ from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import DynamicDim, dynamic_dims
 from onnxpatch.inputs.example import declared_example
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.validate import check_opset
+from onnxpatch.inputs.validate import check_opset, refuse_no_module
 from onnxpatch.settings import EXPORTERS, Exporter
 
 OPSET = 18
@@ -117,13 +116,7 @@ class ExportRequest:
 
 def _given(args: Any, kwargs: Mapping[str, Any] | None) -> bool:
     """Whether the caller gave arguments, so that the model's own example is not needed."""
-    return bool(kwargs) or isinstance(args, torch.Tensor | np.ndarray) or len(args) > 0
-
-
-def refuse_no_module(model: Any) -> None:
-    """Raises InputError for a model that is no torch.nn.Module."""
-    if not isinstance(model, torch.nn.Module):
-        raise InputError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+    return bool(kwargs) or not isinstance(args, tuple | list) or len(args) > 0
 
 
 def chosen_exporter(exporter: str | None, dynamo: bool | None = None, script: bool | None = None) -> Exporter:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from onnxpatch.inputs.module_walk import modules
 from onnxpatch.patching.plan import Plan
-from onnxpatch.patching.walk import modules
 
 Notes = Mapping[str, tuple[str, str]]  # path of a module: (state, note)
 

@@ -150,6 +150,8 @@ def split_kwargs(args: ExampleArgs, kwargs: Kwargs | None) -> tuple[tuple[object
         args = (args,)
     if not isinstance(args, tuple | list):
         raise InputError(f"args must be a tuple of forward's positional arguments, not {type(args).__name__}")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise InputError(f"kwargs must be a dict of forward's keyword arguments, not {type(kwargs).__name__}")
     args = tuple(args)
     if not kwargs and args and isinstance(args[-1], dict) and all(isinstance(k, str) for k in args[-1]):
         return args[:-1], dict(args[-1])
@@ -188,6 +190,8 @@ def bind(model: object, args: tuple[object, ...], kwargs: Kwargs) -> dict[str, o
     sig = signature(model)
     if sig is None:
         return {**{f"arg{i}": a for i, a in enumerate(args)}, **kwargs}
+    if twice := {p.name for p in sig.parameters.values() if p.kind is p.POSITIONAL_ONLY} & set(kwargs):
+        raise InputError(f"{min(twice)!r} is a positional-only parameter and a keyword of the call: rename the keyword")
     try:
         return dict(sig.bind(*args, **kwargs).arguments)
     except TypeError as error:
@@ -198,8 +202,8 @@ def bind(model: object, args: tuple[object, ...], kwargs: Kwargs) -> dict[str, o
 
 
 def _signature_text(sig: inspect.Signature) -> str:
-    text = str(sig)
-    return text if len(text) <= 160 else text[:157] + "..."  # transformers' forwards take dozens of parameters
+    text = str(sig)  # transformers' forwards take dozens of parameters
+    return text if len(text) <= 160 else text[:157] + "..."
 
 
 def _leaf_names(arguments: Kwargs, args: tuple[object, ...], kwargs: Kwargs, given: Call) -> list[tuple[str, str]]:

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import math
+import numbers
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
 
 from onnxpatch.errors import InputError
+from onnxpatch.inputs.module_walk import modules
+from onnxpatch.messages.visible import said_by
 
 _LOWEST_OPSET = 7  # the lowest that torch's exporters write
 
 
 def check_numbers(tolerance: float, max_probes: int, opset: int | None = None) -> None:
     """Raise InputError for a tolerance below 0, NaN or infinite, for max_probes below 1, for an unknown opset."""
-    if not math.isfinite(tolerance) or tolerance < 0:
+    if not is_number(tolerance) or not math.isfinite(tolerance) or tolerance < 0:
         raise InputError(
-            f"tolerance={tolerance}: give a share of the output's largest magnitude, 0 or more, such as 0.001"
+            f"tolerance={tolerance!r}: give a share of the output's largest magnitude, 0 or more, such as 0.001"
         )
-    if max_probes < 1:
-        raise InputError(f"max_probes={max_probes}: give 1 or more, since the example itself is one probe")
+    if not _is_whole(max_probes) or max_probes < 1:
+        raise InputError(f"max_probes={max_probes!r}: give 1 or more, since the example itself is one probe")
     if opset is not None:
         check_opset(opset)
+
+
+def checked_path(file: object) -> str:
+    """The path of a .onnx file. Raises InputError for what is no path."""
+    try:
+        return os.fsdecode(file)  # type: ignore[arg-type]
+    except TypeError:
+        raise InputError(f"the file must be given by its path, not as {type(file).__name__}") from None
 
 
 def check_opset(opset: int) -> None:
@@ -31,12 +44,59 @@ def check_opset(opset: int) -> None:
     import onnx
 
     highest = onnx.defs.onnx_opset_version()
-    if not _LOWEST_OPSET <= opset <= highest:
-        raise InputError(f"opset {opset}: the installed onnx {onnx.__version__} knows {_LOWEST_OPSET} to {highest}")
+    if not _is_whole(opset) or not _LOWEST_OPSET <= opset <= highest:
+        raise InputError(f"opset {opset!r}: the installed onnx {onnx.__version__} knows {_LOWEST_OPSET} to {highest}")
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a real number, and no bool."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def check_data(data: object, sizes: object) -> None:
+    """Raise InputError for `data` that is no sequence of inputs, or `sizes` that are no lists of whole numbers."""
+    if not isinstance(data, list | tuple):
+        raise InputError(f"data must be a list of inputs, each args or (args, kwargs), not {type(data).__name__}")
+    if sizes is None:
+        return
+    wanted = 'sizes must name dimensions with lists of whole numbers, such as {"H": [32, 518]}'
+    if not isinstance(sizes, Mapping):
+        raise InputError(f"{wanted}, not {type(sizes).__name__}")
+    for name, listed in sizes.items():
+        if isinstance(listed, str) or not isinstance(listed, Iterable):
+            raise InputError(f"{wanted}; {name!r} has {listed!r}")
+        for size in listed:
+            if not _is_whole(size):
+                raise InputError(f"{wanted}; {name!r} has {size!r}")
+
+
+def check_dense(values: Iterable[object]) -> None:
+    """Raise InputError for a sparse tensor: no graph takes one, and none can be drawn at another size."""
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.layout != torch.strided:
+            raise InputError(f"the example has a tensor of layout {value.layout}, which no graph takes: make it dense")
+
+
+def refuse_no_module(model: Any) -> None:
+    """Raise InputError for a model that is no torch.nn.Module, or that torch cannot walk."""
+    if not isinstance(model, torch.nn.Module):
+        called = f"the class {model.__name__}: call it first" if isinstance(model, type) else type(model).__name__
+        raise InputError(f"model must be a torch.nn.Module, not {called}")
+    for path, module in modules(model):
+        if type(module).__hash__ is None:
+            name = type(module).__name__
+            raise InputError(
+                f"{path or 'the model itself'} cannot be walked: {name} has an __eq__ and no __hash__, and torch keeps "
+                f"modules in sets. Give {name} `__hash__ = torch.nn.Module.__hash__`"
+            )
 
 
 def check_depth(model: torch.nn.Module) -> None:
-    """Raise InputError for modules that are nested deeper than torch itself can walk."""
+    """Raise InputError for modules that are nested deeper than torch itself can walk, or that refuse to be walked."""
     try:
         for _ in model.modules():
             pass
@@ -45,12 +105,19 @@ def check_depth(model: torch.nn.Module) -> None:
             f"the modules of {type(model).__name__} are nested deeper than Python's recursion limit "
             f"({sys.getrecursionlimit()}), and torch cannot walk them: raise it with sys.setrecursionlimit"
         ) from None
+    except Exception as error:
+        raise InputError(
+            f"torch cannot walk the modules of {type(model).__name__}: {type(error).__name__}: {said_by(error)}"
+        ) from error
 
 
 def check_runnable(model: object) -> None:
     """Raise InputError for a model that has no values yet: on the meta device, or with lazy parameters."""
     if not isinstance(model, torch.nn.Module):
+        if isinstance(model, type) or not callable(model):
+            refuse_no_module(model)
         return
+    refuse_no_module(model)
     check_depth(model)
     tensors = [*model.named_parameters(), *model.named_buffers()]
     name = type(model).__name__

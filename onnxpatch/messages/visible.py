@@ -34,6 +34,14 @@ def _spelled_out(char: str) -> str:
     return ascii(char)[1:-1]
 
 
+def said_by(error: BaseException) -> str:
+    """What an exception says; a remark where its own `__str__` raises."""
+    try:
+        return str(error)
+    except Exception as again:
+        return f"its text cannot be had ({type(again).__name__})"
+
+
 def one_line(text: str) -> str:
     """`visible` text on one line: a line break becomes ⏎, so that a name cannot add lines to a report."""
     return visible(re.sub(r"[ \t]*\r?\n\s*", " ⏎ ", text.strip("\n")).replace("\t", " "))

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from packaging.requirements import Requirement  # comes with onnxscript
 
-from onnxpatch.errors import UnknownPatchError
+from onnxpatch.errors import InputError, UnknownPatchError
 from onnxpatch.settings import EXPORTERS, Exporter, Settings
 
 
@@ -147,18 +147,22 @@ def resolve(path: str) -> Any | None:
     return None
 
 
-def _listed(selectors: str | Iterable[str] | None) -> tuple[str, ...] | None:
+def listed_selectors(selectors: str | Iterable[str] | None) -> tuple[str, ...]:
+    """What `only` or `exclude` names. Raises InputError for what is no name."""
     if selectors is None:
-        return None
-    return (selectors,) if isinstance(selectors, str) else tuple(selectors)
+        return ()
+    listed = (selectors,) if isinstance(selectors, str) or not isinstance(selectors, Iterable) else tuple(selectors)
+    if odd := [one for one in listed if not isinstance(one, str)]:
+        raise InputError(f"only= and exclude= take names of patches and paths of modules, not {odd[0]!r}")
+    return listed
 
 
 class Selection:
     """What `only` and `exclude` allow. A module path includes its submodules."""
 
     def __init__(self, only: str | Iterable[str] | None = None, exclude: str | Iterable[str] | None = None) -> None:
-        self.only = _listed(only)
-        self.exclude = _listed(exclude) or ()
+        self.only = None if only is None else listed_selectors(only)
+        self.exclude = listed_selectors(exclude)
         self.admits_all = self.only is None and not self.exclude
 
     def admits(self, patch: str, path: str | None) -> bool:

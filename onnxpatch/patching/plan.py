@@ -13,13 +13,14 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import InputError, RefusedError, ScriptedModelError
+from onnxpatch.inputs.module_walk import modules
+from onnxpatch.inputs.validate import refuse_no_module
 from onnxpatch.messages.visible import one_line
 from onnxpatch.patching import decorators
 from onnxpatch.patching.conditions import Selection, misspelled
 from onnxpatch.patching.generated import class_before, mixins_of
 from onnxpatch.patching.match import Candidate, FunctionPatch, Matcher, raise_if_ambiguous, ties
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
-from onnxpatch.patching.walk import modules
 from onnxpatch.results.notebook import fragment
 from onnxpatch.results.table import table
 from onnxpatch.settings import BRANCH_OPTIONS, Settings, make_settings
@@ -126,6 +127,7 @@ def make_plan(
             f"the model is a {type(model).__name__} already, and its code can no longer be swapped: "
             "pass the nn.Module and call torch.jit.script inside patched(...)"
         )
+    refuse_no_module(model)
     settings = settings or make_settings(**options)
     _check_options(settings, registry)
     made = Plan(model, settings)

@@ -17,6 +17,7 @@ from onnxpatch._torch.dispatch_modes import OperationCount
 from onnxpatch.inputs.caches import opened, output_names
 from onnxpatch.inputs.held_objects import copied
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.messages.visible import said_by
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.undone import undone
 from onnxpatch.verification.branch_recorder import Decisions
@@ -175,7 +176,7 @@ class Eager:
                     # Also when the forward raises: it may draw first.
                     self.draws |= _random_state() != before
         except Exception as error:
-            return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            return None, f"{type(error).__name__}: {' '.join(said_by(error).split())[:300]}"
         finally:
             self._state.restore()
 

@@ -12,6 +12,7 @@ from onnxpatch.errors import InputError
 from onnxpatch.exporters.explain import remedy
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.inputs.validate import check_data, check_dense
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.verification.eager import Eager, Flatten
 from onnxpatch.verification.oracle import Oracle
@@ -43,6 +44,8 @@ class Reference:
         """flatten: an output -> its tensors in the graph's order; data: the caller's inputs, each args or (args,
         kwargs); sizes: sizes to compare at in any case, by the dimension's name; state: the model's, where it was taken
         already. Raises InputError where eager refuses one of them."""
+        check_data(data, sizes)
+        check_dense(inputs.values())
         start = time.perf_counter()
         self.inputs, self.dims, self.budget = inputs, dims, budget
         self.eager = Eager(model, inputs, flatten, state)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import rnn
 
-from onnxpatch import Proof, Settings, exporting, patch
+from onnxpatch import Proof, Settings, exporting, patch, running_model
 from onnxpatch.formulas.recurrent_nodes import run_layers, writable
 from onnxpatch.formulas.symbolic import same_size
 
@@ -146,11 +146,14 @@ def pad(
 ) -> tuple[Tensor, Tensor]:
     """(batch, length, ...) or (length, batch, ...), cut to the longest sequence or filled up to `total_length`."""
     if exporting() == "trace":
-        if total_length is not None:
+        if total_length is not None and not _branches_exported():
             return NotImplemented
         padded, lengths = original(sequence, batch_first, padding_value)
         lengths = lengths.to(torch.int32).to(torch.int64)  # the exporter has int32 here, and takes it for int64
         end = lengths.amax(0)
+        # torch's own code compares this length with the others: a branch, whose other side raises.
+        if total_length is not None:
+            return _filled_up(padded, lengths, end, batch_first, total_length, padding_value), lengths
         return (padded[:, :end] if batch_first else padded[:end]), lengths
     known = _lengths(sequence)
     if known is None:
@@ -165,3 +168,19 @@ def pad(
             more = (0, 0) * (data.dim() - 1) + (0, total_length - longest)
             data = torch.nn.functional.pad(data, more, value=padding_value)
     return (data.transpose(0, 1) if batch_first else data), known
+
+
+def _branches_exported() -> bool:
+    model = running_model()
+    return model is not None and model.settings.branches
+
+
+def _filled_up(
+    padded: Tensor, lengths: Tensor, end: Tensor, batch_first: bool, total_length: Any, padding_value: float
+) -> Tensor:
+    rows = torch.arange(total_length)
+    taken = padded.index_select(1 if batch_first else 0, torch.minimum(rows, end - 1))
+    inside = rows < lengths[:, None] if batch_first else rows[:, None] < lengths
+    for _ in range(padded.dim() - 2):
+        inside = inside.unsqueeze(-1)
+    return torch.where(inside, taken, padding_value)

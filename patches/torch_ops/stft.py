@@ -16,8 +16,7 @@ from onnxpatch.formulas.complex_pairs import Pair
 
 def _waves(points: int, terms: int) -> np.ndarray:
     """(2 terms, points): the cosines, then the negative sines, of the first `terms` frequencies."""
-    cos, sin = fourier.waves(terms, points, points, sign=1)
-    return np.concatenate((cos, -sin))
+    return np.concatenate(fourier.waves(terms, points, points))
 
 
 def _window(window: torch.Tensor | None, length: int, points: int, like: torch.Tensor) -> torch.Tensor:
