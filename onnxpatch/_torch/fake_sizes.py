@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+
+from onnxpatch.undone import undone
 
 
 class FakeWorld:
@@ -35,7 +38,12 @@ class FakeWorld:
     def running(self) -> Iterator[None]:
         """Inside the block, operators run on fake tensors. What they ask of sizes is answered as in the example, and
         fixes none: a table of 16 rows added at 16 tokens does not make 16 of every number of tokens."""
-        with self.mode, self.mode.shape_env.suppress_guards():
+        log = logging.getLogger("torch._subclasses.fake_tensor")
+        before = log.disabled
+        with self.mode, self.mode.shape_env.suppress_guards(), undone(lambda: setattr(log, "disabled", before)):
+            log.disabled = (
+                True  # it shows an operator that cannot run so with its whole stack, and whoever asked goes on
+            )
             yield
 
     def fake(self, tensor: torch.Tensor, dynamic: frozenset[int] | None, number: int | None) -> torch.Tensor:
