@@ -29,7 +29,7 @@ BODY = """        term = total = torch.ones_like(x)
             total = total + term
         return total
 """
-GIVEN = "window.py:model --input input=float32[B,4]"
+GIVEN = "window.py:model --input 'input=float32[B,4]'"
 DRAFT = f"onnxpatch doctor {GIVEN} --write-patch window_patch.py"
 PROVE = "onnxpatch prove window_patch.py"
 EXPORT = f"onnxpatch export {GIVEN} -o window.onnx --patches window_patch.py"
@@ -41,8 +41,7 @@ def main() -> None:
         (folder / "window.py").write_text(MODEL, encoding="utf-8")
 
         def step(told: str, command: str) -> None:
-            quoted = command.replace("input=float32[B,4]", "'input=float32[B,4]'")
-            parts.append(f"{told}\n\n```console\n$ {command}\n{shown(run(quoted, folder)[0])}\n```")
+            parts.append(f"{told}\n\n```console\n$ {command}\n{shown(run(command, folder)[0])}\n```")
 
         step("Nothing cures it, so the doctor drafts a patch.", DRAFT)
         patch = folder / "window_patch.py"

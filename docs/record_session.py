@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-GIVEN = "position_table.py:model --input image=float32[B,3,H=64,W=64]"
+GIVEN = "position_table.py:model --input 'image=float32[B,3,H=64,W=64]'"
 PLAIN = "torch.onnx.export(model(), (image,), 'plain.onnx', dynamo=True, dynamic_shapes=SIZES)"
 STEPS = [
     (
@@ -34,7 +34,7 @@ HEAD = """# A recorded session
 `examples/position_table.py` holds a small vision backbone whose position table has a shortcut at its native size, as
 many have. Everything below is printed by the commands themselves (`python docs/record_session.py` records it again).
 """
-RANKER = "three_attempts.py:model --input x=float32[ROWS=4,16]"
+RANKER = "three_attempts.py:model --input 'x=float32[ROWS=4,16]'"
 ATTEMPTS = [
     ("Export as it is asked for, once. It is refused, and that is all there is.",
      f"onnxpatch export {RANKER} ranker.onnx --attempts asked"),

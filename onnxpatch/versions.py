@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from importlib import metadata
 
 ONNXPATCH = "0.2.0"
 
@@ -16,6 +15,8 @@ def versions() -> dict[str, str]:
 # Reading a distribution's metadata opens files, and what is installed does not change while a process runs.
 @functools.cache
 def _installed() -> dict[str, str]:
+    from importlib import metadata  # here: `--help` has no need of it, and it takes a tenth of its time
+
     installed: dict[str, str] = {}
     for name in (
         "torch",

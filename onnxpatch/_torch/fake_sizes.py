@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+
+from onnxpatch.undone import undone
 
 
 class FakeWorld:
@@ -47,7 +50,7 @@ class FakeWorld:
         from torch._dispatch.python import enable_python_dispatcher
 
         # Without the dispatcher, addcmul, addcdiv, lerp and addbmm that broadcast refuse symbolic sizes.
-        with self.mode, self.mode.shape_env.suppress_guards(), enable_python_dispatcher():
+        with self.mode, self.mode.shape_env.suppress_guards(), enable_python_dispatcher(), _quiet():
             yield
 
     def fake(self, tensor: torch.Tensor, dynamic: frozenset[int] | None, number: int | None) -> torch.Tensor:
@@ -104,3 +107,13 @@ def _axes(axes: Any, inputs: Any, outputs: Any) -> dict[int, frozenset[int]] | N
     if set(axes) - set(inputs) - set(outputs):  # an input by the name that the graph will give it
         return None
     return {place: frozenset(axes[name]) for place, name in enumerate(inputs) if name in axes}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """torch shows an operator that cannot run on fake tensors with its whole stack; whoever asked goes on without."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before = log.disabled
+    with undone(lambda: setattr(log, "disabled", before)):
+        log.disabled = True
+        yield

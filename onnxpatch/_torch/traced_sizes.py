@@ -24,6 +24,7 @@ from onnxpatch._torch.fake_results import FakeResults
 from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.size_arithmetic import ARITHMETIC
 from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch._torch.written_sizes import written_size
 from onnxpatch.undone import undone
 
 _NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -114,6 +115,9 @@ class _Sizes:
             missing = [one for one in node.inputs() if one.unique() not in self._known]
             if value.unique() in self._known:
                 pending.pop()
+            elif node.kind() == "aten::size" and (size := written_size(node, self._fixed_size)) is not None:
+                self._known[value.unique()] = size
+                pending.pop()
             elif missing and value.unique() not in self._inputs:
                 pending += missing
             else:
@@ -123,6 +127,12 @@ class _Sizes:
         if isinstance(found, _UnknownError):
             raise found
         return found
+
+    def _fixed_size(self, value: Any, axis: int) -> int | None:
+        """The size of an axis of one of the graph's inputs, if that is a parameter or was declared to stay."""
+        _, axes = self._inputs.get(value.unique(), (0, None))
+        sizes = value.type().sizes()
+        return sizes[axis] if axes is not None and axis not in axes and sizes is not None else None
 
     def _evaluate(self, value: Any, node: Any) -> None:
         outputs = [value] if value.unique() in self._inputs else list(node.outputs())

@@ -54,6 +54,9 @@ class OneLineErrors(_PlainFlags, TyperGroup):
     def main(self, *args: Any, **options: Any) -> Any:
         """As click's, but for the errors. With standalone_mode=False they are raised, as click does."""
         standalone = options.get("standalone_mode", True)
+        # The words as they were typed, for the page that says how to make the file again (`options.typed`).
+        given = args[0] if args else options.get("args")
+        options.setdefault("obj", list(sys.argv[1:] if given is None else given))
         # In this mode click raises its errors; otherwise it would print them in its own form and exit.
         options["standalone_mode"] = False
         if not standalone:

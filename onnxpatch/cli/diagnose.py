@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -95,8 +96,22 @@ def doctor(
         if html:
             from onnxpatch.html import write_diagnosis
 
-            write_diagnosis(html, loaded.model, diagnosis)
+            cure = _export_command(target, inputs, dynamic, image, opset, patches)
+            write_diagnosis(html, loaded.model, diagnosis, cure)
         if write_patch:
             written = onnxpatch.new_patch(diagnosis, write_patch)
             show.line(f"written: {written}; fill it in, then: onnxpatch prove {written}")
         raise typer.Exit(RIGHT if diagnosis.ok else WRONG)
+
+
+def _export_command(
+    target: str, inputs: list[str], dynamic: list[str], image: str | None, opset: int, patches: list[str]
+) -> str:
+    """The `onnxpatch export` of what was diagnosed; a cure adds its options."""
+    words = ["onnxpatch", "export", target, "model.onnx"]
+    words += [word for one in inputs for word in ("--input", one)]
+    words += [word for one in dynamic for word in ("--dynamic", one)]
+    words += ["--image-size", image] if image else []
+    words += ["--opset", str(opset)] if opset != 18 else []
+    words += [word for one in patches for word in ("--patches", one)]
+    return shlex.join(words)

@@ -45,6 +45,7 @@ from onnxpatch.cli.options import (
     provider_names,
     runtime_names,
     sizes,
+    typed,
 )
 from onnxpatch.cli.result import check_form, print_result
 from onnxpatch.errors import InputError, OnnxpatchError, VerificationError
@@ -59,6 +60,7 @@ _FILE = Path("model.onnx")
 
 
 def export(
+    ctx: typer.Context,
     target: TargetArg,
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE.onnx", help="The file to write.", show_default=str(_FILE))
@@ -132,7 +134,8 @@ def export(
 
             with show.progress("page") as progress:
                 # A file that came out wrong was not written: what lies there, if anything, is of an earlier export.
-                write(html, loaded.model, report, None if report.wrong else file, arguments, progress)
+                made = None if report.wrong else file
+                write(html, loaded.model, report, made, arguments, progress, typed(ctx))
         if refusal is not None:
             raise refusal
         raise typer.Exit(RIGHT if report.ok or not check else WRONG)

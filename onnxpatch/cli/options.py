@@ -6,6 +6,7 @@ Nothing here imports torch, and commands import what does when they run: `--help
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,12 @@ import typer
 from onnxpatch.cli.completion import patch_names
 from onnxpatch.errors import InputError, UnknownExporterError
 from onnxpatch.settings import EXPORTERS, Exporter
+
+
+def typed(ctx: typer.Context) -> str:
+    """The command as it was typed, quoted for a shell."""
+    return shlex.join(["onnxpatch", *(ctx.obj or ())])
+
 
 TargetArg = Annotated[
     str,

@@ -108,7 +108,7 @@ def power(a: object, exponent: object) -> Pair:
         return result
     if isinstance(exponent, int | float):
         return polar(magnitude(a) ** exponent, angle(a) * exponent)
-    raise RefusedError("a power of a complex tensor with an exponent that is a tensor")
+    raise RefusedError("a power of a complex tensor takes a number as its exponent here: a tensor has no ONNX form")
 
 
 def to(a: object, *args: Any, **kwargs: Any) -> Any:
@@ -148,7 +148,7 @@ def norm(a: object, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 
 def prod(a: object, *args: Any, **kwargs: Any) -> Pair:
-    raise RefusedError("a product over an axis of a complex tensor has no ONNX form here")
+    raise RefusedError("a product over an axis of a complex tensor has no ONNX form here: multiply its slices")
 
 
 def _part_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -70,7 +70,7 @@ class Pair:
         # Not dunder names: libraries ask with them what an object can do (`__array__`, `__deepcopy__`), and a Pair
         # cannot.
         if name.startswith("__") or not hasattr(torch.Tensor, name):
-            raise AttributeError(f"a complex tensor has no attribute {name!r}")
+            raise AttributeError(f"a complex tensor has no attribute {name!r} while it is exported")
         function = getattr(torch.Tensor, name)
         if name in _answers.properties:
             return _answers.properties[name](self)

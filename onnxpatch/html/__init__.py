@@ -38,14 +38,15 @@ def plan_page(plan: Plan) -> str:
     return _rendered("plan.html.j2", context(plan))
 
 
-def diagnosis_page(model: torch.nn.Module, diagnosis: Diagnosis) -> str:
+def diagnosis_page(model: torch.nn.Module, diagnosis: Diagnosis, command: str = "") -> str:
     """The page of a diagnosis of `model`, as HTML text: each culprit with its lines and the proposals.
 
-    Raises InputError where jinja2 is not installed.
+    command: an `onnxpatch export` of the model, where the cures are to be shown as commands. Raises InputError where
+    jinja2 is not installed.
     """
     from onnxpatch.html.diagnosed import context
 
-    return _rendered("diagnosis.html.j2", context(model, diagnosis))
+    return _rendered("diagnosis.html.j2", context(model, diagnosis, command))
 
 
 def write(
@@ -55,13 +56,14 @@ def write(
     exported: str | os.PathLike[str] | None,
     arguments: Mapping[str, object],
     progress: Progress | None = None,
+    command: str = "",
 ) -> None:
     """Write the page of an export, which compares it with a plain torch.onnx.export that is made for it.
 
     exported: the ONNX file, None where none was left. arguments: the keywords that `onnxpatch.export` was called with.
-    progress: called with (stage, done, total).
+    progress: called with (stage, done, total). command: that made the file, if it was a command.
     """
-    write_text(file, page(compare(model, report, exported, arguments, progress)))
+    write_text(file, page(compare(model, report, exported, arguments, progress, command)))
 
 
 def write_report(
@@ -76,9 +78,11 @@ def write_plan(file: str | os.PathLike[str], plan: Plan) -> None:
     write_text(file, plan_page(plan))
 
 
-def write_diagnosis(file: str | os.PathLike[str], model: torch.nn.Module, diagnosis: Diagnosis) -> None:
-    """Write the page of a diagnosis of `model` by `onnxpatch.doctor`."""
-    write_text(file, diagnosis_page(model, diagnosis))
+def write_diagnosis(
+    file: str | os.PathLike[str], model: torch.nn.Module, diagnosis: Diagnosis, command: str = ""
+) -> None:
+    """Write the page of a diagnosis of `model` by `onnxpatch.doctor`. command: see `diagnosis_page`."""
+    write_text(file, diagnosis_page(model, diagnosis, command))
 
 
 def _rendered(template: str, context: Mapping[str, object]) -> str:
@@ -102,5 +106,5 @@ def _code_style() -> str:
         from pygments.formatters import HtmlFormatter
     except ImportError:
         return ""
-    light, dark = (str(HtmlFormatter(style=style).get_style_defs(".code")) for style in _STYLES)
+    light, dark = (str(HtmlFormatter(style=style, nobackground=True).get_style_defs(".code")) for style in _STYLES)
     return f"{light}\n@media screen and (prefers-color-scheme: dark) {{\n{dark}\n}}"

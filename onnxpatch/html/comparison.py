@@ -84,13 +84,16 @@ class Side:
 
 @dataclass
 class Comparison:
-    """What a page shows: the model, the plan, and one or two sides (plain first, patched last). call: the line of
-    Python that makes or checks the file again."""
+    """What a page shows: the model, the plan, and one or two sides (plain first, patched last).
+
+    call: the line of Python that makes or checks the file again. command: the same for a shell, where it was one.
+    """
 
     model: torch.nn.Module
     sides: list[Side] = field(default_factory=list)
     plan: Plan | None = None
     call: str = ""
+    command: str = ""
 
     @property
     def result(self) -> Side:
@@ -104,6 +107,7 @@ def compare(
     file: str | os.PathLike[str] | None,
     arguments: Mapping[str, object],
     progress: Progress | None = None,
+    command: str = "",
 ) -> Comparison:
     """Compare the export of `report` (its `file`, None if none was left) with a plain one, which is made here.
 
@@ -113,7 +117,20 @@ def compare(
     asked |= {key: arguments[key] for key in _PLANNING if key in arguments}
     made = make_plan(model, **{**asked, **_delivered(report, asked)})
     patched = Side("with onnxpatch", report, _graph(file), size=size(file))
-    return Comparison(model, [_plain(model, report, arguments, progress), patched], made, report.call)
+    sides = [_plain(model, report, arguments, progress), patched]
+    return Comparison(model, sides, made, _whole_call(report.call, file, arguments), command)
+
+
+def _whole_call(call: str, file: str | os.PathLike[str] | None, arguments: Mapping[str, object]) -> str:
+    """A call of `export` with the names of the caller's inputs, the file and the sizes in place of `...`."""
+    words = ["args", *([repr(Path(file).name)] if file is not None else [])]
+    words += ["kwargs=kwargs"] if arguments.get("kwargs") else []
+    sizes = arguments.get("dynamic_shapes")
+    if sizes is not None:
+        written = repr(sizes)
+        # torch.export.Dim has no text that could be pasted.
+        words.append(f"dynamic_shapes={written if 'Dim' not in written and '<' not in written else 'dynamic_shapes'}")
+    return call.replace("...", ", ".join(words), 1)
 
 
 def _delivered(report: Report, asked: Mapping[str, Any]) -> dict[str, Any]:

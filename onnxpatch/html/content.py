@@ -51,6 +51,7 @@ def context(comparison: Comparison) -> dict[str, object]:
         "summary": str(report).splitlines()[0] if report is not None else result.error,
         "plot": plot(comparison),
         "call": comparison.call,
+        "command": comparison.command,
         "inputs": inputs(result.proto) if result.proto is not None else [],
         "outputs": outputs(result.proto) if result.proto is not None else [],
         "rows": tree(comparison),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Mapping
 
 import torch
 
@@ -13,8 +15,8 @@ from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
 _VERDICTS = {"silent": "wrong", "slow": "too slow", "patch": "wrong with patches"}
 
 
-def context(model: torch.nn.Module, diagnosis: Diagnosis) -> dict[str, object]:
-    """The names that diagnosis.html.j2 uses."""
+def context(model: torch.nn.Module, diagnosis: Diagnosis, command: str = "") -> dict[str, object]:
+    """The names that diagnosis.html.j2 uses. command: an `onnxpatch export` of the model, if it came from a shell."""
     culprits = diagnosis.culprits
     return {
         "model": diagnosis.model,
@@ -22,25 +24,36 @@ def context(model: torch.nn.Module, diagnosis: Diagnosis) -> dict[str, object]:
         "state": "good" if diagnosis.ok else "bad",
         "summary": diagnosis.headline(),
         "diagnosis": diagnosis,
-        "ways": _ways(diagnosis),
+        "ways": _ways(diagnosis, command),
         "error": "" if any(culprit.error == diagnosis.error for culprit in culprits) else diagnosis.error,
         "culprits": [_card(culprit) for culprit in culprits],
         "rows": rows(model, _notes(culprits)),
     }
 
 
-def _ways(diagnosis: Diagnosis) -> list[tuple[str, str]]:
-    """(a line of Python, what it does) for each way that made the whole model right, patches first."""
+def _ways(diagnosis: Diagnosis, command: str) -> list[tuple[str, str]]:
+    """(Python or a command, what it does) for each way that made the whole model right, patches first."""
     order = {"patch": 0, "branches": 1, "exporter": 2}
     ways: dict[str, str] = {}
     for one in sorted((p for p in diagnosis.proposals if p.whole), key=lambda p: order.get(p.kind, 3)):
-        asked = {"exporter": one.name if one.kind == "exporter" else diagnosis.exporter}
-        shown = "".join(f", {key}={value!r}" for key, value in asked.items() if value != "dynamo")
-        shown += ", branches=True" if one.kind == "branches" else ""
-        shown += f", exclude={one.name!r}" if one.kind == "exclude" else ""
-        sizes = ", dynamic_shapes=..." if diagnosis.dimensions else ""
-        ways.setdefault(f'onnxpatch.export(model, args, "model.onnx"{sizes}{shown})', one.text)
+        exporter = one.name if one.kind == "exporter" else diagnosis.exporter
+        asked: dict[str, object] = {"exporter": exporter} if exporter != "dynamo" else {}
+        asked |= {"branches": True} if one.kind == "branches" else {}
+        asked |= {"exclude": one.name} if one.kind == "exclude" else {}
+        ways.setdefault(_command(command, asked) if command else _call(diagnosis, asked), one.text)
     return list(ways.items())
+
+
+def _call(diagnosis: Diagnosis, asked: Mapping[str, object]) -> str:
+    # The caller's own variable: a line with `...` in it could not be pasted.
+    sizes = ["dynamic_shapes=dynamic_shapes"] if diagnosis.dimensions else []
+    words = ["model", "args", '"model.onnx"', *sizes, *(f"{key}={value!r}" for key, value in asked.items())]
+    return f"onnxpatch.export({', '.join(words)})"
+
+
+def _command(command: str, asked: Mapping[str, object]) -> str:
+    flags = [f"--{key}" if value is True else f"--{key} {shlex.quote(str(value))}" for key, value in asked.items()]
+    return " ".join([command, *flags])
 
 
 def _card(culprit: Culprit) -> dict[str, object]:

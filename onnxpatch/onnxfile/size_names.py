@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import onnx
 
-# What torch's own shape inference calls a size that it cannot tell: operator, number, dimension.
-_OF_TORCH = re.compile(r"[A-Z][A-Za-z]*\w*_dim_\d+")
+# What torch calls a size that it cannot tell: operator, value, dimension (`LayerNormalizationonnx::Gather_165_dim_0`).
+_OF_TORCH = re.compile(r"[A-Z][\w:.]*_dim_\d+")
 
 
 def name_output_sizes(graph: onnx.GraphProto) -> None:

@@ -36,6 +36,7 @@ class Matcher:
         self._settings = settings
         self._patches = list(registry)
         self._modules = [patch for patch in self._patches if patch.kind != "function"]
+        self._last_names = [{target.rpartition(".")[2] for target in patch.targets} for patch in self._modules]
         self._known: dict[type, list[Candidate]] = {}
 
     def candidates(self, cls: type) -> list[Candidate]:
@@ -60,7 +61,7 @@ class Matcher:
     def _find(self, cls: type) -> list[Candidate]:
         lineage = [base for base in _as_written(cls).__mro__ if base not in (object, torch.nn.Module)]
         found = []
-        for patch, depth in zip(self._modules, _depths(self._modules, lineage), strict=True):
+        for patch, depth in zip(self._modules, _depths(self._modules, self._last_names, lineage), strict=True):
             if depth is not None:
                 place = (patch.ours, depth, not _named_exactly(patch, lineage[depth]))
                 found.append(Candidate(patch, self._refusal(patch, lineage[0]), place))
@@ -83,12 +84,13 @@ def _as_written(cls: type) -> type:
     return cls
 
 
-def _depths(patches: list[Patch], lineage: list[type]) -> list[int | None]:
+def _depths(patches: list[Patch], last_names: list[set[str]], lineage: list[type]) -> list[int | None]:
     """For each patch, how far up among its bases a class is named by it; 0 also for a copy of the code that the patch
-    was written for; None where it is neither."""
+    was written for; None where it is neither. last_names: of each patch's targets."""
     names = {name.rpartition(".")[2] for cls in lineage for name in (cls.__name__, cls.__qualname__)}
     # Most patches name none of the classes, which their last names show at once.
-    named = [None if names.isdisjoint(patch.last_names) else _named_at(patch, lineage) for patch in patches]
+    pairs = zip(patches, last_names, strict=True)
+    named = [None if names.isdisjoint(last) else _named_at(patch, lineage) for patch, last in pairs]
     bodies = [patch.bodies if depth is None else {} for patch, depth in zip(patches, named, strict=True)]
     copies = known(lineage[0], bodies) if lineage else [False] * len(patches)
     return [0 if copy else depth for depth, copy in zip(named, copies, strict=True)]

@@ -54,11 +54,6 @@ class Patch:
         return "class" if isinstance(self.stand_in, type) else "function"
 
     @functools.cached_property
-    def last_names(self) -> frozenset[str]:
-        """The last name of each target: a class that has none of them, nor its bases, is not meant."""
-        return frozenset(target.rpartition(".")[2] for target in self.targets)
-
-    @functools.cached_property
     def declared_at(self) -> str:
         """File and line of the declaration."""
         stand_in = inspect.unwrap(self.stand_in)

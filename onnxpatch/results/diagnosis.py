@@ -27,6 +27,9 @@ _HEADLINES = {
 }
 
 
+_WORDS = {"silent": "wrong, without an error", "slow": "too slow to export", "patch": "wrong with patches"}
+
+
 @dataclass(frozen=True)
 class Proposal:
     """One way to make a culprit export right.
@@ -164,7 +167,7 @@ class Diagnosis:
 
 
 def _lines(culprit: Culprit) -> list[str]:
-    lines = [f"{culprit.name} ({culprit.cls}): {culprit.status}, {culprit.construct}"]
+    lines = [f"{culprit.name} ({culprit.cls}): {_WORDS.get(culprit.status, culprit.status)}: {culprit.construct}"]
     if culprit.source:
         lines.append(f"  {culprit.source}" + (f": {culprit.code}" if culprit.code else ""))
     if culprit.operator:

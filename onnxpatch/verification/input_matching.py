@@ -43,7 +43,8 @@ def match_inputs(graph: Graph, inputs: Inputs, input_names: Sequence[str] | None
             if len(found) == len(have):
                 return Feed(found)
         raise InputError(
-            f"input_names are {list(input_names)}, the file's inputs {have}, the example {_format_inputs(inputs)}"
+            f"input_names are {list(input_names)}, the file's inputs {have}, the example {_format_inputs(inputs)}: "
+            "give the file's names, in the order of the example"
         )
     by_name = [inputs.find(name) for name in have]
     if all(leaf is not None for leaf in by_name):

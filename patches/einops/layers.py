@@ -24,7 +24,7 @@ def prepare(pattern: str, reduction: str, lengths: dict[str, Any]) -> dict[str, 
     try:
         return stepwise(pattern, reduction, lengths)
     except UnplannedError as error:
-        raise RefusedError(f"no plan for the pattern {pattern!r}") from error
+        raise RefusedError(f"the kit has no steps for the pattern {pattern!r}; einops' own code is exported") from error
 
 
 def own_forward(cls_path: str) -> Any:

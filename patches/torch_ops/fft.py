@@ -138,7 +138,7 @@ def transform(name: str, x: Any, s: Any, dim: Any, norm: str | None) -> Any:
     """torch.fft.<name>. name: (i)(r)fft, with 2 or n at the end for several dimensions."""
     kind = name.removesuffix("2").removesuffix("n")
     if kind not in ("fft", "ifft", "rfft", "irfft"):
-        raise RefusedError(f"torch.fft.{name} has no ONNX form here")
+        raise RefusedError(f"torch.fft.{name} has no ONNX form here: use fft, ifft, rfft or irfft (also 2 or n)")
     default = {"2": 2, "n": None}.get(name[-1], 1)
     dims, sizes = _axes(x, s, dim, default)
     inverse = kind.startswith("i")

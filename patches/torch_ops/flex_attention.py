@@ -84,7 +84,7 @@ def flex_attention(
 ) -> Any:
     """As in torch, but return_aux is refused. (batch, heads, length, features)."""
     if return_aux is not None:
-        raise RefusedError("flex_attention with return_aux has no ONNX form here")
+        raise RefusedError("flex_attention with return_aux has no ONNX form here: ask for the output alone")
     if enable_gqa:
         # score_mod is called with the number of the query's head, so heads cannot be grouped into rows.
         key, value = repeat_heads(key, query.shape[1], 1), repeat_heads(value, query.shape[1], 1)

@@ -100,7 +100,7 @@ def invert(
     name = original.__name__
     if "solve" in name:
         if not left:
-            raise RefusedError("torch.linalg.solve with left=False has no ONNX form here")
+            raise RefusedError("torch.linalg.solve with left=False has no ONNX form here: transpose both")
         vector = B.dim() == a.dim() - 1
         solved = torch.matmul(inverse(a, "solve"), B.unsqueeze(-1) if vector else B)
         return solved.squeeze(-1) if vector else solved

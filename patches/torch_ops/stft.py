@@ -92,10 +92,10 @@ def forward(
 ) -> Any:
     """(samples,) or (batch, samples) to (..., frequencies, frames), complex, or with a last axis of 2."""
     if align_to_window:
-        raise RefusedError("stft with align_to_window=True has no ONNX form here")
+        raise RefusedError("stft with align_to_window=True has no ONNX form here: pad the signal, and leave it out")
     points, hop, length = _sizes(n_fft, hop_length, win_length)
     if isinstance(input, Pair):
-        raise RefusedError("stft of a complex signal has no ONNX form here")
+        raise RefusedError("stft of a complex signal has no ONNX form here: transform real and imaginary part, and add")
     terms = points if onesided is False else points // 2 + 1
     signal = input.unsqueeze(0) if input.dim() == 1 else input
     signal = signal.unsqueeze(1)
@@ -126,7 +126,7 @@ def inverse(
 ) -> torch.Tensor:
     """(..., frequencies, frames), complex, to (..., samples); the sum of overlapping windows is divided out."""
     if return_complex:
-        raise RefusedError("istft with return_complex=True has no ONNX form here")
+        raise RefusedError("istft with return_complex=True has no ONNX form here: give the spectrum of a real signal")
     points, hop, window_length = _sizes(n_fft, hop_length, win_length)
     spectrum = Pair.of(input)
     alone = spectrum.real.dim() == 2

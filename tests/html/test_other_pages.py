@@ -79,7 +79,10 @@ def test_the_doctors_page_says_which_ways_were_tried(diagnosed):
     assert '<span class="chip idle">not tried</span>' in text
     first = text[: text.index('id="culprits"')]
     assert "What makes the whole model export right" in first
-    assert "onnxpatch.export(model, args, &#34;model.onnx&#34;, dynamic_shapes=..., exporter=&#39;trace&#39;" in first
+    call = "onnxpatch.export(model, args, &#34;model.onnx&#34;, dynamic_shapes=dynamic_shapes, exporter=&#39;trace&#39;"
+    assert call in first
+    in_a_shell = html.diagnosis_page(Nested(), found, "onnxpatch export net.py:net model.onnx")
+    assert '<pre class="copy">onnxpatch export net.py:net model.onnx --exporter trace' in in_a_shell
 
 
 def test_the_culprit_is_marked_in_the_tree(diagnosed):
@@ -148,7 +151,7 @@ def test_the_plans_page_says_what_is_left_alone():
     made.findings.append("odd: <i>")
     text = html.plan_page(made)
     self_contained(text)
-    assert '<span class="big">9</span> matches without a swap' in text
+    assert '<span class="big">9</span> places where a patch fits and is left out' in text
     left = text[text.index('id="left"') : text.index("</table>", text.index('id="left"'))]
     assert left.count("opted out by keep()") == 1 and "parts.5 and 2 more" in left
     assert "could not be loaded: &lt;b&gt;" in left and "odd: &lt;i&gt;" in text
@@ -179,7 +182,7 @@ def test_chromium_shows_the_doctors_page_as_it_is_meant(diagnosed, tmp_path, wid
       told.marked = shade(at) !== shade(box);
     """
     told = browse(diagnosed[1], tmp_path, width, dark, script)
-    assert told == {"wide": False, "dark": 2 * dark, "across": True, "marked": True}
+    assert told == {"width": width, "wide": False, "dark": 2 * dark, "across": True, "marked": True}
 
 
 @needs_browser
@@ -187,7 +190,7 @@ def test_chromium_shows_the_doctors_page_as_it_is_meant(diagnosed, tmp_path, wid
 def test_chromium_shows_the_plans_page_as_it_is_meant(made, tmp_path, width, dark):
     """Open details and all: nothing hangs over the edge."""
     opened = html.plan_page(made).replace("<details>", "<details open>")
-    assert browse(opened, tmp_path, width, dark, "") == {"wide": False, "dark": 2 * dark}
+    assert browse(opened, tmp_path, width, dark, "") == {"width": width, "wide": False, "dark": 2 * dark}
 
 
 @needs_browser

@@ -236,7 +236,8 @@ def test_chromium_shows_the_page_as_it_is_meant(exported, tmp_path, width, dark)
       told.plot = document.querySelectorAll('table.plot i').length > 4;
     """
     told = browse(exported[2], tmp_path, width, dark, script)
-    assert told == {"wide": False, "graphs": True, "texts": True, "dark": 2 * dark, "plot": True}
+    expected = {"width": width, "wide": False, "dark": 2 * dark}
+    assert told == {**expected, "graphs": True, "texts": True, "plot": True}
 
 
 @needs_browser

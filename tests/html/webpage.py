@@ -25,6 +25,7 @@ seen = pytest.mark.parametrize(("width", "dark"), [(1280, False), (400, False), 
 # In the browser: whether anything hangs over the page's edge, and how many of the body and the first code are dark.
 _ALWAYS = """
   const told = {};
+  told.width = window.innerWidth;
   told.wide = document.documentElement.scrollWidth > document.documentElement.clientWidth;
   const shade = e => getComputedStyle(e).backgroundColor.match(/\\d+/g).slice(0, 3).reduce((a, b) => +a + +b, 0);
   told.dark = [document.body, document.querySelector('.code')].filter(e => shade(e) < 200).length;
@@ -89,12 +90,20 @@ def barriers(text: str, folder: Path, dark: bool) -> list[str]:
 
 
 def browse(text: str, folder: Path, width: int, dark: bool, script: str) -> dict[str, object]:
-    """What `script` (it fills `told`) sees in chromium; a screenshot is taken as well, which must show something."""
-    probe = f"<script>{_ALWAYS}{script}document.title = JSON.stringify(told);</script></body>"
-    (folder / "probe.html").write_text(text.replace("</body>", probe), encoding="utf-8")
-    (folder / "page.html").write_text(text, encoding="utf-8")
+    """What `script` (it fills `told`) sees in chromium; a screenshot is taken as well, which must show something.
+
+    In a frame: chromium makes no window narrower than 500 pixels.
+    """
+    probe = f"<script>{_ALWAYS}{script}parent.postMessage(JSON.stringify(told), '*');</script></body>"
+    frame = f"style='width: {width}px; height: 1600px; border: 0'"
+    heard = "<script>addEventListener('message', one => { document.title = one.data; });</script>"
+    for name, page in (("probe", text.replace("</body>", probe)), ("page", text)):
+        (folder / f"{name}.inner.html").write_text(page, encoding="utf-8")
+        shown_in = f"<title></title>{heard}<body style='margin: 0'><iframe src='{name}.inner.html' {frame}></iframe>"
+        (folder / f"{name}.html").write_text(shown_in, encoding="utf-8")
     common = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}",
-              f"--window-size={width},1600", f"--blink-settings=preferredColorScheme={0 if dark else 1}"]  # fmt: skip
+              f"--window-size={max(width, 500)},1600",
+              f"--blink-settings=preferredColorScheme={0 if dark else 1}"]  # fmt: skip
     shown = subprocess.run(
         [*common, "--virtual-time-budget=2000", "--dump-dom", (folder / "probe.html").as_uri()],
         capture_output=True, text=True, timeout=120, check=True,

@@ -28,7 +28,10 @@ def test_names_of_sizes_under_trace(tmp_path: object) -> None:
     assert turned[0] in ("batch", "turned_dim_0") and turned[2] == "turned_dim_2"
 
 
-@pytest.mark.parametrize(("given", "wanted"), [("Add3_dim_0", "y_dim_0"), ("n_tokens", "n_tokens")])
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [("Add3_dim_0", "y_dim_0"), ("LayerNormalizationonnx::Gather_165_dim_0", "y_dim_0"), ("n_tokens", "n_tokens")],
+)
 def test_names_of_the_user_stay(given: str, wanted: str) -> None:
     value = onnx.helper.make_tensor_value_info
     float32 = onnx.TensorProto.FLOAT

@@ -87,7 +87,8 @@ def _by_patches(subject: Subject, exporter: Exporter, opset: int, attempt: Try, 
     enough = next((steps for steps in alone if _cures(subject, made, steps, exporter, attempt)), used)
     names = list(dict.fromkeys(step.patch for step in enough))
     listed = ", ".join(repr(name) for name in names)
-    text = f"the registered patch{'es' if len(names) > 1 else ''} {listed}: onnxpatch.export, or patched(model)"
+    cures = "patches {} cure it" if len(names) > 1 else "patch {} cures it"
+    text = f"the {cures.format(listed)}: export with onnxpatch.export, or inside onnxpatch.patched(model)"
     return [Proposal("patch", ", ".join(names), text, tried=True)]
 
 

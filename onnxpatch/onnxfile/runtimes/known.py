@@ -36,7 +36,7 @@ def runtimes() -> tuple[dict[str, Runtime], dict[str, str]]:
         try:
             made = entry.load()()
             if not isinstance(made, Runtime) or made.name in found:
-                raise TypeError("its object is no subclass of onnxpatch.Runtime, or its name is taken")
+                raise TypeError("it must name a subclass of onnxpatch.Runtime whose name no other runtime has")
             found[made.name] = made
         except Exception as error:
             failures[f"entry point {entry.name} = {entry.value}"] = f"{type(error).__name__}: {error}"
