@@ -8,8 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
-from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch import KnownBody, Proof, patch
+from onnxpatch.formulas.proof_models import randomised
+from onnxpatch.formulas.symbolic import as_tensor, symbolic
+
+WRITTEN_FOR = "transformers 5.23.0"
 
 _MODELS = "transformers.models"
 WHY = "if max_pos > self.weights.size(0): the table is made anew in Python, and in the graph it ends"
@@ -51,6 +54,13 @@ def _music() -> torch.nn.Module:
     from transformers.models.musicgen.modeling_musicgen import MusicgenSinusoidalPositionalEmbedding
 
     return _Embedded(MusicgenSinusoidalPositionalEmbedding(8, 6))
+
+
+def _translation() -> torch.nn.Module:
+    from transformers.models.fsmt.modeling_fsmt import SinusoidalPositionalEmbedding
+
+    # Not the sines that the class begins with: a table that is grown is made anew from its first row.
+    return _Embedded(randomised(SinusoidalPositionalEmbedding(8, 6, 1)))
 
 
 def _grown(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cosines_first: bool) -> Tensor | None:
@@ -129,3 +139,32 @@ class CosinesFirst(_Growing):
     """A row is the cosines of a position's angles, then the sines."""
 
     cosines_first = True
+
+
+@patch(
+    f"{_MODELS}.fsmt.modeling_fsmt.SinusoidalPositionalEmbedding",
+    name="growing-position-weights",
+    why="if max_pos > self.weight.size(0): the table is made anew in Python, and in the graph it ends",
+    link=LINK,
+    bodies={"forward": {KnownBody("4b4b9ec94934", WRITTEN_FOR)}},
+    proof=_proof(_translation, ()),
+)
+class PositionWeights:
+    """Rows of the weight where it is long enough for the text, sines and cosines of all positions where it is not."""
+
+    def forward(self: Any, input: Tensor, *, past_key_values_length: int = 0) -> Tensor:
+        """input: (batch, length), of which `padding_idx` has no position."""
+        longest = self.padding_idx + 1 + past_key_values_length + input.shape[1]
+        if not symbolic(longest):
+            return super().forward(input, past_key_values_length=past_key_values_length)  # type: ignore[misc]
+        positions = self.make_positions(input, self.padding_idx) + past_key_values_length
+        rows = self.weight.shape[0]
+        stored = torch.nn.functional.embedding(positions.clamp(max=rows - 1), self.weight)
+        half = self.embedding_dim // 2
+        frequencies = torch.exp(torch.arange(half, device=input.device).float() * -(math.log(10000) / (half - 1)))
+        angles = positions[..., None].float() * frequencies
+        waves = [angles.sin(), angles.cos()]
+        if self.embedding_dim % 2:
+            waves.append(torch.zeros_like(angles[..., :1]))
+        made = torch.cat(waves, dim=-1).to(stored.dtype).masked_fill((positions == self.padding_idx)[..., None], 0.0)
+        return torch.where(as_tensor(longest, torch.int64) > rows, made, stored)
