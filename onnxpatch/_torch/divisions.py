@@ -24,7 +24,7 @@ Inputs = Callable[[Any], Iterable[Any]]
 
 
 def divided_by_data(tensor: torch.Tensor) -> bool:
-    """Whether an operator before `tensor`, but behind the last layer with weights, divides by what the inputs decide."""
+    """Whether an operator before `tensor`, behind the last layer with weights, divides by what the inputs decide."""
     value = traced_value(tensor) if torch.jit.is_tracing() else None  # type: ignore[attr-defined]
     if value is not None:
         return _divided(value.node(), _traced_name, _traced_inputs, _traced_inputs)

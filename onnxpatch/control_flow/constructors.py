@@ -97,8 +97,11 @@ def _construct(
     original: Callable[..., object], dtype: torch.dtype, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> object:
     capture = running()
-    # torch.Tensor(2, 3) has sizes for arguments, not values.
-    listed = len(args) == 1 and not kwargs and isinstance(args[0], list | tuple)
-    if capture is None or not capture.explorers or not listed or not has_graph_number(args[0]):
+    if capture is None or not capture.explorers or kwargs or not args:
         return original(*args, **kwargs)
-    return stacked(args[0], dtype)
+    if len(args) == 1 and isinstance(args[0], list | tuple) and has_graph_number(args[0]):
+        return stacked(args[0], dtype)
+    # torch.Tensor(2, 3) has sizes for arguments, not values: what is in it is not set.
+    if len(args) > 1 and has_graph_number(args):
+        return torch.empty(args, dtype=dtype)
+    return original(*args, **kwargs)
