@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch.undone import undone
+from onnxpatch.undone import Shared, undone
 
 
 class FakeWorld:
@@ -50,7 +50,7 @@ class FakeWorld:
         from torch._dispatch.python import enable_python_dispatcher
 
         # Without the dispatcher, addcmul, addcdiv, lerp and addbmm that broadcast refuse symbolic sizes.
-        with self.mode, self.mode.shape_env.suppress_guards(), enable_python_dispatcher(), _quiet():
+        with self.mode, self.mode.shape_env.suppress_guards(), enable_python_dispatcher(), _QUIET.held():
             yield
 
     def fake(self, tensor: torch.Tensor, dynamic: frozenset[int] | None, number: int | None) -> torch.Tensor:
@@ -110,10 +110,13 @@ def _axes(axes: Any, inputs: Any, outputs: Any) -> dict[int, frozenset[int]] | N
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _no_log() -> Iterator[None]:
     """torch shows an operator that cannot run on fake tensors with its whole stack; whoever asked goes on without."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     before = log.disabled
     with undone(lambda: setattr(log, "disabled", before)):
         log.disabled = True
         yield
+
+
+_QUIET = Shared(_no_log)

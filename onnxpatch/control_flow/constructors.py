@@ -100,8 +100,12 @@ def _construct(
     original: Callable[..., object], dtype: torch.dtype | None, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> object:
     capture = running()
-    # torch.Tensor(2, 3) has sizes for arguments, not values.
-    listed = len(args) == 1 and not kwargs and isinstance(args[0], list | tuple)
-    if capture is None or not capture.explorers or not listed or not has_graph_number(args[0]):
+    if capture is None or not capture.explorers or kwargs or not args:
         return original(*args, **kwargs)
-    return stacked(args[0], torch.get_default_dtype() if dtype is None else dtype)
+    kind = torch.get_default_dtype() if dtype is None else dtype
+    if len(args) == 1 and isinstance(args[0], list | tuple) and has_graph_number(args[0]):
+        return stacked(args[0], kind)
+    # torch.Tensor(2, 3) has sizes for arguments, not values: what is in it is not set.
+    if len(args) > 1 and has_graph_number(args):
+        return torch.empty(args, dtype=kind)
+    return original(*args, **kwargs)

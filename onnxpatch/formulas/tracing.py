@@ -6,9 +6,19 @@ They are implemented in `onnxpatch._torch`; patches import them from here.
 from __future__ import annotations
 
 from onnxpatch._torch.constants import constant, unrecorded
+from onnxpatch._torch.divisions import divided_by_data
 from onnxpatch._torch.function_modes import function_name, unseen
 from onnxpatch._torch.ones import all_ones
 from onnxpatch._torch.symbolic_sizes import traced_from
 from onnxpatch._torch.trace_state import tracing_paused
 
-__all__ = ["all_ones", "constant", "function_name", "traced_from", "tracing_paused", "unrecorded", "unseen"]
+__all__ = [
+    "all_ones",
+    "constant",
+    "divided_by_data",
+    "function_name",
+    "traced_from",
+    "tracing_paused",
+    "unrecorded",
+    "unseen",
+]

@@ -200,6 +200,15 @@ class list_of_items(nn.Module):
         return torch.Tensor([i for i in x]), torch.tensor([float(x.max()), x[0].item()])
 
 
+@right(up(2, 6, 4), up(3, 9, 4), dynamic=({0: "rows", 1: "steps"},))
+class set_in_an_empty_tensor(nn.Module):
+    def forward(self, x):
+        made = torch.Tensor(x.shape[0], x.shape[1])
+        made[x[..., 0] > 0.7] = 1.0
+        made[x[..., 0] <= 0.7] = -1.0
+        return made * x.sum(-1) if x.sum() > 50 else made * 2
+
+
 @right(torch.eye(3)[:1], torch.eye(3)[1:2], torch.eye(3)[2:])
 class chosen_expert(nn.Module):
     def __init__(self):

@@ -1,0 +1,74 @@
+"""Tells whether a tensor was divided by data: then it may be infinite or NaN, though all inputs are finite.
+
+Read is the graph under construction: TorchScript's under trace (`torch._C._get_value_trace`), torch.fx's under dynamo
+(`get_proxy_slot`). Where these have moved, no tensor was: patches that ask are inactive then, which is right too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from onnxpatch._torch.producers import producer
+from onnxpatch._torch.symbolic_sizes import traced_value
+
+# Operators that divide, each with the place of what it divides by.
+_DIVISIONS = {"div": 1, "true_divide": 1, "reciprocal": 0, "inverse": 0, "linalg_inv": 0, "linalg_inv_ex": 0}
+# Layers with weights: what comes before them was bounded again, or is not finite for reasons of its own.
+_LAYERS = ("_convolution", "convolution", "conv2d", "linear", "addmm", "layer_norm", "native_layer_norm")
+_SIZES = ("size", "sym_size", "numel", "dim", "len")
+_MOST = 400
+Inputs = Callable[[Any], Iterable[Any]]
+
+
+def divided_by_data(tensor: torch.Tensor) -> bool:
+    """Whether an operator before `tensor`, behind the last layer with weights, divides by what the inputs decide."""
+    value = traced_value(tensor) if torch.jit.is_tracing() else None  # type: ignore[attr-defined]
+    if value is not None:
+        return _divided(value.node(), _traced_name, _traced_inputs, _traced_inputs)
+    node = producer(tensor)
+    return node is not None and _divided(node, _fx_name, _fx_inputs, lambda one: one.args)
+
+
+def _divided(node: Any, name: Callable[[Any], str], inputs: Inputs, operands: Inputs) -> bool:
+    for one in _before(node, name, inputs, _LAYERS):
+        place = _DIVISIONS.get(name(one))
+        divisor = None if place is None else list(operands(one))[place]
+        # Under dynamo a divisor may be a Python number, which is no node of the graph.
+        if type(divisor) is type(one) and not all(map(name, _before(divisor, name, inputs, ()))):
+            return True
+    return False
+
+
+def _before(node: Any, name: Callable[[Any], str], inputs: Inputs, ends: tuple[str, ...]) -> Iterable[Any]:
+    """A node and those that it was computed from, sizes and what lies behind `ends` aside."""
+    pending, left = [node], _MOST
+    seen: dict[int, Any] = {}  # by id, and kept: an id is given anew once its node is gone
+    while pending and left:
+        one, left = pending.pop(), left - 1
+        if id(one) in seen or name(one) in _SIZES or name(one) in ends:
+            continue
+        seen[id(one)] = one
+        yield one
+        pending += inputs(one)
+
+
+def _traced_name(node: Any) -> str:
+    """The operator's name without its overload; "" for an input of the model."""
+    return "" if node.kind() == "prim::Param" else node.kind().partition("::")[2].rstrip("_")
+
+
+def _traced_inputs(node: Any) -> Iterable[Any]:
+    return [value.node() for value in node.inputs()]
+
+
+def _fx_name(node: Any) -> str:
+    if node.op != "call_function":
+        return "" if node.op == "placeholder" else node.op
+    return str(node.target).removeprefix("aten.").partition(".")[0].rstrip("_")
+
+
+def _fx_inputs(node: Any) -> Iterable[Any]:
+    return node.all_input_nodes
