@@ -4,6 +4,7 @@
 `FakeTensorMode.__torch_dispatch__` sees every operator. Which dimensions are dynamic is read off the arguments of the
 TorchScript exporter's own frame, since nothing public tells them to the code that is traced. If these move, sizes are
 unknown under the trace exporter: each counts as dynamic, and what `branches=True` needs to know of them is refused.
+`FakeTensorMode.cache_enabled` only saves time.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def _crop(node: ast.If) -> _Crop | None:
     if not compared or crop_of(node.body) is None:
         return None
     statement: Any = node.body[0]
-    value = statement.value
+    value: Any = statement.value
     value = value.func.value if isinstance(value, ast.Call) else value  # x[...].contiguous()
     kept = _kept(value.slice)
     sides = {ast.unparse(side) for pair in compared for side in pair}
