@@ -103,5 +103,6 @@ def _construct(
         return stacked(args[0], dtype)
     # torch.Tensor(2, 3) has sizes for arguments, not values: what is in it is not set.
     if len(args) > 1 and has_graph_number(args):
-        return torch.empty(args, dtype=dtype)
+        sizes: Any = args
+        return torch.empty(sizes, dtype=dtype)
     return original(*args, **kwargs)

@@ -61,7 +61,8 @@ def _crop(node: ast.If) -> _Crop | None:
     compared = _compared(node.test)
     if not compared or crop_of(node.body) is None:
         return None
-    value: Any = node.body[0].value  # type: ignore[attr-defined]
+    assigned: Any = node.body[0]
+    value = assigned.value
     value = value.func.value if isinstance(value, ast.Call) else value  # x[...].contiguous()
     kept = _kept(value.slice)
     sides = {ast.unparse(side) for pair in compared for side in pair}

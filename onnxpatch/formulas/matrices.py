@@ -43,7 +43,8 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
     x = x[..., offset:] if offset > 0 else x[..., -offset:, :]
     rows, columns = (torch.as_tensor(size, device=x.device) for size in x.shape[-2:])
     # Along the elements in order, one row and one column further is this many elements further.
-    places = torch.arange(torch.minimum(rows, columns), device=x.device) * (columns + 1)
+    count: Any = torch.minimum(rows, columns)
+    places = torch.arange(count, device=x.device) * (columns + 1)
     return x.flatten(-2).index_select(-1, places)
 
 
