@@ -61,8 +61,8 @@ def _crop(node: ast.If) -> _Crop | None:
     compared = _compared(node.test)
     if not compared or crop_of(node.body) is None:
         return None
-    statement: Any = node.body[0]
-    value: Any = statement.value
+    assigned: Any = node.body[0]  # as crop_of found it
+    value: Any = assigned.value
     value = value.func.value if isinstance(value, ast.Call) else value  # x[...].contiguous()
     kept = _kept(value.slice)
     sides = {ast.unparse(side) for pair in compared for side in pair}
