@@ -63,7 +63,8 @@ def _crop(node: ast.If) -> _Crop | None:
         return None
     assigned: Any = node.body[0]  # as crop_of found it
     value: Any = assigned.value
-    value = value.func.value if isinstance(value, ast.Call) else value  # x[...].contiguous()
+    called: Any = getattr(value, "func", None)  # x[...].contiguous()
+    value = value if called is None else called.value
     kept = _kept(value.slice)
     sides = {ast.unparse(side) for pair in compared for side in pair}
     # What is kept is computed from a size that the test compares: otherwise the one says nothing about the other.
