@@ -56,8 +56,7 @@ def call_torchscript(
         target = torch.jit.script(target)
     # input_names may go on with names for the parameters, which are no dynamic inputs.
     leaves, names = request.inputs.graph_leaves("trace"), request.trace_names()
-    least = math.inf if not request.options.get("export_params", True) else 0 if request.external_data else LARGE
-    with weights_left_out(least, SMALL) as weights:
+    with weights_left_out(_least(request), SMALL) as weights:
         torch.onnx.export(
             target,
             args,
@@ -72,3 +71,12 @@ def call_torchscript(
         )
     if weights:
         add_weights(path, weights, apart=request.external_data)
+
+
+def _least(request: ExportRequest) -> float:
+    """From how many bytes on, all large weights together, they are written by `add_weights`."""
+    options = request.options
+    # The caller wants a file without weights, or with each weight as an input, too: torch writes it.
+    if not options.get("export_params", True) or options.get("keep_initializers_as_inputs"):
+        return math.inf
+    return 0 if request.external_data else LARGE
