@@ -41,7 +41,9 @@ def network(
     def build() -> Case:
         import diffusers
 
-        model = Keyword(randomise(getattr(diffusers, name)(**options)), names.split(), (field,), **(call or {}))
+        with torch.no_grad():  # weight_norm keeps a weight that it computed, which cannot be copied with its gradient
+            made = getattr(diffusers, name)(**options)
+        model = Keyword(randomise(made), names.split(), (field,), **(call or {}))
         return sized(model, make, sizes, shapes, native=2)
 
     return build
