@@ -27,6 +27,7 @@ bench: $(READY)
 # What exporting and proving cost, and whether the verdict can be trusted: hundreds of exports.
 bench-verdicts: $(READY)
 	$(BIN)/python -m benchmarks.export_times
+	$(BIN)/python -m benchmarks.attempts_cost
 	$(BIN)/python -m benchmarks.verification
 	$(BIN)/python -m benchmarks.verdicts trace
 	$(BIN)/python -m benchmarks.verdicts dynamo
