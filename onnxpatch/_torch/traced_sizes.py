@@ -22,6 +22,7 @@ import torch
 from onnxpatch._torch.cond import free_symbols
 from onnxpatch._torch.fake_results import FakeResults
 from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
+from onnxpatch._torch.result_shapes import result_shape
 from onnxpatch._torch.size_arithmetic import ARITHMETIC
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch._torch.written_sizes import written_size
@@ -186,7 +187,8 @@ class _Sizes:
         def run() -> Any:
             own = [one.detach() if isinstance(one, torch.Tensor) else one for one in args] if _marks(operator) else args
             with self._world.running():
-                return operator(*own, **kwargs)
+                shape = result_shape(operator, args)
+                return operator(*own, **kwargs) if shape is None else args[0].new_empty(shape)
 
         results = self._shared.results(operator, args, kwargs, run)
         if any(isinstance(one, _NUMBERS) for one in results):  # torch.ops makes Python numbers of symbols
