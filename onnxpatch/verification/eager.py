@@ -14,6 +14,7 @@ import torch
 
 from onnxpatch._torch import pytree
 from onnxpatch._torch.dispatch_modes import OperationCount
+from onnxpatch.errors import InputError
 from onnxpatch.inputs.caches import opened, output_names
 from onnxpatch.inputs.held_objects import copied
 from onnxpatch.inputs.leaves import Inputs
@@ -125,7 +126,16 @@ class Eager:
 
     def flat(self, raw: Any) -> tuple[torch.Tensor | None, ...]:
         """An output in the form of the graph's outputs."""
-        return tuple(self.flatten(raw))
+        flat: Any = self.flatten(raw)
+        found = type(flat).__name__
+        # Not every iterable: a tensor has rows, which would pass for as many outputs.
+        if isinstance(flat, list | tuple | Iterator):
+            flat = tuple(flat)
+            others = {type(one).__name__ for one in flat if one is not None and not isinstance(one, torch.Tensor)}
+            if not others:
+                return flat
+            found = f"{found} with {', '.join(sorted(others))}"
+        raise InputError(f"flatten returned {found}: give a list of tensors, in the order of the graph's outputs")
 
     def decisions(self, values: Sequence[Any], sizes: bool = False, numbers: bool = True) -> Decisions | None:
         """The branches on data that the forward takes; None if eager raises, or if a loop does not end on this data.
