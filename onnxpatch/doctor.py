@@ -14,7 +14,7 @@ from onnxpatch.diagnosis.parts.search import Progress, Search
 from onnxpatch.diagnosis.trials.trial import Subject
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
-from onnxpatch.inputs.validate import check_numbers, check_runnable, is_number
+from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, is_number
 from onnxpatch.messages.progress import shown
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.results.attempt_result import AttemptResult
@@ -69,6 +69,7 @@ def doctor(
     another exporter.
     """
     check_numbers(tolerance, max_probes)
+    check_callbacks(progress=progress)
     if not is_number(budget):
         raise InputError(f"budget={budget!r}: give the seconds after which no further export is started")
     start = time.perf_counter()

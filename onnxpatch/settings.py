@@ -10,6 +10,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -65,10 +66,23 @@ def make_settings(
     operators: Operators = "portable",
     **options: Any,
 ) -> Settings:
-    """Settings from the keywords of `patched`. An `image_size` of one number is a square."""
-    if isinstance(image_size, int):
-        image_size = (image_size, image_size)
-    return Settings(exporter, opset, image_size, branches, operators, MappingProxyType(dict(options)))
+    """Settings from the keywords of `patched`. An `image_size` of one number is a square.
+
+    Raises InputError for an `image_size` of another form, and what `Settings` raises.
+    """
+    size = None if image_size is None else _height_and_width(image_size)
+    return Settings(exporter, opset, size, branches, operators, MappingProxyType(dict(options)))
+
+
+def _height_and_width(given: object) -> tuple[int, int]:
+    match given if isinstance(given, tuple | list) else (given, given):
+        # A bool is a whole number to Python.
+        case (Integral() as height, Integral() as width) if height > 0 < width and bool not in (
+            type(height),
+            type(width),
+        ):
+            return int(height), int(width)
+    raise InputError(f"image_size={given!r}: give pixels, a whole number or (height, width)")
 
 
 # The model of another thread may run with other settings at the same time.

@@ -1,17 +1,28 @@
 """What is put back at the end of a block is put back whatever interrupts it."""
 
 import contextlib
+import random
 import sys
 import threading
 import warnings
 
 import pytest
 import torch
+from torch.fx.experimental import _config
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from onnxpatch import undone as module
+from onnxpatch._torch.exporters import watched_sizes
+from onnxpatch._torch.fake_sizes import _OBLIVIOUS
 from onnxpatch._torch.quiet import no_graphs_printed, quiet_torch
+from onnxpatch._torch.script_tracing import traced
 from onnxpatch._torch.traced_weights import weights_left_out
+from onnxpatch.control_flow.size_decisions import size_hooks_installed
+from onnxpatch.diagnosis.trials.attempt import _record_step
+from onnxpatch.diagnosis.trials.trial import Trial
+from onnxpatch.thread_output import filtered, printed, warned
 from onnxpatch.undone import Shared, undone
+from onnxpatch.verification.eager import process_state_kept
 
 
 class Interrupt(BaseException):
@@ -92,17 +103,77 @@ def overlapping(first, second):
         thread.join()
 
 
-@pytest.mark.parametrize("context", [quiet_torch, no_graphs_printed, lambda: weights_left_out(0, 0)])
-def test_two_threads_that_overlap_leave_nothing_changed(context):
+@contextlib.contextmanager
+def of_the_doctor():
+    """What the doctor does around each export that it tries."""
+    left, entered = threading.Event(), threading.Event()
+    trial = Trial()
+
+    def wait():
+        entered.set()
+        assert left.wait(60)
+
+    step = threading.Thread(target=lambda: _record_step(trial, wait))
+    step.start()
+    assert entered.wait(60)
+    try:
+        yield
+    finally:
+        left.set()
+        step.join()
+
+
+@contextlib.contextmanager
+def drawing():
+    with process_state_kept(seed=5):
+        torch.set_default_dtype(torch.float64)
+        yield
+
+
+CONTEXTS = [
+    quiet_torch, no_graphs_printed, lambda: weights_left_out(0, 0), lambda: watched_sizes(print), of_the_doctor,
+    size_hooks_installed, traced, lambda: filtered("ignore"), drawing, _OBLIVIOUS.held,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("first", CONTEXTS)
+@pytest.mark.parametrize("second", CONTEXTS)
+def test_two_threads_that_overlap_leave_nothing_changed(first, second):
     def process():
         return (
-            sys.stderr, warnings.showwarning, warnings.filters[:], torch._C._jit_onnx_log,
-            torch._C._jit_pass_onnx_deduplicate_initializers,
+            sys.stdout, sys.stderr, warnings.showwarning, warnings.filters[:], torch._C._jit_onnx_log,
+            torch._C._jit_pass_onnx_deduplicate_initializers, ShapeEnv._log_guard, vars(torch.SymBool)["__bool__"],
+            vars(torch.SymInt)["__index__"], torch.get_default_dtype(), torch.get_rng_state().tolist(),
+            random.getstate(), _config.backed_size_oblivious,
         )  # fmt: skip
 
     before = process()
-    overlapping(context, context)
+    overlapping(first, second)
     assert process() == before
+
+
+def test_warnings_and_output_of_other_threads_are_theirs(capsys):
+    shown = []
+
+    def speak():
+        print("a line")
+        warnings.warn("a warning", stacklevel=1)
+
+    def other():
+        thread = threading.Thread(target=speak)
+        thread.start()
+        thread.join()
+
+    with warnings.catch_warnings(record=True) as passed:
+        warnings.simplefilter("default")
+        with filtered("always"), warned(lambda before: lambda *one: shown.append(one)), printed(lambda *_: True):
+            speak()
+            speak()
+            other()
+        with filtered("ignore"):
+            speak()
+    assert len(shown) == 2 and [str(one.message) for one in passed] == ["a warning"]
+    assert capsys.readouterr().out == "a line\n" * 2
 
 
 def test_what_torch_prints_is_kept_from_the_threads_that_asked(capsys):

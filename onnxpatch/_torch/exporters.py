@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
 import re
 import sys
 import threading
@@ -25,7 +26,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.function_modes import TraceKept
-from onnxpatch.undone import undone
+from onnxpatch.undone import Shared, undone
 
 __all__ = [
     "dynamo_capture",
@@ -98,6 +99,19 @@ def watched_sizes(seen: Callable[[Any, FrameType | None, Any], None]) -> Iterato
 
     For this thread only. frame: torch's own, inside the call by the user's line. env: for `input_symbols`.
     """
+    this = threading.get_ident(), next(_numbers)
+    with _WATCHED.held(), undone(lambda: _watchers.pop(this, None)):
+        _watchers[this] = seen
+        yield
+
+
+_numbers = itertools.count()
+# By (thread, number of its context): contexts nest.
+_watchers: dict[tuple[int, int], Callable[[Any, FrameType | None, Any], None]] = {}
+
+
+@contextlib.contextmanager
+def _watched() -> Iterator[None]:
     try:
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -105,17 +119,20 @@ def watched_sizes(seen: Callable[[Any, FrameType | None, Any], None]) -> Iterato
     except (ImportError, AttributeError):
         yield
         return
-    thread = threading.get_ident()
 
     def watching(self: Any, prefix: str, g: object, *rest: Any, **named: Any) -> Any:
         # The method is replaced for the whole process, and another thread may export too.
-        if threading.get_ident() == thread:
-            seen(g, sys._getframe(1), self)
+        for (thread, _), seen in list(_watchers.items()):
+            if thread == threading.get_ident():
+                seen(g, sys._getframe(1), self)
         return original(self, prefix, g, *rest, **named)
 
     with undone(lambda: setattr(ShapeEnv, "_log_guard", original)):
         ShapeEnv._log_guard = watching  # type: ignore[method-assign]
         yield
+
+
+_WATCHED = Shared(_watched)
 
 
 def input_symbols(env: object) -> list[str]:

@@ -66,7 +66,7 @@ class FakeWorld:
         context: Any = StatelessSymbolicContext(
             dynamic_sizes=[DimDynamic.DYNAMIC if dim else DimDynamic.STATIC for dim in symbolic]
         )
-        with _oblivious():
+        with _OBLIVIOUS.held():
             # torch tells symbols apart by their source, so that each input needs a name of its own.
             return self.mode.from_tensor(
                 tensor.detach(), source=ConstantSource(f"in{number}"), symbolic_context=context
@@ -88,6 +88,9 @@ def _oblivious() -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()
     oblivious: contextlib.AbstractContextManager[Any] = _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
     return oblivious
+
+
+_OBLIVIOUS = Shared(_oblivious)  # torch's options belong to the process
 
 
 def traced_dynamic_axes() -> dict[int, frozenset[int]] | None:

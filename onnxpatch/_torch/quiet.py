@@ -9,22 +9,21 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
-import sys
+import re
 import threading
-import warnings
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 
+from onnxpatch.thread_output import filtered, printed
 from onnxpatch.undone import Shared, undone
 
 __all__ = ["no_graphs_printed", "quiet_exporters", "quiet_torch"]
 
 _LIBRARIES = ("torch", "onnxscript", "onnx_ir")
-_OWN_CODE = r"(torch|onnxscript|onnx_ir|copyreg)\b"  # copyreg: pickling torch's own classes warns there
+_OWN_CODE = re.compile(r"(torch|onnxscript|onnx_ir|copyreg)\b")  # copyreg: pickling torch's own classes warns there
 
 
 @contextlib.contextmanager
@@ -37,41 +36,13 @@ def quiet_torch(asked: bool = False) -> Iterator[None]:
     if asked or 0 < logging.getLogger("onnxpatch").level <= logging.DEBUG:
         yield
         return
-    here = threading.get_ident(), next(_numbers)
-    with quiet_exporters(), _NO_WARNINGS.held(), undone(lambda: _quiet.discard(here)):
-        _quiet.add(here)
+    old, own = filtered("ignore", DeprecationWarning), filtered("ignore", module=_OWN_CODE)
+    with quiet_exporters(), old, own, printed(_by_torch):
         yield
 
 
-@contextlib.contextmanager
-def _no_warnings() -> Iterator[None]:
-    with warnings.catch_warnings(), contextlib.redirect_stderr(_Stderr(sys.stderr)):
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        warnings.filterwarnings("ignore", module=_OWN_CODE)
-        yield
-
-
-_NO_WARNINGS = Shared(_no_warnings)
-_numbers = itertools.count()
-# (thread, number of its context): contexts nest.
-_quiet: set[tuple[int, int]] = set()
-
-
-class _Stderr:
-    """stderr without what torch's modules print, for the threads that asked for it."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Write, unless a function of torch called this."""
-        caller = str(sys._getframe(1).f_globals.get("__name__", ""))
-        if caller.partition(".")[0] == "torch" and threading.get_ident() in dict(_quiet.copy()):
-            return len(text)
-        return self._stream.write(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+def _by_torch(stream: str, _text: str, writer: str) -> bool:
+    return stream == "stderr" and writer.partition(".")[0] == "torch"
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
@@ -17,6 +16,7 @@ from torch.jit import TracerWarning  # type: ignore[attr-defined]
 from onnxpatch._torch.function_modes import TraceKept
 from onnxpatch._torch.traced_sizes import sizes_are_known, static_sizes_known
 from onnxpatch.messages.user_code import asking_frame, package_of
+from onnxpatch.thread_output import filtered, warned
 
 
 @contextlib.contextmanager
@@ -25,11 +25,9 @@ def traced() -> Iterator[None]:
     if sizes_are_known():  # each of these modes costs every torch call
         yield
         return
-    with warnings.catch_warnings(), TraceKept(), static_sizes_known():
-        # Last in the list: what the user asked for, to be silent say, comes before it. Without it, Python shows a
-        # text once for a line, and all come from one line of the kit.
-        warnings.filterwarnings("always", category=TracerWarning, append=True)
-        warnings.showwarning = _at_the_models_line(warnings.showwarning)
+    # Last in the list: what the user asked for, to be silent say, comes before it. Without it, Python shows a text once
+    # for a line, and all come from one line of the kit.
+    with filtered("always", TracerWarning, last=True), warned(_at_the_models_line), TraceKept(), static_sizes_known():
         yield
 
 

@@ -9,13 +9,12 @@ fixes the branch. While branches are exported, the method is replaced; where the
     table.get(i)             Tensor.__hash__     refused for the index of a loop, which no dict would find
 
 Torch and other threads that call the methods get torch's own. The methods are class attributes of the whole process:
-they are counted, and put back when the last export leaves.
+they are put back when the last export leaves.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -27,47 +26,43 @@ from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.current_capture import running
 from onnxpatch.control_flow.source_sites import here, subscripting
 from onnxpatch.messages.user_code import is_user_frame
-from onnxpatch.undone import undone
+from onnxpatch.undone import Shared, undone
 
 SelfT = TypeVar("SelfT")
-
-_lock = threading.Lock()
-_exports: set[object] = set()  # exports with branches that run now, in all threads
-_originals: dict[tuple[type, str], Callable[..., Any]] = {}
+Answer = Callable[[Capture, SelfT], int | bool | None]
 
 
 @contextmanager
 def size_hooks_installed() -> Iterator[None]:
     """Inside the block, conditions on sizes in the user's code are decisions, in threads that run a capture."""
-    this = object()
-    with undone(lambda: _leave(this)):
-        with _lock:
-            _exports.add(this)
-            if not _originals:
-                _install()
+    with _HOOKS.held():
         yield
 
 
-def _leave(this: object) -> None:
-    with _lock:
-        _exports.discard(this)
-        if not _exports:
-            for (cls, name), original in _originals.items():
-                setattr(cls, name, original)
-            _originals.clear()
-
-
-def _install() -> None:
-    _replace(torch.SymBool, "__bool__", _sym_bool)
-    _replace(torch.SymInt, "__index__", _sym_index)
-    _replace(torch.SymInt, "__int__", _sym_index)
-    _replace(torch.Tensor, "__hash__", _tensor_hash)
-
-
-def _replace(cls: type[SelfT], name: str, answer: Callable[[Capture, SelfT], int | bool | None]) -> None:
-    """Put a method in place of `cls.name` that returns `answer(capture, self)`, or torch's own where that is None."""
+@contextmanager
+def _replaced() -> Iterator[None]:
+    answers: list[tuple[type[Any], str, Answer[Any]]] = [
+        (torch.SymBool, "__bool__", _sym_bool), (torch.SymInt, "__index__", _sym_index),
+        (torch.SymInt, "__int__", _sym_index), (torch.Tensor, "__hash__", _tensor_hash),
+    ]  # fmt: skip
     # Not getattr, which would bind or inherit: exactly what stood there must be put back.
-    original = _originals[cls, name] = vars(cls)[name]
+    originals = [(cls, name, vars(cls)[name]) for cls, name, _ in answers]
+
+    def put_back() -> None:
+        for cls, name, original in originals:
+            setattr(cls, name, original)
+
+    with undone(put_back):
+        for (cls, name, answer), (*_, original) in zip(answers, originals, strict=True):
+            setattr(cls, name, _method(original, answer))
+        yield
+
+
+_HOOKS = Shared(_replaced)
+
+
+def _method(original: Callable[..., Any], answer: Answer[SelfT]) -> Callable[[SelfT], object]:
+    """A method that returns `answer(capture, self)`, or what torch's own does where that is None."""
 
     def method(self: SelfT) -> object:
         capture = running()
@@ -76,7 +71,7 @@ def _replace(cls: type[SelfT], name: str, answer: Callable[[Capture, SelfT], int
         answered = answer(capture, self)
         return original(self) if answered is None else answered
 
-    setattr(cls, name, method)
+    return method
 
 
 def _called_by_user() -> bool:

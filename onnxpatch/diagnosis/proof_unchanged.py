@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 
 import torch
 
@@ -13,6 +12,7 @@ from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.patching.proof import Args, Proof
 from onnxpatch.patching.registry import Patch
 from onnxpatch.settings import Exporter
+from onnxpatch.thread_output import filtered
 
 
 def changed(proof: Proof, exporter: Exporter, patch: Patch) -> str | None:
@@ -69,8 +69,7 @@ def _captured(request: ExportRequest) -> str:
         # As text: two graphs of fx have no comparison.
         return str(capture(request.model, request.inputs, request.specs).graph)
     args, _ = request.inputs.rebuild(request.inputs.values())
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
+    with filtered("ignore"), torch.no_grad():
         traced = torch.jit.trace(request.model, args, check_trace=False)
     text = re.sub(r"__torch__[\w.]*|, scope: .*|(?m: # .*$)", "", str(traced.inlined_graph))
     # Names of values carry a count over the whole process: number them by where they first come.

@@ -9,7 +9,6 @@ size, one Shape reads several. torch has no way to say this. So a `Recipe` has a
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,6 +20,7 @@ from onnxpatch._torch.function_modes import unseen
 from onnxpatch._torch.script_graph import absent_input, if_node
 from onnxpatch._torch.trace_state import running_trace
 from onnxpatch.settings import Operators, in_force
+from onnxpatch.thread_output import filtered
 
 Value = Any  # a torch.Tensor under dynamo, a value of the TorchScript graph under trace
 Sides = tuple[Callable[..., Value], Callable[..., Value]]
@@ -127,8 +127,8 @@ def target_operators() -> Operators:
 
 def numbers(sizes: Sequence[object]) -> list[Any]:
     """Sizes as ints: under trace, the tensors' values at the example. Anything else is returned as it is."""
-    with warnings.catch_warnings(), unseen():  # with branches=True, a mode refuses int() of a dynamic size
-        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
+    # With branches=True, a mode refuses int() of a dynamic size.
+    with filtered("ignore", torch.jit.TracerWarning), unseen():  # type: ignore[attr-defined]
         return [int(size) if isinstance(size, torch.Tensor) and size.dim() == 0 else size for size in sizes]
 
 

@@ -31,6 +31,16 @@ def check_numbers(tolerance: float, max_probes: int, opset: int | None = None) -
         check_opset(opset)
 
 
+def check_callbacks(flatten: object = None, progress: object = None) -> None:
+    """Raise InputError for a `flatten` or a `progress` that cannot be called."""
+    if flatten is not None and not callable(flatten):
+        raise InputError(
+            f"flatten must be a function from an output to a list of its tensors, not {type(flatten).__name__}"
+        )
+    if progress is not None and not isinstance(progress, bool) and not callable(progress):
+        raise InputError(f"progress must be a function of (stage, done, of), or True, not {type(progress).__name__}")
+
+
 def checked_path(file: object) -> str:
     """The path of a .onnx file. Raises InputError for what is no path."""
     try:

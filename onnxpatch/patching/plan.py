@@ -14,7 +14,7 @@ import torch
 
 from onnxpatch.errors import InputError, RefusedError, ScriptedModelError
 from onnxpatch.inputs.module_walk import modules
-from onnxpatch.inputs.validate import refuse_no_module
+from onnxpatch.inputs.validate import check_opset, refuse_no_module
 from onnxpatch.messages.visible import one_line
 from onnxpatch.patching import decorators
 from onnxpatch.patching.conditions import Selection, misspelled
@@ -128,7 +128,11 @@ def make_plan(
             "pass the nn.Module and call torch.jit.script inside patched(...)"
         )
     refuse_no_module(model)
+    if not isinstance(registry, Registry):
+        raise InputError(f"registry must be an onnxpatch.Registry, not {type(registry).__name__}: leave it out for all")
     settings = settings or make_settings(**options)
+    if settings.opset is not None:
+        check_opset(settings.opset)
     _check_options(settings, registry)
     made = Plan(model, settings)
     _Planner(made, registry, Selection(only, exclude)).run()

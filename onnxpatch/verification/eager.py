@@ -14,12 +14,13 @@ import torch
 
 from onnxpatch._torch import pytree
 from onnxpatch._torch.dispatch_modes import OperationCount
+from onnxpatch.errors import InputError
 from onnxpatch.inputs.caches import opened, output_names
 from onnxpatch.inputs.held_objects import copied
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.messages.visible import said_by
 from onnxpatch.patching.model_state import Snapshot
-from onnxpatch.undone import undone
+from onnxpatch.undone import Shared, undone
 from onnxpatch.verification.branch_recorder import Decisions
 
 _LARGEST_COPY = 1 << 27  # parameters
@@ -125,7 +126,16 @@ class Eager:
 
     def flat(self, raw: Any) -> tuple[torch.Tensor | None, ...]:
         """An output in the form of the graph's outputs."""
-        return tuple(self.flatten(raw))
+        flat: Any = self.flatten(raw)
+        found = type(flat).__name__
+        # Not every iterable: a tensor has rows, which would pass for as many outputs.
+        if isinstance(flat, list | tuple | Iterator):
+            flat = tuple(flat)
+            others = {type(one).__name__ for one in flat if one is not None and not isinstance(one, torch.Tensor)}
+            if not others:
+                return flat
+            found = f"{found} with {', '.join(sorted(others))}"
+        raise InputError(f"flatten returned {found}: give a list of tensors, in the order of the graph's outputs")
 
     def decisions(self, values: Sequence[Any], sizes: bool = False, numbers: bool = True) -> Decisions | None:
         """The branches on data that the forward takes; None if eager raises, or if a loop does not end on this data.
@@ -196,10 +206,27 @@ def process_state_kept(seed: int | None = None) -> Iterator[None]:
 
     seed: for all random generators, inside.
     """
+    back, gradients = _put_back(), torch.is_grad_enabled()
+
+    def put_back() -> None:
+        back()
+        torch.set_grad_enabled(gradients)  # of this thread alone
+
+    # Where threads overlap, each puts back what it found, which may be another's. Last comes what the first found.
+    with _KEPT.held(), undone(put_back):
+        if seed is not None:
+            random.seed(seed)
+            np.random.seed(seed)
+            _seed_torch(seed)
+        yield
+
+
+def _put_back() -> Callable[[], None]:
+    """Sets the random generators and the default dtype, which belong to the process, to what they are now."""
     cuda = torch.cuda.is_initialized()
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     devices = torch.cuda.get_rng_state_all() if cuda else []
-    dtype, gradients = torch.get_default_dtype(), torch.is_grad_enabled()
+    dtype = torch.get_default_dtype()
 
     def put_back() -> None:
         random.setstate(states[0])
@@ -208,14 +235,11 @@ def process_state_kept(seed: int | None = None) -> Iterator[None]:
         if cuda:
             torch.cuda.set_rng_state_all(devices)
         torch.set_default_dtype(dtype)
-        torch.set_grad_enabled(gradients)
 
-    with undone(put_back):
-        if seed is not None:
-            random.seed(seed)
-            np.random.seed(seed)
-            _seed_torch(seed)
-        yield
+    return put_back
+
+
+_KEPT = Shared(lambda: undone(_put_back()))
 
 
 def _seed_torch(seed: int) -> None:

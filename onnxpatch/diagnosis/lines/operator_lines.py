@@ -8,7 +8,6 @@ line    the first node of the captured program (dynamo) or traced graph that cal
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator
 
 import torch
@@ -17,6 +16,7 @@ from onnxpatch._torch.function_modes import TraceKept
 from onnxpatch.diagnosis.stack_lines import Place, model_lines
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patching.model_state import Snapshot
+from onnxpatch.thread_output import filtered
 
 # Wordings of the exporters in the versions of torch that are supported. Of an unknown one only the operator's name is
 # lost: the cause is then looked for in the lines.
@@ -111,8 +111,7 @@ def _fx_lines(subject: Subject, operator: str, trial: Trial) -> Iterator[list[Pl
 
 def _jit_lines(subject: Subject, name: str) -> Iterator[list[Place]]:
     args, _ = subject.inputs.rebuild(subject.inputs.values())
-    with warnings.catch_warnings(), torch.no_grad(), TraceKept():
-        warnings.simplefilter("ignore")
+    with filtered("ignore"), torch.no_grad(), TraceKept():
         # check_trace would trace once more.
         traced = torch.jit.trace(subject.model, args, check_trace=False)
     for node in traced.inlined_graph.nodes():

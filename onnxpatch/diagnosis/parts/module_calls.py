@@ -88,11 +88,9 @@ def call_tree(model: torch.nn.Module, inputs: Inputs) -> Tree:
         before = sys.getprofile()
         watcher = _MethodWatch(paths, tree, stack)
         # A profile function is told of calls and returns only, and so costs less than a trace function.
-        sys.setprofile(watcher)
-        try:
+        with undone(lambda: sys.setprofile(before)):
+            sys.setprofile(watcher)
             eager.ask(inputs.values())
-        finally:
-            sys.setprofile(before)
     return tree
 
 

@@ -12,7 +12,6 @@ import io
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -36,6 +35,7 @@ from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Checked
+from onnxpatch.thread_output import filtered, printed, warned
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.runner import check_graph
@@ -87,23 +87,21 @@ def attempt(
 # ------------------------------------------------------------------ exporting
 def _record_step(trial: Trial, step: Callable[[], None]) -> None:
     """Run a step of an export; note its warnings, its output and its error in the trial."""
-    printed = io.StringIO()
-    with warnings.catch_warnings(), _captured_output(printed), torch.no_grad():
-        warnings.simplefilter("always")
-        # catch_warnings puts this function back too.
-        warnings.showwarning = functools.partial(_note_warning, trial)
+    printed_by_it = io.StringIO()
+    note = functools.partial(_note_warning, trial)
+    with filtered("always"), warned(lambda _before: note), _captured_output(printed_by_it), torch.no_grad():
         try:
             step()
         except Exception as error:
             _note_refusal(error, trial)
     # torch prints whole graphs, which may be many megabytes.
-    trial.printed += printed.getvalue()[-200_000:]
+    trial.printed += printed_by_it.getvalue()[-200_000:]
 
 
 @contextlib.contextmanager
 def _captured_output(into: io.StringIO) -> Iterator[None]:
     """Keep what is printed off the terminal: exporters print whole graphs when they fail."""
-    with contextlib.redirect_stdout(into), contextlib.redirect_stderr(into), quiet_exporters():
+    with printed(lambda _stream, text, _writer: into.write(text) >= 0), quiet_exporters():
         yield
 
 
