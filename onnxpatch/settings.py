@@ -76,13 +76,14 @@ def make_settings(
 
 def _height_and_width(given: object) -> tuple[int, int]:
     match given if isinstance(given, tuple | list) else (given, given):
-        # A bool is a whole number to Python.
-        case (Integral() as height, Integral() as width) if height > 0 < width and bool not in (
-            type(height),
-            type(width),
-        ):
+        case (Integral() as height, Integral() as width) if _is_a_length(height) and _is_a_length(width):
             return int(height), int(width)
     raise InputError(f"image_size={given!r}: give pixels, a whole number or (height, width)")
+
+
+def _is_a_length(given: Integral) -> bool:
+    # A bool is a whole number to Python.
+    return not isinstance(given, bool) and int(given) > 0
 
 
 # The model of another thread may run with other settings at the same time.
