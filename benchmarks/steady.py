@@ -1,5 +1,5 @@
 """How far eager's own answer moves when its input, or its arithmetic, moves by one rounding: if far, there is no truth
-to meet."""
+to meet. And its answer with equal values in order, where an unstable sort leaves that open."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import copy
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 ROUNDING = 1e-6
@@ -24,6 +25,31 @@ def movement(model: torch.nn.Module, args: tuple[Any, ...]) -> float:
         moved = pytree.tree_map(lambda value, noise=noise: _moved(value, noise), args)
         furthest = max(furthest, _apart(answer, _outputs(nudged, moved)))
     return furthest
+
+
+def in_order(model: torch.nn.Module, args: tuple[Any, ...]) -> list[torch.Tensor]:
+    """The model's outputs where topk and sort take the first of equal values first, as ONNX's TopK does."""
+    with _Stable(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return [leaf for leaf in pytree.tree_leaves(model(*copy.deepcopy(args))) if isinstance(leaf, torch.Tensor)]
+
+
+class _Stable(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in (torch.topk, torch.Tensor.topk):
+            return _first_of_the_sorted(*args, **kwargs)
+        if func in (torch.sort, torch.Tensor.sort, torch.argsort, torch.Tensor.argsort):
+            kwargs = {**kwargs, "stable": True}
+        return func(*args, **kwargs)
+
+
+def _first_of_the_sorted(
+    x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> torch.return_types.topk:
+    return torch.return_types.topk(
+        [part.narrow(dim, 0, k) for part in torch.sort(x, dim=dim, descending=largest, stable=True)]
+    )
 
 
 def _in_float64(model: torch.nn.Module, args: tuple[Any, ...]) -> list[torch.Tensor]:

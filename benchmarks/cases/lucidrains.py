@@ -97,7 +97,7 @@ def cloud(batch: int, points: int) -> Args:
     return torch.randn(batch, points, 32), torch.randn(batch, points, 3), padded(batch, points).bool()
 
 
-CLOUDS = ((2, 16), (3, 16), (1, 8), (2, 40))
+CLOUDS = ((2, 16), (3, 16), (1, 3), (1, 8), (2, 40))
 PICTURE = {0: "batch", 2: "height", 3: "width"}
 GRID = dict(image_size=32, patch_size=8, num_classes=5)
 MAPS: Callable[..., Args] = lambda b, h, w: (torch.randn(b, 32, h, w),)  # noqa: E731

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from onnxpatch.errors import RunError
@@ -15,7 +15,6 @@ from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.results.report import Checked, Report
-from onnxpatch.verification.comparison import compare_all
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.findings import dropped_guards, specialized, unproven_dimensions
 from onnxpatch.verification.guards import Guard, breaking_probes, guards_of
@@ -23,7 +22,7 @@ from onnxpatch.verification.input_matching import Feed
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.right_sizes import right_within
-from onnxpatch.verification.undetermined import excused
+from onnxpatch.verification.undetermined import judged
 
 Progress = Callable[[str, int, int], None]
 _FIRST = 6  # probes run before those that break a guard; probes are ordered by how informative they are
@@ -143,26 +142,17 @@ def _skipped(reference: Reference, graph: Graph, not_run: int) -> list[str]:
     return [f"{left_out} more sizes were skipped: the verification budget was reached"] if left_out else []
 
 
-def check_graph(graph: Graph, feed: Feed, probes: Iterable[Probe], tolerance: float) -> list[Checked]:
-    """Run the graph at every probe."""
-    return [_check(graph, feed, probe, tolerance) for probe in probes]
+def check_at(graph: Graph, feed: Feed, probe: Probe, eager: Eager | None, tolerance: float) -> Checked:
+    """Run the graph at one probe. A difference that eager does not determine is marked unsteady, not wrong.
 
-
-def check_at(graph: Graph, feed: Feed, probe: Probe, eager: Eager, tolerance: float) -> Checked:
-    """Run the graph at one probe. A difference that eager does not determine is marked unsteady, not wrong."""
-    check = _check(graph, feed, probe, tolerance)
-    return excused(check, probe, eager, tolerance) if check.status == "wrong" else check
-
-
-def _check(graph: Graph, feed: Feed, probe: Probe, tolerance: float) -> Checked:
+    eager: None to excuse no difference.
+    """
     head = Checked(graph.runtime, probe.label, probe.kind, probe.sizes)
     try:
         found = graph.run(feed.of(probe.values))
     except RunError as error:
         return replace(head, error=str(error), status="refused", node=error.node or "")
-    outputs = compare_all(graph.outputs, probe.expected, found, tolerance)
-    wrong = any(output.reason for output in outputs)
-    return replace(head, outputs=tuple(outputs), status="wrong" if wrong else "right")
+    return judged(head, graph.outputs, found, probe, eager, tolerance)
 
 
 @dataclass(frozen=True)

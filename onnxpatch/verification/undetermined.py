@@ -1,8 +1,9 @@
 """Finds differences from eager that say nothing about the graph, since eager's own answer is arbitrary there.
 
-Eager is run again at the same probe: with inputs moved by one rounding, in float64, with gradients recorded, and with
-equal values sorted the other way round. Where one of these changes eager's output as much as the graph differs from it,
-the check is "unsteady" and not "wrong":
+Eager is run again at the same probe: with equal values sorted in both orders, with gradients recorded, with inputs
+moved by one rounding, and in float64. Where one of these changes eager's output as much as the graph differs from it,
+the check is "unsteady" and not "wrong". Where the graph's output is eager's with equal values in the other order, it is
+right:
 
     inverse of a nearly singular matrix    float32 and float64 differ by 2 %; so may the graph
     x == 7, with 7 in the probe            the value was chosen exactly: its inputs are not moved
@@ -15,10 +16,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
+from onnxpatch.onnxfile.runtimes.interface import as_array
 from onnxpatch.results.report import Checked, OutputParity
-from onnxpatch.verification.comparison import NON_FINITE, compare_all
+from onnxpatch.verification.comparison import NON_FINITE, TOLERANCE, compare_all
 from onnxpatch.verification.eager import Answer, Eager
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.tied_order import TiesBroken
@@ -30,20 +33,40 @@ _FAST = "PyTorch's output differs while gradients are recorded: its fast path fo
 _TIED = "torch.sort(stable=False), argsort or topk got equal values: PyTorch does not determine their order"
 
 
-def excuse_unsteady(
-    checks: Sequence[Checked], probes: Sequence[Probe], eager: Eager, tolerance: float
-) -> list[Checked]:
-    """The checks, with those that eager does not determine marked unsteady. Shapes, dtypes and refusals stay wrong."""
-    return [excused(c, p, eager, tolerance) if c.status == "wrong" else c for c, p in zip(checks, probes, strict=True)]
+def judged(
+    head: Checked, names: Sequence[str], found: Sequence[object], probe: Probe, eager: Eager | None, tolerance: float
+) -> Checked:
+    """`head` with the comparison of a graph's outputs (`found`) and its verdict.
+
+    Unsteady with the reason where eager determines none of the wrong outputs; right where they are those of eager with
+    its equal values in another order. Another shape or dtype is never excused. eager: None to excuse nothing.
+    """
+    outputs = compare_all(names, probe.expected, found, tolerance)
+    wrong = any(output.reason for output in outputs)
+    check = replace(head, outputs=tuple(outputs), status="wrong" if wrong else "right")
+    return _excused(check, found, probe, eager, tolerance) if wrong and eager is not None else check
 
 
-def excused(check: Checked, probe: Probe, eager: Eager, tolerance: float) -> Checked:
-    """The check, marked unsteady with the reason where eager determines none of its wrong outputs."""
+def _excused(check: Checked, found: Sequence[object], probe: Probe, eager: Eager, tolerance: float) -> Checked:
     wrong = [i for i, output in enumerate(check.outputs) if not output.ok]
     if any(check.outputs[i].first_index is None for i in wrong):
-        return check  # another shape or dtype is never excused
+        return check
     names = [output.name for output in check.outputs]
+    orders = [answer.outputs for answer in _other_orders(probe, eager) if answer.outputs is not None]
+    for outputs in orders:
+        again = compare_all(names, outputs, found, tolerance)
+        if all(one.ok for one in again):
+            return replace(check, outputs=tuple(again), status="right")
     unmoved = set(wrong)
+    for outputs in orders:
+        again = compare_all(names, probe.expected, outputs, tolerance)
+        unmoved -= {
+            i
+            for i in unmoved & set(range(len(again)))
+            if _as_far(again[i], check.outputs[i]) and _where_ties_are(probe.expected[i], found[i], orders, i)
+        }
+    if not unmoved:
+        return replace(check, status="unsteady", error=_TIED)
     for reason, answer in _other_answers(probe, eager):
         again = compare_all(names, probe.expected, answer.outputs or (), tolerance)
         if answer.outputs is not None and len(again) == len(names):
@@ -53,14 +76,36 @@ def excused(check: Checked, probe: Probe, eager: Eager, tolerance: float) -> Che
     return check
 
 
-def _other_answers(probe: Probe, eager: Eager) -> Iterator[tuple[str, Answer]]:
+def _other_orders(probe: Probe, eager: Eager) -> Iterator[Answer]:
     # Sorts both ways round: eager may happen to use one of them already.
     for last in (False, True):
         with TiesBroken(last) as ties:
             answer = eager.ask(probe.values)
         if not ties.met:
             break
-        yield _TIED, answer
+        yield answer
+
+
+def _where_ties_are(
+    expected: torch.Tensor | None, found: object, orders: Sequence[Sequence[torch.Tensor | None]], which: int
+) -> bool:
+    """Whether half of the elements that differ from eager's change with the order of equal values, too."""
+    if expected is None:
+        return True
+    want = as_array(expected).astype("float64")
+    differ = _differs(want, as_array(found).astype("float64"))
+    others = [as_array(other).astype("float64") for outputs in orders if (other := outputs[which]) is not None]
+    change = np.logical_or.reduce([_differs(want, other) for other in others if other.shape == want.shape])
+    # Not all: two orders of several equal values leave some elements as they are.
+    return bool(2 * (differ & change).sum() >= differ.sum())
+
+
+def _differs(want: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    largest = np.abs(want[np.isfinite(want)]).max(initial=0.0)
+    return ~np.isclose(other, want, rtol=0.0, atol=TOLERANCE * float(largest), equal_nan=True)
+
+
+def _other_answers(probe: Probe, eager: Eager) -> Iterator[tuple[str, Answer]]:
     yield _FAST, eager.ask(probe.values, gradients=True)
     # The values were chosen to sit on a comparison: moved by a rounding they take the other branch, which excuses
     # nothing.

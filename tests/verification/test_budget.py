@@ -206,13 +206,13 @@ def test_max_seconds_ends_the_search_at_half_and_the_report_says_so(clock: Clock
 def test_max_seconds_ends_the_runs_of_the_graph(clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     model, file, args = Right().eval(), tmp_path / "m.onnx", (torch.randn(2, 3, 16, 24),)
     onnxpatch.export(model, args, file, dynamic_shapes=IMAGE, exporter="trace", max_probes=1)
-    check = runner._check
+    check = runner.check_at
 
     def slow(*asked: Any) -> Any:
         clock.now += 400
         return check(*asked)
 
-    monkeypatch.setattr(runner, "_check", slow)
+    monkeypatch.setattr(runner, "check_at", slow)
     report = onnxpatch.verify(file, model, args, max_seconds=720, guards=False)
     assert report.ok and len(report.checks) == 2 and report.checks[0].kind == "example"
     assert any("max_seconds=720 was reached" in note for note in report.notes)

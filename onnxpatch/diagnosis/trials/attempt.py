@@ -12,7 +12,7 @@ import io
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -23,7 +23,7 @@ from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symb
 from onnxpatch._torch.function_modes import TraceKept
 from onnxpatch._torch.quiet import quiet_exporters
 from onnxpatch.diagnosis.stack_lines import lines_of_error, lines_of_stack
-from onnxpatch.diagnosis.trials.program_check import check_captured
+from onnxpatch.diagnosis.trials.program_check import Excusing, check_captured
 from onnxpatch.diagnosis.trials.trial import CaughtError, Condition, Subject, Trial
 from onnxpatch.errors import InputError, RunError, error_chain
 from onnxpatch.exporters.dynamo import torch_shapes
@@ -38,8 +38,7 @@ from onnxpatch.results.report import Checked
 from onnxpatch.thread_output import filtered, printed, warned
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.input_matching import match_inputs
-from onnxpatch.verification.runner import check_graph
-from onnxpatch.verification.undetermined import excuse_unsteady
+from onnxpatch.verification.runner import check_at
 
 _MOST_KEPT = 500  # warnings, and conditions, of one export
 
@@ -68,8 +67,8 @@ def attempt(
                 # The exporter has run forward, which may have written into buffers.
                 state.restore()
             if quick and trial.captured is not None and trial.status == "right":
-                checks = check_captured(trial.captured, subject.probes, tolerance)
-                _judge(subject, checks, tolerance, trial)
+                checks = check_captured(trial.captured, subject.probes, tolerance, _excusing(subject))
+                _note_checks(checks, trial)
             if trial.status == "right":
                 _record_step(trial, lambda: _export_file(subject, exporter, opset, trial))
                 state.restore()
@@ -183,16 +182,21 @@ def _check_graph(subject: Subject, exporter: str, opset: int, tolerance: float, 
     except (RunError, InputError) as error:
         trial.status, trial.error, trial.kind = "silent", str(error), type(error).__name__
         return
-    _judge(subject, check_graph(trial.graph, trial.feed, subject.probes, tolerance), tolerance, trial)
+    excusing = _excusing(subject)
+    checks = [check_at(trial.graph, trial.feed, probe, excusing(probe), tolerance) for probe in subject.probes]
+    _note_checks(checks, trial)
 
 
-def _judge(subject: Subject, checks: Sequence[Checked], tolerance: float, trial: Trial) -> None:
-    """Write the checks and the verdict into the trial, with differences excused where eager itself is unsteady."""
+def _excusing(subject: Subject) -> Excusing:
+    """The model for each probe, and None for those that the subject is strict at."""
+    eager = Eager(subject.model, subject.inputs, subject.flatten)
+    return lambda probe: None if probe.label in subject.strict else eager
+
+
+def _note_checks(checks: list[Checked], trial: Trial) -> None:
     if not checks:
         return
-    eager = Eager(subject.model, subject.inputs, subject.flatten)
-    excused = excuse_unsteady(checks, subject.probes, eager, tolerance)
-    trial.checks = [was if was.label in subject.strict else now for was, now in zip(checks, excused, strict=True)]
+    trial.checks = checks
     wrong = trial.first_wrong()
     if wrong is not None:
         trial.status, trial.error, trial.kind = "silent", wrong.sentence(), wrong.status
