@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy
-import onnx_ir as ir
+from onnxscript import ir  # onnx_ir, which onnxscript 0.2 has inside
 from onnxscript.onnx_opset import opset18 as op
 
 _INT64, _DOUBLE = int(ir.DataType.INT64), int(ir.DataType.DOUBLE)

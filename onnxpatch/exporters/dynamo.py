@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import onnx_ir
 import torch
+from onnxscript import ir
 from torch.export import Dim
 
 from onnxpatch._torch.quiet import quiet_torch
@@ -178,7 +178,7 @@ def _name_outputs(program: Any, request: ExportRequest) -> None:
 
 
 def _keep_input_names(graph: Any) -> None:
-    """Give an input that the model returns as it is its own name again: onnx_ir calls it `x_orig`, and the output x."""
+    """Give an input that the model returns as it is its name again: the exporter calls it `x_orig`, and the output x."""
     for value in graph.inputs:
         own = value.name.removesuffix("_orig")
         twin = next((output for output in graph.outputs if output.name == own and output is not value), None)
@@ -193,7 +193,7 @@ def _tell_apart(graph: Any) -> None:
     for number, value in enumerate(graph.outputs):
         if id(value) in seen or value.is_graph_input() or value.is_initializer():
             # Two outputs of one value would have one name; one of an input or a weight, that name.
-            copied = onnx_ir.node("Identity", [value])
+            copied = ir.node("Identity", [value])
             copied.outputs[0].type, copied.outputs[0].shape = value.type, value.shape
             graph.append(copied)
             graph.outputs[number] = copied.outputs[0]

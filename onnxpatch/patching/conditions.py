@@ -143,8 +143,25 @@ def resolve(path: str) -> Any | None:
         for part in parts[cut:]:
             # getattr would run a lazy module's `__getattr__`, which imports.
             found = inspect.getattr_static(found, part, _MISSING) if found is not _MISSING else found
-        return None if found is _MISSING else found
+        return _number_method(path) if found is _MISSING else found
     return None
+
+
+@functools.cache
+def _number_method(path: str) -> Any | None:
+    """What stands for a method of Python's numbers that tensors lack, such as `torch.Tensor.is_integer`.
+
+    Under trace a size is a tensor: a patch may give it the method while the model runs.
+    """
+    owner, _, name = path.rpartition(".")
+    if owner != "torch.Tensor" or not (callable(getattr(float, name, None)) or callable(getattr(int, name, None))):
+        return None
+
+    def missing(tensor: object, *args: object, **kwargs: object) -> None:
+        raise AttributeError(f"{type(tensor).__name__!r} object has no attribute {name!r}")
+
+    missing.__name__ = name
+    return missing
 
 
 def listed_selectors(selectors: str | Iterable[str] | None) -> tuple[str, ...]:
