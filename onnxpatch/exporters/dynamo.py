@@ -178,7 +178,7 @@ def _name_outputs(program: Any, request: ExportRequest) -> None:
 
 
 def _keep_input_names(graph: Any) -> None:
-    """Give an input that the model returns as it is its name again: the exporter calls it `x_orig`, and the output x."""
+    """Give inputs that the model returns unchanged their names again: the exporter calls them `x_orig`, outputs x."""
     for value in graph.inputs:
         own = value.name.removesuffix("_orig")
         twin = next((output for output in graph.outputs if output.name == own and output is not value), None)
