@@ -59,7 +59,7 @@ class Patched:
             if self.plan.settings.branches:
                 from onnxpatch import control_flow  # loaded only when asked for
 
-                control_flow.install(self.model, self.plan.settings, self._log, self.example)
+                control_flow.install(self.model, self.plan.settings, self._specialise, self.example)
             self._open_scope()
             return self  # inside the try, so that an interrupt at this line is undone too
         except BaseException:

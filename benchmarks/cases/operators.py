@@ -37,6 +37,12 @@ def square(b: int, n: int) -> Tensor:
     return torch.randn(b, n, n) + n * torch.eye(n)
 
 
+def shifted_columns(x: Tensor) -> Tensor:
+    places = torch.tensor([[0, 1], [-1, 0]])
+    places += torch.tensor([[0], [1]])
+    return x[:, places]
+
+
 def pair(*size: int) -> tuple[Tensor, Tensor]:
     return torch.randn(size), torch.randn(size)
 
@@ -171,6 +177,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "grid_sample_5d": case(
         lambda x, g: F.grid_sample(x, g.tanh(), align_corners=False),
         lambda *s: (torch.randn(s), torch.randn(s[0], 3, 4, 5, 3)), ((2, 3, 4, 5, 6), (1, 3, 6, 4, 5))),
+    "numbers_written_to": case(shifted_columns, sizes=BOTH),
     "conv_weights_computed": case(Computed(), sizes=IMAGES),
     "einsum_mixed_dtypes": case(lambda x: torch.einsum("bi,bj->bij", x, x.round().long().to(x.dtype)), sizes=BOTH),
     "is_floating_point": case(if_integer, ints),

@@ -37,17 +37,22 @@ def traced_from_sizes(tensor: torch.Tensor, limit: int = 200) -> bool:
     node = _traced_node(tensor)
     if node is None or node.kind() == "prim::Constant":
         return False
-    pending, sized = [node], False
+    pending, sized = list(node.outputs())[:1], False
+    seen: set[int] = set()
     while pending and limit:
-        node, limit = pending.pop(), limit - 1
-        kind = node.kind()
+        value = pending.pop()
+        # Floor division reads its operands several times: without this the limit would be used up by one of them.
+        if value.unique() in seen:
+            continue
+        seen.add(value.unique())
+        limit -= 1
+        kind, inputs = value.node().kind(), list(value.node().inputs())
         sized = sized or kind == "aten::size"
         if kind in _SIZE_NODES:
             continue
-        inputs = list(node.inputs())
         if not inputs and kind != "prim::ListConstruct":
             return False  # a graph input, or something made of nothing (rand)
-        pending += [value.node() for value in inputs]
+        pending += inputs
     return sized and not pending
 
 

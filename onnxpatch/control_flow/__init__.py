@@ -16,6 +16,7 @@ calls of a path; `scalar_conversions` and `size_decisions` answer bools and numb
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -30,17 +31,18 @@ from onnxpatch.control_flow.current_capture import latest
 from onnxpatch.control_flow.forked_forward import Call, run_declared, run_module, run_root
 from onnxpatch.control_flow.module_containers import CONTAINERS, IndexedByData
 from onnxpatch.control_flow.optional_outputs.decorator import mark_of
+from onnxpatch.errors import InputError
 from onnxpatch.inputs.module_walk import modules
 from onnxpatch.patching.generated import class_before, mixins_of
-from onnxpatch.patching.swap import UndoLog
 from onnxpatch.settings import Settings
 
+Specialise = Callable[[torch.nn.Module, type], None]
 RunRoot = Callable[[torch.nn.Module, Call, object], object]
 _FORMS: tuple[BranchForm, ...] = ("auto", "if", "where")
 
 
-def install(model: torch.nn.Module, settings: Settings, log: UndoLog, example: object = None) -> BranchReport:
-    """Give each of the user's modules a forward that runs all paths under an exporter; undoing `log` removes it.
+def install(model: torch.nn.Module, settings: Settings, specialise: Specialise, example: object = None) -> BranchReport:
+    """Give each of the user's modules a forward that runs all paths under an exporter, by `specialise`.
 
     settings.options: `max_paths` (64), the most paths of one call of one module; `branch_form`, "auto" (the cheaper),
     "if" or "where"; `rewritten`: see `BranchReport`. example: not needed, branches are found while the exporter runs.
@@ -60,23 +62,25 @@ def install(model: torch.nn.Module, settings: Settings, log: UndoLog, example: o
         capture = Capture(lambda module: paths.get(id(module), "?"), max_paths, form, report)
         return run_root(capture, module, call, args, substitutions)
 
-    _specialise(model, log, _mixin(type(model), run, report))
+    _specialise(model, specialise, _mixin(type(model), run, report))
     return report
 
 
-def _specialise(model: torch.nn.Module, log: UndoLog, root_mixin: type) -> None:
+def _specialise(model: torch.nn.Module, specialise: Specialise, root_mixin: type) -> None:
     mixins: dict[type, type] = {}
     # Once for each object: with two mixins, a shared module would have its paths explored inside its paths.
     for module in {id(module): module for _, module in modules(model)}.values():
         cls = type(module)
         if module is model:
-            log.specialise(module, root_mixin)
+            specialise(module, root_mixin)
         elif cls in CONTAINERS:
-            log.specialise(module, IndexedByData)
+            specialise(module, IndexedByData)
         elif _may_branch(module):
             if cls not in mixins:
                 mixins[cls] = _mixin(cls)
-            log.specialise(module, mixins[cls])
+            # Of a class that takes no subclass, the branches are explored with those of the module that calls it.
+            with contextlib.suppress(InputError):
+                specialise(module, mixins[cls])
 
 
 def report_of(model: torch.nn.Module) -> BranchReport | None:

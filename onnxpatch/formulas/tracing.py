@@ -8,6 +8,7 @@ from __future__ import annotations
 from onnxpatch._torch.constants import constant, unrecorded
 from onnxpatch._torch.divisions import divided_by_data
 from onnxpatch._torch.function_modes import function_name, unseen
+from onnxpatch._torch.kept_constants import keep_constant
 from onnxpatch._torch.ones import all_ones
 from onnxpatch._torch.symbolic_sizes import traced_from
 from onnxpatch._torch.trace_state import tracing_paused
@@ -17,6 +18,7 @@ __all__ = [
     "constant",
     "divided_by_data",
     "function_name",
+    "keep_constant",
     "traced_from",
     "tracing_paused",
     "unrecorded",

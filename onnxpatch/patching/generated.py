@@ -7,19 +7,14 @@
 A generated class remembers its written class and its layers, one for each `patched`. So nested contexts can be left in
 any order, and copies and pickles of a patched module work.
 
-`layer.__class__ is nn.Linear` stays true by a descriptor, and `type(layer) is nn.Linear` by a replacement of the name
-`type` in the Python modules that define such a model, while it runs, in eager too.
+`layer.__class__ is nn.Linear` stays true by a descriptor; `type(layer) is nn.Linear` by `type_calls.py`.
 """
 
 from __future__ import annotations
 
 import copy
-import dis
-import functools
-import inspect
 import sys
-import types
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -200,37 +195,32 @@ def _generate(made: Generated) -> type:
     names["__annotations__"] = dict(getattr(made.base, "__annotations__", {}))
     # Made by the metaclass of the written class: Python accepts no other. Two layers may have the same mixin, and a
     # class may be a base only once.
-    return type(made.base)(made.base.__name__, (_Quiet, *dict.fromkeys(bases), made.base), {**names, _GENERATED: made})
+    bases = [_quiet(made.base), *dict.fromkeys(bases), made.base]
+    return type(made.base)(made.base.__name__, tuple(bases), {**names, _GENERATED: made})
 
 
-def written_type(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
-    """Replaces a call of `type`: `type(layer)` returns the class that the user wrote."""
-    return class_before(type(args[0])) if len(args) == 1 and not kwargs else NotImplemented
+def _quiet(cls: type) -> type:
+    """`_Quiet`, with its `__dict__` added to the same base as that of `cls`.
+
+    Else Python refuses to change the class of an object. `class Layer(nn.Module)` adds it to `object`, as `_Quiet`
+    does; `class Layer(ABC, nn.Module)` adds it to ABC, which has none. So do Generic, Protocol and bases with slots.
+    """
+    above = _above_attributes(cls)
+    if above is object:
+        return _Quiet
+    # Generic refuses a class under itself that names neither type variables nor `__orig_bases__`.
+    members = {name: value for name, value in vars(_Quiet).items() if name not in ("__dict__", "__weakref__")}
+    made: type = type(above)("_Quiet", (above,), {**members, "__orig_bases__": ()})
+    return made
 
 
-def ask_for_types(modules: Iterable[types.ModuleType]) -> bool:
-    """Whether code of these modules calls `type`."""
-    return any(_asks(code) for module in modules for code in _code(module))
+def _above_attributes(cls: type) -> type:
+    """The base to which `cls`, or a class above it, adds a `__dict__` or weak references."""
+    base = cls.__base__
+    while base is not None and _attributes(cls) == _attributes(base):
+        cls, base = base, base.__base__
+    return base or object
 
 
-def _code(module: types.ModuleType) -> Iterator[types.CodeType]:
-    """The code objects of the functions and methods that are defined in the module."""
-    for value in list(vars(module).values()):
-        # `type` is replaced in these modules only: imported code looks the name up elsewhere.
-        if getattr(value, "__module__", None) == module.__name__:
-            for one in (value, *vars(value).values()) if inspect.isclass(value) else (value,):
-                function = inspect.unwrap(getattr(one, "__func__", one)) if callable(one) else one
-                if inspect.isfunction(function):
-                    yield function.__code__
-
-
-# By code object, which never changes: the same modules are asked again for every model that they define.
-@functools.lru_cache(maxsize=4096)
-def _asks(code: types.CodeType) -> bool:
-    inner = (one for one in code.co_consts if isinstance(one, types.CodeType))
-    if any(_asks(one) for one in inner):
-        return True
-    # `x.type(torch.int64)` has the name in co_names too; only the instruction shows that it is an attribute.
-    return "type" in code.co_names and any(
-        step.argval == "type" and step.opname in ("LOAD_GLOBAL", "LOAD_NAME") for step in dis.get_instructions(code)
-    )
+def _attributes(cls: type) -> tuple[bool, bool]:
+    return bool(cls.__dictoffset__), bool(cls.__weakrefoffset__)

@@ -29,9 +29,9 @@ from onnxpatch.patching import dispatch, rebinding
 from onnxpatch.patching.code_modules import defining_modules
 from onnxpatch.patching.conditions import ANY_TORCH_FUNCTION
 from onnxpatch.patching.dispatch import Dispatcher
-from onnxpatch.patching.generated import ask_for_types, written_type
 from onnxpatch.patching.match import FunctionPatch
 from onnxpatch.patching.registry import Patch
+from onnxpatch.patching.type_calls import ask_for_types, written_type
 from onnxpatch.settings import Settings, put_in_force
 from onnxpatch.undone import undone
 

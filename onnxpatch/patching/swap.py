@@ -117,7 +117,10 @@ class UndoLog:
 
     def _unspecialise_under(self, cls: type) -> None:
         # torch.nn.utils.parametrize, called while patched, puts a class in front of the generated one.
-        cls.__bases__ = tuple(without(base, self) for base in cls.__bases__)
+        bases = tuple(without(base, self) for base in cls.__bases__)
+        # A module that refused its generated class still has the written one, whose bases may not be settable.
+        if bases != cls.__bases__:
+            cls.__bases__ = bases
 
 
 def _put_item(mapping: MutableMapping[Any, Any], key: object, before: object) -> None:

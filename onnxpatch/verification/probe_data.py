@@ -35,7 +35,9 @@ def _varied(flat: torch.Tensor, values: torch.Tensor, generator: torch.Generator
         return noise if float(flat[0]) in (0.0, 1.0) else values * (0.75 + noise / 2)
     if bool((flat == flat.round()).all()):
         return values
-    return values * (0.95 + noise / 10)
+    known = flat[~flat.isnan()]
+    # Not beyond the example's: an image in [0, 1] that leaves it may be refused.
+    return (values * (0.95 + noise / 10)).clamp(*known.aminmax()) if known.numel() else values
 
 
 def tiled(example: torch.Tensor, shape: Sequence[int], generator: torch.Generator, moves: Moves = ()) -> torch.Tensor:

@@ -3,9 +3,11 @@ patched. They work, or there is one clear line."""
 
 from __future__ import annotations
 
+import abc
 import copy
 import io
 import pickle
+from typing import Generic, Protocol, TypeVar
 
 import pytest
 import torch
@@ -169,6 +171,51 @@ def test_a_class_that_takes_no_subclass_is_named_with_the_way_on():
     with pytest.raises(onnxpatch.InputError, match=r"0 cannot be patched, since Final takes no subclass"):
         exported(model)
     assert onnxpatch.export(model, (X,), exporter="trace", exclude="0").ok
+
+
+def test_branches_of_a_class_that_takes_no_subclass_are_explored_by_its_caller():
+    class Halves(nn.Module, metaclass=NoSubclass):
+        def forward(self, x):
+            return x / 2 if x.sum() > 0 else -x
+
+    report = onnxpatch.export(nn.Sequential(Halves()).eval(), (torch.ones(3),), exporter="trace", branches=True)
+    assert report.ok
+
+
+# ------------------------------------------------------------------ bases that come before nn.Module
+class Attributes:
+    __slots__ = ("__dict__",)
+
+
+class Named:
+    __slots__ = ("label", "note")
+
+
+class Interface(Protocol):
+    def label(self) -> str: ...
+
+
+@pytest.mark.parametrize("first", [abc.ABC, Generic[TypeVar("T")], Interface, Attributes, Named], ids=str)
+@pytest.mark.parametrize("branches", [False, True])
+def test_a_class_whose_first_base_has_no_attributes_is_patched_and_restored(first, branches):
+    class Layer(first, nn.Module):
+        def __init__(self):
+            nn.Module.__init__(self)
+            self.rearrange = Rearranged("b c h w -> b (c h) w")
+
+        def forward(self, x):
+            return self.rearrange(x) + x.new_ones(1)
+
+    class Rearranged(first, Rearrange):
+        __init__ = Rearrange.__init__
+
+    model = nn.Sequential(Layer(), nn.Linear(6, 2)).eval()
+    with onnxpatch.patched(model, exporter="trace", branches=branches):
+        assert type(model[0].rearrange) is not Rearranged
+        assert copy.deepcopy(model)(X).shape == (1, 12, 2)
+    assert type(model[0]) is Layer and type(model[0].rearrange) is Rearranged
+    for exporter in ("trace", "dynamo"):
+        assert onnxpatch.export(model, (X,), exporter=exporter, branches=branches).ok
 
 
 # ------------------------------------------------------------------ copies and pickles

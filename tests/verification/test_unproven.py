@@ -137,3 +137,21 @@ def test_what_was_not_compared_is_unchecked() -> None:
     assert report.verdict == "unchecked" and not report and "unchecked, nothing was compared" in str(report)
     with pytest.raises(AssertionError, match="unchecked"):
         assert_exports(nn.ReLU().eval(), (torch.ones(2),), check=False, exporters="trace")
+
+
+class Picture(nn.Module):
+    """Takes values in [0, 1] only, as functions on images do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not torch.jit.is_tracing() and not 0 <= float(x.min()) <= float(x.max()) <= 1:
+            raise ValueError("values outside [0, 1]")
+        return x.sqrt()
+
+
+def test_values_stay_in_the_range_of_the_example(tmp_path: Path) -> None:
+    x = torch.linspace(0, 2, 48).clamp(max=1).reshape(2, 4, 6)
+    report = onnxpatch.export(
+        Picture().eval(), (x,), tmp_path / "m.onnx", exporter="trace", dynamic_shapes=({0: "b", 1: "h", 2: "w"},),
+        attempts="asked",
+    )  # fmt: skip
+    assert report.verdict == "right"
