@@ -41,8 +41,8 @@ def is_dull(values: Sequence[object], outputs: Sequence[torch.Tensor | None]) ->
     floats = [v for v in values if isinstance(v, torch.Tensor) and v.is_floating_point() and v.numel()]
     if floats and all(bool((v == v.reshape(-1)[0]).all()) for v in floats):
         return True
-    found = [o for o in outputs if o is not None and o.is_floating_point() and o.numel()]
-    return bool(found) and all(not o.any() or not bool(torch.isfinite(o).all()) for o in found)
+    found = [o for o in outputs if o is not None and o.numel()]
+    return bool(found) and all(not bool(o.any()) or not bool(torch.isfinite(o).all()) for o in found)
 
 
 def _is_float(value: object) -> bool:

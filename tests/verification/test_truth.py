@@ -51,6 +51,7 @@ def judged(name: str) -> Report:
         ("lists_and_chance: noise_on_large_numbers", "11"),
         ("lists_and_chance: certain_coin", ""),
         ("lengths: mask_from_the_longest", "n="),
+        ("constants: a_single_kind", ""),
         ("relations: rises", "whole numbers in order"),
         ("relations: symmetric", ""),
         ("relations: rows_sum_to_one", "rows that sum up to one"),
