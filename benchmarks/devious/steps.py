@@ -8,7 +8,7 @@ from torch import Tensor
 from benchmarks.devious.kinds import devious, floats
 
 ROWS = ({0: "n"},)
-TENTHS = torch.arange(-30, 31).reshape(-1, 1) * 0.7
+TENTHS = torch.arange(-30, 31).reshape(-1, 1).repeat(1, 3) * 0.7
 
 
 @devious(lambda: [(floats(4, 3),), (TENTHS,), (torch.arange(60).reshape(-1, 3) * 0.7,)], ROWS)

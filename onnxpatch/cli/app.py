@@ -41,6 +41,9 @@ class _PlainFlags:
         for param in params:
             if getattr(param, "is_flag", False):
                 param.metavar = ""
+                # typer converts None to a bool with pydantic, whose import takes as long as all the rest of the help.
+                if param.default is None and not param.expose_value:
+                    param.default = False
         return params
 
 

@@ -10,6 +10,7 @@ only data with these values shows whether the graph handles them.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Collection
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from onnxpatch.messages.user_code import user_frame
+from onnxpatch.messages.user_code import package_of, user_frame
 from onnxpatch.verification.data_constants import DataConstants
 from onnxpatch.verification.size_recorder import SizeWatch
 from onnxpatch.verification.watched_number import WatchedNumber
@@ -30,7 +31,7 @@ _NUMBERS = {
     torch.Tensor.item: None,
     torch.Tensor.tolist: None,
 }
-
+_ARRAYS: Collection[Any] = {torch.Tensor.numpy, torch.Tensor.__array__}
 
 _FINITE = {
     getattr(home, name) for home in (torch, torch.Tensor) for name in ("isnan", "isinf", "isfinite", "nan_to_num")
@@ -63,12 +64,13 @@ class Decisions(TorchFunctionMode):
     """Records every conversion of a tensor to a Python value in a forward, in order.
 
     signature: the recorded values: bools and ints exactly, floats by their sign, data-dependent selections as empty,
-    one or more. Two calls with the same signature took the same branches.
+    one or more. Two calls with the same signature took the same branches, but for
+    magnitudes: of the floats, and of arrays for numpy: what Python computes with them is not seen.
     lines: `file:line` of the user's code at which they were made, each once and in order.
     asks_finite: the forward tests for NaN or infinity.
     compared: (number computed from the data, what it is compared with).
     constants: values that data is compared with, and steps that it is divided by.
-    divides: data is divided by data, or its logarithm is taken: zeros make NaN.
+    calls: of torch's functions. divides: data is divided by data, or its logarithm is taken: zeros make NaN.
     sizes: comparisons of sizes, if `watch_sizes`.
     watch_numbers: return floats that record their comparisons. Some code does not accept them.
     """
@@ -78,9 +80,11 @@ class Decisions(TorchFunctionMode):
         self.sizes = SizeWatch()
         self.constants = DataConstants()
         self.divides = self.gave_numbers = False
+        self.calls = 0
         self._numbers = watch_numbers
         self._shapes = _SHAPES if watch_sizes else frozenset()
         self.signature: tuple[object, ...] = ()
+        self.magnitudes: tuple[object, ...] = ()
         self.lines: dict[str, None] = {}
         self.asks_finite = False
         self.compared: list[tuple[float, float]] = []
@@ -88,6 +92,7 @@ class Decisions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # A mode is off inside its own method: what this call does in turn is not recorded.
         result = func(*args, **(kwargs or {}))
+        self.calls += 1
         if func in self._shapes:
             return self.sizes.watched(result)
         self.asks_finite |= func in _FINITE
@@ -98,8 +103,12 @@ class Decisions(TorchFunctionMode):
         elif func in _DIVIDING:
             # A number as divisor is no data: it cannot become 0.
             self.divides |= isinstance(args[-1], torch.Tensor)
+        # Code of this package reads arrays for itself: the state of the random generator.
+        if func in _ARRAYS and package_of(sys._getframe(1)) != "onnxpatch":
+            self._measure(args[0].detach())
         if func in _NUMBERS:
             self._add(_coarse(result))
+            self._measure(result)
             if func is torch.Tensor.item and self._numbers and type(result) is float:
                 self.gave_numbers = True
                 return WatchedNumber(result, self._decide)
@@ -132,6 +141,14 @@ class Decisions(TorchFunctionMode):
         if equality:
             self.constants.equals.setdefault(other, number)
 
+    def _measure(self, told: object) -> None:
+        """Note the magnitudes of floats, and of the ends of an array or a list."""
+        if isinstance(told, torch.Tensor):
+            told = [float(told.min()), float(told.max())] if told.numel() and not told.is_complex() else []
+        floats = told if isinstance(told, list) else [told]
+        if len(self.magnitudes) < _ENDLESS:
+            self.magnitudes += tuple(_magnitude(one) for one in floats[:64] if isinstance(one, float))
+
     def _add(self, answer: object) -> None:
         self.signature = (*self.signature, answer)
         frame = user_frame(sys._getframe(1))
@@ -143,6 +160,12 @@ class Decisions(TorchFunctionMode):
 
 def _is_number(side: object) -> bool:
     return not isinstance(side, torch.Tensor) or side.numel() == 1
+
+
+def _magnitude(number: float) -> object:
+    if number == 0 or not math.isfinite(number):
+        return repr(number)
+    return math.floor(math.log10(abs(number)))
 
 
 def _coarse(answer: object) -> object:

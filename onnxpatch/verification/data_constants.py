@@ -68,6 +68,7 @@ class DataConstants:
             yield from _with(value, values, counts if value in known else ())
         for one, two in itertools.islice(itertools.combinations(known, 2), _MOST):
             yield f"{one:g} and {two:g} among them", _planted(_planted(values, one, (0,)), two, (-1,))
+            yield f"{one:g} and {two:g} side by side", _planted(_planted(values, one, (0,)), two, (1,))
         for total, number in list(self.equals.items())[:_MOST]:
             if number and total and math.isfinite(total / number):
                 yield f"scaled to {total:g}", [_scaled(v, total / number) for v in values]
@@ -102,9 +103,11 @@ def _same(values: Sequence[object]) -> Iterator[Variant]:
 def _with(value: float, values: Sequence[object], counts: Sequence[int]) -> Iterator[Variant]:
     yield f"one element {value:g}", _planted(values, value, (-2,))
     yield f"the first element {value:g}", _planted(values, value, (0,))
+    yield f"the last element {value:g}", _planted(values, value, (-1,))
     for count in counts:
         yield f"{count} elements {value:g}", _planted(values, value, range(count))
-    yield f"the first of each row {value:g}", [_first_of_rows(v, value) for v in values]
+    for where, place in (("first", 0), ("last", -1)):
+        yield f"the {where} of each row {value:g}", [_in_rows(v, value, place) for v in values]
     yield f"all elements {value:g}", [_filled(v, value) for v in values]
 
 
@@ -127,11 +130,11 @@ def _at(tensor: torch.Tensor, value: float, places: Sequence[int]) -> torch.Tens
     return out
 
 
-def _first_of_rows(tensor: Any, value: float) -> Any:
+def _in_rows(tensor: Any, value: float, place: int) -> Any:
     if not _takes(tensor, value) or tensor.dim() < 2:
         return tensor
     out = tensor.detach().clone()
-    out.select(-1, 0).fill_(value)
+    out.select(-1, place).fill_(value)
     return out
 
 

@@ -7,10 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import CodeType
 from typing import Any, TypeVar
 
 import torch
+
+from onnxpatch.verification.own_code import own_code
 
 # By the names of attributes, since nothing else tells a size from the other numbers of a model.
 _NATIVE = re.compile(r"(im(age|g)?_?size|input|native|train|resol|grid|max|len|context|seq|feat.*size|win|res$)")
@@ -47,7 +49,7 @@ def size_hints(model: object, most: int = 8) -> SizeHints:
             if _NATIVE.search(name):
                 native.update(n for n in _whole(value) if 1 < n <= _LARGEST)
     native.update(_grids(model, steps))
-    constants = Counter(c for code in _own_code(model) for c in _constants(code))
+    constants = Counter(c for code in own_code(model) for c in _constants(code))
     thresholds = Counter({c: n for c, n in constants.items() if isinstance(c, int) and 1 < c <= _LARGEST})
     values = Counter({c: n for c, n in constants.items() if abs(c) > 1 or c != int(c)})
     # Counted 100 times, so that token ids come before the constants of the code.
@@ -105,24 +107,6 @@ def _tables(model: torch.nn.Module) -> list[torch.Tensor]:
             if "pos" in name.lower() or (own and table.dim() in (3, 4) and table.shape[0] == 1):
                 found.append(table)
     return found[:16]
-
-
-def _own_classes(model: torch.nn.Module) -> set[type]:
-    classes = {cls for module in model.modules() for cls in type(module).__mro__}
-    return {c for c in classes if c.__module__.split(".")[0] not in ("torch", "builtins", "abc")}
-
-
-def _own_code(model: torch.nn.Module) -> Iterator[CodeType]:
-    """The code of the user's forwards, of the methods that they name, and of functions kept in attributes."""
-    for cls in _own_classes(model):
-        forward = getattr(vars(cls).get("forward"), "__code__", None)
-        # One level deep: helpers that forward calls by name, such as `self.interpolate(...)`, have the comparisons too.
-        for name in ("forward", *forward.co_names) if isinstance(forward, CodeType) else ():
-            code = getattr(vars(cls).get(name), "__code__", None)
-            if isinstance(code, CodeType):
-                yield code
-    held = [value for module in model.modules() for value in vars(module).values() if isinstance(value, FunctionType)]
-    yield from (function.__code__ for function in held if function.__module__.split(".")[0] != "torch")
 
 
 def _constants(code: CodeType) -> Iterator[float]:

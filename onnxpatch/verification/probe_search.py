@@ -22,18 +22,23 @@ import torch
 
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.verification.branch_recorder import Decisions
+from onnxpatch.verification.compared_constants import beyond_constants
 from onnxpatch.verification.eager import Answer
 from onnxpatch.verification.fractions_of_sizes import fractions_of_sizes
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.probe_data import MASKED, is_mask, variants
+from onnxpatch.verification.ratios_of_sizes import ratios_of_sizes
 from onnxpatch.verification.size_branches import size_branches
 from onnxpatch.verification.size_search import size_probes
+from onnxpatch.verification.structured_data import is_dull, structured
 
 _TRIES = 4  # other data tried for a branch, even beyond the budget
 _SIZES = 8  # probes at other sizes, however many branches there are
 _LAST_QUESTIONS = 24  # for a dimension without a probe at another size
-_BRANCHES = 8  # inputs that take another branch
+_BRANCHES = 12  # inputs that take another branch
+_QUICK = 100  # calls of torch's functions in a forward that is run for data of every structure
+_MAGNITUDES = 8  # inputs that give Python numbers of another magnitude
 
 # Ints and bools are indices and masks: a graph may be wrong for other ones without any branch.
 _ALWAYS = ("whole numbers + 1", "flags flipped", MASKED)
@@ -63,6 +68,10 @@ def _decided(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
         yield from fractions_of_sizes(oracle, example.sizes)
     if example.sizes.comparisons:
         yield from size_branches(oracle, example)
+    if example.sizes.ratios:
+        yield from ratios_of_sizes(oracle)
+    if oracle.dims:
+        yield from beyond_constants(oracle, example)
 
 
 def _unmoved(oracle: Oracle, found: Sequence[Probe]) -> Iterator[Probe]:
@@ -103,7 +112,8 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
     Ints, bools, masks, exact multiples of steps, and zeros in divisions are varied even without another branch.
     """
     values, seen = first.values, {example.signature if example else ()}
-    decides, tried, flipped, most = seen != {()}, 0, False, _BRANCHES
+    measured = {example.magnitudes if example else ()}
+    decides, tried, flipped, most = seen != {()} or measured != {()}, 0, False, _BRANCHES
     # Without a conversion to Python (`decides`) no data can take another branch, and runs that record them are saved.
     draws = oracle.eager.draws
     found: list[Candidate] = []  # found on the way: the second half of `a and b`
@@ -120,8 +130,10 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
         watched = oracle.eager.decisions(changed) if decides else None
         tried += decides or always
         flips = watched is not None and watched.signature not in seen
+        # Python may compute with a number from the data, and decide on the result.
+        far = watched is not None and len(measured) <= _MAGNITUDES and watched.magnitudes not in measured
         # Eager raises on this data, or nothing new can be seen with it.
-        if (decides and watched is None) or not (always or flips or draws):
+        if (decides and watched is None) or not (always or flips or far or draws):
             continue
         flipped |= flips
         if flips and watched is not None and example is not None:
@@ -129,16 +141,19 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
             found += ((f"{label}, {further}", planted, True) for further, planted in deeper)
         answer = oracle.eager.ask(changed)
         # A forward that draws may use the numbers for some data only (noise under a mask).
-        chance = draws and not (always or flips) and _by_chance(oracle, changed, answer)
-        if answer.outputs is not None and (always or flips or chance) and (answer.finite or always or flips):
+        chance = draws and not (always or flips or far) and _by_chance(oracle, changed, answer)
+        if answer.outputs is not None and (always or flips or chance or far) and (answer.finite or always or flips):
             most -= 1
             kind = "branch" if flips else "data"
             yield oracle.kept(
-                Probe(label, kind, first.sizes, changed, answer.outputs, answer.raw, exact is None or exact)
+                Probe(label, kind, first.sizes, changed, answer.outputs, answer.raw, exact is None or (exact and flips))
             )
         # One probe on which random numbers reach the output is enough.
         draws &= not chance
-        seen |= {watched.signature} if watched else set()
+        # Two branches may agree on dull data: another input that takes the branch is wanted then.
+        if watched and not is_dull(changed, answer.outputs or ()):
+            seen.add(watched.signature)
+            measured.add(watched.magnitudes)
 
 
 def _growing(first: Iterator[Candidate], more: list[Candidate]) -> Iterator[Candidate]:
@@ -161,10 +176,12 @@ def _candidates(
         return
     finite, compared = not (example and example.asks_finite), example.compared if example else ()
     usual = ((label, changed, False) for label, changed in variants(values, finite, compared))
+    quick = example is not None and example.calls <= _QUICK
+    related = ((label, changed, True) for label, changed in structured(values)) if anything and quick else ()
     flips = example.constants.flips(values, oracle.hints.values) if example is not None and anything else iter(())
     constant = ((label, changed, True) for label, changed in flips)
     # In turn, so that neither kind uses up the budget alone.
-    for pair in itertools.zip_longest(constant, usual):
+    for pair in itertools.zip_longest(constant, itertools.chain(usual, related)):
         yield from filter(None, pair)
 
 

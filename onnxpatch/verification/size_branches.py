@@ -36,7 +36,10 @@ def size_branches(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
     seen, kept, asked = set(example.sizes.outcomes()), 0, 0
     # Half of what is left of the budget: the other half is for the search over sizes.
     end = (oracle.spent + oracle.budget.operations) / 2
-    open_ends = [(one, sizes) for one in dict.fromkeys(example.sizes.comparisons)]
+    # Beyond the first step, further steps are near each other: the search over sizes meets them.
+    open_ends = [
+        (one, sizes) for one in dict.fromkeys(example.sizes.comparisons) if not (one.first_step and one.answer)
+    ]
     for one, base in open_ends:  # grows
         for wish in itertools.islice(_wishes(one, oracle.dims, base, oracle.hints), _TRIES):
             if kept == _MOST or asked == _QUESTIONS or oracle.spent > end:
@@ -49,7 +52,8 @@ def size_branches(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
             watched = oracle.eager.decisions(probe.values, sizes=True) if probe else None
             if not probe or not watched or watched.sizes.outcomes() <= seen:
                 continue
-            open_ends += [(new, probe.sizes) for new in watched.sizes.comparisons if new.outcome not in seen]
+            fresh = (new for new in watched.sizes.comparisons if new.outcome not in seen and not new.first_step)
+            open_ends += [(new, probe.sizes) for new in fresh]
             seen |= watched.sizes.outcomes()
             kept += 1
             yield probe

@@ -16,8 +16,11 @@ from typing import Any
 import torch
 
 from onnxpatch.messages.user_code import package_of
+from onnxpatch.verification import watched_fraction
+from onnxpatch.verification.watched_fraction import WatchedFraction
 
 _MOST = 2000
+_OURS = (__file__, watched_fraction.__file__)
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,8 @@ class Comparison:
     """One comparison of sizes in the code of a model, with its outcome.
 
     place: file, line, instruction. equality: == or != (or `if size:`), not an order. size, other: the two sides.
-    step: if a remainder is compared (`size % step`), the divisor; `size` is then the dividend. Else 0.
+    step: if a remainder is compared (`size % step`), the divisor; `size` is then the dividend. Else 0. first_step: the
+    size was rounded to its first step (`n // 64` of a small n) or to the second; nobody compared it.
     """
 
     place: tuple[str, int, int]
@@ -34,6 +38,7 @@ class Comparison:
     other: float
     step: int
     answer: bool
+    first_step: bool = False
 
     @property
     def outcome(self) -> tuple[object, ...]:
@@ -44,11 +49,13 @@ class Comparison:
 class SizeWatch:
     """Records the comparisons of sizes in a forward, in order. Those in torch's code are left out.
 
-    products: (size, fraction, whether it was divided) of sizes multiplied or divided by a fraction.
+    products: (size, fraction, whether it was divided) of sizes multiplied or divided by a fraction. ratios: a size was
+    divided by another one.
     """
 
     comparisons: list[Comparison] = field(default_factory=list)
     products: dict[tuple[int, float, bool], None] = field(default_factory=dict)
+    ratios: bool = False
 
     def watched(self, sizes: Any) -> Any:
         """The sizes that a tensor returned, as watched sizes."""
@@ -56,15 +63,17 @@ class SizeWatch:
             return WatchedSize(sizes, self)
         return torch.Size([WatchedSize(size, self) for size in sizes])
 
-    def note(self, size: WatchedSize, other: object, answer: bool, equality: bool) -> bool:
-        # 2: past this function and the method of WatchedSize that calls it.
+    def note(self, size: WatchedSize, other: object, answer: bool, equality: bool, first: bool = False) -> bool:
+        # Past this function and the methods of WatchedSize and WatchedFraction that call it.
         frame = sys._getframe(2)
+        while frame.f_back is not None and frame.f_code.co_filename in _OURS:
+            frame = frame.f_back
         if package_of(frame) != "torch" and len(self.comparisons) < _MOST and isinstance(other, int | float):
             place = (frame.f_code.co_filename, frame.f_lineno, frame.f_lasti)
             # What a model pads to is the dividend; its remainder alone tells no size to try.
             of = size.divided if size.step else int(size)
             other = int(other) if isinstance(other, int) else other
-            self.comparisons.append(Comparison(place, equality, of, other, size.step, bool(answer)))
+            self.comparisons.append(Comparison(place, equality, of, other, size.step, bool(answer), first))
         return answer
 
     def outcomes(self) -> frozenset[tuple[object, ...]]:
@@ -101,12 +110,33 @@ class WatchedSize(int):
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Any:
-        return self._multiplied(other, True) if isinstance(other, float) else int.__truediv__(self, other)
+        return self._multiplied(other, True) if isinstance(other, int | float) else NotImplemented
 
-    def _multiplied(self, fraction: float, divided: bool) -> float:
-        self.watch.products.setdefault((int(self), fraction, divided))
-        # A plain float: that it came from a size has been noted.
-        return int(self) / fraction if divided else int(self) * fraction
+    def __rtruediv__(self, other: Any) -> Any:
+        return (
+            self._fraction(other / int(self), lambda value: other / value) if isinstance(other, int) else NotImplemented
+        )
+
+    def __floordiv__(self, other: Any) -> Any:
+        value = int.__floordiv__(self, other)
+        if int(self) > 0 and value in (0, 1):  # `n // 64` of a small n: the first step is at n = 64
+            self.watch.note(self, other, value == 1, False, first=True)
+        return WatchedSize(value, self.watch) if type(value) is int else value
+
+    def _multiplied(self, by: float, divided: bool) -> Any:
+        if isinstance(by, float):
+            self.watch.products.setdefault((int(self), float(by), divided))
+        self.watch.ratios |= divided and isinstance(by, WatchedSize)
+        by = float(by) if isinstance(by, float) else int(by)
+        if divided:
+            return self._fraction(int(self) / by, lambda value: value * by)
+        return self._fraction(int(self) * by, lambda value: value / by)
+
+    def _fraction(self, value: float, solve: Callable[[float], float]) -> WatchedFraction:
+        def note(other: float, answer: bool, equality: bool, first: bool) -> bool:
+            return self.watch.note(self, other, answer, equality, first)
+
+        return WatchedFraction(value, solve, note, lambda whole: WatchedSize(whole, self.watch))
 
     def __bool__(self) -> bool:
         return self.watch.note(self, 0, int(self) != 0, True)
@@ -132,7 +162,7 @@ def _compared(name: str, equality: bool) -> Any:
 
 
 _times = _computed(int.__mul__)
-for _name in ("add", "radd", "sub", "rsub", "floordiv", "rfloordiv", "neg", "abs", "rmod"):
+for _name in ("add", "radd", "sub", "rsub", "rfloordiv", "neg", "abs", "rmod"):
     setattr(WatchedSize, f"__{_name}__", _computed(getattr(int, f"__{_name}__")))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(WatchedSize, f"__{_name}__", _compared(f"__{_name}__", _name in ("eq", "ne")))

@@ -80,6 +80,13 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor
     return torch.gather(*(x.expand(next(widths)), axis, indices.expand(next(widths))))
 
 
+def copysign(x: Tensor, y: Tensor | float) -> Tensor:
+    y = torch.as_tensor(y)
+    # A reciprocal tells -0.0 from 0.0; it is taken of floats alone, since whole numbers have one 0.
+    below = (y < 0) | (torch.reciprocal(y) < 0) if y.is_floating_point() else y < 0
+    return torch.where(below, -x.abs(), x.abs())
+
+
 def addcdiv(x: Tensor, numerator: Tensor, denominator: Tensor, *, value: float = 1) -> Tensor:
     return x + value * (numerator / denominator)
 
@@ -170,7 +177,7 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "hypot": lambda x, y: torch.sqrt(x * x + y * y),
     "sinc": lambda x: torch.where(x == 0, torch.ones_like(x), torch.sin(torch.pi * x) / (torch.pi * x)),
     "heaviside": lambda x, values: torch.where(x == 0, values, (x > 0).to(x.dtype)),
-    "copysign": lambda x, y: torch.where(torch.as_tensor(y) < 0, -x.abs(), x.abs()),
+    "copysign": copysign,
     # Of |x|: for a negative x the sum would cancel.
     "asinh": lambda x: torch.sign(x) * torch.log(x.abs() + torch.sqrt(x * x + 1)),
     "exp2": lambda x: torch.pow(2.0, x),

@@ -1,0 +1,72 @@
+"""Reads the numbers that a model's code compares with, for the comparisons that no watched size or number shows.
+
+if int(x.shape[0]) > 512: ...      int(), len() and functions of math return plain numbers
+"""
+
+from __future__ import annotations
+
+import dis
+import math
+from collections.abc import Iterator
+from types import CodeType
+
+from onnxpatch.verification.branch_recorder import Decisions
+from onnxpatch.verification.oracle import Oracle
+from onnxpatch.verification.own_code import own_code
+from onnxpatch.verification.probe import Probe
+
+_MOST = 3  # constants
+_LARGEST = 1 << 16
+_ASKS = ("COMPARE_OP", "CONTAINS_OP")
+
+
+def beyond_constants(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
+    """Probes at sizes beyond such constants: those far beyond the example's, which the usual search does not reach."""
+    far = 3 * max((dim.size for dim in oracle.dims), default=0)
+    constants = (c for code in own_code(oracle.eager.model) for c in compared_constants(code))
+    found = [c for c in dict.fromkeys(constants) if c not in _recorded(example)]
+    sizes = [n for n in map(_beyond, found) if far < n <= _LARGEST] + [n for n in map(_power, found) if far < n]
+    inner = [dim.name for dim in oracle.dims if any(axis for _, axis, _ in dim.places)]
+    outer = [dim.name for dim in oracle.dims if dim.name not in inner]
+    for size in sizes[:_MOST]:
+        for names in filter(None, (inner, outer)):
+            probe = oracle.at(dict.fromkeys(names, size), far=True)
+            if probe:
+                yield probe
+
+
+def compared_constants(code: CodeType) -> Iterator[float]:
+    """The numbers that stand beside a comparison in the code, those of the functions inside it included."""
+    before: list[dis.Instruction] = []
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in _ASKS:
+            yield from (number for one in before for number in _numbers(one))
+        before = [*before[-1:], instruction]
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from compared_constants(inner)
+
+
+def _numbers(instruction: dis.Instruction) -> Iterator[float]:
+    if not instruction.opname.startswith(("LOAD_CONST", "LOAD_SMALL_INT")):
+        return
+    value = instruction.argval
+    for one in value if isinstance(value, tuple | frozenset) else (value,):
+        if isinstance(one, int | float) and not isinstance(one, bool) and math.isfinite(one):
+            yield one
+
+
+def _recorded(example: Decisions) -> set[float]:
+    """The numbers that recorded comparisons had: these have their own probes."""
+    sizes = {one.other for one in example.sizes.comparisons}
+    data = {value + k for value in example.constants.values for k in (-1, 0, 1)}
+    return sizes | data | set(example.constants.equals) | {other for _, other in example.compared}
+
+
+def _beyond(constant: float) -> int:
+    return math.floor(constant) + 1
+
+
+def _power(constant: float) -> int:
+    """A size whose logarithm is beyond the constant."""
+    return int(2**constant) + 1 if 8 <= constant <= 12 else 0
