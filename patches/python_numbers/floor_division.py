@@ -25,6 +25,7 @@ class _Quotients(torch.nn.Module):
             whole // whole.abs().clamp(min=2),
             x[:, :halves],
             7 // (whole.abs() + 1),
+            whole // 2.5,
         )
 
 
@@ -40,7 +41,7 @@ def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     if function not in _DIVISIONS or len(args) < 2:
         return False
     if exporting() == "dynamo":  # it rounds whole numbers down by itself
-        fraction = any(isinstance(one, Tensor) and _fractional(one) for one in args)
+        fraction = any(map(_fractional, args))
         return (fraction or function is Tensor.__rfloordiv__) and not any(map(_is_symbol, args))
     # Most floor divisions of a trace are of sizes, which need no more nodes than the exporter writes.
     sized = isinstance(args[0], Tensor) and args[0].dim() == 0 and not _fractional(args[0])
@@ -120,6 +121,36 @@ def right_shift(original: Callable[..., Tensor], input: object, other: object) -
     if not isinstance(other, int) or not isinstance(input, Tensor):
         return NotImplemented
     return floor_division(torch.floor_divide, input, 2**other)
+
+
+class _Divided(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        halves, rows = (x * 10).long(), x.clone()
+        halves //= -4
+        rows.floor_divide_(0.3)
+        return halves, rows
+
+
+@patch(
+    "torch.Tensor.floor_divide_",
+    "torch.Tensor.__ifloordiv__",
+    name="floor-division-in-place",
+    why="x //= 2 of negative numbers is rounded towards zero in the graph",
+    link="https://github.com/pytorch/pytorch/issues/44692",
+    exporters=("trace",),
+    proof=Proof(
+        _Divided,
+        _rows,
+        ({0: "b", 1: "n"},),
+        fails=("trace",),
+        beside=("floor-division",),
+        reason="relative error|flags differ",
+        unchanged=lambda: Computes(lambda x: x.clone().mul_(2)),
+    ),
+)
+def floor_division_in_place(original: object, input: Tensor, other: Any) -> Tensor:
+    """Writes the quotient of `floor-division` into the tensor."""
+    return input.copy_(torch.floor_divide(input, other))
 
 
 class _Halved(torch.nn.Module):
