@@ -91,6 +91,43 @@ def _fractional(value: object) -> bool:
     return value.is_floating_point() if isinstance(value, Tensor) else isinstance(value, float)
 
 
+class _Rests(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return x % 0.7, torch.remainder(x, -0.3), x.remainder(x.abs() + 0.1), (x * 10).long() % 2.5
+
+
+@patch(
+    "torch.remainder",
+    "torch.Tensor.remainder",
+    "torch.Tensor.__mod__",
+    name="rest-of-floats",
+    why="x % 0.7 of multiples of 0.7 is x - 0.7 * floor(x / 0.7) in the graph: 0 for 0.7, or the other way round",
+    link="https://github.com/pytorch/pytorch/issues/44692",
+    exporters=("trace",),
+    proof=Proof(
+        _Rests,
+        lambda: [(torch.arange(-3.0, n - 3.0) * 0.7,) for n in (20, 31, 1)],
+        ({0: "n"},),
+        fails=("trace",),
+        reason="relative error",
+        unchanged=lambda: Computes(lambda x: x.long() % 3),
+    ),
+)
+def rest(original: object, input: Any, other: Any) -> Any:
+    """The exact rest of the division rounded towards zero, moved to the divisor's side of zero."""
+    if not isinstance(input, Tensor) or input.dim() == 0 or not (_fractional(input) or _fractional(other)):
+        return NotImplemented
+    input, other = torch.broadcast_tensors(*_alike(input, other))
+    exact = torch.fmod(input, other)
+    return torch.where((exact != 0) & ((exact < 0) != (other < 0)), exact + other, exact)
+
+
+def _alike(input: Tensor, other: Any) -> tuple[Tensor, Tensor]:
+    """Both as tensors of the dtype that torch computes in."""
+    dtype = torch.result_type(input, other)
+    return input.to(dtype), torch.as_tensor(other, device=input.device).to(dtype)
+
+
 class _Shifts(torch.nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         whole = (x * 100).long()
