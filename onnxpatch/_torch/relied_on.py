@@ -40,6 +40,7 @@ _NO_LINES = "conditions on sizes are reported without their lines"
 _NO_CONDITIONS = "conditions on sizes that the file lost are not probed"
 _MODES = "an interrupt at the end of a mode of the kit's leaves the mode active"
 _WEIGHTS = "the TorchScript exporter copies large weights three times"
+_VIEWS = "writes through views are lost under trace, as in torch's own export, and such files are refused"
 _AS_WRITTEN = "stand-ins get a call of a C++ function as it was written"
 
 RELIED_ON = (
@@ -115,6 +116,12 @@ RELIED_ON = (
         "Fourier transforms of a dynamic length fail under trace",
     ),
     Api("torch._C._get_value_trace", "symbolic_sizes", "every tensor counts as data under trace"),
+    Api("torch._C._set_value_trace", "traced_writes", _VIEWS),
+    Api("torch._C.TensorType.create_from_tensor", "written_values", _VIEWS),
+    Api("torch._C.TensorType.get", "written_values", _VIEWS),
+    Api("torch._C.ListType.ofInts", "written_values", _VIEWS),
+    Api("torch._C.IntType.get", "written_values", _VIEWS),
+    Api("torch._C.NoneType.get", "written_values", _VIEWS),
     Api(f"{_SYMPY}.functions.FloatTrueDiv", "symbolic_sizes", _UNWRITTEN),
     Api(f"{_SYMPY}.functions.IntTrueDiv", "symbolic_sizes", _UNWRITTEN),
     Api(f"{_SYMPY}.functions.ToFloat", "symbolic_sizes", _UNWRITTEN),

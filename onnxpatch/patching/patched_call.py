@@ -16,6 +16,7 @@ import torch
 
 from onnxpatch._torch import exporting, pytree
 from onnxpatch._torch.guards import drop_unsolvable_guards
+from onnxpatch._torch.traced_writes import write_out
 from onnxpatch.errors import OnnxpatchError, RefusedError
 from onnxpatch.formulas.position_forms import check_example
 from onnxpatch.patching import runtime as scopes
@@ -60,7 +61,12 @@ def root_mixin(scope: Scope) -> type:
                 scope.refused = str(refusal)
                 raise
             # Inside another patched model its patches go on with these values.
-            return output if scopes.current() is not None else _unwrap_outputs(output)
+            if scopes.current() is not None:
+                return output
+            output = _unwrap_outputs(output)
+            if exporter == "trace":
+                write_out([leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)])
+            return output
 
     return Root
 

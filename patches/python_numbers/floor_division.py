@@ -25,6 +25,7 @@ class _Quotients(torch.nn.Module):
             whole // whole.abs().clamp(min=2),
             x[:, :halves],
             7 // (whole.abs() + 1),
+            whole // 2.5,
         )
 
 
@@ -40,7 +41,7 @@ def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     if function not in _DIVISIONS or len(args) < 2:
         return False
     if exporting() == "dynamo":  # it rounds whole numbers down by itself
-        fraction = any(isinstance(one, Tensor) and _fractional(one) for one in args)
+        fraction = any(map(_fractional, args))
         return (fraction or function is Tensor.__rfloordiv__) and not any(map(_is_symbol, args))
     # Most floor divisions of a trace are of sizes, which need no more nodes than the exporter writes.
     sized = isinstance(args[0], Tensor) and args[0].dim() == 0 and not _fractional(args[0])
@@ -90,6 +91,43 @@ def _fractional(value: object) -> bool:
     return value.is_floating_point() if isinstance(value, Tensor) else isinstance(value, float)
 
 
+class _Rests(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return x % 0.7, torch.remainder(x, -0.3), x.remainder(x.abs() + 0.1), (x * 10).long() % 2.5
+
+
+@patch(
+    "torch.remainder",
+    "torch.Tensor.remainder",
+    "torch.Tensor.__mod__",
+    name="rest-of-floats",
+    why="x % 0.7 of multiples of 0.7 is x - 0.7 * floor(x / 0.7) in the graph: 0 for 0.7, or the other way round",
+    link="https://github.com/pytorch/pytorch/issues/44692",
+    exporters=("trace",),
+    proof=Proof(
+        _Rests,
+        lambda: [(torch.arange(-3.0, n - 3.0) * 0.7,) for n in (20, 31, 1)],
+        ({0: "n"},),
+        fails=("trace",),
+        reason="relative error",
+        unchanged=lambda: Computes(lambda x: x.long() % 3),
+    ),
+)
+def rest(original: object, input: Any, other: Any) -> Any:
+    """The exact rest of the division rounded towards zero, moved to the divisor's side of zero."""
+    if not isinstance(input, Tensor) or input.dim() == 0 or not (_fractional(input) or _fractional(other)):
+        return NotImplemented
+    input, other = torch.broadcast_tensors(*_alike(input, other))
+    exact = torch.fmod(input, other)
+    return torch.where((exact != 0) & ((exact < 0) != (other < 0)), exact + other, exact)
+
+
+def _alike(input: Tensor, other: Any) -> tuple[Tensor, Tensor]:
+    """Both as tensors of the dtype that torch computes in."""
+    dtype = torch.result_type(input, other)
+    return input.to(dtype), torch.as_tensor(other, device=input.device).to(dtype)
+
+
 class _Shifts(torch.nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         whole = (x * 100).long()
@@ -120,6 +158,36 @@ def right_shift(original: Callable[..., Tensor], input: object, other: object) -
     if not isinstance(other, int) or not isinstance(input, Tensor):
         return NotImplemented
     return floor_division(torch.floor_divide, input, 2**other)
+
+
+class _Divided(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        halves, rows = (x * 10).long(), x.clone()
+        halves //= -4
+        rows.floor_divide_(0.3)
+        return halves, rows
+
+
+@patch(
+    "torch.Tensor.floor_divide_",
+    "torch.Tensor.__ifloordiv__",
+    name="floor-division-in-place",
+    why="x //= 2 of negative numbers is rounded towards zero in the graph",
+    link="https://github.com/pytorch/pytorch/issues/44692",
+    exporters=("trace",),
+    proof=Proof(
+        _Divided,
+        _rows,
+        ({0: "b", 1: "n"},),
+        fails=("trace",),
+        beside=("floor-division",),
+        reason="relative error|flags differ",
+        unchanged=lambda: Computes(lambda x: x.clone().mul_(2)),
+    ),
+)
+def floor_division_in_place(original: object, input: Tensor, other: Any) -> Tensor:
+    """Writes the quotient of `floor-division` into the tensor."""
+    return input.copy_(torch.floor_divide(input, other))
 
 
 class _Halved(torch.nn.Module):

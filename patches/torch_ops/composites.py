@@ -126,11 +126,19 @@ def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     return windows.movedim(last, axis)
 
 
+def roll(x: Tensor, shifts: Any, dims: Any = None) -> Any:
+    """Without axes, all elements in one row are rolled. The exporter has the form with axes."""
+    if dims is not None and dims != ():
+        return NotImplemented
+    return x.flatten().roll(shifts if isinstance(shifts, int) else shifts[0], 0).reshape(x.shape)
+
+
 class _Composed(torch.nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         square = torch.diag_embed(x.diff(dim=1)).mT * torch.rot90(x[:, 1:], 2, (1, 2)).unsqueeze(-2)
         spread = torch.corrcoef(x[0].T) + torch.block_diag(x[0, :2, :2], x[0, :2, :4].T @ x[0, :2, :4])
         spread = spread + torch.diag(torch.diag(x[0], 1)[:3], -3) + torch.diagonal(x.long(), 0, 0, 2).sum()
+        spread = spread + torch.fliplr(spread.roll(1)) * spread.flipud()
         windows = torch.cat((x.unfold(1, 3, 2), x.unfold(-2, 4, 1)[:, :3, ..., :3]), -1)
         return square, spread, windows, torch.take_along_dim(x, x.argsort(1), 1), torch.kron(x[0], x[0, :2])
 
@@ -159,6 +167,9 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "cartesian_prod": cartesian_prod,
     "kron": kron,
     "take_along_dim": take_along_dim,
+    "roll": roll,
+    "fliplr": lambda x: x.flip(1),
+    "flipud": lambda x: x.flip(0),
     "addcdiv": addcdiv,
     "vander": vander,
     "float_power": float_power,

@@ -71,7 +71,8 @@ class _Systems(torch.nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         lower, upper = torch.tril(x), torch.triu(x)
         solve = torch.linalg.solve_triangular
-        return solve(lower, x[..., :3], upper=False), solve(upper, x, upper=True, unitriangular=True)
+        turned = solve(lower, x[:, :2], upper=False, left=False), solve(upper, x, upper=True, left=False)
+        return solve(lower, x[..., :3], upper=False), solve(upper, x, upper=True, unitriangular=True), *turned
 
 
 @patch(
@@ -98,10 +99,11 @@ def solve_triangular(
     unitriangular: bool = False,
 ) -> Tensor:
     """torch.linalg.solve_triangular for (..., n, n), (..., n, k), row by row."""
-    if not left:
-        raise RefusedError("torch.linalg.solve_triangular with left=False has no ONNX form here: transpose both")
+    if not left:  # x A = b is A^T x^T = b^T
+        A, B, upper = A.transpose(-2, -1), B.transpose(-2, -1), not upper
     rows = _rows(A, -1, _ROWS, "a triangular system")
-    return unrolled.solve_triangular(A.double(), B.double(), rows, upper, unitriangular).to(A.dtype)
+    found = unrolled.solve_triangular(A.double(), B.double(), rows, upper, unitriangular).to(A.dtype)
+    return found if left else found.transpose(-2, -1)
 
 
 class Factors(NamedTuple):
@@ -113,7 +115,7 @@ class Factors(NamedTuple):
 
 class _Orthogonal(torch.nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        return (*torch.linalg.qr(x), *torch.linalg.qr(x[..., :3]), *torch.linalg.qr(x[..., :2, :]))
+        return (*torch.linalg.qr(x), *torch.linalg.qr(x[..., :3]), *torch.linalg.qr(x[..., :2, :], "complete"))
 
 
 @patch(
@@ -131,9 +133,10 @@ class _Orthogonal(torch.nn.Module):
 )  # fmt: skip
 def qr(original: Callable[..., Tensor], A: Tensor, mode: str = "reduced") -> Factors:
     """torch.linalg.qr of (..., m, n) by Householder reflections, with LAPACK's signs."""
-    if mode != "reduced":
-        raise RefusedError(f"torch.linalg.qr with mode={mode!r} has no ONNX form here: use the reduced one")
     rows, columns = (_rows(A, axis, _ROWS, "a QR factorization") for axis in (-2, -1))
+    # Without more rows than columns, Q is square in both.
+    if mode != "reduced" and not (mode == "complete" and rows <= columns):
+        raise RefusedError(f"torch.linalg.qr with mode={mode!r} has no ONNX form here: use the reduced one")
     return Factors(*(part.to(A.dtype) for part in unrolled.qr(A.double(), columns, rows)))
 
 

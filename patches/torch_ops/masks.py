@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, exporting, patch
 from onnxpatch.formulas.proof_models import Computes
 
 
@@ -50,56 +50,77 @@ def bools_filled(original: Callable[..., Tensor], input: Tensor, mask: Tensor, v
 
 
 class _Assigned(torch.nn.Module):
-    """Rows of a map that a mask names get one row, or a number."""
+    """Rows of a map that a mask names get one row, or a number, or a number in some of their columns."""
 
-    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        rows, numbers = x.clone(), x.clone()
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        rows, numbers, parts = x.clone(), x.clone(), x.clone()
         rows[mask] = x[0, 0]
         numbers[mask] = 0.0
         numbers[:, x[0, :, 0] > 0] = 1
-        return rows, numbers
+        parts[mask, 0] = 2.0
+        parts[mask, 3:] = x[0, 0, 3:]
+        parts[..., x[0, 0] > 0] = 5.0
+        return rows, numbers, parts
 
 
 @patch(
     "torch.Tensor.__setitem__",
     name="masked-assignment",
     why="Attempting to broadcast an axis by a dimension other than 1; updates tensor should have shape equal to "
-    "indices.shape[:-1] + data.shape[indices.shape[-1]:]",
+    "indices.shape[:-1] + data.shape[indices.shape[-1]:]; Boolean index_put with multiple indices does not support "
+    "None indices",
     link="https://github.com/pytorch/pytorch/issues/92540",
-    exporters=("trace",),
+    exporters=("dynamo", "trace"),
     proof=Proof(
         _Assigned,
         lambda: [(torch.randn(b, n, 6), torch.rand(b, n) > 0.5) for b, n in ((2, 5), (3, 9), (1, 1))],
         ({0: "b", 1: "n"}, {0: "b", 1: "n"}),
-        fails=("trace",),
-        reason="broadcast|updates tensor",
+        fails=("dynamo", "trace"),
+        reason="broadcast|updates tensor|does not support None indices|Boolean index_put",
         unchanged=lambda: Computes(lambda x, mask: torch.where(mask[..., None], x, 0.0)),
     ),
 )
 def masked_assignment(original: Callable[..., None], tensor: Tensor, index: Any, value: Any) -> None:
     """Assigns to the whole tensor: the value inside of the mask, its own elements outside."""
-    before, mask = _mask_of(index)
-    # A mask with the rank of the tensor names single elements, for which the exporter has a form.
-    if mask is None or mask.dim() + before == tensor.dim() == mask.dim():
+    before, mask, rest = _mask_of(tensor, index)
+    if mask is None or _is_known(before, mask, rest, tensor):
         return NotImplemented
-    after = tensor.dim() - before - mask.dim()
+    # The part of the tensor that holds what the mask may name: all of the masked axes, and what is asked of the others.
+    place = (slice(None),) * (before + mask.dim()) + rest
+    part = tensor[place]
+    after = part.dim() - before - mask.dim()
     if isinstance(value, Tensor) and value.dim() > after:
         return NotImplemented  # a value for each element that the mask names
     where = mask.reshape(*mask.shape, *(1,) * after)
     fill = value if isinstance(value, Tensor) else torch.full((), value, dtype=tensor.dtype, device=tensor.device)
     # An assignment and not a result: the model keeps using the tensor, and views of it, under its name.
-    original(tensor, slice(None), torch.where(where, fill.to(tensor.dtype), tensor))
+    original(tensor, place if rest else slice(None), torch.where(where, fill.to(tensor.dtype), part))
     return None
 
 
-def _mask_of(index: Any) -> tuple[int, Tensor | None]:
-    """(the number of whole axes before it, the mask) of `x[mask]` and `x[:, mask]`; (0, None) of other indices."""
+def _is_known(before: int, mask: Tensor, rest: tuple[Any, ...], tensor: Tensor) -> bool:
+    """Whether the exporter has a form: the mask names single elements; under dynamo, the first axes too."""
+    if rest or before:
+        return False
+    return exporting() == "dynamo" or mask.dim() == tensor.dim()
+
+
+def _mask_of(tensor: Tensor, index: Any) -> tuple[int, Tensor | None, tuple[Any, ...]]:
+    """(the number of whole axes before it, the mask, the numbers and slices behind it) of `x[:, mask, 1:]`.
+
+    Without a mask for other indices, such as two masks.
+    """
     items = index if isinstance(index, tuple) else (index,)
-    *front, last = items
+    found = [at for at, item in enumerate(items) if isinstance(item, Tensor)]
+    if len(found) != 1 or (mask := items[found[0]]).dtype != torch.bool or mask.dim() == 0:
+        return 0, None, ()
+    front, rest = items[: found[0]], items[found[0] + 1 :]
+    if front and front[0] is Ellipsis:
+        front = (slice(None),) * (tensor.dim() - mask.dim() - len(rest) - len(front) + 1) + front[1:]
     whole = all(isinstance(item, slice) and item == slice(None) for item in front)
-    if not whole or not isinstance(last, Tensor) or last.dtype != torch.bool or last.dim() == 0:
-        return 0, None
-    return len(front), last
+    if not whole or not all(isinstance(item, int | slice) for item in rest):
+        return 0, None, ()
+    return len(front), mask, rest
 
 
 class _Selected(torch.nn.Module):

@@ -40,7 +40,8 @@ def number_minus(original: Callable[..., Tensor], input: Tensor, other: object, 
 
 class _Limited(torch.nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        return x.clamp(-2.5, 3.5), torch.clamp(x, min=0.5), x.clamp(max=1), torch.clip(x, 0, 2.5)
+        limits = (x.clamp(-2.5, 3.5), torch.clamp(x, min=0.5), x.clamp(max=1), torch.clip(x, 0, 2.5))
+        return *limits, x.clamp_min(0.5), torch.clamp_max(x, 1.5), x.clamp(torch.tensor(-1.5), torch.tensor(2.5))
 
 
 @patch(
@@ -48,6 +49,10 @@ class _Limited(torch.nn.Module):
     "torch.Tensor.clamp",
     "torch.clip",
     "torch.Tensor.clip",
+    "torch.clamp_min",
+    "torch.Tensor.clamp_min",
+    "torch.clamp_max",
+    "torch.Tensor.clamp_max",
     name="integers-clamped-by-floats",
     why="whole numbers limited by 3.5 come out as whole numbers, limited by 3",
     link="https://github.com/pytorch/pytorch/issues/143222",
@@ -62,9 +67,13 @@ class _Limited(torch.nn.Module):
 )
 def clamp(original: Callable[..., Tensor], input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Clamps ints by floats in floats, as torch does."""
-    if input.is_floating_point() or not any(isinstance(limit, float) for limit in (min, max)):
+    if input.is_floating_point() or not any(map(_fractional, (min, max))):
         return NotImplemented
     return input.to(torch.get_default_dtype()).clamp(min, max)
+
+
+def _fractional(limit: object) -> bool:
+    return limit.is_floating_point() if isinstance(limit, Tensor) else isinstance(limit, float)
 
 
 class _Largest(torch.nn.Module):

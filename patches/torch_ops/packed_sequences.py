@@ -42,9 +42,10 @@ class _Longest(torch.nn.Module):
         super().__init__()
         self.lstm = torch.nn.LSTM(3, 4, batch_first=True)
 
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        packed = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        return rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)[0]
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        packed = self.lstm(rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))[0]
+        filled = rnn.pad_packed_sequence(packed, padding_value=-1.0)[0]
+        return rnn.pad_packed_sequence(packed, batch_first=True)[0], filled
 
 
 def _sequences() -> list[tuple[Tensor, Tensor]]:
@@ -154,7 +155,9 @@ def pad(
         # torch's own code compares this length with the others: a branch, whose other side raises.
         if total_length is not None:
             return _filled_up(padded, lengths, end, batch_first, total_length, padding_value), lengths
-        return (padded[:, :end] if batch_first else padded[:end]), lengths
+        padded = padded[:, :end] if batch_first else padded[:end]
+        # The recurrent layer of the graph leaves zeros there.
+        return (_filled(padded, lengths, batch_first, padding_value) if padding_value else padded), lengths
     known = _lengths(sequence)
     if known is None:
         return NotImplemented
@@ -178,9 +181,15 @@ def _branches_exported() -> bool:
 def _filled_up(
     padded: Tensor, lengths: Tensor, end: Tensor, batch_first: bool, total_length: Any, padding_value: float
 ) -> Tensor:
-    rows = torch.arange(total_length)
-    taken = padded.index_select(1 if batch_first else 0, torch.minimum(rows, end - 1))
+    axis = 1 if batch_first else 0
+    taken = padded.index_select(axis, torch.minimum(torch.arange(total_length), end - 1))
+    return _filled(taken, lengths, batch_first, padding_value)
+
+
+def _filled(padded: Tensor, lengths: Tensor, batch_first: bool, value: float) -> Tensor:
+    """`padded` with `value` behind the end of each sequence."""
+    rows = torch.arange(padded.shape[1 if batch_first else 0])
     inside = rows < lengths[:, None] if batch_first else rows[:, None] < lengths
     for _ in range(padded.dim() - 2):
         inside = inside.unsqueeze(-1)
-    return torch.where(inside, taken, padding_value)
+    return torch.where(inside, padded, value)

@@ -1,0 +1,212 @@
+"""Writes through views under torch.jit.trace: each becomes a new tensor in the traced graph.
+
+    y.t()[0] = 7          the graph has   v = aten::t(y); s = aten::select(v, 0, 0); aten::fill_(s, 7)
+
+torch.jit runs that graph right, since its views share memory. ONNX has no memory to share, and the TorchScript exporter
+follows a write only through slices and selected rows, straight from the tensor that owns the memory. So every other one
+is written out at the end of the forward: what is written to, then each view between, then the owner, as new values; and
+whoever reads one of them later reads the new value.
+
+- `torch._C._get_tracing_state().graph()`, its nodes and values (`createClone`, `insertBefore`, `replaceInput`).
+- `torch._C._get_value_trace`, `torch._C._set_value_trace`: the value that a tensor of the model's output is.
+
+If they move, such writes are lost under trace as they are in torch's own export, and `export` refuses the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from onnxpatch._torch.node_aliases import is_view, views_made, writes, written_by
+from onnxpatch._torch.symbolic_sizes import traced_value
+from onnxpatch._torch.trace_state import running_trace, tracing_paused
+from onnxpatch._torch.written_values import View, Writer
+
+# The exporter follows writes through these itself.
+_FOLLOWED = ("aten::slice", "aten::select")
+# What depends on the sizes alone, which no write changes.
+_OF_SIZES = ("aten::size", "aten::dim", "aten::numel", "aten::len", "aten::is_floating_point")
+
+
+def write_out(outputs: list[torch.Tensor]) -> None:
+    """Rewrite the graph of the running trace. outputs: the tensors that the model returns."""
+    if (state := running_trace()) is None or not hasattr(torch._C, "_set_value_trace"):
+        return
+    graph = state.graph()  # type: ignore[attr-defined]
+    nodes = list(_in_order(graph))
+    if not any(writes(node.kind()) for node in nodes):
+        return
+    values = [traced_value(tensor) for tensor in outputs]
+    with tracing_paused():  # examples of new values are made
+        found = _rewritten(graph, nodes, values)
+    for tensor, value, new in zip(outputs, values, found, strict=True):
+        if new is not value:
+            torch._C._set_value_trace(tensor, new)
+
+
+def _rewritten(graph: Any, nodes: list[Any], values: list[Any]) -> list[Any]:
+    """The values that hold what `values` have at the end of the forward."""
+    memory = _Memory(nodes)
+    lost = memory.lost(values)
+    if not lost:
+        return values
+    now = _Rewritten(graph, memory, lost)
+    for node in nodes:
+        now.follow(node)
+    return [None if value is None else now.read(value, graph.return_node()) for value in values]
+
+
+def _in_order(block: Any) -> Iterator[Any]:
+    """Nodes as they run. While the trace goes on, those of a module stand in a block of their own."""
+    for node in block.nodes():
+        if node.kind() == "prim::TracedModuleForward":
+            for inner in node.blocks():
+                yield from _in_order(inner)
+        else:
+            yield node
+
+
+class _Memory:
+    """Which values of a graph share memory. `owner`: by value; `views`: those that are seen through another."""
+
+    def __init__(self, nodes: list[Any]) -> None:
+        self.nodes = nodes
+        self.owner: dict[int, Any] = {}  # by the number that torch gives a value (`unique`)
+        self.views: dict[int, View] = {}
+        self.same: dict[int, Any] = {}  # what a write returns is the value written to
+        for node in nodes:
+            kind = node.kind()
+            if kind.startswith("aten::"):
+                self._add(node, kind)
+
+    def _add(self, node: Any, kind: str) -> None:
+        if (target := written_by(node, kind)) is not None:
+            self.same[node.output().unique()] = self.itself(target)
+        elif is_view(node):
+            parent = self.itself(node.inputsAt(0))
+            for place, (nodes, value) in enumerate(views_made(node)):
+                self.views[value.unique()] = View(parent, nodes, place)
+                self.owner[value.unique()] = self.owner.get(parent.unique(), parent)
+
+    def itself(self, value: Any) -> Any:
+        return self.same.get(value.unique(), value)
+
+    def owner_of(self, value: Any) -> Any:
+        """The value that owns the memory of `value`."""
+        value = self.itself(value)
+        return self.owner.get(value.unique(), value)
+
+    def chain(self, value: Any) -> list[View]:
+        """The views from `value` up to its owner."""
+        found = []
+        while (view := self.views.get(value.unique())) is not None:
+            found.append(view)
+            value = view.parent
+        return found
+
+    def lost(self, outputs: list[Any]) -> set[int]:
+        """The owners of memory that is written to in a way that the exporter does not follow.
+
+        outputs: values that are read at the end; None for what the graph does not have.
+        """
+        found: set[int] = set()
+        made: dict[int, int] = {}  # by view: the writes to its memory before it
+        count: dict[int, int] = {}
+        for node in self.nodes:
+            kind = node.kind()
+            for value in _tensors_read(node):
+                owner = self.owner_of(value).unique()
+                value = self.itself(value).unique()
+                # A view from before a write, read after it.
+                if value in self.views and made.get(value, 0) != count.get(owner, 0):
+                    found.add(owner)
+            for value in node.outputs():
+                if value.unique() in self.views:
+                    made[value.unique()] = count.get(self.owner_of(value).unique(), 0)
+            if value_written := written_by(node, kind):
+                target = self.itself(value_written)
+                owner = self.owner_of(target).unique()
+                count[owner] = count.get(owner, 0) + 1
+                made[target.unique()] = count[owner]
+                steps = self.chain(target)
+                # It has a copy into a part of a tensor, and none into all of it.
+                if not (steps or kind != "aten::copy_") or any(s.nodes[0].kind() not in _FOLLOWED for s in steps):
+                    found.add(owner)
+        for output in filter(None, outputs):
+            owner, value = self.owner_of(output).unique(), self.itself(output).unique()
+            if value in self.views and made.get(value, 0) != count.get(owner, 0):
+                found.add(owner)
+        return found
+
+
+class _Rewritten:
+    """The graph while its nodes are gone through in order. Writes to the memory of `lost` become new values."""
+
+    def __init__(self, graph: Any, memory: _Memory, lost: set[int]) -> None:
+        self._write = Writer(graph)
+        self._memory = memory
+        self._lost = lost
+        self._latest: dict[int, tuple[int, Any]] = {}  # by value: (writes so far, what holds its elements)
+        self._count: dict[int, int] = dict.fromkeys(lost, 0)
+
+    def follow(self, node: Any) -> None:
+        """Give a node what it reads as it is by now, and write out its own write."""
+        kind = node.kind()
+        written = written_by(node, kind)
+        target = None if written is None else self._memory.itself(written)
+        ours = target is not None and self._memory.owner_of(target).unique() in self._lost
+        before = self.read(target, node) if ours else None
+        if kind not in _OF_SIZES:
+            self._refresh(node, past=1 if ours else 0)
+        for value in node.outputs():
+            if value.unique() in self._memory.views and (owner := self._memory.owner_of(value).unique()) in self._lost:
+                self._latest[value.unique()] = self._count[owner], value
+        if ours:
+            self._store(target, self._write.written(node, before), node)
+
+    def _refresh(self, node: Any, past: int = 0) -> None:
+        for index, value in enumerate(node.inputs()):
+            if index >= past and (new := self.read(value, node)) is not value:
+                node.replaceInput(index, new)
+        for block in node.blocks():
+            for inner in block.nodes():
+                for index, value in enumerate(inner.inputs()):
+                    if (new := self.read(value, node)) is not value:
+                        inner.replaceInput(index, new)
+
+    def read(self, value: Any, place: Any) -> Any:
+        """What holds the elements of `value` by now; nodes for it are written before the node `place`."""
+        value = self._memory.itself(value)
+        owner = self._memory.owner_of(value).unique()
+        if owner not in self._lost:
+            return value
+        count, latest = self._latest.get(value.unique(), (0, value))
+        view = self._memory.views.get(value.unique())
+        if view is None or count == self._count[owner]:
+            return latest
+        new = self._write.seen(view, self.read(view.parent, place), place)
+        self._latest[value.unique()] = self._count[owner], new
+        return new
+
+    def _store(self, target: Any, new: Any, node: Any) -> None:
+        """`new` are the elements of `target` after `node`; put them into every tensor that it is a view of."""
+        steps = self._memory.chain(target)
+        # Their elements before the write, read while these are what the owner has.
+        before = [self.read(step.parent, node) for step in steps]
+        owner = self._memory.owner_of(target).unique()
+        count = self._count[owner] = self._count[owner] + 1
+        self._latest[target.unique()] = count, new
+        place = self._write.after(node)
+        for step, old in zip(steps, before, strict=True):
+            new = self._write.put_back(step, old, new, place)
+            self._latest[step.parent.unique()] = count, new
+
+
+def _tensors_read(node: Any) -> list[Any]:
+    kind = node.kind()
+    if kind in _OF_SIZES:
+        return []
+    return [value for value in node.inputs() if value.type().kind() == "TensorType"]

@@ -1,0 +1,163 @@
+"""The nodes that `traced_writes` writes into a traced graph: a tensor after a write, and the tensors it is a view of.
+
+By the graph of `torch._C._get_tracing_state()`: `create`, `createClone`, `insertConstant`, types of values. If they
+move, writes through views are lost under trace, as they are in torch's own export.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+# Done twice they change nothing.
+_EXCHANGED = ("aten::t", "aten::transpose", "aten::swapaxes", "aten::swapdims", "aten::numpy_T", "aten::mT",
+              "aten::adjoint", "aten::mH", "aten::matrix_H")  # fmt: skip
+# They keep the elements in their order.
+_RESHAPED = ("aten::view", "aten::reshape", "aten::flatten", "aten::unflatten", "aten::unsqueeze", "aten::squeeze",
+             "aten::view_as", "aten::reshape_as", "aten::_unsafe_view", "aten::ravel")  # fmt: skip
+_KEPT = ("aten::detach", "aten::alias", "aten::contiguous", "aten::to", "aten::type_as", "aten::data")
+
+
+class View(NamedTuple):
+    """How a value is seen through another: `nodes` from `parent` to it, the last one's output of number `place`."""
+
+    parent: Any
+    nodes: tuple[Any, ...]
+    place: int
+
+
+class Writer:
+    """Writes nodes into a graph that is being traced."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+
+    def after(self, node: Any) -> Any:
+        """A node before which others can be written, so that they come after `node`."""
+        mark = self._graph.create("prim::Constant", [], 1)
+        mark.insertAfter(node)
+        mark.output().setType(torch._C.NoneType.get())
+        return mark
+
+    def written(self, node: Any, before: Any) -> Any:
+        """The value that an in-place node writes, where `before` are the elements it writes to."""
+        if node.kind() == "aten::copy_":
+            return self._copied(node, before)
+        # On a copy, which nobody else sees, the exporter does it right.
+        none = self._constant(None, node)
+        node.replaceInput(0, self._new("aten::clone", [before, none], before, node))
+        return node.output()
+
+    def _copied(self, node: Any, before: Any) -> Any:
+        source = new = node.inputsAt(1)
+        if source.type().dtype() != before.type().dtype():
+            new = self._new("aten::type_as", [source, before], source, node, dtype=before.type().dtype())
+        new = self._new("aten::expand_as", [new, before], before, node)
+        # The node stays, since tensors of the model may be what it returns. Nobody reads it, and it falls away.
+        node.replaceInput(0, self._new("aten::clone", [before, self._constant(None, node)], before, node))
+        return new
+
+    def seen(self, view: View, parent: Any, place: Any) -> Any:
+        """The view anew, of other elements."""
+        for number, node in enumerate(view.nodes):
+            clone = self._graph.createClone(node, lambda value: value)
+            clone.replaceInput(0, parent)
+            clone.insertBefore(place)
+            parent = clone.outputsAt(view.place if number else 0)
+        return parent
+
+    def put_back(self, view: View, old: Any, new: Any, place: Any) -> Any:
+        """What the view was taken from, with the elements `new` in it and its own (`old`) elsewhere."""
+        node, kind = view.nodes[0], view.nodes[0].kind()
+        if kind in _KEPT:
+            return new
+        if kind in _EXCHANGED:
+            turned = self.seen(view, new, place)
+            turned.setType(_like(old))
+            return turned
+        if kind in _RESHAPED:
+            return self._shaped(new, old, place)
+        if kind == "aten::permute" and (order := _numbers(node.inputsAt(1))) is not None:
+            return self._permuted(new, old, order, place)
+        return self._scattered(view, old, new, place)
+
+    def _permuted(self, new: Any, old: Any, order: Sequence[int], place: Any) -> Any:
+        whole = [axis % len(order) for axis in order]
+        back = self._ints([whole.index(axis) for axis in range(len(order))], place)
+        return self._new("aten::permute", [new, back], old, place)
+
+    def _scattered(self, view: View, old: Any, new: Any, place: Any) -> Any:
+        """By the places of the view's elements: the view of 0, 1, 2, ..."""
+        whole = self._new("aten::numel", [old], None, place)
+        whole.setType(torch._C.IntType.get())
+        long, none = self._constant(4, place), self._constant(None, place)
+        numbers = self._new("aten::arange", [whole, long, none, none, none], old, place, _count(old), torch.int64)
+        shaped = self._shaped(numbers, old, place)
+        shaped.setType(_like(old, dtype=torch.int64))
+        places = self.seen(view, shaped, place)
+        places.setType(_like(new, dtype=torch.int64))
+        flat = self._flat(old, place)
+        parts = [flat, self._constant(0, place), self._flat(places, place), self._flat(new, place)]
+        return self._shaped(self._new("aten::scatter", parts, flat, place), old, place)
+
+    def _flat(self, value: Any, place: Any) -> Any:
+        return self._new("aten::reshape", [value, self._ints([-1], place)], value, place, _count(value))
+
+    def _shaped(self, value: Any, like: Any, place: Any) -> Any:
+        size = self._new("aten::size", [like], None, place)
+        size.setType(torch._C.ListType.ofInts())
+        return self._new("aten::reshape", [value, size], like, place, dtype=value.type().dtype())
+
+    def _ints(self, numbers: Sequence[int], place: Any) -> Any:
+        made = self._new("prim::ListConstruct", [self._constant(one, place) for one in numbers], None, place)
+        made.setType(torch._C.ListType.ofInts())
+        return made
+
+    def _constant(self, value: int | None, place: Any) -> Any:
+        node = self._graph.create("prim::Constant", [], 1)
+        if value is not None:
+            node.i_("value", value)
+        node.output().setType(torch._C.NoneType.get() if value is None else torch._C.IntType.get())
+        node.insertBefore(place)
+        return node.output()
+
+    def _new(
+        self,
+        kind: str,
+        inputs: list[Any],
+        like: Any,
+        place: Any,
+        sizes: Sequence[int] | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Any:
+        """A new node's value. like: what has its dtype and sizes, unless these are given; None for no tensor."""
+        node = self._graph.create(kind, inputs, 1)
+        node.insertBefore(place)
+        if like is not None:
+            node.output().setType(_like(like, sizes, dtype))
+        return node.output()
+
+
+def _like(value: Any, sizes: Sequence[int] | None = None, dtype: torch.dtype | None = None) -> Any:
+    """The type of `value`, with other sizes or another dtype where they are given."""
+    kind = value.type()
+    sizes, dtype = kind.sizes() if sizes is None else sizes, dtype or kind.dtype()
+    if sizes is None or dtype is None:
+        return torch._C.TensorType.get()
+    example = torch.empty(sizes, dtype=dtype, device="meta")
+    return torch._C.TensorType.create_from_tensor(example).with_device(kind.device())  # type: ignore[attr-defined]
+
+
+def _count(value: Any) -> list[int] | None:
+    """The size of `value` laid out in one axis, at the example."""
+    sizes = value.type().sizes()
+    return None if sizes is None else [math.prod(sizes)]
+
+
+def _numbers(value: Any) -> list[int] | None:
+    """The list of constants that a value is, or None."""
+    found = [one.toIValue() for one in value.node().inputs()]
+    return None if None in found else found
