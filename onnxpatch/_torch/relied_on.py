@@ -38,7 +38,7 @@ _UNWRITTEN = "sizes are left as the model writes them"
 _TABLES = "onnxpatch ops has no rows for that exporter"
 _NO_LINES = "conditions on sizes are reported without their lines"
 _NO_CONDITIONS = "conditions on sizes that the file lost are not probed"
-_MODES = "an interrupt at the end of a mode of the kit's leaves the mode active"
+_MODES = "after Ctrl-C at the wrong moment, a TorchFunctionMode of onnxpatch may stay active"
 _WEIGHTS = "the TorchScript exporter copies large weights three times"
 _AS_WRITTEN = "stand-ins get a call of a C++ function as it was written"
 
