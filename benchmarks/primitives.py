@@ -73,7 +73,7 @@ def write(lines: list[str]) -> None:
     head = [f"| primitive | exporter | arm | nodes | {sizes} | measured |", "|---" * 8 + "|"]
     table = [*head, *(rows[one] for one in order if one in rows)]
     about = (__doc__ or "").split("\n\n")[2]
-    left = dict.fromkeys(name for name, *others in order if (name, *others) not in rows)
+    left = dict.fromkeys(f"{name} ({exporter})" for name, exporter, arm in order if (name, exporter, arm) not in rows)
     notes = [f"Not measured yet: {'; '.join(left)}.", ""] if left else []
     RESULTS.write_text("\n".join(["# Primitives", "", about, "", *table, "", *notes]))
 
