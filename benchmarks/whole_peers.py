@@ -5,8 +5,8 @@ usage: python -m benchmarks.whole_peers [--only BERT] [--rounds 15]
 As in benchmarks.whole_models: dynamic sizes from a small example, compared with eager, one thread, thread CPU time,
 arms in random order; a cell is the median of the ratios to plain dynamo at opset 18 in the same round, with quartiles.
 "onnxslim" and "onnxruntime's optimizer" rewrite the plain file at opset 18; "transformers' exporter" exports the model
-itself, at its own choice of an opset, plain and fused for onnxruntime's CPU provider. Arms whose library is not
-installed are named below the table.
+itself with `dynamic=True`, at its own choice of an opset, plain and fused for onnxruntime's CPU provider. Arms whose
+library is not installed are named below the table.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def by_transformers(name: str, model: Any, case: Whole, plain: Path, path: Path,
     import onnx_ir
     from transformers.exporters import OnnxConfig, OnnxExporter
 
-    args = case.make(case.example)
+    # torch.export fixes a batch of 1.
+    args = [torch.cat([one, one]) for one in case.make(case.example)]
     given = dict(zip(model.names, args, strict=True))
-    shapes = dict(zip(model.names, case.dynamic_shapes, strict=True))
     model.model.config.use_cache = False
-    config = OnnxConfig(dynamic_shapes=shapes, ort_fusions=fusions)
+    config = OnnxConfig(dynamic=True, ort_fusions=fusions)
     made = OnnxExporter().export(model.model, given, config=config)
     onnx_ir.save(made.program, str(path))
 
