@@ -35,6 +35,7 @@ bench-verdicts: $(READY)
 # Whole models at real width, plain and with the kit; half an hour the first time, exports are kept.
 bench-models: $(READY)
 	$(BIN)/python -m benchmarks.whole_models
+	$(BIN)/python -m benchmarks.whole_peers
 
 # Models whose culprit is known, of this project and of libraries; then a sample that doctor was not made with: half an
 # hour.

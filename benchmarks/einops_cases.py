@@ -24,6 +24,7 @@ class Pattern:
     dtype: torch.dtype = torch.float32
 
 
+_EMBED = "b c (h p) (w q) -> b (h w) d"
 _PATCH = "b c (h p) (w q) -> b (h w) (p q c)"
 _SPLIT = "b (h p) -> h b p"
 _FOUR = {"p": 4, "q": 4}
@@ -124,6 +125,16 @@ def _reduce(reduction: str) -> Callable[[], torch.nn.Module]:
     return build
 
 
+def _mix(pattern: str, weight: str, **lengths: int) -> Callable[[], torch.nn.Module]:
+    def build() -> torch.nn.Module:
+        from einops.layers.torch import EinMix
+
+        torch.manual_seed(0)
+        return EinMix(pattern, weight_shape=weight, bias_shape="d", **lengths)
+
+    return build
+
+
 _SMALL, _LARGE = (2, 3, 64, 64), (8, 3, 224, 224)
 _CHANNELS_LAST = {0: "b", 1: "h", 2: "w"}
 
@@ -161,5 +172,34 @@ TIMED = [
         (1, 64, 16, 16),
         (4, 256, 56, 56),
         BATCH_SIZE,
+    ),
+    *(
+        Timed(f"EinMix, p = {p}{note}", _mix(_EMBED, "c p q d", c=3, p=p, q=p, d=d), _SMALL, _LARGE, axes, 1.02)
+        for p, d in ((4, 96), (16, 192))
+        for note, axes in (("", BATCH_SIZE), (", static image", BATCH))
+    ),
+    Timed(
+        "EinMix, pixels",
+        _mix("b c h w -> b d h w", "c d", c=64, d=128),
+        (2, 64, 8, 8),
+        (4, 64, 56, 56),
+        BATCH_SIZE,
+        1.02,
+    ),
+    Timed(
+        "EinMix, tokens",
+        _mix("b n c -> b d c", "n d", n=196, d=384),
+        (1, 196, 64),
+        (8, 196, 512),
+        {0: "b", 2: "c"},
+        1.02,
+    ),
+    Timed(
+        "EinMix, heads",
+        _mix("b n (h c) -> b n (h d)", "h c d", h=8, c=32, d=32),
+        (1, 50, 256),
+        (8, 197, 256),
+        TOKENS,
+        1.02,
     ),
 ]

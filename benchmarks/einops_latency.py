@@ -61,7 +61,7 @@ def row(case: Timed, rounds: int) -> str:
         made = files(case, shape)
         sessions = [session(file) for file in made]
         x = torch.randn(shape)
-        want = case.build()(x).numpy()
+        want = case.build()(x).detach().numpy()
         for run in sessions:
             np.testing.assert_allclose(run.run(None, {"x_in": x.numpy()})[0], want, rtol=1e-4, atol=1e-5)
         plain, kit = medians(sessions, x.numpy(), rounds if x.numel() < 1e5 else max(rounds // 4, 20))

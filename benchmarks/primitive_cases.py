@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,18 +10,55 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.primitive_inputs import (
+    assigned,
+    cameras,
+    channels,
+    complex_product,
+    counted,
+    eight,
+    even_image,
+    experts,
+    folded,
+    grid,
+    gridded,
+    heads,
+    image,
+    matrix,
+    members,
+    pairs,
+    resize,
+    root,
+    row,
+    sampled,
+    scattered,
+    searched,
+    spectra,
+    stft,
+    symmetric,
+    thousands,
+    tokens,
+    unpooled,
+    warped,
+    whole_numbers,
+)
+
 SIZES = (1_000, 10_000, 100_000)
 
 
 @dataclasses.dataclass(frozen=True)
 class Primitive:
-    """inputs: arguments of n elements in and out together, or nearly. example: n of what is exported."""
+    """inputs: arguments of n elements in and out together, or nearly. example: n of what is exported.
+
+    patches: names of the patches that are measured by it.
+    """
 
     name: str
     call: Callable[..., Any]
     inputs: Callable[[int], tuple[Tensor, ...]]
     dynamic: tuple[dict[int, str] | None, ...]
     example: int = 60
+    patches: tuple[str, ...] = ()
 
     def build(self) -> nn.Module:
         return _ARITIES[len(self.dynamic)](self.call)
@@ -31,6 +67,15 @@ class Primitive:
         """The same ones every time."""
         torch.manual_seed(0)
         return self.inputs(n)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer(Primitive):
+    """call: makes a module, which has the patched class."""
+
+    def build(self) -> nn.Module:
+        torch.manual_seed(0)
+        return self.call()
 
 
 class _One(nn.Module):
@@ -55,114 +100,133 @@ class _Three(_One):
 _ARITIES = {1: _One, 2: _Two, 3: _Three}
 
 
-def _row(n: int) -> tuple[Tensor]:
-    return (torch.randn(1, n),)
-
-
-def _matrix(n: int) -> tuple[Tensor]:
-    return (torch.randn(max(1, n // 64), 64),)
-
-
-def _image(n: int) -> tuple[Tensor]:
-    side = math.isqrt(max(4, n // 3))
-    return (torch.randn(1, 3, side, side),)
-
-
-def _searched(n: int) -> tuple[Tensor, Tensor]:
-    return torch.randn(n).sort()[0], torch.randn(n)
-
-
-def _counted(n: int) -> tuple[Tensor, Tensor]:
-    return torch.randn(n, 2), torch.arange(n) % 3
-
-
-def _pairs(n: int) -> tuple[Tensor, Tensor]:
-    rows = math.isqrt(n)
-    return torch.randn(rows, 16), torch.randn(rows, 16)
-
-
-def _scattered(n: int) -> tuple[Tensor, Tensor]:
-    return torch.randn(n), torch.randint(0, 16, (n,))
-
-
-def _members(n: int) -> tuple[Tensor, Tensor]:
-    return torch.randint(0, n, (n,)), torch.randint(0, n, (n,))
-
-
-def _thousands(n: int) -> tuple[Tensor]:
-    return (torch.randn(n // 1000, 1000),)
-
-
-def _spectra(n: int) -> tuple[Tensor]:
-    return (torch.randn(n // 1000, 501, 2),)
-
-
-def _cameras(n: int) -> tuple[Tensor]:
-    return (torch.randn(n // 9, 3, 3) + 3 * torch.eye(3),)
-
-
-def _warped(n: int) -> tuple[Tensor, Tensor]:
-    return *_image(n), torch.randn(1, 2, 3)
-
-
-def _root(n: int) -> tuple[Tensor]:
-    return (torch.randn(1, math.isqrt(n)),)
-
-
-def _eight(n: int) -> tuple[Tensor]:
-    return (torch.randn(8, n // 8),)
-
-
-def _grid(x: Tensor, theta: Tensor) -> Tensor:
-    return F.affine_grid(theta, list(x.shape), align_corners=False)
-
-
-def _stft(x: Tensor) -> Tensor:
-    return torch.stft(x, 256, 64, window=torch.ones(256), return_complex=False)
-
-
-def _resize(size: int, mode: str, antialias: bool = False) -> Callable[[Tensor], Tensor]:
-    return lambda x: F.interpolate(x, (size, size), mode=mode, antialias=antialias)
-
-
 _ROW, _ROWS, _IMAGE = ({1: "n"},), ({0: "n"},), ({2: "h", 3: "w"},)
 _BOTH = ({0: "n"}, {0: "m"})
 _SAME = ({0: "n"}, {0: "n"})
 _BINS = torch.linspace(-2, 2, 256)
 
 CASES = [
-    Primitive("searchsorted", torch.searchsorted, _searched, _BOTH),
-    Primitive("bucketize, 256 bins", lambda x: torch.bucketize(x, _BINS), _row, _ROW),
-    Primitive("isin", torch.isin, _members, _BOTH),
-    Primitive("repeat_interleave by counts", lambda x, c: x.repeat_interleave(c, 0), _counted, _SAME),
-    Primitive("cumprod", lambda x: torch.cumprod(1 + x / 100, 1), _row, _ROW),
-    Primitive("logcumsumexp", lambda x: torch.logcumsumexp(x, 1), _row, _ROW),
-    Primitive("logcumsumexp, wide", lambda x: torch.logcumsumexp(100 * x, 1), _row, _ROW),
-    Primitive("median", lambda x: torch.median(x, 1).values, _row, _ROW),
-    Primitive("kthvalue", lambda x: torch.kthvalue(x, 5, 1).values, _row, _ROW),
-    Primitive("quantile", lambda x: torch.quantile(x, 0.3, 1), _row, _ROW),
-    Primitive("sort, stable", lambda x: torch.sort(x, dim=1, stable=True)[0], _row, _ROW),
-    Primitive("cdist, p = 2", torch.cdist, _pairs, _BOTH, 900),
-    Primitive("cdist, p = 1", lambda x, y: torch.cdist(x, y, 1), _pairs, _BOTH, 900),
-    Primitive("rfft, dynamic n", lambda x: torch.view_as_real(torch.fft.rfft(x)), _row, _ROW),
-    Primitive("rfft, n = 1,000", lambda x: torch.view_as_real(torch.fft.rfft(x)), _thousands, _ROWS, 2000),
-    Primitive("irfft, n = 1,000", lambda x: torch.fft.irfft(torch.view_as_complex(x)), _spectra, _ROWS, 2000),
-    Primitive("stft, 256 points", lambda x: _stft(x), _row, _ROW, 400),
-    Primitive("adaptive_max_pool2d to 7", lambda x: F.adaptive_max_pool2d(x, 7), _image, _IMAGE, 900),
-    Primitive("adaptive_avg_pool2d to 7", lambda x: F.adaptive_avg_pool2d(x, 7), _image, _IMAGE, 900),
-    Primitive("bilinear antialiased to 64", _resize(64, "bilinear", True), _image, _IMAGE, 900),
-    Primitive("bicubic antialiased to 64", _resize(64, "bicubic", True), _image, _IMAGE, 900),
-    Primitive("nearest to 50", _resize(50, "nearest"), _image, _IMAGE, 900),
-    Primitive("scatter_reduce mean", lambda x, i: torch.zeros(16).scatter_reduce(0, i, x, "mean"), _scattered, _SAME),
-    Primitive("index_add", lambda x, i: torch.zeros(16).index_add(0, i, x), _scattered, _SAME),
-    Primitive("cumsum of bools", lambda x: torch.cumsum(x > 0, 1), _row, _ROW),
-    Primitive("diff", lambda x: torch.diff(x, dim=1), _row, _ROW),
-    Primitive("unfold 16, 4", lambda x: x.unfold(1, 16, 4), _row, _ROW),
-    Primitive("diag_embed", lambda x: torch.diag_embed(x), _root, _ROW, 900),
-    Primitive("kron with 2 x 2", lambda x: torch.kron(x, torch.ones(2, 2)), _matrix, _ROWS, 640),
-    Primitive("corrcoef of 8 rows", torch.corrcoef, _eight, _ROW, 400),
-    Primitive("inverse of 3 x 3", torch.inverse, _cameras, _ROWS),
-    Primitive("affine_grid", _grid, _warped, (*_IMAGE, None), 900),
-    Primitive("rms_norm", lambda x: F.rms_norm(x, (64,)), _matrix, _ROWS, 640),
-    Primitive("instance_norm", F.instance_norm, _image, _IMAGE, 900),
+    Primitive("searchsorted", torch.searchsorted, searched, _BOTH, patches=("searchsorted",)),
+    Primitive("bucketize, 256 bins", lambda x: torch.bucketize(x, _BINS), row, _ROW, patches=("searchsorted",)),
+    Primitive("isin", torch.isin, members, _BOTH, patches=("membership",)),
+    Primitive("repeat_interleave by counts", lambda x, c: x.repeat_interleave(c, 0), counted, _SAME,
+              patches=("repeat-by-counts",)),
+    Primitive("cumprod", lambda x: torch.cumprod(1 + x / 100, 1), row, _ROW, patches=("running-products",)),
+    Primitive("logcumsumexp", lambda x: torch.logcumsumexp(x, 1), row, _ROW),
+    Primitive("logcumsumexp, wide", lambda x: torch.logcumsumexp(100 * x, 1), row, _ROW),
+    Primitive("median", lambda x: torch.median(x, 1).values, row, _ROW, patches=("order-statistics",)),
+    Primitive("kthvalue", lambda x: torch.kthvalue(x, 5, 1).values, row, _ROW),
+    Primitive("quantile", lambda x: torch.quantile(x, 0.3, 1), row, _ROW),
+    Primitive("sort, stable", lambda x: torch.sort(x, dim=1, stable=True)[0], row, _ROW, patches=("stable-sort",)),
+    Primitive("cdist, p = 2", torch.cdist, pairs, _BOTH, 900, patches=("cdist",)),
+    Primitive("cdist, p = 1", lambda x, y: torch.cdist(x, y, 1), pairs, _BOTH, 900),
+    Primitive("rfft, dynamic n", lambda x: torch.view_as_real(torch.fft.rfft(x)), row, _ROW, patches=("fft",)),
+    Primitive("rfft, n = 1,000", lambda x: torch.view_as_real(torch.fft.rfft(x)), thousands, _ROWS, 2000),
+    Primitive("irfft, n = 1,000", lambda x: torch.fft.irfft(torch.view_as_complex(x)), spectra, _ROWS, 2000),
+    Primitive("stft, 256 points", lambda x: stft(x), row, _ROW, 400, patches=("stft",)),
+    Primitive("adaptive_max_pool2d to 7", lambda x: F.adaptive_max_pool2d(x, 7), image, _IMAGE, 900,
+              patches=("adaptive-max-pooling",)),
+    Primitive("adaptive_avg_pool2d to 7", lambda x: F.adaptive_avg_pool2d(x, 7), image, _IMAGE, 900,
+              patches=("adaptive-average-pooling",)),
+    Primitive("bilinear antialiased to 64", resize(64, "bilinear", True), image, _IMAGE, 900, patches=("interpolate",)),
+    Primitive("bicubic antialiased to 64", resize(64, "bicubic", True), image, _IMAGE, 900),
+    Primitive("nearest to 50", resize(50, "nearest"), image, _IMAGE, 900),
+    Primitive("scatter_reduce mean", lambda x, i: torch.zeros(16).scatter_reduce(0, i, x, "mean"), scattered, _SAME,
+              patches=("scatter-reduce",)),
+    Primitive("index_add", lambda x, i: torch.zeros(16).index_add(0, i, x), scattered, _SAME, patches=("index-add",)),
+    Primitive("cumsum of bools", lambda x: torch.cumsum(x > 0, 1), row, _ROW, patches=("bool-reductions",)),
+    Primitive("diff", lambda x: torch.diff(x, dim=1), row, _ROW, patches=("composites",)),
+    Primitive("unfold 16, 4", lambda x: x.unfold(1, 16, 4), row, _ROW),
+    Primitive("diag_embed", lambda x: torch.diag_embed(x), root, _ROW, 900),
+    Primitive("kron with 2 x 2", lambda x: torch.kron(x, torch.ones(2, 2)), matrix, _ROWS, 640),
+    Primitive("corrcoef of 8 rows", torch.corrcoef, eight, _ROW, 400),
+    Primitive("inverse of 3 x 3", torch.inverse, cameras, _ROWS, patches=("inverse",)),
+    Primitive("affine_grid", grid, warped, (*_IMAGE, None), 900, patches=("affine-grid",)),
+    Primitive("rms_norm", lambda x: F.rms_norm(x, (64,)), matrix, _ROWS, 640, patches=("rms-norm",)),
+    Primitive("instance_norm", F.instance_norm, image, _IMAGE, 900, patches=("instance-norm",)),
+    Primitive("cummax", lambda x: torch.cummax(x, 1).values, row, _ROW, patches=("running-extremes",)),
+    Primitive("bincount", torch.bincount, whole_numbers, _ROWS, patches=("bincount",)),
+    Primitive("histc, 64 bins", lambda x: torch.histc(x, 64, -3.0, 3.0), row, _ROW, patches=("histc",)),
+    Primitive("masked_select", lambda x: x.masked_select(x > 0), row, _ROW, patches=("masked-select",)),
+    Primitive("values under a mask", assigned, row, _ROW, patches=("masked-assignment",)),
+    Primitive("lgamma", lambda x: torch.lgamma(x.abs() + 1), row, _ROW, patches=("lgamma",)),
+    Primitive("gelu", F.gelu, row, _ROW, patches=("gelu",)),
+    Primitive("atan2", torch.atan2, lambda n: (*row(n), *row(n)), ({1: "n"}, {1: "n"}), patches=("atan2-origin",)),
+    Primitive("var", lambda x: x.var(1, keepdim=True), matrix, _ROWS, 640, ("variance",)),
+    Primitive("layer_norm", lambda x: F.layer_norm(x, (64,)), matrix, _ROWS, 640, ("layer-norm",)),
+    Primitive("group_norm", lambda x: F.group_norm(x, 8), channels, _IMAGE, 900, ("group-norm",)),
+    Primitive("batch_norm by its batch", lambda x: F.batch_norm(x, None, None, training=True), channels, _IMAGE, 900,
+              ("batch-statistics",)),
+    Primitive("mean of a whole image", lambda x: F.avg_pool2d(x, x.shape[-2:]), channels, _IMAGE, 900,
+              ("average-of-whole-axes",)),
+    Primitive("maximum of a whole image", lambda x: F.max_pool2d(x, x.shape[-2:]), channels, _IMAGE, 900,
+              ("maximum-of-whole-axes",)),
+    Primitive("max_pool1d", lambda x: F.max_pool1d(x, 3, 2), row, _ROW, patches=("max-pooling-of-sequences",)),
+    Primitive("max_unpool2d", unpooled, even_image, _IMAGE, 972, ("max-unpool",)),
+    Primitive("fold", folded, even_image, _IMAGE, 972, ("fold-dynamic-size",)),
+    Primitive("grid_sample", sampled, gridded, (*_IMAGE, {1: "h2", 2: "w2"}), 900, ("lost-places",)),
+    Primitive("repeat_interleave by 3", lambda x: x.repeat_interleave(3, 1), row, _ROW,
+              patches=("repeat-interleave",)),
+    Primitive("as_strided", lambda x: x.as_strided((x.shape[1] - 3, 4), (1, 1)), row, _ROW, patches=("as-strided",)),
+    Primitive("eye", lambda x: torch.eye(x.shape[1]) + 0 * x.sum(), root, _ROW, 900, ("eye",)),
+    Primitive("linspace", lambda x: torch.linspace(0, 1, x.shape[1]) + x, row, _ROW, patches=("linspace",)),
+    Primitive("product of complex numbers", complex_product, spectra, _ROWS, 2000, ("complex-numbers",)),
+    Primitive("einsum of queries and keys", lambda q, k: torch.einsum("bhid,bhjd->bhij", q, k), heads,
+              ({2: "n"}, {2: "m"}), 2000, ("einsum",)),
+    Primitive("attention", lambda q, k: F.scaled_dot_product_attention(q, k, k), heads, ({2: "n"}, {2: "m"}), 2000,
+              ("attention",)),
+    Primitive("cholesky of 3 x 3", torch.linalg.cholesky, symmetric, _ROWS, patches=("cholesky",)),
+    Primitive("solve_triangular of 3 x 3", lambda a: torch.linalg.solve_triangular(a.tril(), a, upper=False), cameras,
+              _ROWS, patches=("solve-triangular",)),
+    Primitive("qr of 3 x 3", lambda a: torch.linalg.qr(a)[1].abs(), cameras, _ROWS, patches=("qr",)),
+    Primitive("eigvalsh of 3 x 3", torch.linalg.eigvalsh, symmetric, _ROWS, patches=("spectra",)),
+    Layer("experts, 8 of 64 x 128", experts, tokens, _ROWS, 500, ("experts-by-expert",)),
 ]  # fmt: skip
+
+_ONE_NODE = "writes as many nodes of the same work as eager has calls"
+_SIZES = "changes how a size is read, and no work on elements"
+_ROUTE = "passes on to the function that does the work, which is measured or has a reason of its own"
+
+# Patches of torch functions without a case, and why their work cannot grow faster than eager's.
+NOT_MEASURED = {
+    "bfloat16-times-integers": _ONE_NODE,
+    "bools-filled": _ONE_NODE,
+    "buffer-copy": _ONE_NODE,
+    "chunks-of-a-dynamic-axis": _SIZES,
+    "constant-exponentials": "computes constants once, when the model is exported",
+    "einsum-of-two-dtypes": "a Cast before the einsum",
+    "encoder-padding": _ROUTE,
+    "flex-attention": "all scores, as in eager; whole models measure attention",
+    "flex-attention-mask": "all places of the mask, as the scores that it is for",
+    "full": _ONE_NODE,
+    "idle-cast": "changes nothing that the graph computes",
+    "idle-mask": "computes what is behind the test always: at most eager's work where the test is true",
+    "integers-clamped-by-floats": _ONE_NODE,
+    "largest-of-all": _ONE_NODE,
+    "last-slice": _SIZES,
+    "multihead-attention": _ROUTE,
+    "multinomial": "draws cannot be compared with eager's; with replacement it computes draws times classes numbers",
+    "negative-axes": _ONE_NODE,
+    "negative-indices": _ONE_NODE,
+    "number-minus-integers": _ONE_NODE,
+    "one-hot-of-a-size": "one comparison for each element of the result",
+    "packed-layers": "one recurrent node of the runtime",
+    "packed-sequences": "keeps the padded tensor and its lengths, as they are",
+    "orthogonal-weights": "computes weights once, when the model is exported",
+    "pad-sequence": "one Pad for each tensor of the list",
+    "padded-sequences": "one slice and one mask of the padded tensor",
+    "parts-apart": "keeps the tensor whole",
+    "parts-flattened": "keeps the tensor whole",
+    "parts-together": "keeps the tensor whole",
+    "plain-data": "changes nothing that the graph computes",
+    "repeat-by-a-size": _ONE_NODE,
+    "rows-apart": "keeps the tensor whole",
+    "rows-counted": _SIZES,
+    "rows-together": "keeps the tensor whole",
+    "single-axis": _SIZES,
+    "small-numbers": "a constant that stays in the graph",
+    "squeeze-of-a-dynamic-axis": _ONE_NODE,
+    "symbolic-split": _SIZES,
+    "tensor-checks": _ONE_NODE,
+    "tensor-of-sizes": _SIZES,
+}

@@ -6,13 +6,15 @@ A file is exported from a small example and run on all sizes. Each arm runs alon
 answer and its peak memory; it is stopped at a bound of memory and of time, and the table says so. What came through is
 timed in one child: thread CPU time, arms in random order, medians. Eager's line has microseconds; those of plain and
 the kit have the ratio to eager, and the most memory of a run, its result and onnxruntime's own included. "wrong": an
-answer that is not eager's, with its largest error. With --only, the other lines of the page stay.
+answer that is not eager's, with its largest error. The last column has the day and the versions of torch and
+onnxruntime: with --only, the other lines of the page stay.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import functools
 import random
 import resource
@@ -67,13 +69,13 @@ def write(lines: list[str]) -> None:
     before = RESULTS.read_text().splitlines() if RESULTS.exists() else []
     rows = {row(line): line for line in (*before, *lines) if line.startswith("| ")}
     order = [(case.name, exporter, arm) for case in CASES for exporter in ("trace", "dynamo") for arm in ARMS]
-    head = ["| primitive | exporter | arm | nodes | " + " | ".join(f"{n:,}" for n in SIZES) + " |", "|---" * 7 + "|"]
+    sizes = " | ".join(f"{n:,}" for n in SIZES)
+    head = [f"| primitive | exporter | arm | nodes | {sizes} | measured |", "|---" * 8 + "|"]
     table = [*head, *(rows[one] for one in order if one in rows)]
-    versions = ", ".join(f"{one} {metadata.version(one)}" for one in ("torch", "onnx", "onnxscript", "onnxruntime"))
     about = (__doc__ or "").split("\n\n")[2]
-    left = dict.fromkeys(name for name, *others in order if (name, *others) not in rows)
+    left = dict.fromkeys(f"{name} ({exporter})" for name, exporter, arm in order if (name, exporter, arm) not in rows)
     notes = [f"Not measured yet: {'; '.join(left)}.", ""] if left else []
-    RESULTS.write_text("\n".join(["# Primitives", "", about, "", *table, "", *notes, f"Versions: {versions}.", ""]))
+    RESULTS.write_text("\n".join(["# Primitives", "", about, "", *table, "", *notes]))
 
 
 def row(line: str) -> tuple[str, ...]:
@@ -92,10 +94,11 @@ def measured(case: Primitive, exporter: str, rounds: int) -> Iterator[str]:
             found = at_size(case, n, arms, rounds)
             for arm in ARMS:
                 cells[arm].append(found.get(arm, ""))
-        yield f"| {case.name} | {exporter} | eager | | {' | '.join(cells['eager'])} |"
+        when = f"{datetime.date.today()}: {metadata.version('torch').split('+')[0]}, {metadata.version('onnxruntime')}"
+        yield f"| {case.name} | {exporter} | eager | | {' | '.join(cells['eager'])} | {when} |"
         for kit in made:
-            shown = " | ".join(cells[kit]) if kit in arms else exports[kit]["reason"][:60].replace("|", "/") + " | | "
-            yield f"| {case.name} | {exporter} | {kit} | {exports[kit].get('nodes', '')} | {shown} |"
+            shown = " | ".join(cells[kit]) if kit in arms else exports[kit]["reason"][:60].replace("|", "/") + " | |"
+            yield f"| {case.name} | {exporter} | {kit} | {exports[kit].get('nodes', '')} | {shown} | {when} |"
 
 
 def at_size(case: Primitive, n: int, arms: Files, rounds: int) -> dict[str, str]:

@@ -238,7 +238,7 @@ def interleaved(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, li
     for turn in range(rounds + 2):
         random.shuffle(order)
         for label in order:
-            torch.set_flush_denormal(ARMS[label].flushed)
+            torch.set_flush_denormal(label in ARMS and ARMS[label].flushed)
             began = time.thread_time()
             runs[label]()
             if turn > 1:

@@ -121,7 +121,7 @@ def _of_patch(patch: Patch, record: dict[str, Known]) -> Iterator[Reliance]:
         (one, error), installed = found[target], _version(target)
         if one is None:
             gone: Status = "unread" if error else "elsewhere" if served else "gone"
-            instead = error or ("" if served else "the patch has nothing to stand in for")
+            instead = error or ("" if served else "the patch has nothing to replace")
             yield Reliance(target, "target", patch.name, gone, "", installed, instead)
         for name in patch.bodies if one is not None else ():
             yield _method(patch, f"{target}.{name}", getattr(one, name, None), patch.bodies[name], record)

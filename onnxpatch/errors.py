@@ -19,9 +19,9 @@ class OnnxpatchError(Exception):
 
 
 class RefusedError(OnnxpatchError):
-    """A patch cannot stand in for this module, which then stays as it is; the plan shows the reason.
+    """Raise it in a patch's `onnxpatch_prepare` where the patch cannot replace this module.
 
-    Raised by a patch's `onnxpatch_prepare`.
+    The module then stays as it is, and the plan shows the reason.
     """
 
 

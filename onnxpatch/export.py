@@ -73,16 +73,16 @@ def export(
 
     The arguments of torch.onnx.export keep their names and meaning, with both exporters: `dynamic_shapes` (tuple, or
     dict by argument name; strings, torch.export.Dim, hints, ints; `"past+n"`, `"2*h"`, `"n+1"` for a size that follows
-    from others) and `dynamic_axes` (by input name) are each turned
-    into what the exporter wants; opset 18 by default; one file unless it exceeds 2 GB or external_data=True. `f` may be
-    a path, a binary file object, or None (the file is checked and dropped). exporter: "dynamo" (the default), "trace"
-    or "script", which compiles the patched model with torch.jit.script first; or torch's own dynamo=False and script.
+    from others) and `dynamic_axes` (by input name) are each turned into what the exporter wants. The opset is 18 by
+    default. One file is written unless it exceeds 2 GB or external_data=True. `f` may be a path, a binary file object,
+    or None (the file is checked and dropped). exporter: "dynamo" (the default), "trace" (the TorchScript exporter) or
+    "script", which compiles the patched model with torch.jit.script first; or torch's own dynamo=False and script.
     "auto": dynamo, and trace where no attempt with dynamo is right.
 
     attempts: "auto" goes on where the export fails as it was asked for: without a patch whose stand-in failed, without
     any patch, with branches=True where a Python branch or loop failed. The first attempt that is proven right is
     delivered; `report.attempts` has them all, `report.call` the call that makes the file at once. A model that is right
-    the first time pays nothing. "asked": one attempt. So it is with check=False, where nothing is proven.
+    the first time is exported once. "asked": one attempt, as with check=False, where nothing is proven.
     prefer: "latency" or "size" goes on after the first right file, with and without patches and with every exporter
     that may be tried, and delivers the best of those proven: measured in the runtime at the example and at the largest
     input that was compared, interleaved; or by the bytes of the file.

@@ -32,7 +32,7 @@ WhileBody = TypeVar("WhileBody", bound=Callable[..., State])
 
 
 def scan(body: ScanBody) -> ScanBody:
-    """A loop over the rows of a tensor in which each round may use what the rounds before left.
+    """Turn the body of a loop over rows into the whole loop; a round may use what the rounds before it left.
 
     body(carry, row) -> (carry, out) becomes a function (init, rows) -> (last carry, outs).
     carry, init: a tensor, or a tuple of tensors, whose shapes and dtypes stay the same from round to round.
@@ -60,7 +60,7 @@ def scan(body: ScanBody) -> ScanBody:
 
 
 def each(body: RowBody) -> RowBody:
-    """A loop over the rows of a tensor in which every round stands alone.
+    """Turn a function of one row into a loop over all rows, in which no round uses another one's result.
 
     body(row) -> out becomes a function rows -> outs. rows: [n, ...]. outs: the results stacked, [n, ...]. n may be
     dynamic; it must be at least 1.
@@ -78,7 +78,7 @@ def each(body: RowBody) -> RowBody:
 
 
 def while_loop(condition: Callable[..., torch.Tensor]) -> Callable[[WhileBody], WhileBody]:
-    """A loop that runs while `condition` holds.
+    """Turn the body of a `while` into the whole loop, which runs as long as `condition` holds.
 
     `@while_loop(condition)` on body(*state) -> state gives a function from the first state to the last.
     condition(*state): a 0-d bool tensor, asked before every round, so the body may run zero times.

@@ -29,9 +29,9 @@ from onnxpatch.settings import Exporter, make_settings
 class Patched:
     """A patched model: `.model`, `.plan`, `.scope`, `.restore()`; as a context manager it restores on leaving.
 
-    Python can be interrupted after `with patch_model(model)` has called and before `__enter__`, and before the first
-    line of `__exit__`. Then the model is restored as soon as nobody holds this object any more. So nothing that the
-    model refers to may refer to it.
+    In `with patch_model(model)`, Ctrl-C may come after `patch_model` has returned and before `__enter__` runs, or
+    before the first line of `__exit__`: nobody restores the model then. So this object restores it when it is deleted.
+    For the same reason nothing that the model refers to may keep a reference to this object.
     """
 
     def __init__(self, made: Plan, example: tuple[tuple[Any, ...], dict[str, Any]] | None = None) -> None:

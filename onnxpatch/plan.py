@@ -21,7 +21,7 @@ def plan(
     registry: Registry = REGISTRY,
     **options: Any,
 ) -> Plan:
-    """A `Plan` of what `patched(model, ...)` would do; the model is not changed.
+    """Return the `Plan` of what `patched(model, ...)` would do. The model is not changed.
 
     only, exclude: names of patches or paths of modules, `*` allowed. only: just these are applied; exclude: all others.
     settings, options: as in `patched`. The options are the fields of `Settings` by keyword.

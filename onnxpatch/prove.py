@@ -110,7 +110,7 @@ def prove_under(
 
 def _proof_of(patch: Patch) -> Proof:
     if patch.proof is None:
-        raise ValueError(f"{patch.name} carries no proof")
+        raise ValueError(f"{patch.name} has no proof: give it proof=onnxpatch.Proof(...)")
     return patch.proof
 
 

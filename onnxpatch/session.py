@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class Session:
     """An ONNX file in onnxruntime whose outputs have the structure that the model returned in eager.
 
-    session(*inputs, **inputs_by_name): tensors or arrays, nested as the model takes them, also in a cache. What stands
-    under a name, a keyword or the key of a dict, goes to the input of that name; the rest in the order of the inputs.
+    session(*inputs, **inputs_by_name): tensors or arrays, nested as the model takes them, caches included.
+    A keyword, or a key of a dict, goes to the input of that name; the rest go to the inputs in their order.
     Tensors in, tensors out; arrays in, arrays out. Returns dicts, lists and tuples as the model does, and None for an
     optional output whose flag says that it is missing. A dataclass, named tuple or ModelOutput is returned as a
     `Record`: `out.name`, `out["name"]`, `out[0]`. A file that onnxpatch did not write gives a plain list, or its only
@@ -48,7 +48,7 @@ class Session:
     have the fields that the file states. The file chooses no class and runs no code.
     max_seconds: how long one run may take, 120 by default; None for no limit.
     flush_denormals: numbers below 1.2e-38 count as zero while the graph runs. Attention with a mask makes many of them,
-    and runs up to three times slower otherwise. Who runs the file in onnxruntime itself sets
+    and runs up to three times slower otherwise. To run the file in onnxruntime without `Session`, set
     `options.add_session_config_entry("session.set_denormal_as_zero", "1")` on the first session of the process.
     inputs, outputs: the names in the graph. `print(session)` shows them with dtypes and the sizes that may change.
     bind(*inputs): the same call made again and again, without copies.

@@ -52,7 +52,7 @@ def _no_modes() -> Any:
     from torch.utils._python_dispatch import _disable_current_modes
 
     stack = contextlib.ExitStack()
-    # Two kinds of modes: those of torch functions (the kit's own), and those of dispatch (torch.export's).
+    # Two kinds of modes: those of torch functions (onnxpatch's own), and those of dispatch (torch.export's).
     stack.enter_context(torch._C.DisableTorchFunction())
     stack.enter_context(_disable_current_modes())
     return stack

@@ -26,7 +26,7 @@ def traced() -> Iterator[None]:
         yield
         return
     # Last in the list: what the user asked for, to be silent say, comes before it. Without it, Python shows a text once
-    # for a line, and all come from one line of the kit.
+    # for a line, and all come from one line of onnxpatch.
     with filtered("always", TracerWarning, last=True), warned(_at_the_models_line), TraceKept(), static_sizes_known():
         yield
 

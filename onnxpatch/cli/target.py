@@ -153,4 +153,4 @@ def _raised(what: str, doing: str, error: BaseException) -> str:
 
 def _names(module: ModuleType) -> str:
     own = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-    return ", ".join(own[:12]) or "no callable at all"
+    return ", ".join(own[:12]) or "nothing that can be called"

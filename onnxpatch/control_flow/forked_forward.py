@@ -236,8 +236,8 @@ def _always_missing(capture: Capture) -> tuple[torch.Tensor, torch.Tensor]:
     if like is None:
         raise capture.refusal(
             None,
-            "every path returns None: the shape of the sentinel is not known",
-            remedy="name an argument of that shape: @optional_output(like='...')",
+            "every path returns None: nothing says what shape the missing output has in the graph",
+            remedy="name an argument of the same shape: @optional_output(like='...')",
         )
     present = mark.flag == "present"
     capture.report.outputs = [OutputSlot((), True, like.dtype, present)]

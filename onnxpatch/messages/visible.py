@@ -39,7 +39,7 @@ def said_by(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as again:
-        return f"its text cannot be had ({type(again).__name__})"
+        return f"its __str__ raises ({type(again).__name__})"
 
 
 def one_line(text: str) -> str:

@@ -118,7 +118,7 @@ def _checked(entry: Json) -> SizeBound:
     places = entry.get("places")
     # type() and not isinstance: a bool is an int too.
     if type(low) is not int or type(multiple) is not int or multiple < 1 or not (high is None or type(high) is int):
-        raise damaged(KEY, "its sizes are no whole numbers")
+        raise damaged(KEY, "its sizes are not whole numbers")
     if not isinstance(places, list) or not all(_is_place(place) for place in places):
         raise damaged(KEY, "a place is not an input and an axis")
     found: list[Any] = places

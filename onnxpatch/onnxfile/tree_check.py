@@ -32,7 +32,7 @@ def _check_node(key: str, node: Json, outputs: frozenset[str], where: str, depth
     kind = node.get("kind") if isinstance(node, dict) else None
     check = _CHECKS.get(kind) if isinstance(kind, str) else None
     if check is None or not isinstance(node, dict):
-        raise damaged(key, f"{where} has no known kind")
+        raise damaged(key, f"{where} is of no known kind")
     leaf = kind in ("tensor", "constant")
     problem = "a leaf has no items" if leaf and "items" in node else check(node, outputs)
     if problem:

@@ -92,7 +92,13 @@ class Plan:
         rows = [(s.path or "(root)", type(s.module).__name__, s.patch.name, s.patch.why) for s in self.swaps]
         rows += [("" if m.path is None else m.path or "(root)", "", m.patch, m.reason) for m in self.near_misses]
         header = ("module", "class", "patch", "why, or why not")
-        return fragment(self.headline(), header, rows, self.findings, "modules swapped, and those nearly swapped")
+        return fragment(
+            self.headline(),
+            header,
+            rows,
+            self.findings,
+            "modules that are swapped, and those that a patch matches but leaves alone",
+        )
 
     def __str__(self) -> str:
         rows = [(s.path or "(root)", type(s.module).__name__, s.patch.name, s.patch.why) for s in self.swaps]

@@ -16,7 +16,9 @@ Args = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Proof:
-    """A case small enough to export in a second or two. `onnxpatch.prove.prove` runs it with this patch alone.
+    """A test case that shows what a patch cures: a small model, its inputs, and how its export fails without the patch.
+
+    `onnxpatch list NAME --prove` runs it without any patch and with this one alone, in a second or two.
 
     build: makes the model, with random weights under which the patched code matters.
     inputs: positional arguments; the first is the export example, the others are sizes and data the trace never saw.

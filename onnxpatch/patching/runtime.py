@@ -62,7 +62,7 @@ class RunningModel(Protocol):
 
 
 def running_model() -> RunningModel | None:
-    """The innermost patched model that runs in this thread, or None."""
+    """The patched model that runs in this thread now, the innermost of several; None where none runs."""
     return current()
 
 

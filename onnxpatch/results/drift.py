@@ -44,7 +44,9 @@ class Reliance:
 
 @dataclass(frozen=True)
 class Drift:
-    """All that is relied on. `ok` is whether nothing of it changed or is gone."""
+    """What `drift` compared: each piece of library code and private torch API that is relied on, and what became of it.
+
+    ok: True where nothing changed and nothing is gone."""
 
     rows: list[Reliance]
     versions: dict[str, str]

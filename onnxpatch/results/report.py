@@ -137,7 +137,7 @@ class RightWithin:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """The result of `export` and `verify`. `ok`, and its truth as a bool, is whether the verdict is right.
+    """The result of `export` and `verify`. `ok`, and `bool(report)`, say whether the verdict is right.
 
     attempts: what `export` tried, the delivered one last but for those that were compared with it; [] from `verify`.
     call: the shortest call of `export` that makes this file at once. bounds: the sizes for which the file is right, in

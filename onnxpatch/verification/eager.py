@@ -119,7 +119,7 @@ class Eager:
             # A copy, since `double()` converts a model in place.
             copied = Eager(copy.deepcopy(self.model).double(), self.inputs, self.flatten)
         except Exception as error:
-            return Answer(None, f"no copy: {type(error).__name__}")
+            return Answer(None, f"the model cannot be copied: {type(error).__name__}")
         wide = [v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for v in values]
         answer = copied.ask(wide)
         return answer if answer.outputs is None else replace(answer, outputs=tuple(map(_narrow, answer.outputs)))

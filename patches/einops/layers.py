@@ -24,7 +24,9 @@ def prepare(pattern: str, reduction: str, lengths: dict[str, Any]) -> dict[str, 
     try:
         return stepwise(pattern, reduction, lengths)
     except UnplannedError as error:
-        raise RefusedError(f"the kit has no steps for the pattern {pattern!r}; einops' own code is exported") from error
+        raise RefusedError(
+            f"onnxpatch has no ONNX form for the pattern {pattern!r}; einops' own code is exported"
+        ) from error
 
 
 def own_forward(cls_path: str) -> Any:

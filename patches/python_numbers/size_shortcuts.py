@@ -25,7 +25,7 @@ from onnxpatch.formulas.shortcuts import deciding_frame, shortcut_at
 from onnxpatch.formulas.skipped_resizes import remember
 from onnxpatch.formulas.symbolic import as_tensor, relation_of, symbolic, traced_from_sizes
 
-WHY = "native-size trap: exported at the trained size, the graph keeps the position table as it is and fails elsewhere"
+WHY = "exported at the trained size, the graph keeps the position table as it is and fails elsewhere"
 
 
 class _Trained(torch.nn.Module):

@@ -134,7 +134,7 @@ class _PaddedEncoder(torch.nn.Module):
 
 
 def _exporter_named(module: torch.nn.Module, settings: Settings) -> str | None:
-    return None if settings.exporter else "is for patched(..., exporter='dynamo' or 'trace'); scripting needs the class"
+    return None if settings.exporter else "acts only where the exporter is named: patched(model, exporter='dynamo')"
 
 
 @patch(

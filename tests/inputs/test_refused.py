@@ -111,7 +111,7 @@ def test_arguments_of_the_others(file):
         doctor(MODEL, (X,), budget="x")
     with pytest.raises(InputError, match="'x' is a positional-only parameter and a keyword"):
         export(Options().eval(), (X,), kwargs={"x": X})
-    with pytest.raises(InputError, match=r"Mute: its text cannot be had \(ValueError\)"):
+    with pytest.raises(InputError, match=r"Mute: its __str__ raises \(ValueError\)"):
         export(Raising().eval(), (X,), exporter="trace")
 
 

@@ -40,7 +40,9 @@ class LoadedGraph(Protocol):
 
 
 class Runtime(ABC):
-    """One runtime. An entry point of the group "onnxpatch.runtimes" names a subclass, made without arguments.
+    """A program that runs ONNX files, for comparisons. To add one, write a subclass.
+
+    An entry point of the group "onnxpatch.runtimes" names the subclass, which is made without arguments.
 
     name: as `runtime=` has it. distribution: what pip installs, for messages. takes_providers: whether `providers=` is
     meant for it.

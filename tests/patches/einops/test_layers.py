@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import einops
+import onnx
 import pytest
 import torch
 from einops.layers.torch import EinMix, Rearrange, Reduce
@@ -44,7 +45,16 @@ EINMIX = [
     ("b n (h c) -> b n (h d)", "h c d", "h d", {"h": 2, "c": 12, "d": 3}, TOKENS, {0: "b", 1: "n"}),
     ("b n c -> b m c", "n m", "m", {"n": 5, "m": 7}, ((2, 5, 8), (1, 5, 8)), {0: "b"}),
     ("... c -> ... d", "c d", None, {"c": 24, "d": 6}, TOKENS, {0: "b", 1: "n"}),
-]
+    ("b n c -> b h n d", "c h d", "h d", {"c": 24, "h": 2, "d": 3}, TOKENS, {0: "b", 1: "n"}),
+    ("b n c -> b h n d", "c h d", "h", {"c": 24, "h": 2, "d": 3}, TOKENS, {0: "b", 1: "n"}),
+    ("b c h w -> b d h w", "c d", "d", {"c": 3, "d": 5}, IMAGES, {0: "b", 2: "h", 3: "w"}),
+    ("b c h w -> b h w d", "d c", None, {"c": 3, "d": 5}, IMAGES, {0: "b", 2: "h", 3: "w"}),
+    ("b c (h p) w -> (b d) (w h)", "d p c", "d", {"c": 3, "p": 2, "d": 5}, IMAGES, {0: "b", 2: "h", 3: "w"}),
+    ("b c (h p) (w q) -> b 1 (h w) (e d)", "e d q p c", "e d", {"p": 2, "q": 4, "c": 3, "d": 5, "e": 2},
+     ((2, 3, 16, 16), (1, 3, 16, 16), (0, 3, 16, 16)), {0: "b"}),
+    ("b c (n p) -> b d n", "p c d", "d", {"p": 2, "c": 3, "d": 4}, ((2, 3, 128), (1, 3, 128)), {0: "b"}),
+    ("b c h w -> b h w", "c", None, {"c": 3}, IMAGES, {0: "b", 2: "h", 3: "w"}),
+]  # fmt: skip
 
 
 def check(model: torch.nn.Module, xs: list[torch.Tensor], axes: dict[int, str], exporter: str) -> None:
@@ -87,6 +97,21 @@ def test_reduce(pattern, lengths, sizes, axes, exporter):
 @pytest.mark.parametrize(("pattern", "weight", "bias", "lengths", "sizes", "axes"), EINMIX, ids=lambda v: str(v)[:40])
 def test_einmix(pattern, weight, bias, lengths, sizes, axes, exporter):
     check(EinMix(pattern, weight_shape=weight, bias_shape=bias, **lengths).eval(), inputs(sizes), axes, exporter)
+
+
+@pytest.mark.parametrize(
+    ("axes", "wanted"), [({0: "b"}, {"Conv"}), ({0: "b", 2: "h", 3: "w"}, {"MatMul"})], ids=["static", "dynamic"]
+)
+def test_patches_are_a_conv_where_the_size_is_static_and_else_a_product_that_refuses_what_einops_refuses(axes, wanted):
+    layer = EinMix("b c (h p) (w q) -> b (h w) d", "c p q d", "d", c=3, p=4, q=4, d=8).eval()
+    with onnxpatch.patched(layer, exporter="dynamo"):
+        file = exporting.export(layer, (torch.randn(2, 3, 32, 32),), "dynamo", (axes,))
+    assert {node.op_type for node in onnx.load_from_string(file).graph.node} & {"Conv", "MatMul", "Einsum"} == wanted
+    odd = torch.randn(1, 3, 32, 38)
+    with pytest.raises(einops.EinopsError, match="divide"):
+        layer(odd)
+    with pytest.raises(Exception, match=r"Reshape|INVALID_ARGUMENT|dimension"):
+        exporting.run(file, (odd,))
 
 
 @pytest.mark.parametrize("exporter", ["script", "trace"])
