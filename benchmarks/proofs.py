@@ -87,8 +87,8 @@ def warm_up() -> None:
     """Load what every proof needs, before the first fork."""
     import onnxruntime  # noqa: F401
 
-    # An onnxscript that is too old for this torch has no dynamo exporter: the proofs under dynamo say so themselves.
-    with torch.no_grad(), contextlib.suppress(ImportError):
+    # An onnxscript that does not fit this torch has no dynamo exporter: the proofs under dynamo say so themselves.
+    with torch.no_grad(), contextlib.suppress(Exception):
         torch.onnx.export(torch.nn.Linear(2, 2), (torch.randn(3, 2),), dynamo=True, verbose=False)
 
 

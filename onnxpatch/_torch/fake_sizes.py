@@ -101,7 +101,7 @@ def traced_dynamic_axes() -> dict[int, frozenset[int]] | None:
     frame = sys._getframe(1)
     while frame is not None:
         found = frame.f_locals
-        if frame.f_code.co_name == "_export" and {"dynamic_axes", "input_names", "output_names"} <= found.keys():
+        if frame.f_code.co_name == "_export" and {"dynamic_axes", "input_names", "output_names"} <= set(found):
             return _axes(found["dynamic_axes"] or {}, found["input_names"] or (), found["output_names"] or ())
         frame = frame.f_back  # type: ignore[assignment]
     return None
