@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,8 +21,6 @@ from onnxpatch.messages.visible import said_by
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.undone import Shared, undone
 from onnxpatch.verification.branch_recorder import Decisions
-
-_LARGEST_COPY = 1 << 27  # parameters
 
 Flatten = Callable[[Any], Sequence[torch.Tensor | None]]
 
@@ -71,10 +68,6 @@ def _random_state() -> bytes:
     return torch.random.get_rng_state().numpy().tobytes()
 
 
-def _narrow(output: torch.Tensor | None) -> torch.Tensor | None:
-    return output.float() if output is not None and output.dtype == torch.float64 else output
-
-
 def _finite(outputs: Sequence[torch.Tensor | None]) -> bool:
     return all(bool(torch.isfinite(o).all()) for o in outputs if o is not None and o.is_floating_point())
 
@@ -106,23 +99,6 @@ class Eager:
         raw, error = self._run(values, seed, gradients)
         outputs = None if error is not None else self.flat(raw)
         return Answer(outputs, error, _finite(outputs or ()), raw)
-
-    def in_float64(self, values: Sequence[Any]) -> Answer:
-        """The answer of the model converted to float64; a refusal if it does not run so.
-
-        A copy is converted, if the model is small enough. Tensors that the forward itself makes float32 stay so.
-        """
-        held = sum(p.numel() for p in self.model.parameters()) if isinstance(self.model, torch.nn.Module) else 0
-        if held > _LARGEST_COPY:
-            return Answer(None, "too large to be copied in float64")
-        try:
-            # A copy, since `double()` converts a model in place.
-            copied = Eager(copy.deepcopy(self.model).double(), self.inputs, self.flatten)
-        except Exception as error:
-            return Answer(None, f"the model cannot be copied: {type(error).__name__}")
-        wide = [v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for v in values]
-        answer = copied.ask(wide)
-        return answer if answer.outputs is None else replace(answer, outputs=tuple(map(_narrow, answer.outputs)))
 
     def flat(self, raw: Any) -> tuple[torch.Tensor | None, ...]:
         """An output in the form of the graph's outputs."""

@@ -1,9 +1,9 @@
 """Finds differences from eager that say nothing about the graph, since eager's own answer is arbitrary there.
 
-Eager is run again at the same probe: with equal values sorted in both orders, with gradients recorded, with inputs
-moved by one rounding, and in float64. Where one of these changes eager's output as much as the graph differs from it,
-the check is "unsteady" and not "wrong". Where the graph's output is eager's with equal values in the other order, it is
-right:
+Eager is run again at the same probe: with equal values sorted in both orders, with gradients recorded, with inputs or
+weights moved by one rounding, and in float64. Where one of these changes eager's output as much as the graph differs
+from it, the check is "unsteady" and not "wrong". Where the graph's output is eager's with equal values in the other
+order, it is right:
 
     inverse of a nearly singular matrix    float32 and float64 differ by 2 %; so may the graph
     x == 7, with 7 in the probe            the value was chosen exactly: its inputs are not moved
@@ -11,6 +11,7 @@ right:
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,12 +24,14 @@ from onnxpatch.onnxfile.runtimes.interface import as_array
 from onnxpatch.results.report import Checked, OutputParity
 from onnxpatch.verification.comparison import NON_FINITE, TOLERANCE, compare_all
 from onnxpatch.verification.eager import Answer, Eager
+from onnxpatch.verification.other_precision import in_float64, with_moved_weights
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.tied_order import TiesBroken
 
 _ROUNDING = 1e-6
 _ROUNDED = "PyTorch's own output changes as much when its inputs change by one rounding"
 _DOUBLE = "PyTorch in float64 differs from float32 as much: float32 does not determine this answer"
+_WEIGHTS = "PyTorch's own output changes as much when its weights change by one rounding"
 _FAST = "PyTorch's output differs while gradients are recorded: its fast path for inference has its own NaN"
 _TIED = "torch.sort(stable=False), argsort or topk got equal values: PyTorch does not determine their order"
 
@@ -114,7 +117,10 @@ def _other_answers(probe: Probe, eager: Eager) -> Iterator[tuple[str, Answer]]:
     for seed, by in itertools.product((3, 4, 5), (+_ROUNDING, -_ROUNDING)):
         yield _ROUNDED, eager.ask([_nudged(value, by, seed) for value in probe.values])
     if not eager.draws:  # torch draws other random numbers in float64
-        yield _DOUBLE, eager.in_float64(probe.values)
+        yield _DOUBLE, in_float64(eager, probe.values)
+    # Where inputs are zero, or whole numbers, they cannot be moved, and the layers still round.
+    for seed in (3, 4, 5):
+        yield _WEIGHTS, with_moved_weights(eager, probe.values, functools.partial(_nudged, by=_ROUNDING, seed=seed))
 
 
 def _as_far(again: OutputParity, found: OutputParity) -> bool:

@@ -125,6 +125,23 @@ def test_float64_is_asked_before_the_verdict_wrong() -> None:
     assert wrong_by(nn.Linear(2, 2), torch.ones(2), lambda y: y * 1.02).status == "wrong"
 
 
+class Cancels(nn.Module):
+    """A sum of large weights that nearly cancel, beside an input of zeros that no rounding moves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1e4, -1e4 + 1]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.weight.sum()
+
+
+def test_weights_are_moved_where_inputs_cannot_be() -> None:
+    told = wrong_by(Cancels(), torch.zeros(2), lambda y: y * 1.002)
+    assert told.status == "unsteady" and "weights" in told.error
+    assert wrong_by(Cancels(), torch.zeros(2), lambda y: y * 1.2).status == "wrong"
+
+
 class Order(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.sort(dim=-1, stable=False).indices
