@@ -11,7 +11,7 @@ from torch import Tensor
 
 from onnxpatch import Proof, patch
 from onnxpatch.formulas.quotients import floor_quotient, floor_rest
-from onnxpatch.formulas.symbolic import as_float, symbolic
+from onnxpatch.formulas.symbolic import as_float, symbolic, traced_from_sizes
 from onnxpatch.formulas.tracing import function_name
 
 _COMPUTED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -29,7 +29,7 @@ class _Shares(torch.nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         n = x.shape[1]
         up, down = math.ceil(n * 0.3), int(n * 0.29)
-        return x[:, :up], x[:, : down + 1], x.new_zeros(int(n // 0.7)), x.new_ones(int(n / 0.7 + 1))
+        return x[:, :up], x[:, : down + 1], x.new_zeros(int(n // 0.7)), x.new_ones(int(n / 0.7 + 1)), x * n**-1
 
 
 def _in_double(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
@@ -37,6 +37,8 @@ def _in_double(function: object, args: tuple[object, ...], kwargs: dict[str, obj
     name = function_name(function).strip("_")
     if name not in _ARITHMETIC or len(args) != 2 or kwargs or not all(_is_number(one) for one in args):
         return False
+    if name == "pow" and isinstance(args[1], int) and args[1] < 0:  # torch refuses it for whole numbers
+        return isinstance(args[0], Tensor) and traced_from_sizes(args[0])
     # Whole numbers are exact in int64, and left alone.
     fraction = name in _DIVISIONS or any(_is_fraction(one) for one in args)
     return fraction and any(isinstance(one, Tensor) and symbolic(one) for one in args)
@@ -53,7 +55,8 @@ def _is_fraction(value: object) -> bool:
 @patch(
     "torch.*",
     name="double-sizes",
-    why="int(n * 0.29) and ceil(n * 0.3) are computed in float32, and come out one off at some sizes",
+    why="int(n * 0.29) and ceil(n * 0.3) are computed in float32, and come out one off at some sizes; "
+    "n ** -1: Integers to negative integer powers are not allowed",
     link="https://github.com/pytorch/pytorch/issues/74459",
     exporters=("trace",),
     calls=_in_double,
@@ -63,7 +66,7 @@ def _is_fraction(value: object) -> bool:
         lambda: [(torch.randn(1, n, 2),) for n in (8, 7, 14, 20, 50, 57, 58, 100, 200)],
         ({1: "n"},),
         fails=("trace",),
-        reason="shape",
+        reason="shape|negative integer powers",
         # This patch computes the fraction; int() and math.ceil of it are theirs.
         beside=("symbolic-int", "symbolic-rounding"),
         unchanged=lambda: torch.nn.Linear(2, 3),
