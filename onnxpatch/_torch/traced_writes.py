@@ -23,7 +23,7 @@ import torch
 from onnxpatch._torch.node_aliases import is_view, views_made, writes, written_by
 from onnxpatch._torch.symbolic_sizes import traced_value
 from onnxpatch._torch.trace_state import running_trace, tracing_paused
-from onnxpatch._torch.written_values import View, Writer
+from onnxpatch._torch.written_values import View, Writer, can_write
 
 # The exporter follows writes through these itself.
 _FOLLOWED = ("aten::slice", "aten::select")
@@ -33,7 +33,8 @@ _OF_SIZES = ("aten::size", "aten::dim", "aten::numel", "aten::len", "aten::is_fl
 
 def write_out(outputs: list[torch.Tensor]) -> None:
     """Rewrite the graph of the running trace. outputs: the tensors that the model returns."""
-    if (state := running_trace()) is None or not hasattr(torch._C, "_set_value_trace"):
+    state = running_trace()
+    if state is None or not (hasattr(torch._C, "_set_value_trace") and can_write()):
         return
     graph = state.graph()  # type: ignore[attr-defined]
     nodes = list(_in_order(graph))

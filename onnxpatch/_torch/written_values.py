@@ -20,6 +20,14 @@ _RESHAPED = ("aten::view", "aten::reshape", "aten::flatten", "aten::unflatten", 
              "aten::view_as", "aten::reshape_as", "aten::_unsafe_view", "aten::ravel")  # fmt: skip
 _KEPT = ("aten::detach", "aten::alias", "aten::contiguous", "aten::to", "aten::type_as", "aten::data")
 
+_TYPES = (("TensorType", "create_from_tensor"), ("TensorType", "get"), ("ListType", "ofInts"), ("IntType", "get"),
+          ("NoneType", "get"))  # fmt: skip
+
+
+def can_write() -> bool:
+    """Whether torch has all that a new value needs. Asked before: a graph is not left half rewritten."""
+    return all(hasattr(getattr(torch._C, kind, None), name) for kind, name in _TYPES)
+
 
 class View(NamedTuple):
     """How a value is seen through another: `nodes` from `parent` to it, the last one's output of number `place`."""

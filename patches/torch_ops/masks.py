@@ -76,7 +76,7 @@ class _Assigned(torch.nn.Module):
         lambda: [(torch.randn(b, n, 6), torch.rand(b, n) > 0.5) for b, n in ((2, 5), (3, 9), (1, 1))],
         ({0: "b", 1: "n"}, {0: "b", 1: "n"}),
         fails=("dynamo", "trace"),
-        reason="broadcast|updates tensor|does not support None indices|Boolean index_put",
+        reason="broadcast|updates tensor|does not support None indices|Boolean index_put|is marked single",
         unchanged=lambda: Computes(lambda x, mask: torch.where(mask[..., None], x, 0.0)),
     ),
 )

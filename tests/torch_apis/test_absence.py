@@ -75,6 +75,13 @@ class Looping(nn.Module):
         return doubled(x)
 
 
+class Writing(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + 1
+        y.t()[0] = 7.0
+        return y
+
+
 SIZES = ({0: "batch", 2: "height"},)
 
 
@@ -83,6 +90,14 @@ def export(model: nn.Module, dynamo: bool, **options: object) -> bool:
     sizes = SIZES if isinstance(model, Busy) else ({0: "n"},)
     report = onnxpatch.export(model.eval(), (x,), dynamic_shapes=sizes, dynamo=dynamo, attempts="asked", **options)  # type: ignore[call-overload]
     return bool(report.ok)
+
+
+def write() -> bool:
+    """The write arrives in the file, or is lost there as in torch's own export, and the file is refused."""
+    try:
+        return export(Writing(), dynamo=False)
+    except onnxpatch.VerificationError:
+        return True
 
 
 def count() -> bool:
@@ -115,6 +130,7 @@ EXERCISES: dict[str, list[Callable[[], bool]]] = {
     "quiet": [TRACE], "guards": [DYNAMO], "operator_tables": [tables],
     "signatures": [TRACE], "script_graph": [TRACE], "symbolic_sizes": [TRACE, DYNAMO],
     "module_marks": [DYNAMO], "fake_sizes": [BRANCHES], "traced_weights": [TRACE],
+    "traced_writes": [write], "written_values": [write],
 }  # fmt: skip
 LONG = {name for name, jobs in EXERCISES.items() if {TRACE, DYNAMO, BRANCHES} & set(jobs)}
 
