@@ -97,7 +97,7 @@ def cloud(batch: int, points: int) -> Args:
     return torch.randn(batch, points, 32), torch.randn(batch, points, 3), padded(batch, points).bool()
 
 
-CLOUDS = ((2, 16), (3, 16), (1, 3), (1, 8), (2, 40))
+CLOUDS = ((2, 16), (3, 16), (1, 8), (2, 40))
 PICTURE = {0: "batch", 2: "height", 3: "width"}
 GRID = dict(image_size=32, patch_size=8, num_classes=5)
 MAPS: Callable[..., Args] = lambda b, h, w: (torch.randn(b, 32, h, w),)  # noqa: E731
@@ -150,8 +150,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "isab": model("isab_pytorch.ISAB", dim=32, heads=4, num_latents=6),
     "hierarchical": model("simple_hierarchical_transformer.HierarchicalTransformer", words, BLOCKS, num_tokens=99,
                           seq_len=64, hierarchies=(1, 2), window_sizes=(4, None), **HEAD),
-    "sinkhorn": model("sinkhorn_transformer.SinkhornTransformerLM", words, BLOCKS, num_tokens=99, max_seq_len=64,
-                      bucket_size=4, **SIZE),
+    "sinkhorn": model("sinkhorn_transformer.SinkhornTransformerLM", words, (*BLOCKS, (2, 4)), num_tokens=99,
+                      max_seq_len=64, bucket_size=4, **SIZE),
     "sparse_attention": model("native_sparse_attention_pytorch.SparseAttention", vectors, ((2, 16), (3, 16), (1, 9),
                               (2, 37)), dim=32, dim_head=8, heads=4, sliding_window_size=4, compress_block_size=4,
                               compress_block_sliding_stride=2, selection_block_size=4, num_selected_blocks=2,
@@ -178,7 +178,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "lfq": model("vector_quantize_pytorch.LFQ", dim=32, codebook_size=16),
     "egnn": model("egnn_pytorch.EGNN_Network", cloud, CLOUDS, names="feats coors mask", depth=1, dim=32,
                   num_nearest_neighbors=4),
-    "point_transformer": model("point_transformer_pytorch.PointTransformerLayer", cloud, CLOUDS, dim=32,
+    "point_transformer": model("point_transformer_pytorch.PointTransformerLayer", cloud, (*CLOUDS, (1, 3)), dim=32,
                                pos_mlp_hidden_dim=16, num_neighbors=4),
     "axial_attention": model("axial_attention.AxialAttention", MAPS, ((2, 6, 8), (3, 6, 8), (1, 1, 5), (2, 16, 20)),
                              shapes=(PICTURE,), dim=32, dim_index=1, heads=4),
