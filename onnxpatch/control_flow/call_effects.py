@@ -7,6 +7,7 @@ A call is judged by the name of its function and by its arguments: `x.add_(1)`, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -23,8 +24,26 @@ _OPERATORS = frozenset(
 )
 
 
+@dataclass(frozen=True)
+class OnACopy:
+    """What `function` does in place, done on a copy of its first argument, which is returned."""
+
+    function: Callable[..., object]
+
+    def __call__(self, target: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
+        copy = target.clone()
+        self.function(copy, *args, **kwargs)
+        return copy
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.function, "__name__", "update").strip("_")
+
+
 def is_mutation(function: Callable[..., object], kwargs: Mapping[str, object]) -> bool:
     """Whether a call writes into one of its argument tensors."""
+    if isinstance(function, OnACopy):
+        return False
     name = getattr(function, "__name__", "")
     if name.startswith("__"):
         # `x.data = y` reaches a mode as the `__set__` of a property.

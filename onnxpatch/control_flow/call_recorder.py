@@ -66,11 +66,11 @@ class CallRecorder:
         if call.mutates:
             self.reuse = False
             written = written_tensors(call.args, call.kwargs)
-            if self.outer_write is None and any(self._is_outer(tensor) for tensor in written):
+            if self.outer_write is None and any(self.is_outer(tensor) for tensor in written):
                 self.outer_write = call, here()
         self._made_here.update(id(tensor) for tensor in tensors(call.result))
 
-    def _is_outer(self, tensor: torch.Tensor) -> bool:
+    def is_outer(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor was made outside this forward, or is a view of one that was."""
         # Only the calls since the last look, or a forward with many updates would take quadratic time.
         for call in self.calls[self._scanned :]:

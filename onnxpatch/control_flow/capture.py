@@ -60,6 +60,8 @@ class Capture:
         self.declared: dict[int, Declared] = {}
         self.missing: Declared | None = None
         self.list_lengths = ListLengths(self)
+        # By id of a row that `tensor[i]` copied and that is a view in eager: (tensor, index).
+        self.rows_taken: dict[int, tuple[torch.Tensor, object]] = {}
         self.counters: set[int] = set()  # ids of tensors that are ints in eager: the indices of loops
 
     def begin(self, inputs: list[torch.Tensor]) -> None:
@@ -114,6 +116,16 @@ class Capture:
         for explorer in reversed(self.explorers):
             args, kwargs = explorer.loops.in_call(function, args, kwargs)
         return args, kwargs
+
+    def with_updates(self, values: ArgsT) -> ArgsT:
+        """The arguments of a call, with what stands for the tensors that loops have updated in place."""
+        for explorer in self.explorers:
+            values = explorer.loops.updated.in_call(self, values)
+        return values
+
+    def looping(self) -> PathExplorer | None:
+        """The outermost explorer in which a loop on data runs now."""
+        return next((explorer for explorer in self.explorers if explorer.loops.running is not None), None)
 
     def _call(self, function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> TorchCall:
         with self.pause():

@@ -7,8 +7,10 @@ from collections.abc import Callable, Collection
 import torch
 from torch.overrides import TorchFunctionMode
 
+from onnxpatch.control_flow.call_effects import is_mutation
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.scalar_conversions import CONVERSIONS
+from onnxpatch.control_flow.updates_in_place import updated
 
 
 class CaptureMode(TorchFunctionMode):
@@ -31,7 +33,11 @@ class CaptureMode(TorchFunctionMode):
         # No explorer: the root's paths are being merged, and these calls are the graph's, not a forward's.
         if self._capture.paused or not self._capture.explorers:
             return function(*args, **kwargs)
+        capture = self._capture
+        args, kwargs = capture.with_updates((args, kwargs))
+        if is_mutation(function, kwargs) and (explorer := capture.looping()) is not None:
+            return updated(capture, explorer, function, args, kwargs)
         conversion = CONVERSIONS.get(function)
         if conversion is None:
-            return self._capture.execute(function, args, kwargs)
-        return conversion(self._capture, function, *args, **kwargs)
+            return capture.execute(function, args, kwargs)
+        return conversion(capture, function, *args, **kwargs)

@@ -26,29 +26,55 @@ def indexed(
             if isinstance(index, tuple)
             else (_with_number_ends(capture, index))
         )
-        if not value and (gather := _gather_index(capture, index)) is not None:
-            rows = capture.execute(function, (tensor, gather[0]))
-            return capture.execute(torch.select, (rows, gather[1], 0))
+        if value:
+            return capture.execute(function, writable(capture, tensor, index, *value))
+        if (gather := _gather_index(capture, index)) is not None:
+            taken = capture.execute(function, (tensor, gather[0]))
+            if gather[1] is None:
+                return taken
+            row = capture.execute(torch.select, (taken, gather[1], 0))
+            capture.rows_taken[id(row)] = (tensor, index)
+            return row
     return capture.execute(function, (tensor, index, *value))
 
 
-def _gather_index(capture: Capture, index: object) -> tuple[tuple[object, ...], int] | None:
+def writable(capture: Capture, tensor: torch.Tensor, index: object, value: object) -> tuple[object, ...]:
+    """The arguments of `tensor[index] = value`, with 0-d whole numbers in the index as tensors [1]."""
+    gather = _gather_index(capture, index)
+    if gather is None:
+        return tensor, index, value
+    rows, axis = gather
+    if axis is not None and isinstance(value, torch.Tensor):
+        # The index has an axis of length 1 now, and so must the value, unless it is broadcast there anyway.
+        taken = [part for part in rows if isinstance(part, torch.Tensor | int) and not isinstance(part, bool)]
+        new = sum(part is None or part is True or part is False for part in rows)
+        right = tensor.dim() - len(taken) + new - axis
+        if value.dim() > right:
+            value = capture.execute(torch.unsqueeze, (value, value.dim() - right))
+    return tensor, rows, value
+
+
+def _gather_index(capture: Capture, index: object) -> tuple[tuple[object, ...], int | None] | None:
     """An index with 0-d whole numbers, as an index with tensors [1], and the axis of length 1 that it leaves.
 
-    None for any other index.
+    The axis is None where other tensors of the index give it their length. None for any other index.
     """
     parts = list(index) if isinstance(index, tuple) else [index]
     numbers = [part for part in parts if isinstance(part, torch.Tensor)]
     plain = all(isinstance(part, torch.Tensor | slice | int | torch.SymInt) or part is None for part in parts)
-    if not numbers or not plain or not all(_is_whole_number(part) for part in numbers):
+    single = [part for part in numbers if _is_whole_number(part)]
+    if not single or not plain or any(part.dtype is torch.bool or part.is_floating_point() for part in numbers):
         return None
     # Plain ints drop their axis; tensors side by side leave one axis in their place, tensors apart leave it in front.
     # bool is a subclass of int, but True as an index adds an axis.
     kept = [part for part in parts if not isinstance(part, int | torch.SymInt) or isinstance(part, bool)]
     places = [at for at, part in enumerate(kept) if isinstance(part, torch.Tensor)]
     axis = places[0] if places[-1] - places[0] == len(places) - 1 else 0
-    rows = [capture.execute(_T.reshape, (part, (1,))) if isinstance(part, torch.Tensor) else part for part in parts]
-    return tuple(rows), axis
+    rows = [
+        capture.execute(_T.reshape, (part, (1,))) if isinstance(part, torch.Tensor) and part.dim() == 0 else part
+        for part in parts
+    ]
+    return tuple(rows), (axis if len(single) == len(numbers) else None)
 
 
 def _is_whole_number(tensor: torch.Tensor) -> bool:

@@ -22,6 +22,7 @@ from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.axis_specs import has_operator
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.onnxfile import output_structure
+from onnxpatch.onnxfile.empty_scans import write_as_loops
 from onnxpatch.onnxfile.mapped_weights import LARGE, MOST_IN_ONE_FILE, take_in
 
 # The highest opset that onnxscript's converter writes; it leaves a graph at 18 where a later one is asked for.
@@ -69,6 +70,7 @@ def export_dynamo(request: ExportRequest, path: Path) -> Any:
         )
     _declare_later_opset(request, program)
     _refuse_another_opset(request, program)
+    write_as_loops(program.model)
     _name_sizes(request, program)
     _name_outputs(program, request)
     params = asked.get("export_params", True)

@@ -29,7 +29,7 @@ class Looping(nn.Module):
 
 
 def _model(forward: Callable[[Any, Tensor], Any]) -> Callable[[], nn.Module]:
-    cls = type(forward.__name__, (Looping,), {"forward": forward, "__module__": __name__})
+    cls = type(forward.__name__, (Looping,), {"forward": forward, "__module__": forward.__module__})
     return lambda: cls().eval()
 
 

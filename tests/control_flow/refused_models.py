@@ -64,12 +64,12 @@ class decides_inside_a_loop(nn.Module):
         return total
 
 
-@refused(up(3, 4), says=("writes_rows", "a loop", "@onnxpatch.each"))
-class writes_rows(nn.Module):
+@refused(up(3, 4), says=("writes_into_the_input", "a loop", "@onnxpatch.each"))
+class writes_into_the_input(nn.Module):
     def forward(self, x):
         out = torch.zeros_like(x)
         for i in range(x.shape[0]):
-            out[i] = x[i].softmax(0)
+            x[i] = out[i].softmax(0)  # writes into the input
         return out
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import onnxpatch
-from tests.control_flow import loop_models
+from tests.control_flow import loop_models, updating_loops  # noqa: F401  # the second adds to the first's tables
 from tests.exporting import export, run, wrong
 
 ROWS = ({0: "rows"},)
@@ -40,7 +42,31 @@ def test_a_loop_that_its_rounds_do_not_prove_is_refused(name: str) -> None:
     refusal = caught.value if isinstance(caught.value, onnxpatch.OnnxpatchError) else caught.value.__cause__
     assert isinstance(refusal, onnxpatch.BranchError)
     text = str(refusal)
-    assert says in text and "loop_models.py:" in text and ("@onnxpatch.scan" in text or "table[i]" in text)
+    assert says in text and ("updating_loops.py:" in text or "loop_models.py:" in text)
+    assert any(way in text for way in ("@onnxpatch.scan", "table[i]", "take the view after the loop"))
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "trace"])
+def test_a_loop_may_have_no_rounds(exporter: str, tmp_path: Path) -> None:
+    report = onnxpatch.export(
+        Running().eval(), (torch.rand(4, 4),), tmp_path / "m.onnx", dynamic_shapes=ROWS, exporter=exporter,
+        branches=True, attempts="asked",
+    )  # fmt: skip
+    assert report.ok
+    for length in LENGTHS:
+        rows = torch.rand(length, 4)
+        assert wrong(onnxpatch.Session(tmp_path / "m.onnx")(rows), Running()(rows), 1e-4) is None, length
+
+
+class Running(nn.Module):
+    """Sums of rows, from the second one on."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total, out = x[0], x * 1.0
+        for i in range(1, x.shape[0]):
+            total = torch.tanh(total + x[i])
+            out[i] = total
+        return total, out
 
 
 def test_hashes_of_tensors_are_torchs_own_again() -> None:

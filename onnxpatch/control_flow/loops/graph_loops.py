@@ -25,6 +25,7 @@ from torch.overrides import TorchFunctionMode
 from onnxpatch._torch import exporting
 from onnxpatch._torch.cond import compiled_function
 from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch.control_flow.call_effects import is_mutation
 from onnxpatch.control_flow.current_capture import latest
 from onnxpatch.control_flow.loops.rnn_cells import PLAIN
 from onnxpatch.control_flow.nests import names_in, tensors
@@ -80,7 +81,11 @@ class _RecordingMode(TorchFunctionMode):
             with self:
                 return PLAIN[function](*args, **kwargs)
         result = function(*args, **kwargs)
-        self.calls.append(TorchCall(function, args, kwargs, result))
+        # Under dynamo a shape's symbols are bound with the tensor that has it. Recorded, `Rebinding` reading the shape
+        # of a tensor from outside would make that tensor an input of the loop.
+        if isinstance(result, torch.Size) and exporting() == "dynamo":
+            return result
+        self.calls.append(TorchCall(function, args, kwargs, result, is_mutation(function, kwargs)))
         return result
 
 

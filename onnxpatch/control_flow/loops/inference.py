@@ -13,7 +13,8 @@ The loop becomes a Scan (rows) or a Loop (`while`) where all of this is true; el
 - each round starts from the same Python state (`round_state.py`), so that the next one would do the same again;
 - the code takes every row (`rows.py`): `zip` with a shorter list would end the loop early;
 - `len()` and slices are not taken of a list that grows (`growing_lists.py`);
-- no bool is decided inside, nothing is updated in place, what is carried keeps its dtype and, in a Scan, its shape;
+- no bool is decided inside, what is carried keeps its dtype and, in a Scan, its shape, and updates in place are of
+  tensors made in this forward (`updates_in_place.py`);
 - with four rounds in place of three, the code after the loop does the same.
 A loop of no rounds leaves what was there before it. State outside the model's code and objects (files, clocks, Python's
 random numbers) is not seen. After the loop, a tensor of the last round stands for the final state, and a list with one
@@ -131,7 +132,7 @@ class Loop:
     def _compare_calls(self, calls: list[TorchCall]) -> None:
         """Compare the same call of every round."""
         if any(call.function != calls[0].function for call in calls) or any(call.mutates for call in calls):
-            raise self.refusal("its rounds differ, or update something in place")
+            raise self.refusal("its rounds differ, or update in place what was made outside this forward")
         args = [call.args for call in calls]
         if calls[0].function in _COMMUTE and _is_number(args[0][-1]) and not _is_number(args[1][-1]):
             args[0] = args[0][::-1]  # `total = 0` before `total + row`: Python asks the tensor for `row + 0`

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from onnxpatch.control_flow.loops.inference import Loop
+from onnxpatch.control_flow.loops.updated_tensors import UpdatedTensors
 from onnxpatch.control_flow.merging.output_template import Template, assembled
 from onnxpatch.control_flow.source_sites import Site, raised_on_purpose
 
@@ -30,6 +31,7 @@ class PathLoops:
     def __init__(self, capture: Capture, rounds: int) -> None:
         self.capture, self.rounds = capture, rounds
         self.all: list[Loop] = []
+        self.updated = UpdatedTensors()
 
     @property
     def running(self) -> Loop | None:
@@ -93,6 +95,7 @@ class PathLoops:
         # As for the root, since what a forward returns may have None in it.
         template = Template([value], of_root=True)
         results = {id(slot): slot.values[0] for slot in template.slots}
+        results = self.updated.in_call(self.capture, results, self.all[-1].site)
         for loop in self.all:
             results = {slot: loop.results.final(leaf) for slot, leaf in results.items()}
         return assembled(template.structure, results)
