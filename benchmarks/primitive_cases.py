@@ -189,6 +189,10 @@ _ROUTE = "passes on to the function that does the work, which is measured or has
 
 # Patches of torch functions without a case, and why their work cannot grow faster than eager's.
 NOT_MEASURED = {
+    "average-pool-padded-by-sizes": "a Pad before the pool, and a pool of ones where the padding does not count",
+    "convolution-padded-by-sizes": "a Pad before the convolution",
+    "max-pool-padded-by-sizes": "a Pad before the pool",
+    "strides-from-sizes": _SIZES,
     "extremes-beside-nan": "a Max or Min, and a Where beside each operand",
     "sampled-volumes": "eight Gathers for each place, as eager reads eight corners",
     "squeeze-of-several-axes": _ONE_NODE,

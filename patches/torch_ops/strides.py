@@ -1,4 +1,4 @@
-"""`as_strided`: elements of a tensor's storage at any steps, by a Gather from the elements in the order of storage."""
+"""Strides: `x.stride()` as products of sizes, `as_strided` as a Gather from the elements in the order of storage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, exporting, patch
-from onnxpatch.formulas.symbolic import example_of
+from onnxpatch.formulas.proof_models import Computes
+from onnxpatch.formulas.symbolic import example_of, symbolic
 
 
 class _Overlapping(torch.nn.Module):
@@ -95,6 +96,51 @@ def _dense(axes: Sequence[tuple[int, int]]) -> bool:
             return False
         expected *= size
     return True
+
+
+class _Framed(torch.nn.Module):
+    """julius' `unfold`: frames of a padded signal by its own strides; and a stride as a number."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        strides = list(x.stride())
+        frames = x.as_strided([*x.shape[:-1], x.shape[-1] // 2, 2], [*strides[:-1], 2 * strides[-1], strides[-1]])
+        return frames, x * x.transpose(0, 2).stride(2)
+
+
+@patch(
+    "torch.Tensor.stride",
+    name="strides-from-sizes",
+    why="No ONNX function found for aten.sym_stride; under trace the strides are frozen at the example's",
+    link="https://github.com/adefossez/julius/blob/main/julius/core.py",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        _Framed,
+        lambda: [(torch.randn(batch, 3, length),) for batch, length in ((2, 8), (3, 13), (1, 4))],
+        ({0: "batch", 2: "length"},),
+        beside=("as-strided",),
+        fails=("dynamo", "trace"),
+        reason="sym_stride|relative error|shape",
+        unchanged=lambda: Computes(lambda x: x * x.new_ones(3, 2).stride(0)),
+    ),
+)
+def stride(original: Callable[..., Any], self: Tensor, dim: int | None = None) -> Any:
+    """([*sizes], axis): the product of the sizes of the axes that lie inside each, in the order of the storage.
+
+    Left alone: tensors that do not fill their storage, such as every second element of another.
+    """
+    if not any(map(symbolic, self.shape)):
+        return NotImplemented
+    own = [_example(step) for step in original(self)]
+    sizes = [_example(size) for size in self.shape]
+    found: list[Any] = [1] * self.dim()
+    product, expected = 1, 1
+    # The innermost first. Axes of length 1 in the example may have any stride: they count in their own order.
+    for axis in sorted(range(self.dim()), key=lambda axis: (own[axis], -axis)):
+        if sizes[axis] != 1 and own[axis] != expected:
+            return NotImplemented
+        found[axis] = product
+        product, expected = product * self.shape[axis], expected * sizes[axis]
+    return tuple(found) if dim is None else found[dim]
 
 
 def _example(value: Any) -> int:
