@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import copyreg
 import dataclasses
 import re
 import tempfile
@@ -23,6 +24,9 @@ from benchmarks.steady import in_order, movement
 from onnxpatch.errors import InputError
 from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.size_bounds import SizeBound
+
+# Some models keep one, which copy.deepcopy does not know.
+copyreg.pickle(staticmethod, lambda kept: (staticmethod, (kept.__func__,)))
 
 EXPORTERS = ("dynamo", "trace")
 # torch alone, inside onnxpatch.patched, the same with only the batch dynamic, through onnxpatch.export in one attempt

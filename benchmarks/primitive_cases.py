@@ -196,6 +196,7 @@ NOT_MEASURED = {
     "extremes-beside-nan": "a Max or Min, and a Where beside each operand",
     "sampled-volumes": "eight Gathers for each place, as eager reads eight corners",
     "squeeze-of-several-axes": _ONE_NODE,
+    "padding-in-branches": _SIZES,
     "written-constants": _ONE_NODE,
     "bfloat16-times-integers": _ONE_NODE,
     "bools-filled": _ONE_NODE,

@@ -120,18 +120,25 @@ def missing_to(value: torch.SymInt, step: int) -> torch.SymInt | None:
         return None
 
 
-# A SymInt's `.node.hint` is its value in the example; where it is gone, nothing is known of sizes but that they move.
 def example_of(size: Any) -> int | None:
     """What a size is in the example call, without fixing it there; None where it depends on data."""
-    if isinstance(size, torch.SymInt):
+    number = example_number(size)
+    return None if number is None else int(number)
+
+
+# A SymInt's `.node.hint` is its value in the example; where it is gone, nothing is known of sizes but that they move.
+def example_number(value: Any) -> Any:
+    """What a number made of sizes, or a truth about them, is in the example call; None where it depends on data."""
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         try:
-            return int(size.node.hint)
+            kind = {torch.SymInt: int, torch.SymFloat: float}.get(type(value), bool)
+            return kind(value.node.hint) if value.node.hint is not None else None
         except (AttributeError, TypeError, RuntimeError):
             return None
-    if isinstance(size, torch.Tensor):
+    if isinstance(value, torch.Tensor):
         with tracing_paused():
-            return int(size)
-    return int(size)
+            return value.item()
+    return value
 
 
 # A SymInt's bounds are those of its sympy expression (`torch.utils._sympy.value_ranges`); under trace the operators

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import RefusedError
+from onnxpatch.formulas import scans
 from onnxpatch.formulas.complex_pairs import Pair
 
 
@@ -145,6 +146,15 @@ def ones_like(a: object, **kwargs: Any) -> Pair:
 
 def norm(a: object, *args: Any, **kwargs: Any) -> torch.Tensor:
     return torch.linalg.norm(magnitude(a), *args, **kwargs)
+
+
+def cumprod(a: object, dim: int, **kwargs: Any) -> Pair:
+    a = Pair.of(a)
+    return Pair(*scans.complex_cumprod(a.real, a.imag, dim))
+
+
+def log(a: object) -> Pair:
+    return Pair(torch.log(magnitude(a)), angle(a))
 
 
 def prod(a: object, *args: Any, **kwargs: Any) -> Pair:

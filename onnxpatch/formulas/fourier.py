@@ -22,6 +22,7 @@ from onnxpatch._torch.function_modes import unseen
 from onnxpatch.formulas import nodes
 from onnxpatch.formulas.chirp import write_chirp
 from onnxpatch.formulas.nodes import Recipe, Value, Writer
+from onnxpatch.formulas.symbolic import example_of
 from onnxpatch.formulas.wave_nodes import Length, WaveNodes
 
 # Up to here one matrix product is fastest; beyond, each factor's matrix may have this size.
@@ -140,6 +141,9 @@ def _write_chirp(writer: Writer, x: Value, length: int, wanted: Wanted, parts: i
 
 def _write_either(writer: Writer, x: Value, length: Any, wanted: Wanted, parts: int) -> Value:
     known, n, size = WaveNodes(writer), writer.length(length), writer.number(length)
+    if isinstance(length, torch.SymInt) and example_of(length) is None:
+        # torch.cond takes no size that data made.
+        return _long(writer, x, n, size, wanted, parts)
     minus = lambda a, b: known.add("Sub", a, b, shape=(1,))  # noqa: E731
     times = lambda a, b: known.add("Mul", a, b, shape=(1,))  # noqa: E731
     # Positive where n * n < FREE + PER_ROW * rows * n, and n <= LONGEST_PRODUCT.

@@ -19,13 +19,17 @@ from types import CodeType, FrameType
 from onnxpatch._torch.symbolic_sizes import never_negative
 from onnxpatch.formulas.shortcuts import tree_of
 
-_PADS = ("pad", "functional.pad", "F.pad", "nn.functional.pad", "torch.nn.functional.pad")
+PADS = ("pad", "functional.pad", "F.pad", "nn.functional.pad", "torch.nn.functional.pad")
 
 
-def may_always_run(frame: FrameType) -> bool:
-    """Whether `frame` is evaluating the test of an `if` whose body changes nothing where the test is false."""
+def may_always_run(frame: FrameType, line: int | None = None) -> bool:
+    """Whether `frame` is evaluating the test of an `if` whose body changes nothing where the test is false.
+
+    line: where the test stands, if `frame` is somewhere else by now.
+    """
+    line = frame.f_lineno if line is None else line
     for first, last, positive in _idle(frame.f_code):
-        if first <= frame.f_lineno <= last:
+        if first <= line <= last:
             return all(name in frame.f_locals and never_negative(frame.f_locals[name]) for name in positive)
     return False
 
@@ -111,7 +115,7 @@ def _adds_nothing(statement: ast.stmt, names: set[str]) -> bool:
     if isinstance(seen, ast.Call) and seen is not call and seen.args:  # F.pad(x.view(...), ...).view(...)
         call = ast.Call(seen.func, [_reshaped(seen.args[0]), *seen.args[1:]], seen.keywords)
     amounts = [*call.args[1:2], *(word.value for word in call.keywords if word.arg == "pad")]
-    if ast.unparse(call.func) not in _PADS or not call.args or len(amounts) != 1:
+    if ast.unparse(call.func) not in PADS or not call.args or len(amounts) != 1:
         return False
     same = [ast.unparse(target) for target in statement.targets] == [ast.unparse(call.args[0])]
     return same and _is_zero(amounts[0], names)

@@ -47,6 +47,37 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     return largest + torch.log(total)
 
 
+def complex_cumprod(real: Tensor, imag: Tensor, dim: int) -> State:
+    """torch.cumprod of complex numbers, as their two parts; in double precision, as for real ones."""
+    found = scanned(_COMPLEX_PRODUCT, (real.double(), imag.double()), dim)
+    return tuple(part.to(real.dtype) for part in found)
+
+
+def _complex_product(before: State, after: State) -> State:
+    (a, b), (c, d) = before, after
+    return a * c - b * d, a * d + b * c
+
+
+def linear_recurrence(factors: Tensor, inputs: Tensor, dim: int) -> State:
+    """(running products of `factors`, h): h[t] = factors[t] * h[t - 1] + inputs[t] along `dim`, from h[-1] = 0."""
+    return scanned(_LINEAR, (factors, inputs), dim)
+
+
+def _linear(before: State, after: State) -> State:
+    return before[0] * after[0], after[0] * before[1] + after[1]
+
+
+def complex_recurrence(factors: State, inputs: State, dim: int) -> State:
+    """`linear_recurrence` of complex numbers, real parts before imaginary ones: four tensors."""
+    return scanned(_COMPLEX_LINEAR, (*factors, *inputs), dim)
+
+
+def _complex_linear(before: State, after: State) -> State:
+    turned = _complex_product(before[2:], after[:2])
+    sums = tuple(one + other for one, other in zip(turned, after[2:], strict=True))
+    return *_complex_product(before[:2], after[:2]), *sums
+
+
 def _log_sum(before: State, after: State) -> State:
     largest = torch.maximum(before[0], after[0])
     return largest, before[1] * torch.exp(before[0] - largest) + after[1] * torch.exp(after[0] - largest)
@@ -71,6 +102,9 @@ def _later_of_equal(before: State, after: State) -> State:
 
 
 _PRODUCT = Scan(lambda before, after: (before[0] * after[0],), (1.0,))
+_COMPLEX_PRODUCT = Scan(_complex_product, (1.0, 0.0))
+_LINEAR = Scan(_linear, (1.0, 0.0))
+_COMPLEX_LINEAR = Scan(_complex_linear, (1.0, 0.0, 0.0, 0.0))
 # The lowest float, not -inf, is neutral: the difference of two -inf is NaN.
 _LOG_SUM = Scan(_log_sum, (torch.finfo(torch.float32).min, 0.0))
 

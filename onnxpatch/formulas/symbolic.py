@@ -16,6 +16,7 @@ from onnxpatch._torch.cond import free_symbols
 from onnxpatch._torch.symbolic_sizes import (
     constant_size,
     divides_negative,
+    example_number,
     example_of,
     missing_to,
     never_negative,
@@ -32,6 +33,7 @@ __all__ = [
     "chosen",
     "constant_size",
     "divides_negative",
+    "example_number",
     "example_of",
     "missing_to",
     "never_negative",

@@ -20,6 +20,8 @@ from onnxpatch import Proof, patch
 from onnxpatch.formulas.chosen_elements import choose_elements
 from onnxpatch.formulas.idle_branches import may_always_run
 from onnxpatch.formulas.idle_crops import crops_back
+from onnxpatch.formulas.idle_returns import returns_unpadded
+from onnxpatch.formulas.padded_branches import only_pads
 from onnxpatch.formulas.resize_flags import sizes_handed_on
 from onnxpatch.formulas.shortcuts import deciding_frame, shortcut_at
 from onnxpatch.formulas.skipped_resizes import remember
@@ -106,6 +108,10 @@ def _answer(value: object) -> bool | None:
         return False
     if may_always_run(frame) or crops_back(frame) or (relation == "different" and sizes_handed_on(frame)):
         return True
+    if only_pads(frame):
+        return True  # the patch of `pad` pads by nothing where the test is false
+    if returns_unpadded(frame, value):
+        return False
     shortcut = shortcut_at(frame)
     if shortcut is None or relation not in ("equal", "different"):
         return None

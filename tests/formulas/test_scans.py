@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from onnxpatch.formulas.scans import cumprod, logcumsumexp
+from onnxpatch.formulas.scans import complex_cumprod, complex_recurrence, cumprod, linear_recurrence, logcumsumexp
 from tests.formulas.forms import EXPORTERS, differences
 
 LENGTHS = (70, 1, 128, 129, 500, 17000)
@@ -43,3 +43,37 @@ def test_nothing_and_one_number():
         assert form(torch.tensor(2.0), 0) == 2
         assert form(torch.zeros(3, 0), 1).shape == (3, 0)
     assert logcumsumexp(torch.full((3,), -torch.inf), 0).tolist() == [-torch.inf] * 3
+
+
+def unrolled(factors, inputs):
+    """h[t] = factors[t] * h[t - 1] + inputs[t] along the last axis."""
+    state, states = torch.zeros_like(inputs[..., 0]), []
+    for factor, x in zip(factors.unbind(-1), inputs.unbind(-1), strict=True):
+        state = factor * state + x
+        states.append(state)
+    return torch.stack(states, -1)
+
+
+@pytest.mark.parametrize("exporter", [pytest.param("dynamo", marks=pytest.mark.slow), "trace"])
+def test_recurrences(exporter):
+    inputs = [(torch.rand(2, n), torch.randn(2, n)) for n in LENGTHS[:-1]]
+    form, eager = (lambda a, x: linear_recurrence(a, x, 1)[1]), unrolled
+    assert not differences(form, eager, exporter, ({1: "n"},) * 2, inputs, 1e-5)
+
+
+@pytest.mark.parametrize("exporter", [pytest.param("dynamo", marks=pytest.mark.slow), "trace"])
+def test_complex_products_and_recurrences(exporter):
+    inputs = [(9 * torch.randn(2, n), torch.randn(2, n)) for n in LENGTHS[:-1]]
+
+    def form(phase, x):
+        size = torch.sigmoid(x)
+        turning = size * torch.cos(phase), size * torch.sin(phase)
+        products = complex_cumprod(*turning, 1)
+        return torch.stack([*products, *complex_recurrence(turning, (x, x / 2), 1)[2:]])
+
+    def eager(phase, x):
+        turning = torch.polar(torch.sigmoid(x), phase)
+        both = torch.stack([torch.cumprod(turning, 1), unrolled(turning, torch.complex(x, x / 2))])
+        return torch.view_as_real(both).permute(0, 3, 1, 2).flatten(0, 1)
+
+    assert not differences(form, eager, exporter, ({1: "n"},) * 2, inputs, 1e-5)

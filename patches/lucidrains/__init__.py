@@ -1,0 +1,1 @@
+"""Patches for packages of lucidrains beside vit_pytorch."""

@@ -1,0 +1,61 @@
+"""The associative scan of gateloop-transformer and assoc-scan: halves of halves of the example's length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas import scans
+from onnxpatch.formulas.complex_pairs import Pair
+from onnxpatch.formulas.symbolic import symbolic
+
+
+class _Gated(torch.nn.Module):
+    """A gated sum along the rows, as SimpleGateLoopLayer has it, and one whose gates turn a phase."""
+
+    def forward(self, gates: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        from gateloop_transformer.associative_scan import associative_scan
+        from gateloop_transformer.gateloop_transformer import gate_loop_operator
+        from gateloop_transformer.simplified_gate_loop import binary_operator
+
+        products, sums = associative_scan(binary_operator, (gates.sigmoid(), x))
+        turning = torch.polar(gates[..., :1].sigmoid(), gates[..., 1:2])
+        return products * sums, gate_loop_operator(x, gates, x, turning.unsqueeze(-1))
+
+
+@patch(
+    "gateloop_transformer.associative_scan.associative_scan",
+    "assoc_scan.assoc_scan.associative_scan",
+    name="associative-scan",
+    why="num_elems = int(elems[0].shape[1]): the recursion over halves has the depth and lengths of the example",
+    link="https://github.com/lucidrains/gateloop-transformer",
+    requires=("gateloop-transformer",),
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        build=_Gated,
+        inputs=lambda: [tuple(torch.randn(b, n, 3) for _ in range(2)) for b, n in ((2, 6), (3, 11), (1, 1), (2, 200))],
+        dynamic_shapes=({0: "batch", 1: "length"},) * 2,
+        fails=("dynamo", "trace"),
+        reason="complex|shape|broadcast|onnxruntime fails|specialized",
+        beside=("complex-numbers",),
+    ),
+)
+def associative_scan(original: Callable[..., Any], operator: Any, elems: Sequence[Any]) -> Any:
+    """Computes the running products of the gates and h[t] = gates[t] * h[t - 1] + inputs[t], along axis 1.
+
+    The operators of these packages, all named binary_operator, are those of this recurrence.
+    """
+    # A compiled function has a `name`, and the `__name__` of its class.
+    name = getattr(operator, "name", getattr(operator, "__name__", ""))
+    if len(elems) != 2 or name != "binary_operator" or not symbolic(elems[0].shape[1]):
+        return NotImplemented
+    gates, inputs = elems
+    if not any(isinstance(part, Pair) or part.is_complex() for part in elems):
+        return list(scans.linear_recurrence(gates, inputs, 1))
+    gates, inputs = Pair.of(gates), Pair.of(inputs)
+    found = scans.complex_recurrence((gates.real, gates.imag), (inputs.real, inputs.imag), 1)
+    return [Pair(*found[:2]), Pair(*found[2:])]

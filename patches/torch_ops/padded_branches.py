@@ -1,0 +1,57 @@
+"""Padding inside an `if`, by amounts that are only right where its test is true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from onnxpatch import Proof, patch
+from onnxpatch.formulas.padded_branches import amounts_here
+from onnxpatch.formulas.symbolic import symbolic
+
+
+class _Landmarks(torch.nn.Module):
+    """The mean of each of four groups, as Nystromformer has it: padded in front where they do not divide."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        n = x.shape[1]
+        remainder = n % 4
+        if remainder > 0:
+            padding = 4 - (n % 4)
+            x = F.pad(x, (0, 0, padding, 0), value=0)
+            if mask is not None:
+                mask = F.pad(mask, (padding, 0), value=False)
+        if mask is not None:
+            x = x * mask[..., None]
+        means = x.reshape(x.shape[0], 4, -1, 3).mean(2)
+        return x[:, -n:] @ means.transpose(1, 2)
+
+
+@patch(
+    "torch.nn.functional.pad",
+    name="padding-in-branches",
+    why="`if n % k > 0: x = F.pad(x, (0, k - n % k))` is traced at one size, and pads by k where nothing is missing",
+    link="https://github.com/lucidrains/nystrom-attention",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        _Landmarks,
+        lambda: [(torch.rand(2, n, 3), torch.rand(2, n) > 0.3) for n in (7, 8, 3, 1, 20)],
+        ({1: "n"}, {1: "n"}),
+        fails=("dynamo", "trace"),
+        reason="relative error|shape|Reshape|onnxruntime fails",
+        beside=("size-shortcut", "size-shortcut-trace"),
+        unchanged="fixed sizes",
+    ),
+)
+def padding_in_branches(
+    original: Callable[..., Tensor], input: Tensor, pad: Sequence[Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Pads by nothing where the test of the `if` around the call is false."""
+    if not any(symbolic(amount) for amount in pad):
+        return NotImplemented
+    amounts = amounts_here(pad)
+    return NotImplemented if amounts is None else original(input, amounts, *args, **kwargs)
