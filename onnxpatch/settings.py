@@ -19,7 +19,7 @@ from onnxpatch.undone import undone
 
 Exporter = Literal["dynamo", "trace", "script"]
 Operators = Literal["portable", "onnxruntime"]
-BRANCH_OPTIONS = ("max_paths", "branch_form", "rewritten")
+BRANCH_OPTIONS = ("max_paths", "branch_form", "rewritten", "compared")
 """Options of `branches=True`; further ones are declared by patches."""
 EXPORTERS: tuple[Exporter, ...] = get_args(Exporter)
 OPERATORS: tuple[Operators, ...] = get_args(Operators)

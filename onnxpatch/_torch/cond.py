@@ -40,6 +40,47 @@ def substitute_symbols(number: Any, symbols: dict[Any, Any]) -> Any:
     return node.shape_env.create_symintnode(changed, hint=None)
 
 
+def in_steps(number: Any) -> Any:
+    """A symbolic number with a product of three sizes or more, computed anew from its symbols; others as they are.
+
+    Inside a branch of torch.cond, torch makes the nodes of a number from its expression, and fails with "mul expected 2
+    arguments, got 3" at such a product. Where `sympy_interp` has moved, or has no Python for a part, it still does.
+    """
+    if not free_symbols(number):
+        return number
+    import sympy
+
+    expression, env = number.node.expr, number.node.shape_env
+    products = (part for part in sympy.preorder_traversal(expression) if part.is_Mul and len(part.args) > 2)
+    if next(products, None) is None or not all(symbol.is_integer for symbol in expression.free_symbols):
+        return number
+    try:
+        from torch.utils._sympy.interp import sympy_interp
+        from torch.utils._sympy.reference import PythonReferenceAnalysis
+    except ImportError:
+        return number
+
+    class Steps(PythonReferenceAnalysis):
+        """Python's operators on symbolic numbers, two operands at a time."""
+
+        @staticmethod
+        def trunc_to_int(x: Any, dtype: torch.dtype) -> Any:
+            return torch.sym_int(x)
+
+        @staticmethod
+        def int_truediv(a: Any, b: Any) -> Any:
+            return a / b
+
+        truediv = int_truediv
+
+    sizes = {symbol: env.create_symintnode(symbol, hint=None) for symbol in expression.free_symbols}
+    try:
+        computed = sympy_interp(Steps, sizes, expression)
+    except (AttributeError, KeyError, TypeError):
+        return number
+    return computed if isinstance(computed, _SYMBOLIC) else number
+
+
 def constant_answer(condition: torch.SymBool) -> bool | None:
     """The value of a condition that is the same for all sizes of at least 1; None if it depends on a size.
 
@@ -90,6 +131,32 @@ def equates(condition: torch.SymBool, answer: bool) -> bool:
 def suppressed_guards(condition: torch.SymBool) -> contextlib.AbstractContextManager[None]:
     """A context in which guards on sizes are evaluated at the example's sizes and not recorded."""
     return condition.node.shape_env.suppress_guards()
+
+
+def conclusions(condition: torch.SymBool) -> Callable[[], None]:
+    """Notes what torch has concluded about sizes; calling the result makes it forget what it concludes from now on.
+
+    `ShapeEnv.guards`, `var_to_range`, `replacements`, `axioms`, `divisible`, and the counters by which it knows that
+    its caches are old. If one of them moves, nothing is forgotten: a size that a failed path took for fixed stays so.
+    """
+    env = condition.node.shape_env
+    try:
+        guards = len(env.guards)
+        kept = {name: getattr(env, name).copy() for name in ("var_to_range", "replacements", "axioms", "divisible")}
+        env._update_version_counter  # noqa: B018
+    except AttributeError:
+        return lambda: None
+
+    def forget() -> None:
+        del env.guards[guards:]
+        for name, value in kept.items():
+            setattr(env, name, value)
+        for counter in ("_version_counter", "_replacements_version_counter"):
+            setattr(env, counter, getattr(env, counter, 0) + 1)
+        env._resimplify_floor_div_axioms = True
+        env._update_version_counter()
+
+    return forget
 
 
 def compiled_function(

@@ -28,6 +28,8 @@ _SYMPY = "torch.utils._sympy"
 
 _TRACE = "stored constants, layer norm over a size, and branches are refused under trace and script"
 _FORKED = "branches=True is refused"
+_PRODUCTS = "branches that compute with a product of three sizes are refused under dynamo"
+_CONCLUDED = "with branches=True under dynamo, sizes that a failed path fixed stay fixed, and the export is refused"
 _LOOPS = "loops, and branches with other shapes, are refused under trace"
 _SIZES = "sizes are unknown under trace, and branches on them are refused"
 _PLAIN = "the dynamo exporter is called by its public name, a second slower"
@@ -73,6 +75,9 @@ RELIED_ON = (
     Api(f"{_SHAPES}.ShapeEnv().var_to_range", "cond", _FORKED),
     Api(f"{_SYMPY}.value_ranges.ValueRanges", "cond", _FORKED),
     Api(f"{_SYMPY}.value_ranges.bound_sympy", "cond", _FORKED),
+    Api(f"{_SYMPY}.interp.sympy_interp", "cond", _PRODUCTS),
+    Api(f"{_SYMPY}.reference.PythonReferenceAnalysis", "cond", _PRODUCTS),
+    Api(f"{_SHAPES}.ShapeEnv()._update_version_counter", "cond", _CONCLUDED),
     Api("torch.jit.CompilationUnit.define", "cond", _LOOPS),
     Api("torch._C._jit_pass_inline", "cond", _LOOPS),
     Api("torch._C._create_function_from_graph", "cond", _LOOPS),

@@ -31,8 +31,11 @@ _FOLLOWED = ("aten::slice", "aten::select")
 _OF_SIZES = ("aten::size", "aten::dim", "aten::numel", "aten::len", "aten::is_floating_point")
 
 
-def write_out(outputs: list[torch.Tensor]) -> None:
-    """Rewrite the graph of the running trace. outputs: the tensors that the model returns."""
+def write_out(outputs: list[torch.Tensor], every: bool = False) -> None:
+    """Rewrite the graph of the running trace. outputs: the tensors that the model returns.
+
+    every: also those that the exporter follows. It loses some where a graph has several paths through one forward.
+    """
     state = running_trace()
     if state is None or not (hasattr(torch._C, "_set_value_trace") and can_write()):
         return
@@ -42,16 +45,16 @@ def write_out(outputs: list[torch.Tensor]) -> None:
         return
     values = [traced_value(tensor) for tensor in outputs]
     with tracing_paused():  # examples of new values are made
-        found = _rewritten(graph, nodes, values)
+        found = _rewritten(graph, nodes, values, every)
     for tensor, value, new in zip(outputs, values, found, strict=True):
         if new is not value:
             torch._C._set_value_trace(tensor, new)
 
 
-def _rewritten(graph: Any, nodes: list[Any], values: list[Any]) -> list[Any]:
+def _rewritten(graph: Any, nodes: list[Any], values: list[Any], every: bool) -> list[Any]:
     """The values that hold what `values` have at the end of the forward."""
     memory = _Memory(nodes)
-    lost = memory.lost(values)
+    lost = memory.written() if every else memory.lost(values)
     if not lost:
         return values
     now = _Rewritten(graph, memory, lost)
@@ -107,6 +110,11 @@ class _Memory:
             found.append(view)
             value = view.parent
         return found
+
+    def written(self) -> set[int]:
+        """The owners of all memory that is written to."""
+        targets = (written_by(node, node.kind()) for node in self.nodes if node.kind().startswith("aten::"))
+        return {self.owner_of(target).unique() for target in targets if target is not None}
 
     def lost(self, outputs: list[Any]) -> set[int]:
         """The owners of memory that is written to in a way that the exporter does not follow.

@@ -70,8 +70,9 @@ def _with_structure(exported: Exported, forked: BranchReport | None) -> Exported
         write_optionals(path)
     notes = [str(note) for note in forked.notes]
     notes += [f"dropped from the graph: {one.error} ({one.module}, {one.line})" for one in forked.dropped]
+    notes += [f"conditions on sizes are answered as in the example, since: {error}" for error in forked.settled]
     flatten = functools.partial(_in_file_order, forked) if forked.outputs else None
-    return replace(exported, notes=notes, flatten=flatten)
+    return replace(exported, notes=notes, flatten=flatten, refusal=next(iter(forked.settled), None))
 
 
 def _in_file_order(forked: BranchReport, output: Any) -> list[torch.Tensor | None]:

@@ -16,6 +16,7 @@ from onnxpatch.attempts.finished import finished
 from onnxpatch.attempts.larger_example import with_larger_example
 from onnxpatch.errors import ExportError, RunError, VerificationError
 from onnxpatch.exporters.artifact import OutFile
+from onnxpatch.exporters.explain import explained
 from onnxpatch.exporters.exported import Exported
 from onnxpatch.exporters.exported import export as run_exporter
 from onnxpatch.exporters.output_layout import OutputLayout, layout_of
@@ -108,6 +109,10 @@ def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
         )  # fmt: skip
         if shared.reference is not None:
             report = _compared(attempt, exported, shared.reference, report, shared)
+            if report.wrong and exported.refusal is not None:
+                refusal = exported.refusal
+                message = explained(refusal, shared.request.model, attempt.exporter)
+                raise ExportError(message) from refusal
             report.raise_unless_right("" if shared.several or attempt.branches else _hint(shared.reference.decisions))
         names = tuple(dict.fromkeys(patch.name for patch in acting.acted))
         return Proven(attempt, exported, report, names, time.perf_counter() - start)
@@ -138,7 +143,8 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
         note = "the model was scripted already: nothing in it could be swapped"
         exported = replace(_run_exporter(request, path, shared), notes=[note])
         return exported, time.perf_counter() - start
-    options = {**request.patching, **({"rewritten": True} if attempt.branches else {})}
+    branching = {"rewritten": True, "compared": shared.reference is not None} if attempt.branches else {}
+    options = {**request.patching, **branching}
     traced = with_larger_example(request, shared.reference)
     args, kwargs = request.inputs.rebuild(request.inputs.values())
     with patched(

@@ -45,13 +45,15 @@ def install(model: torch.nn.Module, settings: Settings, specialise: Specialise, 
     """Give each of the user's modules a forward that runs all paths under an exporter, by `specialise`.
 
     settings.options: `max_paths` (64), the most paths of one call of one module; `branch_form`, "auto" (the cheaper),
-    "if" or "where"; `rewritten`: see `BranchReport`. example: not needed, branches are found while the exporter runs.
+    "if" or "where"; `rewritten` and `compared`: see `BranchReport`. example: not needed, branches are found while the
+    exporter runs.
     Raises ValueError for another branch_form.
     """
     max_paths, form = int(settings.options.get("max_paths", 64)), settings.options.get("branch_form", "auto")
     if form not in _FORMS:
         raise ValueError(f"branch_form={form!r}: use one of {', '.join(map(repr, _FORMS))}")
-    report = BranchReport(rewritten=bool(settings.options.get("rewritten")))
+    rewritten, compared = (bool(settings.options.get(name)) for name in ("rewritten", "compared"))
+    report = BranchReport(rewritten=rewritten, compared=compared)
     if settings.exporter == "script":  # torch.jit.script compiles branches itself
         return report
     # Reversed, since a shared module comes once for each of its names, and its first name is its path.

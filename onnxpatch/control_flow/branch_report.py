@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from onnxpatch.control_flow.optional_outputs.reference import OutputSlot
+from onnxpatch.errors import BranchError
 from onnxpatch.onnxfile.output_structure import Tree
 
 
@@ -23,7 +24,8 @@ class BranchReport:
 
     decided: source lines of each module's decisions. paths: how many paths each module has. notes: what the graph does
     differently from the model. outputs, layout: the merged output, flat and as a tree. rewritten: onnxpatch edits the
-    file after the export, so that the graph may promise what the exporter itself cannot write.
+    file after the export, so that the graph may promise what the exporter itself cannot write. compared: the file is
+    going to be compared with eager. settled: why modules have the example's answers to conditions on sizes.
     """
 
     decided: dict[str, list[str]] = field(default_factory=dict)
@@ -33,6 +35,8 @@ class BranchReport:
     outputs: list[OutputSlot] = field(default_factory=list)
     layout: Tree | None = None
     rewritten: bool = False
+    compared: bool = False
+    settled: list[BranchError] = field(default_factory=list)
     # Compiled functions that the traced graph refers to without owning them: they live as long as the model is patched.
     compiled: list[object] = field(default_factory=list, repr=False)
 

@@ -70,6 +70,11 @@ class CallRecorder:
                 self.outer_write = call, here()
         self._made_here.update(id(tensor) for tensor in tensors(call.result))
 
+    def forget(self, position: int) -> None:
+        """Forget the calls from a position on."""
+        del self.calls[position:]
+        self._scanned = min(self._scanned, position)
+
     def is_outer(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor was made outside this forward, or is a view of one that was."""
         # Only the calls since the last look, or a forward with many updates would take quadratic time.

@@ -7,11 +7,12 @@ that depend on data through `decide`; both go to the explorers, one for each for
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import is_dataclass
 from typing import Literal, TypeVar, cast
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
 from onnxpatch.control_flow.branch_report import BranchReport
@@ -22,6 +23,7 @@ from onnxpatch.control_flow.loops.results import StackedRounds, joined
 from onnxpatch.control_flow.nests import tensors
 from onnxpatch.control_flow.optional_outputs.decorator import OptionalOutput
 from onnxpatch.control_flow.path_explorer import PathExplorer
+from onnxpatch.control_flow.settled_sizes import SettledSizes
 from onnxpatch.control_flow.source_sites import Site, here, line_of, raised_on_purpose
 from onnxpatch.control_flow.symbolic_shadow import SymbolicShadow
 from onnxpatch.control_flow.tape import TorchCall
@@ -41,6 +43,7 @@ class Capture:
 
     path_of: names a module for messages. max_paths: the most paths of one call of one module. form: how branches are
     written. shadow: symbolic sizes, under the trace exporter only. missing: set when an optional output was None.
+    mode: what sends torch calls here.
     """
 
     def __init__(
@@ -62,6 +65,8 @@ class Capture:
         self.list_lengths = ListLengths(self)
         # By id of a row that `tensor[i]` copied and that is a view in eager: (tensor, index).
         self.rows_taken: dict[int, tuple[torch.Tensor, object]] = {}
+        self.mode: TorchFunctionMode | None = None
+        self.sizes = SettledSizes(self)
         self.counters: set[int] = set()  # ids of tensors that are ints in eager: the indices of loops
 
     def begin(self, inputs: list[torch.Tensor]) -> None:
@@ -84,6 +89,12 @@ class Capture:
         before = self.paused
         with undone(lambda: setattr(self, "paused", before)):
             self.paused = True
+            yield
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Torch calls inside the block are the path's, also where torch has its modes off: while one of them runs."""
+        with nullcontext() if self.mode is None else self.mode:
             yield
 
     # ---- recording

@@ -50,7 +50,8 @@ def run_root(
     capture.begin(tensors(args))
     attributes = Bindings(module)
     try:
-        with capture.entered(), hooks_installed(substitutions), size_hooks_installed(), CaptureMode(capture):
+        with capture.entered(), hooks_installed(substitutions), size_hooks_installed(), CaptureMode(capture) as mode:
+            capture.mode = mode
             value = run_module(capture, module, call)
     except OnnxpatchError:
         raise
@@ -80,8 +81,25 @@ def run_module(capture: Capture, module: torch.nn.Module, call: Call) -> object:
     # Without an explorer of its own, its decisions go to the innermost one: its caller's.
     if id(module) in capture.delegating and capture.explorers:
         return call()
-    is_root = not capture.explorers
+    refused, dropped = capture.refused, len(capture.report.dropped)
+    outside = [(one.recorder, len(one.recorder.calls)) for one in capture.explorers]
     explorer = PathExplorer(capture, module, call)
+    try:
+        return _explored(capture, explorer)
+    except Exception as error:
+        if not capture.sizes.settle(module, error):
+            raise
+    # What the first run found is forgotten.
+    explorer.attributes.restore()
+    capture.refused = refused
+    del capture.report.dropped[dropped:]
+    for recorder, calls in outside:
+        recorder.forget(calls)
+    return _explored(capture, PathExplorer(capture, module, call))
+
+
+def _explored(capture: Capture, explorer: PathExplorer) -> object:
+    is_root = not capture.explorers
     capture.explorers.append(explorer)
     try:
         tree = explorer.explore()

@@ -9,8 +9,13 @@ from torch.overrides import TorchFunctionMode
 
 from onnxpatch.control_flow.call_effects import is_mutation
 from onnxpatch.control_flow.capture import Capture
+from onnxpatch.control_flow.nests import tensors
 from onnxpatch.control_flow.scalar_conversions import CONVERSIONS
 from onnxpatch.control_flow.updates_in_place import updated
+
+# Numbers of sizes. Not `sym_fresh_size`, which makes a new one, and not what tells torch a range.
+_NAMES = ("sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt", "sym_sum")
+_OF_SIZES = frozenset(getattr(torch, name) for name in _NAMES if hasattr(torch, name))
 
 
 class CaptureMode(TorchFunctionMode):
@@ -32,6 +37,9 @@ class CaptureMode(TorchFunctionMode):
             return function(*args, **kwargs)
         # No explorer: the root's paths are being merged, and these calls are the graph's, not a forward's.
         if self._capture.paused or not self._capture.explorers:
+            return function(*args, **kwargs)
+        # Their result is an expression of sizes, which says all of itself: nothing needs to be repeated.
+        if function in _OF_SIZES and not tensors((args, kwargs)):
             return function(*args, **kwargs)
         capture = self._capture
         args, kwargs = capture.with_updates((args, kwargs))

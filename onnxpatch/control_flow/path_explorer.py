@@ -150,6 +150,10 @@ class PathExplorer:
 
     def decide(self, predicate: torch.Tensor, site: Site, condition: torch.SymBool | None = None) -> bool:
         """Answer, on this path, a bool that depends on data. condition: set where it depends on sizes."""
+        on_sizes = condition is not None or self.capture.sizes.on_sizes(predicate)
+        settled = self.capture.sizes.answer(predicate) if on_sizes and condition is None else None
+        if settled is not None:
+            return settled
         # A known `while` on data is answered by its loop, which decides how many rounds run: no paths fork there.
         if site in self._while_sites and condition is None:
             return self.loops.another_round(predicate, site)
@@ -160,9 +164,7 @@ class PathExplorer:
         # On the side of `h == w`, torch.export must not record the equality as a guard of the whole graph.
         if condition is not None and equates(condition, answer) and hint_of(condition) is not None:
             self._equal_sizes.assume(condition, answer, site)
-        # Under trace a condition on sizes is a tensor like any other; only its shadow tells.
-        shadow = self.capture.shadow
-        self._end.on_sizes = condition is not None or (shadow is not None and shadow.is_condition(predicate))
+        self._end.on_sizes = on_sizes
         # The node may be there: other paths have come this way.
         self._end = self._end.children.setdefault(answer, PathNode())
         return answer

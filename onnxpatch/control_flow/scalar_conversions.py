@@ -23,13 +23,16 @@ from typing import TypeAlias, cast
 
 import torch
 
+from onnxpatch._torch.function_modes import unseen
 from onnxpatch.control_flow.capture import Capture
+from onnxpatch.control_flow.known_answers import known_answer
 from onnxpatch.control_flow.loops.rows import Rows
 from onnxpatch.control_flow.source_sites import here, instruction, iterated, subscripting
 from onnxpatch.control_flow.stacked_numbers import has_graph_number, stacked
 from onnxpatch.control_flow.static_values import require_static, static_dim, static_size, static_value
 from onnxpatch.control_flow.symbolic_numbers import as_number, decide_bool, decide_one_of
 from onnxpatch.control_flow.tensor_indexing import indexed
+from onnxpatch.formulas.shortcuts import deciding_frame
 from onnxpatch.messages.user_code import is_user_frame, user_frame
 
 Function: TypeAlias = Callable[..., object]
@@ -38,6 +41,11 @@ _T = torch.Tensor
 
 def _bool(capture: Capture, function: Function, tensor: torch.Tensor) -> bool:
     known = static_value(capture, tensor)
+    known = known_answer(capture, function, tensor) if known is None else known
+    # A check of torch's own layers has no second side to explore.
+    if known is None and capture.sizes.on_sizes(tensor) and deciding_frame(0) is None:
+        with unseen():
+            return bool(tensor)
     return decide_bool(capture, tensor) if known is None else bool(known)
 
 

@@ -14,6 +14,7 @@ they are put back when the last export leaves.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ import torch
 from onnxpatch._torch.cond import constant_answer
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.current_capture import running
+from onnxpatch.control_flow.known_answers import known_answer
 from onnxpatch.control_flow.source_sites import here, subscripting
 from onnxpatch.messages.user_code import is_user_frame
 from onnxpatch.undone import Shared, undone
@@ -64,6 +66,7 @@ _HOOKS = Shared(_replaced)
 def _method(original: Callable[..., Any], answer: Answer[SelfT]) -> Callable[[SelfT], object]:
     """A method that returns `answer(capture, self)`, or what torch's own does where that is None."""
 
+    @functools.wraps(original)
     def method(self: SelfT) -> object:
         capture = running()
         if capture is None or not capture.explorers or not _called_by_user():
@@ -83,8 +86,14 @@ def _called_by_user() -> bool:
 
 def _sym_bool(capture: Capture, condition: torch.SymBool) -> bool:
     known = constant_answer(condition)
-    if known is not None:
-        return known
+    known = known_answer(capture, torch.SymBool.__bool__, condition) if known is None else known
+    return _decided(capture, condition) if known is None else known
+
+
+def _decided(capture: Capture, condition: torch.SymBool) -> bool:
+    settled = capture.sizes.answer(condition)
+    if settled is not None:
+        return settled
     # Where and torch.cond are given a tensor, whether sizes decide or data.
     predicate = capture.execute(torch.full, ((), condition), {"dtype": torch.bool})
     return capture.decide(predicate, condition)
@@ -112,4 +121,5 @@ def decide_one_of(capture: Capture, size: torch.SymInt, numbers: list[int]) -> b
     """The decision whether a symbolic whole number is one of two."""
     first, second = numbers
     condition = (size == first) | (size == second)
-    return condition if isinstance(condition, bool) else _sym_bool(capture, condition)
+    known = condition if isinstance(condition, bool) else constant_answer(condition)
+    return _decided(capture, condition) if known is None else known

@@ -1,7 +1,7 @@
 """Which sizes and numbers are the same for all inputs of the export, so that Python may have them as plain numbers.
 
 Under dynamo a size is a SymInt, static if its expression has no symbols. Under trace it is a tensor; `SymbolicShadow`
-knows the symbolic size that belongs to it.
+knows the symbolic size that belongs to it, else the graph that was traced so far.
 
     x [batch, 64], batch dynamic:   static_size(x.shape[1]) == 64      static_size(x.shape[0]) is None
 """
@@ -12,6 +12,7 @@ import torch
 
 from onnxpatch._torch.cond import constant_answer
 from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch._torch.traced_sizes import static_number
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.source_sites import here
 
@@ -30,6 +31,9 @@ def static_value(capture: Capture, number: object) -> int | bool | None:
     if capture.exporter == "dynamo" or not isinstance(number, torch.Tensor):
         return static_size(number)
     symbolic = capture.shadow.get(number) if capture.shadow is not None else None
+    if symbolic is None and number.dim() == 0:  # a call on the way could not be repeated: the graph may tell
+        known = static_number(number)
+        return None if isinstance(known, float) else known
     return constant_answer(symbolic) if isinstance(symbolic, torch.SymBool) else static_size(symbolic)
 
 

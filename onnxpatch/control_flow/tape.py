@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import torch
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch.cond import free_symbols, substitute_symbols
+from onnxpatch._torch.cond import free_symbols, in_steps, substitute_symbols
 from onnxpatch.control_flow.nests import Leaf, Name, leaves, names_and_size_symbols, names_in, rebuilt
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Rebinding:
         """The tensor or number that replaces `leaf`; `leaf` itself where none does."""
         if isinstance(leaf, torch.Tensor):
             return cast(LeafT, self.tensors.get(id(leaf), leaf))
-        return cast(LeafT, substitute_symbols(leaf, self.symbols)) if self.symbols else leaf
+        return cast(LeafT, in_steps(substitute_symbols(leaf, self.symbols)))
 
     def bind(self, old: object, new: object) -> None:
         """Replace the leaves of the nest `old` by those of `new` from now on, the symbols in their sizes too."""

@@ -21,6 +21,7 @@ class Exported:
 
     program: the ONNXProgram of dynamo, else None. plan: the patches that acted, a row each. notes: for the report.
     flatten: turns an output of the model into tensors in the file's order; None if these are the output's leaves.
+    refusal: what to raise if the file is wrong: with branches, conditions on sizes that became no decisions.
     """
 
     request: ExportRequest
@@ -29,6 +30,7 @@ class Exported:
     plan: Sequence[dict[str, Any]] = ()
     notes: Sequence[str] = ()
     flatten: Callable[[Any], Sequence[Any]] | None = None
+    refusal: Exception | None = None
 
 
 def export(request: ExportRequest, path: Path) -> Exported:

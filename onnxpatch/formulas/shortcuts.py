@@ -23,6 +23,9 @@ import torch
 
 from onnxpatch.messages.user_code import asking_frame, package_of
 
+# What calls stand-ins: it may stand between an `if` of the model and the one that answers it.
+_BETWEEN = ("onnxpatch.patching", *(f"onnxpatch.control_flow.{name}" for name in ("function_mode", "known_answers",
+            "scalar_conversions", "size_decisions")))  # fmt: skip
 RESIZING = re.compile(r"interpol|resiz|resampl|rescale|upsampl", re.IGNORECASE)
 
 
@@ -51,12 +54,11 @@ def shortcut_at(frame: FrameType) -> Shortcut | None:
 def deciding_frame(depth: int) -> FrameType | None:
     """The frame, from `depth` above the caller's outwards, whose `if` asked; None where torch itself asked.
 
-    Frames of `onnxpatch.patching`, which calls stand-ins, are passed over; a question from other code of the kit is no
-    `if` of the model.
+    Frames of what calls stand-ins are passed over; a question from other code of the kit is no `if` of the model.
     """
-    frame = asking_frame(sys._getframe(depth + 1), past="onnxpatch.patching")
+    frame = asking_frame(sys._getframe(depth + 1), *_BETWEEN)
     if frame is not None and frame.f_code is torch.SymInt.__bool__.__code__:  # `if size:` asks by way of it
-        frame = asking_frame(frame.f_back, past="onnxpatch.patching") if frame.f_back else None
+        frame = asking_frame(frame.f_back, *_BETWEEN) if frame.f_back else None
     return None if frame is None or package_of(frame) == "torch" else frame
 
 

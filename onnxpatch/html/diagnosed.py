@@ -12,6 +12,7 @@ from onnxpatch.html.excerpt import around
 from onnxpatch.html.tree import rows
 from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
 
+_OPSET = 18  # that `export` takes unless told otherwise
 _VERDICTS = {"silent": "wrong", "slow": "too slow", "patch": "wrong with patches"}
 
 
@@ -40,6 +41,7 @@ def _ways(diagnosis: Diagnosis, command: str) -> list[tuple[str, str]]:
         asked: dict[str, object] = {"exporter": exporter} if exporter != "dynamo" else {}
         asked |= {"branches": True} if one.kind == "branches" else {}
         asked |= {"exclude": one.name} if one.kind == "exclude" else {}
+        asked |= {"opset_version": diagnosis.opset} if diagnosis.opset != _OPSET and not command else {}
         ways.setdefault(_command(command, asked) if command else _call(diagnosis, asked), one.text)
     return list(ways.items())
 
@@ -47,7 +49,8 @@ def _ways(diagnosis: Diagnosis, command: str) -> list[tuple[str, str]]:
 def _call(diagnosis: Diagnosis, asked: Mapping[str, object]) -> str:
     # The caller's own variable: a line with `...` in it could not be pasted.
     sizes = ["dynamic_shapes=dynamic_shapes"] if diagnosis.dimensions else []
-    words = ["model", "args", '"model.onnx"', *sizes, *(f"{key}={value!r}" for key, value in asked.items())]
+    keywords = {key: str(value).split(",") if "," in str(value) else value for key, value in asked.items()}
+    words = ["model", "args", '"model.onnx"', *sizes, *(f"{key}={value!r}" for key, value in keywords.items())]
     return f"onnxpatch.export({', '.join(words)})"
 
 

@@ -49,12 +49,13 @@ def user_frame(start: FrameType | None) -> FrameType | None:
     return start
 
 
-def asking_frame(start: FrameType | None, past: str = "onnxpatch") -> FrameType | None:
-    """The innermost frame, from `start` outwards, that is neither in the package `past` nor a wrapper of Python's own.
+def asking_frame(start: FrameType | None, *past: str) -> FrameType | None:
+    """The innermost frame, from `start` outwards, that is neither in a package of `past` nor a wrapper of Python's own.
 
     Unlike `user_frame`, it may be torch's: torch converts tensors to bools and issues warnings too.
     """
-    while start is not None and (package_of(start) in _WRAPPERS or runs_in(start, past)):
+    past = past or ("onnxpatch",)
+    while start is not None and (package_of(start) in _WRAPPERS or any(runs_in(start, one) for one in past)):
         start = start.f_back
     return start
 

@@ -65,7 +65,8 @@ def root_mixin(scope: Scope) -> type:
                 return output
             output = _unwrap_outputs(output)
             if exporter == "trace":
-                write_out([leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)])
+                returned = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+                write_out(returned, every=scope.settings.branches)
             return output
 
     return Root

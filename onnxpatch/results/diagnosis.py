@@ -185,4 +185,7 @@ def _lines(culprit: Culprit) -> list[str]:
 def _advice(proposal: Proposal) -> str:
     if proposal.whole:
         return f"{proposal.text} (tried on the whole model: right)"
-    return f"{proposal.text} (tried on this module: right)" if proposal.tried else proposal.text
+    if proposal.tried:
+        enough = ", not enough for the whole model" if proposal.whole is False else ""
+        return f"{proposal.text} (tried on this module: right{enough})"
+    return proposal.text if proposal.kind == "none" else f"{proposal.text} (not tried)"

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import onnxpatch
-from tests.control_flow import branch_models, counted_loops, models_with_nodes, refused_models
+from tests.control_flow import branch_models, counted_loops, models_with_nodes, refused_models, written_models
 from tests.control_flow.branch_cases import REFUSED, RIGHT, Case, Refusal
 from tests.exporting import export, run, wrong
 
 EXPORTERS = ("dynamo", "trace")
-REGISTERED = (branch_models, counted_loops, models_with_nodes, refused_models)  # by importing them
+REGISTERED = (branch_models, counted_loops, models_with_nodes, refused_models, written_models)  # by importing them
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)

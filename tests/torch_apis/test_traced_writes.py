@@ -93,7 +93,7 @@ def test_written_through_a_view(name: str) -> None:
 
 
 def test_without_it_the_write_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patched_call, "write_out", lambda outputs: None)
+    monkeypatch.setattr(patched_call, "write_out", lambda outputs, every=False: None)
     with pytest.raises(VerificationError, match="relative error"):
         exported(Writes(WRITES["view"]), 3, 2, 4)
 

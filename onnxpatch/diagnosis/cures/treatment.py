@@ -149,22 +149,38 @@ def _blame_patches(search: Search) -> None:
         # Without time left every further part counts as right, which ends the bisection.
         return search.left() > 0 and tried[-1].status in _FAILED
 
-    steps = guilty(made, wrong)
+    found: list[tuple[Step, Trial]] = []
+    while steps := guilty(_without(made, found), wrong):
+        # The last trial that failed had the fewest patches. Several patches may each make it wrong: the next search
+        # begins with all others, and so is the trial of leaving these out.
+        found += [(step, next(trial for trial in reversed(tried) if trial.status in _FAILED)) for step in steps]
     failed = [trial for trial in tried if trial.status in _FAILED]
     if failed and search.left() <= 0:
         message = (
             f"with patches the export is {failed[0].status}; the budget was spent before the patch at fault was found"
         )
         search.diagnosis.notes.append(f"{message}: give a larger budget=")
-    elif steps and failed:
-        # The last trial that failed had the fewest patches.
-        search.diagnosis.culprits = [_patch_culprit(search, made, step, failed[-1]) for step in steps]
+    elif found:
+        cure = _leaving_out(list(dict.fromkeys(step.patch for step, _ in found)))
+        search.diagnosis.culprits = [_patch_culprit(search, made, step, trial, cure) for step, trial in found]
 
 
-def _patch_culprit(search: Search, made: Plan, step: Step, trial: Trial) -> Culprit:
+def _without(made: Plan, found: list[tuple[Step, Trial]]) -> Plan:
+    """The plan without the patches that were found."""
+    names = {step.patch for step, _ in found}
+    swaps = [swap for swap in made.swaps if swap.patch.name not in names]
+    return dataclasses.replace(made, swaps=swaps, functions=[one for one in made.functions if one[0].name not in names])
+
+
+def _leaving_out(names: list[str]) -> Proposal:
+    listed = ", ".join(map(repr, names))
+    what, keyword = (f"the patch {listed}", listed) if len(names) == 1 else (f"the patches {listed}", f"[{listed}]")
+    return Proposal("exclude", ",".join(names), f"leave {what} out: exclude={keyword}", tried=True, whole=True)
+
+
+def _patch_culprit(search: Search, made: Plan, step: Step, trial: Trial, cure: Proposal) -> Culprit:
     patch = next(p for p in made.patches() if p.name == step.patch)
     module = next((swap.module for swap in made.swaps if swap is step.entry), search.root.model)
-    text = f"leave the patch {step.patch!r} out: exclude={step.patch!r}"
     return Culprit(
         path=step.path or "",
         cls=type(module).__name__,
@@ -173,5 +189,5 @@ def _patch_culprit(search: Search, made: Plan, step: Step, trial: Trial) -> Culp
         construct=f"the patch {step.patch!r}",
         source=patch.declared_at,
         error=trial.error[:1000],
-        proposals=(Proposal("exclude", step.patch, text, tried=True, whole=True),),
+        proposals=(cure,),
     )

@@ -1,0 +1,77 @@
+"""Conditions on sizes that are answered as in the example, since their other side cannot be exported with it.
+
+A condition on sizes is a decision with two paths. The side that the example does not take may fail with it, or a module
+has more paths than are allowed. Without branches the exporter takes the example's answer, which is often right at every
+size: the other side is never reached, or does the same. So the module runs again with these answers, and the file is
+compared with eager as ever:
+
+    if x.shape[1] == self.table.shape[1]:       the example is shorter: `x + self.table` cannot run with it
+        x = x + self.table
+
+Only where the file is going to be compared. Otherwise the module is refused. If it turns out wrong, it is refused for
+the same reason.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+
+from onnxpatch._torch.cond import conclusions
+from onnxpatch._torch.function_modes import unseen
+from onnxpatch._torch.symbolic_sizes import traced_from_sizes
+from onnxpatch.control_flow.source_sites import raised_on_purpose
+from onnxpatch.errors import BranchError
+
+if TYPE_CHECKING:
+    from onnxpatch.control_flow.capture import Capture
+
+
+def _nothing() -> None:
+    """Forgets nothing: under trace, torch concludes nothing about sizes."""
+
+
+class SettledSizes:
+    """The modules of one capture whose conditions on sizes are answered as in the example."""
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        # By id of each module that asked for such a condition: makes torch forget what it has concluded since.
+        self._asked: dict[int, Callable[[], None]] = {}
+        self._settled: set[int] = set()
+
+    def answer(self, condition: torch.Tensor | torch.SymBool) -> bool | None:
+        """The example's answer to a condition on sizes in a settled module; None where it is a decision."""
+        module = id(self._capture.explorers[-1].module)
+        if module not in self._settled:
+            if module not in self._asked:
+                self._asked[module] = _nothing if isinstance(condition, torch.Tensor) else conclusions(condition)
+            return None
+        if isinstance(condition, torch.Tensor):
+            with unseen():
+                return bool(condition)
+        # torch's own, which answers at the example's size and adds a guard.
+        return bool(inspect.unwrap(torch.SymBool.__bool__)(condition))
+
+    def on_sizes(self, predicate: torch.Tensor) -> bool:
+        """Whether a predicate was computed from sizes alone, under trace, where it is a tensor like any other."""
+        shadow = self._capture.shadow
+        if shadow is None:
+            return False
+        return shadow.is_condition(predicate) or (shadow.get(predicate) is None and traced_from_sizes(predicate))
+
+    def settle(self, module: torch.nn.Module, error: Exception) -> bool:
+        """Answer a module's conditions from now on, because of an error; False where that would change nothing."""
+        report = self._capture.report
+        forget = self._asked.pop(id(module), None)
+        if not report.compared or forget is None or raised_on_purpose(error):
+            return False
+        forget()
+        self._settled.add(id(module))
+        path = self._capture.path_of(module) or "(root)"
+        text = f"{path} ({type(module).__name__}): {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        report.settled.append(error if isinstance(error, BranchError) else BranchError(text))
+        return True
