@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 
 from onnxpatch.control_flow.capture import Capture
+from onnxpatch.control_flow.loops.writes import write
 from onnxpatch.control_flow.symbolic_numbers import as_number
 
 _T = torch.Tensor
@@ -20,6 +21,8 @@ def indexed(
     capture: Capture, function: Callable[..., object], tensor: torch.Tensor, index: object, *value: object
 ) -> object:
     """`tensor[index]`, or `tensor[index] = value`, without taking numbers out of tensors."""
+    if value and write(capture, tensor, index, value[0]):
+        return None
     if capture.exporter == "dynamo":
         index = (
             tuple(_with_number_ends(capture, i) for i in index)

@@ -82,6 +82,8 @@ class Loop:
         """Finish recording a round; does nothing before the first one."""
         if self._round_start is None:
             return
+        if self.capture.explorers[-1].loops.writes.unfinished:
+            raise self.refusal("it updates a part of a tensor in place")
         number, calls = len(self.rounds), self.capture.explorers[-1].recorder.calls[self._round_start :]
         self._round_start = None
         self.rounds.append(calls)

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from onnxpatch.control_flow.loops.inference import Loop
+from onnxpatch.control_flow.loops.results import LoopCall
+from onnxpatch.control_flow.loops.writes import Writes
 from onnxpatch.control_flow.merging.output_template import Template, assembled
+from onnxpatch.control_flow.nests import rebuilt
 from onnxpatch.control_flow.source_sites import Site, raised_on_purpose
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ class PathLoops:
     def __init__(self, capture: Capture, rounds: int) -> None:
         self.capture, self.rounds = capture, rounds
         self.all: list[Loop] = []
+        self.writes = Writes()
 
     @property
     def running(self) -> Loop | None:
@@ -79,6 +83,9 @@ class PathLoops:
 
     def in_call(self, function: object, args: ArgsT, kwargs: KwargsT) -> tuple[ArgsT, KwargsT]:
         """The arguments of a call, with the results of finished loops in place of tensors that single rounds made."""
+        # A loop of the graph begins with what was there before its rounds wrote.
+        if self.writes and not isinstance(function, LoopCall):
+            args, kwargs = rebuilt(args, self.writes), rebuilt(kwargs, self.writes)
         for loop in self.all:
             if loop.done:
                 args, kwargs = loop.results.in_call(function, args, kwargs)
@@ -92,7 +99,7 @@ class PathLoops:
             raise self.running.refusal("break or return leaves it before its last round")
         # As for the root, since what a forward returns may have None in it.
         template = Template([value], of_root=True)
-        results = {id(slot): slot.values[0] for slot in template.slots}
+        results = {id(slot): self.writes(slot.values[0]) for slot in template.slots}
         for loop in self.all:
             results = {slot: loop.results.final(leaf) for slot, leaf in results.items()}
         return assembled(template.structure, results)
