@@ -58,10 +58,7 @@ def _idle(code: CodeType) -> tuple[tuple[int, int, frozenset[str]], ...]:
         if amounts is not None and node.body and all(_adds_nothing(one, set(amounts)) for one in node.body):
             padding.add(ast.unparse(node.test))
             names = _compared(amounts)
-        # A crop is idle only if an earlier `if` of the same test has padded: the ifs come in the order of their lines.
-        elif amounts is not None and ast.unparse(node.test) in padding and _crops(node.body):
-            names = _compared(amounts)
-        elif amounts is not None and _crops_ends(node.body, set(amounts)):
+        elif amounts is not None and _crops_back(node, set(amounts), padding):
             names = _compared(amounts)
         if names is not None:
             found.append(_place(node, names))
@@ -163,8 +160,14 @@ def _crops(body: list[ast.stmt]) -> bool:
     return parts is not None and all(part.lower is None and _is_size(part.upper) for part in parts[1])
 
 
+def _crops_back(node: ast.If, names: set[str], padding: set[str]) -> bool:
+    """Whether a crop is idle. One to a size is so only if an earlier `if` of the same test has padded."""
+    # The ifs come in the order of their lines.
+    return _crops_ends(node.body, names) or (ast.unparse(node.test) in padding and _crops(node.body))
+
+
 def _crops_ends(body: list[ast.stmt], names: set[str]) -> bool:
-    """Whether the body is a crop alone, such as `x = x[..., n // 2 : -(n - n // 2)]`, by amounts that are 0 with `names`."""
+    """Whether the body is a crop alone, `x = x[..., n // 2 : -(n - n // 2)]`, by amounts that are 0 with `names`."""
     parts = crop_of(body)
     return parts is not None and all(
         (part.lower is None or _is_zero(part.lower, names)) and (part.upper is None or _is_end(part.upper, names))
