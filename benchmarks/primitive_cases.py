@@ -214,6 +214,7 @@ NOT_MEASURED = {
     "negative-indices": _ONE_NODE,
     "number-minus-integers": _ONE_NODE,
     "one-hot-of-a-size": "one comparison for each element of the result",
+    "asserted-data": "changes nothing that the graph computes",
     "recurrent-layers": "one recurrent node of the runtime",
     "packed-sequences": "keeps the padded tensor and its lengths, as they are",
     "orthogonal-weights": "computes weights once, when the model is exported",
