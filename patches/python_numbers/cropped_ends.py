@@ -13,7 +13,6 @@ from onnxpatch import Proof, patch
 from onnxpatch.formulas.idle_branches import crops_ends
 from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.formulas.shortcuts import deciding_frame
-from onnxpatch.formulas.symbolic import symbolic
 
 
 class _Chunks(torch.nn.Module):
@@ -33,7 +32,7 @@ class _Chunks(torch.nn.Module):
 
 
 def _ends(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
-    return any(isinstance(item, slice) and symbolic(item.stop) for item in _items(args[1]))
+    return any(_computed(item) for item in _items(args[1]))
 
 
 @patch(
@@ -59,12 +58,17 @@ def cropped_ends(original: Callable[..., Tensor], tensor: Tensor, index: Any) ->
         return NotImplemented
     items, axis, kept = _items(index), 0, []
     for item in items:
-        if isinstance(item, slice) and symbolic(item.stop):
+        if _computed(item):
             item = slice(item.start, tensor.shape[axis] + item.stop, item.step)
         kept.append(item)
         # A crop has slices and `...` alone, and `...` takes the axes that the slices leave.
         axis += tensor.dim() - len(items) + 1 if item is Ellipsis else 1
     return original(tensor, tuple(kept))
+
+
+def _computed(item: object) -> bool:
+    # Also one that is 0 at every size: the `if` has been answered before that is known.
+    return isinstance(item, slice) and isinstance(item.stop, Tensor | torch.SymInt)
 
 
 def _items(index: object) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""`assert (x > 0).all()`: under dynamo a bool that depends on data. Where it is false, eager has no answer to compare."""
+"""`assert (x > 0).all()` under dynamo: a bool of data. Where it is false, eager has no answer to compare."""
 
 from __future__ import annotations
 
