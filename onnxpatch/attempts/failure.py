@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -135,10 +136,26 @@ def _decides(decisions: Decisions | None) -> bool:
 
 
 def _has_loops(model: torch.nn.Module) -> bool:
-    """Whether the source of a forward of the model's own classes has a loop over rows, sizes or values."""
+    """Whether a forward of the model's own classes, or a function that it calls, loops over rows, sizes or values."""
     classes = {type(module) for module in model.modules()}
-    own = [cls for cls in classes if not cls.__module__.startswith("torch.")]
-    return any(found.kind in kinds.LOOPS for cls in own for found in kinds.in_function(cls.forward))
+    own = {cls.forward: None for cls in classes if not cls.__module__.startswith("torch.")}
+    return any(
+        found.kind in kinds.LOOPS for function in _with_called(list(own)) for found in kinds.in_function(function)
+    )
+
+
+def _with_called(functions: list[Any]) -> list[Any]:
+    """Functions, and those of their own packages that they name."""
+    found = dict.fromkeys(inspect.unwrap(function) for function in functions)
+    # The list grows while it is gone through: what a called function calls comes behind it.
+    for function in (waiting := list(found)):
+        for name in function.__code__.co_names if inspect.isfunction(function) else ():
+            called = function.__globals__.get(name)
+            package = str(getattr(called, "__module__", "")).partition(".")[0]
+            if inspect.isfunction(called) and called not in found and package == function.__module__.partition(".")[0]:
+                found[called] = None
+                waiting.append(called)
+    return waiting
 
 
 def _path(module: str) -> str:

@@ -24,10 +24,11 @@ from typing import TypeAlias, cast
 import torch
 
 from onnxpatch._torch.function_modes import unseen
+from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.known_answers import known_answer
 from onnxpatch.control_flow.loops.rows import Rows
-from onnxpatch.control_flow.source_sites import here, instruction, iterated, subscripting
+from onnxpatch.control_flow.source_sites import here, in_error_text, instruction, iterated, subscripting
 from onnxpatch.control_flow.stacked_numbers import has_graph_number, stacked
 from onnxpatch.control_flow.static_values import require_static, static_dim, static_size, static_value
 from onnxpatch.control_flow.symbolic_numbers import as_number, decide_bool, decide_one_of
@@ -85,6 +86,10 @@ def _item(capture: Capture, function: Function, tensor: torch.Tensor) -> object:
 
 
 def _index(capture: Capture, function: Function, tensor: torch.Tensor) -> int:
+    if static_value(capture, tensor) is None and in_error_text():
+        # `f"wrong shape {x.shape}"` asks for each size. The path ends there, whatever the text.
+        with capture.pause(), tracing_paused():
+            return int(tensor)
     # Only a subscript can be forked, one path for each entry; `range(t)` or a size needs the number itself.
     if static_value(capture, tensor) is None and subscripting():
         return capture.list_lengths.choose(id(tensor), lambda numbers: decide_one_of(capture, tensor, numbers))

@@ -103,3 +103,15 @@ def subscripting() -> bool:
     """Whether the user's code is at `something[...]` of a Python list or tuple."""
     frame = user_frame(sys._getframe(1))
     return frame is not None and dis.opname[frame.f_code.co_code[instruction(frame)]] == "BINARY_SUBSCR"
+
+
+def in_error_text() -> bool:
+    """Whether the user's code is making the text of an error: in a `raise`, or behind the comma of an `assert`."""
+    frame = user_frame(sys._getframe(1))
+    if frame is None:
+        return False
+    at = instruction(frame)
+    following = (one.opname for one in dis.get_instructions(frame.f_code) if one.offset > at)
+    # An expression has none of these; what ends it says whether it was raised.
+    ends = (name for name in following if name.startswith(("RAISE", "STORE", "RETURN", "POP", "JUMP", "FOR_ITER")))
+    return next(ends, "").startswith("RAISE")

@@ -21,7 +21,8 @@ import torch
 
 from onnxpatch._torch import exporting
 from onnxpatch._torch.cond import free_symbols, in_steps, substitute_symbols
-from onnxpatch.control_flow.nests import Leaf, Name, leaves, names_and_size_symbols, names_in, rebuilt
+from onnxpatch._torch.function_modes import unseen
+from onnxpatch.control_flow.nests import Leaf, Name, leaves, names_and_size_symbols, names_in, rebuilt, tensors
 
 if TYPE_CHECKING:
     import sympy
@@ -92,9 +93,12 @@ class Rebinding:
                 self.tensors[id(before)] = after
                 # While tracing, a size is a tensor, and has been bound as the result of its own call.
                 if exporting() != "trace":
+                    # Unseen: who records the repeated calls would take the tensor of the first run for one they need.
+                    with unseen():
+                        sizes, others = before.shape, after.shape
                     # A repeated call may give new symbols (the size of a `nonzero`, say), which later calls use as
                     # numbers.
-                    for size, other in zip(before.shape, after.shape, strict=False):
+                    for size, other in zip(sizes, others, strict=False):
                         self._bind_symbol(size, other)
             else:
                 self._bind_symbol(before, after)
@@ -130,4 +134,10 @@ def pruned(calls: list[TorchCall], needed: set[Name]) -> list[TorchCall]:
 
 def names_made(calls: Iterable[TorchCall]) -> set[Name]:
     """What repeating calls provides; constants are not repeated."""
-    return {name for call in calls if not call.constant for name in call.outputs()}
+    made: set[Name] = set()
+    for call in calls:
+        if not call.constant:
+            # A call may return its own argument (`x.to(x.dtype)`), which something else has made.
+            given = {id(tensor) for tensor in tensors((call.args, call.kwargs))}
+            made |= call.outputs() - given
+    return made

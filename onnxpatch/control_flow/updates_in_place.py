@@ -20,6 +20,7 @@ import torch
 from onnxpatch._torch.dispatch_modes import storage_key
 from onnxpatch.control_flow.call_effects import OnACopy
 from onnxpatch.control_flow.capture import Capture
+from onnxpatch.control_flow.loops.written_places import takes, written
 from onnxpatch.control_flow.nests import tensors
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.tensor_indexing import writable
@@ -38,19 +39,19 @@ def updated(capture: Capture, explorer: PathExplorer, function: Function, args: 
     """
     target = args[0] if args else None
     shown = _shown(capture, explorer, target)
-    written = target if shown is None else shown[0]
-    if not isinstance(written, torch.Tensor) or kwargs.get("out") is not None or explorer.recorder.is_outer(written):
+    whole = target if shown is None else shown[0]
+    if not isinstance(whole, torch.Tensor) or kwargs.get("out") is not None or explorer.recorder.is_outer(whole):
         return capture.execute(function, args, kwargs)  # compared with the other rounds, and refused there
     tensors_now = explorer.loops.updated
     before = tensors_now.written_back
     if function is _WRITE and before and all(a is b for a, b in zip(args, before, strict=True)):
         return None  # Python writes the row of `out[i] += 1` back itself
     if shown is None:
-        new = _replace(capture, explorer, function, written, args[1:], kwargs)
+        new = _replace(capture, explorer, function, whole, args[1:], kwargs)
         return None if function is _WRITE else new
     assert isinstance(target, torch.Tensor)
     new, index = _on_a_copy(capture, function, target, args[1:], kwargs), shown[1]
-    tensors_now.written_back = (_replace(capture, explorer, _WRITE, written, (index, new), {}), index, new)
+    tensors_now.written_back = (_replace(capture, explorer, _WRITE, whole, (index, new), {}), index, new)
     return None if function is _WRITE else new
 
 
@@ -79,7 +80,10 @@ def _replace(
 
 def _on_a_copy(capture: Capture, function: Function, target: torch.Tensor, rest: Args, kwargs: Options) -> torch.Tensor:
     args: Args = (target, *rest)
-    if function is _WRITE and capture.exporter == "dynamo":
+    if function is _WRITE:
         index, value = rest
-        args = writable(capture, target, index, value)
+        if takes(target, index, value):
+            return capture.execute(written, args)
+        if capture.exporter == "dynamo":
+            args = writable(capture, target, index, value)
     return capture.execute(OnACopy(function), args, kwargs)

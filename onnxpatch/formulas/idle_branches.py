@@ -2,7 +2,8 @@
 
     if pad_h or pad_w:                      if x.shape[1] > n:        if pad_h or pad_w:
         x = F.pad(x, (0, pad_w, 0, pad_h))      x = x[:, :n]              return F.pad(x, (0, pad_w, 0, pad_h))
-                                                                      return x
+    if pad_w > 0:                                                     return x
+        x = x[..., :-pad_w]
 
 Padding by nothing and cropping what is short enough change nothing, so both may be done at every size. An exporter that
 traces at a size where the test is false would leave them out for good.
@@ -34,6 +35,21 @@ def may_always_run(frame: FrameType, line: int | None = None) -> bool:
     return False
 
 
+def crops_ends(frame: FrameType) -> bool:
+    """Whether `frame` is in the body of `if n: x = x[..., :-n]`: there `-n` may be read as `size - n`.
+
+    Python runs the body where n is not 0, and there the two are the same. Where n is 0, `x[..., :-0]` would be empty.
+    """
+    return any(first <= frame.f_lineno <= last for first, last in _end_crops(frame.f_code))
+
+
+@functools.lru_cache(maxsize=4096)
+def _end_crops(code: CodeType) -> tuple[tuple[int, int], ...]:
+    """(first line, last line) of the bodies of such tests."""
+    found = [node for node in _ifs(tree_of(code)) if _crops_ends(node.body, set(_amounts(node.test) or ()))]
+    return tuple((node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno) for node in found)
+
+
 @functools.lru_cache(maxsize=4096)
 def _idle(code: CodeType) -> tuple[tuple[int, int, frozenset[str]], ...]:
     """(first line, last line, names) of such tests; the names are those that must never be negative."""
@@ -46,8 +62,7 @@ def _idle(code: CodeType) -> tuple[tuple[int, int, frozenset[str]], ...]:
         if amounts is not None and node.body and all(_adds_nothing(one, set(amounts)) for one in node.body):
             padding.add(ast.unparse(node.test))
             names = _compared(amounts)
-        # A crop is idle only if an earlier `if` of the same test has padded: the ifs come in the order of their lines.
-        elif amounts is not None and ast.unparse(node.test) in padding and _crops(node.body):
+        elif amounts is not None and _crops_back(node, set(amounts), padding):
             names = _compared(amounts)
         if names is not None:
             found.append(_place(node, names))
@@ -147,6 +162,25 @@ def _crops(body: list[ast.stmt]) -> bool:
     """Whether the body is `x = x[:, :h, :w]` alone: what an `if` of the same test padded is cut off again."""
     parts = crop_of(body)
     return parts is not None and all(part.lower is None and _is_size(part.upper) for part in parts[1])
+
+
+def _crops_back(node: ast.If, names: set[str], padding: set[str]) -> bool:
+    """Whether a crop is idle. One to a size is so only if an earlier `if` of the same test has padded."""
+    # The ifs come in the order of their lines.
+    return _crops_ends(node.body, names) or (ast.unparse(node.test) in padding and _crops(node.body))
+
+
+def _crops_ends(body: list[ast.stmt], names: set[str]) -> bool:
+    """Whether the body is a crop alone, `x = x[..., n // 2 : -(n - n // 2)]`, by amounts that are 0 with `names`."""
+    parts = crop_of(body)
+    return parts is not None and all(
+        (part.lower is None or _is_zero(part.lower, names)) and (part.upper is None or _is_end(part.upper, names))
+        for part in parts[1]
+    )
+
+
+def _is_end(bound: ast.expr, names: set[str]) -> bool:
+    return isinstance(bound, ast.UnaryOp) and isinstance(bound.op, ast.USub) and _is_zero(bound.operand, names)
 
 
 def _is_size(bound: ast.expr | None) -> bool:

@@ -10,11 +10,27 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 # The order of ONNX's gates in torch's: i o f c of i f g o, and z r h of r z n.
 _GATES: dict[str, tuple[int, ...]] = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 
 State = Tensor | tuple[Tensor, Tensor]
+# On the `batch_sizes` of a sequence that is packed in name only: the length of each sequence.
+_LENGTHS = "__onnxpatch_lengths__"
+
+
+def keep_lengths(x: Tensor, lengths: Tensor) -> PackedSequence:
+    """Padded sequences, (length, batch, ...), that pass for packed ones and know their lengths."""
+    steps = lengths + 0  # a tensor of its own, for the mark
+    vars(steps)[_LENGTHS] = lengths
+    return PackedSequence(x, steps)
+
+
+def lengths_of(sequence: object) -> Tensor | None:
+    """The lengths that `keep_lengths` was given; None for a sequence that is packed in truth, and for a tensor."""
+    found = vars(sequence.batch_sizes).get(_LENGTHS) if isinstance(sequence, PackedSequence) else None
+    return found if isinstance(found, Tensor) else None
 
 
 def writable(layer: torch.nn.RNNBase) -> bool:
@@ -23,10 +39,11 @@ def writable(layer: torch.nn.RNNBase) -> bool:
     return not layer.proj_size and not dropping and hasattr(torch.onnx, "ops")
 
 
-def run_layers(layer: torch.nn.RNNBase, x: Tensor, lengths: Tensor, state: State | None) -> tuple[Tensor, State]:
+def run_layers(layer: torch.nn.RNNBase, x: Tensor, lengths: Tensor | None, state: State | None) -> tuple[Tensor, State]:
     """What the layer makes of sequences of these lengths.
 
-    x: (length, batch, features), in which what is behind a sequence's end does not matter. lengths: (batch,), int64.
+    x: (length, batch, features), in which what is behind a sequence's end does not matter. lengths: (batch,), int64;
+    None where all are as long as x.
     state: as the layer takes it. Returns (length, batch, directions * hidden), zeros behind the ends, and the last
     state of each sequence, (layers * directions, batch, hidden).
     """
@@ -42,7 +59,7 @@ def run_layers(layer: torch.nn.RNNBase, x: Tensor, lengths: Tensor, state: State
     return x, joined if len(joined) == 2 else joined[0]
 
 
-def _run(layer: Any, kind: str, number: int, x: Tensor, lengths: Tensor, start: list[Tensor]) -> list[Tensor]:
+def _run(layer: Any, kind: str, number: int, x: Tensor, lengths: Tensor | None, start: list[Tensor]) -> list[Tensor]:
     suffixes = [f"l{number}", f"l{number}_reverse"] if layer.bidirectional else [f"l{number}"]
     input_weights, weights = (_ordered(layer, kind, name, suffixes) for name in ("weight_ih", "weight_hh"))
     biases = None
@@ -60,7 +77,8 @@ def _run(layer: Any, kind: str, number: int, x: Tensor, lengths: Tensor, start: 
     shapes = [(length, len(suffixes), batch, layer.hidden_size), *[(len(suffixes), batch, layer.hidden_size)] * states]
     starts: list[Tensor | None] = [*start] or [None] * states
     # ONNX declares sequence_lens as int32.
-    inputs = [x, input_weights, weights, biases, lengths.to(torch.int32), *starts]
+    ends = None if lengths is None else lengths.to(torch.int32)
+    inputs = [x, input_weights, weights, biases, ends, *starts]
     made = torch.onnx.ops.symbolic_multi_out(kind, inputs, attributes, dtypes=[x.dtype] * len(shapes), shapes=shapes)
     # ONNX gives the directions an axis of their own, torch joins them with the features.
     return [made[0].permute(0, 2, 1, 3).flatten(2), *made[1:]]
@@ -70,6 +88,7 @@ def _ordered(layer: Any, kind: str, name: str, suffixes: list[str]) -> Tensor:
     """(directions, gates * hidden, ...): a parameter of each direction, its gates in ONNX's order."""
     parts = []
     for suffix in suffixes:
-        gates = getattr(layer, f"{name}_{suffix}").chunk(len(_GATES[kind]))
-        parts.append(torch.cat([gates[place] for place in _GATES[kind]]))
+        # Slices, which are folded into the weights; the Split of a `chunk` is not.
+        stored, size = getattr(layer, f"{name}_{suffix}"), layer.hidden_size
+        parts.append(torch.cat([stored[place * size : (place + 1) * size] for place in _GATES[kind]]))
     return torch.stack(parts)

@@ -9,14 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.utils import rnn
 
-from onnxpatch import Proof, Settings, exporting, patch, running_model
-from onnxpatch.formulas.recurrent_nodes import run_layers, writable
+from onnxpatch import Proof, exporting, patch, running_model
+from onnxpatch.formulas.recurrent_nodes import keep_lengths, lengths_of
 from onnxpatch.formulas.symbolic import same_size
 
 LINK = "https://github.com/pytorch/pytorch/issues/171978"
 WHY = "zeros(): argument 'size' failed to unpack the object at pos 2: torch.export cannot follow packed sequences"
-# On the `batch_sizes` of a sequence that is packed in name only: the length of each sequence.
-_LENGTHS = "__onnxpatch_lengths__"
 
 
 class _Tagger(torch.nn.Module):
@@ -71,7 +69,7 @@ def _proof(*beside: str) -> Proof:
     why=WHY,
     link=LINK,
     exporters=("dynamo",),
-    proof=_proof("packed-layers", "padded-sequences"),
+    proof=_proof("recurrent-layers", "padded-sequences"),
 )
 def pack(
     original: Callable[..., rnn.PackedSequence],
@@ -85,42 +83,7 @@ def pack(
     if not hasattr(torch.onnx, "ops"):
         return NotImplemented
     counts = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths)
-    steps = counts.to(torch.int64) + 0  # a tensor of its own, for the mark
-    vars(steps)[_LENGTHS] = counts.to(torch.int64)
-    return rnn.PackedSequence(input.transpose(0, 1) if batch_first else input, steps)
-
-
-def _lengths(sequence: object) -> Tensor | None:
-    found = vars(sequence.batch_sizes).get(_LENGTHS) if isinstance(sequence, rnn.PackedSequence) else None
-    return found if isinstance(found, Tensor) else None
-
-
-def _dynamo(module: torch.nn.Module, settings: Settings) -> str | None:
-    return None if settings.exporter == "dynamo" else "packed sequences are right under the other exporters"
-
-
-@patch(
-    "torch.nn.LSTM",
-    "torch.nn.GRU",
-    "torch.nn.RNN",
-    name="packed-layers",
-    why=WHY,
-    link=LINK,
-    exporters=("dynamo",),
-    accepts=_dynamo,
-    proof=_proof("packed-sequences", "padded-sequences"),
-)
-class PackedLayer:
-    """Runs a layer over sequences that are packed in name only."""
-
-    def forward(self, input: Any, hx: Any = None) -> Any:
-        lengths = _lengths(input)
-        layer: Any = self
-        if lengths is None or not writable(layer):
-            return NotImplemented
-        # ONNX's LSTM, GRU and RNN take the lengths themselves, and leave zeros behind each end.
-        output, last = run_layers(layer, input.data, lengths, hx)
-        return rnn.PackedSequence(output, input.batch_sizes), last
+    return keep_lengths(input.transpose(0, 1) if batch_first else input, counts.to(torch.int64))
 
 
 @patch(
@@ -135,7 +98,7 @@ class PackedLayer:
         ({0: "batch", 1: "length"}, {0: "batch"}),
         fails=("trace", "dynamo"),
         reason="shape|numel.. on tensor with symbolic",
-        beside=("packed-sequences", "packed-layers"),
+        beside=("packed-sequences", "recurrent-layers"),
     ),
 )
 def pad(
@@ -158,7 +121,7 @@ def pad(
         padded = padded[:, :end] if batch_first else padded[:end]
         # The recurrent layer of the graph leaves zeros there.
         return (_filled(padded, lengths, batch_first, padding_value) if padding_value else padded), lengths
-    known = _lengths(sequence)
+    known = lengths_of(sequence)
     if known is None:
         return NotImplemented
     data: Tensor = sequence.data

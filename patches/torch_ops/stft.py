@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from onnxpatch import Proof, RefusedError, patch
 from onnxpatch.formulas import fourier
 from onnxpatch.formulas.complex_pairs import Pair
+from onnxpatch.formulas.symbolic import static_number
 
 
 def _waves(points: int, terms: int) -> np.ndarray:
@@ -28,11 +29,18 @@ def _window(window: torch.Tensor | None, length: int, points: int, like: torch.T
 
 def _sizes(n_fft: Any, hop_length: Any, win_length: Any) -> tuple[int, int, int]:
     """(points, hop, window length) with torch's defaults. All must be static."""
-    hop = n_fft // 4 if hop_length is None else hop_length
-    length = n_fft if win_length is None else win_length
-    if not all(isinstance(size, int) for size in (n_fft, hop, length)):
+    points = _number(n_fft)
+    hop = points // 4 if hop_length is None else _number(hop_length)
+    length = points if win_length is None else _number(win_length)
+    if not all(isinstance(size, int) and not isinstance(size, torch.Tensor) for size in (points, hop, length)):
         raise RefusedError("stft with n_fft, hop_length or win_length computed from an input size: make them constants")
-    return n_fft, hop, length
+    return points, hop, length
+
+
+def _number(size: Any) -> Any:
+    """A size that is the same for all inputs, such as `2 * spectrum.shape[1] - 2`, as a number; others as they are."""
+    known = static_number(size) if isinstance(size, torch.Tensor) else None
+    return size if known is None else known
 
 
 class _Spectrogram(torch.nn.Module):

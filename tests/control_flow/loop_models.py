@@ -126,6 +126,55 @@ def generator_that_a_list_takes(self: Looping, x: Tensor) -> Tensor:
     return torch.stack(list(row * 2 for row in x))
 
 
+@right
+def rows_written(self: Looping, x: Tensor) -> Tensor:
+    out = torch.zeros_like(x)
+    for i in range(x.shape[0]):
+        out[i] = x[i].softmax(0)
+    return out * 2
+
+
+@right
+def columns_written_from_the_one_before(self: Looping, x: Tensor) -> Tensor:
+    x = x.t()
+    out = torch.zeros_like(x)
+    out[:, 0] = x[:, 0]
+    for t in range(x.shape[1]):
+        out[:, t] = out[:, t - 1] * 0.5 + x[:, t]
+    return out
+
+
+@right
+def places_written(self: Looping, x: Tensor) -> tuple[Tensor, Tensor]:
+    order = x.argsort(1)
+    ranks, numbers, marks = torch.zeros_like(order), torch.arange(4), torch.zeros(x.shape[0], 2, 4)
+    for i in range(order.shape[0]):
+        ranks[i, order[i, :]] = numbers
+        marks[i, 1, order[i] > 1] = 3.0
+    return ranks, marks
+
+
+@right
+def beginnings_written(self: Looping, x: Tensor) -> tuple[Tensor, Tensor]:
+    lengths = x.argmax(1) + 1
+    mask, part = torch.zeros(x.shape[0], 4), torch.full((x.shape[0], 2, 4), -1)
+    for i in range(x.shape[0]):
+        mask[i, : lengths[i]] = 1
+        part[i, -1, 1:3] = x[i, :2]
+    return mask, part
+
+
+@right
+def updated_in_place(self: Looping, x: Tensor) -> tuple[Tensor, Tensor]:
+    total, out = torch.zeros(4), x.clone()
+    same = total
+    for i in range(x.shape[0]):
+        total += x[i].tanh()
+        total.mul_(0.5)
+        out[i] += total
+    return same, out
+
+
 # ---- refused: a few rounds agree where a later one would not
 
 

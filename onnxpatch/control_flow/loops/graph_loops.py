@@ -81,10 +81,6 @@ class _RecordingMode(TorchFunctionMode):
             with self:
                 return PLAIN[function](*args, **kwargs)
         result = function(*args, **kwargs)
-        # Under dynamo a shape's symbols are bound with the tensor that has it. Recorded, `Rebinding` reading the shape
-        # of a tensor from outside would make that tensor an input of the loop.
-        if isinstance(result, torch.Size) and exporting() == "dynamo":
-            return result
         self.calls.append(TorchCall(function, args, kwargs, result, is_mutation(function, kwargs)))
         return result
 

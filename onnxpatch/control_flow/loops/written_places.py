@@ -1,0 +1,134 @@
+"""`target[index] = value` without writing: a tensor that has the value there, and the target's values elsewhere.
+
+An index has one part for each axis. Whole numbers, also those of the graph, name a row; what is left is
+
+    out[:, t] = y              the whole row                    out[i, idx] = y        places that whole numbers name
+    out[i, :n] = 1             a range, whose ends may be       out[i, mask] = 1       places that flags name
+    out[i, :n] = x[i, :n]        numbers of the graph
+"""
+
+from __future__ import annotations
+
+import torch
+
+from onnxpatch.formulas.symbolic import as_tensor
+
+Whole = slice(None)
+
+
+def takes(target: torch.Tensor, index: object, value: object) -> bool:
+    """Whether `written` knows this form of an index."""
+    parts = _by_axis(index, target.dim())
+    if parts is None or not all(_known(part) for part in parts):
+        return False
+    rest = [part for part in parts if not _is_number(part)]
+    lists = [part for part in rest if isinstance(part, torch.Tensor)]
+    ranges = [part for part in rest if isinstance(part, slice) and part != Whole]
+    if lists:
+        # Places first, and nothing bounded beside them. Flags take one value.
+        alone = len(lists) == 1 and not ranges and rest[0] is lists[0]
+        return alone and (_is_single(value) if _is_flags(lists[0]) else lists[0].dim() == 1)
+    return len(ranges) <= 1 or _is_single(value)
+
+
+def written(target: torch.Tensor, index: object, value: object) -> torch.Tensor:
+    """The target with the value at the index, as a new tensor."""
+    parts = _by_axis(index, target.dim())
+    assert parts is not None
+    axes = [axis for axis, part in enumerate(parts) if _is_number(part)]
+    row, outer = target, []
+    for axis in axes:
+        place = _place(parts[axis], target.shape[axis])
+        outer.append((axis, row, place))
+        row = row.index_select(axis, place.reshape(1))
+    for axis in reversed(axes):
+        row = row.select(axis, 0)
+    row = _in_row(row, [part for part in parts if not _is_number(part)], value)
+    for axis in axes:
+        row = row.unsqueeze(axis)
+    for axis, around, place in reversed(outer):
+        row = torch.where(_along(_positions(around, axis) == place, axis, around.dim()), row, around)
+    return row if axes else row.clone()
+
+
+def _in_row(row: torch.Tensor, rest: list[object], value: object) -> torch.Tensor:
+    """What the rest of an index writes, after its whole numbers have named the row."""
+    made = value.to(row.dtype) if isinstance(value, torch.Tensor) else torch.full_like(row, value)  # type: ignore[arg-type]
+    if rest and isinstance(rest[0], torch.Tensor):
+        if _is_flags(rest[0]):
+            flags = rest[0].reshape(*rest[0].shape, *(1 for _ in range(row.dim() - rest[0].dim())))
+            return torch.where(flags, made, row)
+        # One place for each element, as `scatter` wants them, and without sizes: in a loop of the graph there are none.
+        places = _along(rest[0], 0, row.dim()) + torch.zeros_like(row[:1], dtype=torch.int64)
+        if not isinstance(value, torch.Tensor):
+            return row.scatter(0, places, value)  # type: ignore[call-overload]
+        return row.scatter(0, places, torch.zeros_like(places, dtype=row.dtype) + made)
+    ranges = [(axis, part) for axis, part in enumerate(rest) if isinstance(part, slice) and part != Whole]
+    inside = torch.ones((1,) * row.dim(), dtype=torch.bool)
+    for axis, part in ranges:
+        size = row.shape[axis]
+        start = _place(part.start or 0, size)
+        stop = size if part.stop is None else _place(part.stop, size)
+        positions = _positions(row, axis)
+        inside = inside & _along((positions >= start) & (positions < stop), axis, row.dim())
+        if not _is_single(value):
+            made = _moved(made, positions - start, axis, row.dim())
+    return torch.where(inside, made, row) if ranges else made.expand(row.shape)
+
+
+def _moved(value: torch.Tensor, places: torch.Tensor, axis: int, dims: int) -> torch.Tensor:
+    """The value's rows along an axis at the places that they are written to; outside them anything."""
+    if value.dim() < dims:
+        value = value.reshape(*(1 for _ in range(dims - value.dim())), *value.shape)
+    # One row more, so that a value without rows has a row to take.
+    last = value.sum(axis, keepdim=True).to(value.dtype)
+    padded = torch.cat([value, last], axis)
+    highest = (as_tensor(value.shape[axis], torch.int64) - 1).clamp(min=0)
+    return padded.index_select(axis, torch.minimum(places.clamp(min=0), highest))
+
+
+def _by_axis(index: object, dims: int) -> list[object] | None:
+    """The parts of an index, one for each axis; None where they cannot be told apart so."""
+    parts = list(index) if isinstance(index, tuple) else [index]
+    taken = sum(part.dim() if isinstance(part, torch.Tensor) and _is_flags(part) else 1 for part in parts)
+    dots = [at for at, part in enumerate(parts) if part is Ellipsis]
+    taken -= len(dots)
+    if any(part is None or isinstance(part, bool) for part in parts) or len(dots) > 1 or taken > dims:
+        return None
+    at = dots[0] if dots else len(parts)
+    return [*parts[:at], *[Whole] * (dims - taken), *parts[at + 1 :]]
+
+
+def _known(part: object) -> bool:
+    if isinstance(part, slice):
+        return part.step in (None, 1) and all(end is None or _is_number(end) for end in (part.start, part.stop))
+    return _is_number(part) or (isinstance(part, torch.Tensor) and not part.is_floating_point() and part.dim() > 0)
+
+
+def _is_number(part: object) -> bool:
+    if isinstance(part, torch.Tensor):
+        return part.dim() == 0 and not part.is_floating_point() and part.dtype is not torch.bool
+    return isinstance(part, int | torch.SymInt) and not isinstance(part, bool)
+
+
+def _is_flags(part: object) -> bool:
+    return isinstance(part, torch.Tensor) and part.dtype is torch.bool
+
+
+def _is_single(value: object) -> bool:
+    """Whether a value is one number for all places."""
+    return not isinstance(value, torch.Tensor) or value.dim() == 0
+
+
+def _place(number: object, size: object) -> torch.Tensor:
+    """The place that a whole number names; negative ones count from the end."""
+    place = as_tensor(number, torch.int64)
+    return torch.where(place < 0, place + size, place)  # type: ignore[operator]
+
+
+def _positions(tensor: torch.Tensor, axis: int) -> torch.Tensor:
+    return torch.arange(tensor.shape[axis])
+
+
+def _along(flags: torch.Tensor, axis: int, dims: int) -> torch.Tensor:
+    return flags.reshape(*(-1 if at == axis else 1 for at in range(dims)))
