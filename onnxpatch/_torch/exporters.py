@@ -3,7 +3,8 @@
 - `torch.onnx._internal.exporter._core.export` and `_registration.ONNXRegistry`: the dynamo exporter with a registry of
   translations that is built once, which saves a second in every export. If they move, torch.onnx.export is called.
 - `torch.onnx._internal.exporter._capture_strategies`: the first half of an export, torch.export as the exporter calls
-  it. If they move, exports are not split in two.
+  it. If they move, exports are not split in two. Up to torch 2.7 the last of them is torch.jit.trace, which ends the
+  process where the model catches an error of torch: it is left out. If they move, it is not.
 - `ShapeEnv._log_guard`: called when torch.export assumes a condition on a size. Its frame has the Python line, which an
   ExportedProgram does not keep. If it moves, no lines are known.
 - `ShapeEnv.var_to_sources`: the input size that a symbol stands for, before there is an ExportedProgram. If it moves,
@@ -33,6 +34,7 @@ __all__ = [
     "dynamo_export",
     "input_symbols",
     "watched_sizes",
+    "without_tracing",
 ]
 
 
@@ -69,6 +71,32 @@ def dynamo_capture(
         if results[-1].exported_program is not None:
             return results[-1].exported_program
     raise results[0].exception or RuntimeError("torch.export gave no program")
+
+
+@contextlib.contextmanager
+def _no_tracing() -> Iterator[None]:
+    try:
+        from torch.onnx._internal.exporter import _capture_strategies as strategies
+
+        before = strategies.CAPTURE_STRATEGIES
+    except (ImportError, AttributeError):
+        yield
+        return
+    kept = tuple(strategy for strategy in before if not strategy.__name__.startswith("Jit"))
+    if len(kept) == len(before):
+        yield
+        return
+    with undone(lambda: setattr(strategies, "CAPTURE_STRATEGIES", before)):
+        strategies.CAPTURE_STRATEGIES = kept
+        yield
+
+
+_NO_TRACING = Shared(_no_tracing)
+
+
+def without_tracing() -> contextlib.AbstractContextManager[None]:
+    """A context in which a dynamo export that torch.export refuses does not go on to torch.jit.trace."""
+    return _NO_TRACING.held()
 
 
 def dynamo_export(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, opset: int) -> Any:

@@ -12,6 +12,7 @@ import torch
 from onnxscript import ir
 from torch.export import Dim
 
+from onnxpatch._torch.exporters import without_tracing
 from onnxpatch._torch.quiet import quiet_torch
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.double_sizes import TRANSLATIONS
@@ -53,6 +54,7 @@ def export_dynamo(request: ExportRequest, path: Path) -> Any:
     # The user's own translations go before these.
     translations = {**TRANSLATIONS, **(options.get("custom_translation_table") or {})}
     with (
+        without_tracing(),
         opened_call(request.model, request.inputs, request.layout) as call,
         same_sizes(request.model, call, request.inputs, request.specs),
     ):
