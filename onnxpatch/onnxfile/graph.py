@@ -24,6 +24,8 @@ _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # torch.fx writes it f
 # ONNX's names that differ from torch's by more than case.
 _DTYPES = {"float": "float32", "double": "float64"}
 
+_DRAWN = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
+
 
 def dtype_name(elem_type: int) -> str:
     """The dtype of a value by its number in the file, such as "float32"; "undefined" for 0.
@@ -64,6 +66,11 @@ def histogram(proto: ModelProto) -> Counter[str]:
     """How often each operator occurs in a model. Constant is left out: some exporters keep weights in it."""
     graphs = (proto.graph, *proto.functions)
     return Counter(node.op_type for graph in graphs for node in all_nodes(graph) if node.op_type != "Constant")
+
+
+def draws(proto: ModelProto) -> bool:
+    """Whether a graph draws random numbers, so that two runs of it may differ."""
+    return not _DRAWN.isdisjoint(histogram(proto))
 
 
 def module_of(node: NodeProto) -> str | None:
