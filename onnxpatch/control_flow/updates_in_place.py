@@ -40,9 +40,13 @@ def updated(capture: Capture, explorer: PathExplorer, function: Function, args: 
     target = args[0] if args else None
     shown = _shown(capture, explorer, target)
     whole = target if shown is None else shown[0]
-    if not isinstance(whole, torch.Tensor) or kwargs.get("out") is not None or explorer.recorder.is_outer(whole):
-        return capture.execute(function, args, kwargs)  # compared with the other rounds, and refused there
     tensors_now = explorer.loops.updated
+    # What shows a part of a tensor that was updated since does not know the update.
+    lost = isinstance(whole, torch.Tensor) and tensors_now.newest(whole) is not whole
+    outer = not isinstance(whole, torch.Tensor) or explorer.recorder.is_outer(whole)
+    if lost or outer or kwargs.get("out") is not None:
+        return capture.execute(function, args, kwargs)  # compared with the other rounds, and refused there
+    assert isinstance(whole, torch.Tensor)
     before = tensors_now.written_back
     if function is _WRITE and before and all(a is b for a, b in zip(args, before, strict=True)):
         return None  # Python writes the row of `out[i] += 1` back itself

@@ -111,6 +111,16 @@ def one_tensor_many_times(self: Looping, x: Tensor) -> Tensor:
     return torch.stack(outs)
 
 
+@refused("what was made outside this forward", "dynamo")
+def updated_since_the_row_was_taken(self: Looping, x: Tensor) -> Tensor:
+    out = x * 1.0
+    for i in range(x.shape[0]):
+        row = out[i]
+        out[0] = 5.0
+        row += 1
+    return out
+
+
 @refused("made outside this forward")
 def writes_into_the_input(self: Looping, x: Tensor) -> Tensor:
     for i in range(x.shape[0]):
