@@ -15,12 +15,14 @@ from tests.frac_stand_ins import declined, right, wrong
 PATCHES = list(onnxpatch.REGISTRY)
 # Ten seconds each and more under dynamo. A shorter proof of the same kind stays quick there: windows by those of
 # torchvision and by timm's partition, masks by flex-attention-mask, positions by dinov2-positions and interpolate,
-# merging by patch-merging, scans by tests/formulas/test_scans.py, films by their proofs under trace. Under the other
-# exporters all of them are quick.
+# merging by patch-merging, scans by tests/formulas/test_scans.py, transforms by tests/formulas/test_fourier.py, padding
+# by longformer-attention, films, texts, chunks and routers by their proofs under trace. Under the other exporters all
+# of them are quick.
 LONG = {
-    "adaptive-token-sampling", "depth-pro-merge", "donut-swin-layer", "film-chunks", "film-resampling",
-    "flex-attention", "maskformer-swin-layer", "patch-merging-postnorm", "running-products", "siglip2-positions",
-    "swin-layer", "swinv2-layer", "timm-swin-block", "timm-swin-cr-block",
+    "adaptive-token-sampling", "associative-scan", "chunked-attention", "depth-pro-merge", "donut-swin-layer",
+    "fast-lengths", "fft", "film-chunks", "film-resampling", "flex-attention", "led-padding", "lumina-texts",
+    "maskformer-swin-layer", "patch-merging-postnorm", "running-extremes", "running-products", "siglip2-positions",
+    "swin-layer", "swinv2-layer", "timm-swin-block", "timm-swin-cr-block", "token-routing",
 }  # fmt: skip
 
 
