@@ -26,7 +26,6 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.function_modes import TraceKept
 from onnxpatch.undone import Shared, undone
 
 __all__ = [
@@ -62,15 +61,17 @@ def dynamo_capture(
     except ImportError:
         return None
     results = []
-    for strategy in CAPTURE_STRATEGIES[: 1 if once else None]:
-        traces = strategy.__name__.startswith("Jit")  # the last strategy, up to torch 2.7
-        # torch.jit.trace ends the process where the model catches an error of torch.
-        with TraceKept() if traces else contextlib.nullcontext():
-            # A strategy gives a result with its error in it; it does not raise.
-            results.append(strategy(verbose=False)(model, args, kwargs, dynamic_shapes))
+    for strategy in _not_tracing(CAPTURE_STRATEGIES)[: 1 if once else None]:
+        # A strategy gives a result with its error in it; it does not raise.
+        results.append(strategy(verbose=False)(model, args, kwargs, dynamic_shapes))
         if results[-1].exported_program is not None:
             return results[-1].exported_program
     raise results[0].exception or RuntimeError("torch.export gave no program")
+
+
+def _not_tracing(strategies: tuple[Any, ...]) -> tuple[Any, ...]:
+    """All but the one that calls torch.jit.trace."""
+    return tuple(strategy for strategy in strategies if not strategy.__name__.startswith("Jit"))
 
 
 @contextlib.contextmanager
@@ -82,7 +83,7 @@ def _no_tracing() -> Iterator[None]:
     except (ImportError, AttributeError):
         yield
         return
-    kept = tuple(strategy for strategy in before if not strategy.__name__.startswith("Jit"))
+    kept = _not_tracing(before)
     if len(kept) == len(before):
         yield
         return

@@ -40,7 +40,7 @@ def prepared(model: torch.nn.Module) -> list[rebinding.Substitution]:
     """Where the hooks will go. Call it before the export: torch.export exchanges builtins of its own."""
     classes = {type(module) for module in model.modules()}
     originals = [(f"builtins.{getattr(function, '__name__', '')}", function) for function in _HOOKS]
-    found = rebinding.substitutions(model, originals, classes, runtime._lookup)
+    found = rebinding.substitutions(model, originals, classes, runtime.lookup)
     return found + constructors.substitutions(list(defining_modules(classes)))
 
 

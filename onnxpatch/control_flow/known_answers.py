@@ -26,5 +26,5 @@ def known_answer(
     """What the model's patches answer to `function(condition)`, a `__bool__`; None where none of them knows."""
     # What a stand-in computes belongs to the path: choosing a number by sizes is part of the graph.
     with capture.recorded():
-        answer = runtime._lookup(inspect.unwrap(function), (condition,), {})
+        answer = runtime.lookup(inspect.unwrap(function), (condition,), {})
     return None if answer is NotImplemented else bool(answer)

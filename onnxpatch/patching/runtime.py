@@ -111,7 +111,7 @@ class Scope:
         cached = {function: path for path, function in rebinding.memoised(classes)}
         elsewhere += [(path, function) for function, path in cached.items()]
         self._cached = set(cached)
-        self._substitutions = rebinding.substitutions(model, elsewhere, classes, _lookup) if elsewhere else []
+        self._substitutions = rebinding.substitutions(model, elsewhere, classes, lookup) if elsewhere else []
         if ask_for_types(defining_modules(classes)):
             self._types = rebinding.substitutions(model, [("builtins.type", type)], classes, written_type)
 
@@ -188,7 +188,7 @@ def suspended() -> Iterator[None]:
         yield
 
 
-def _lookup(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def lookup(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
     # The innermost patched model first: models may be nested.
     for scope in reversed(_active.scopes):
         found = scope.answer(function, args, kwargs)

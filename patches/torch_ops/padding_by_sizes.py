@@ -26,6 +26,12 @@ def _images() -> list[tuple[Tensor]]:
     return [(torch.randn(2, 4, height, width),) for height, width in ((8, 9), (7, 6), (12, 5))]
 
 
+def _proof(build: type[torch.nn.Module], reason: str, padded_by_a_number: Callable[[Tensor], Tensor]) -> Proof:
+    return Proof(
+        build, _images, _SIZES, fails=("dynamo", "trace"), reason=reason, unchanged=lambda: Computes(padded_by_a_number)
+    )
+
+
 class _Convolved(torch.nn.Module):
     """Padded to an even size, and by a third of the width."""
 
@@ -48,13 +54,10 @@ class _Convolved(torch.nn.Module):
     why=_WHY,
     link=_LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(
+    proof=_proof(
         _Convolved,
-        _images,
-        _SIZES,
-        fails=("dynamo", "trace"),
         reason="Unsupported attribute type|shape",
-        unchanged=lambda: Computes(lambda x: functional.conv2d(x, x.new_ones(1, 4, 3, 3), padding=1)),
+        padded_by_a_number=lambda x: functional.conv2d(x, x.new_ones(1, 4, 3, 3), padding=1),
     ),
 )
 def convolution(
@@ -91,13 +94,10 @@ class _Averaged(torch.nn.Module):
     why=_WHY,
     link=_LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(
+    proof=_proof(
         _Averaged,
-        _images,
-        _SIZES,
-        fails=("dynamo", "trace"),
         reason="shape|Failed to export a node|relative error",
-        unchanged=lambda: Computes(lambda x: functional.avg_pool2d(x, 2, padding=1)),
+        padded_by_a_number=lambda x: functional.avg_pool2d(x, 2, padding=1),
     ),
 )
 def average_pool(
@@ -137,13 +137,10 @@ class _Largest(torch.nn.Module):
     why=_WHY,
     link=_LINK,
     exporters=("dynamo", "trace"),
-    proof=Proof(
+    proof=_proof(
         _Largest,
-        _images,
-        _SIZES,
-        fails=("dynamo", "trace"),
         reason="shape|Failed to export a node|relative error",
-        unchanged=lambda: Computes(lambda x: functional.max_pool2d(x, 2, padding=1)),
+        padded_by_a_number=lambda x: functional.max_pool2d(x, 2, padding=1),
     ),
 )
 def max_pool(
