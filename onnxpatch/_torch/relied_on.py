@@ -37,6 +37,7 @@ _CONSTANT = "constants under dynamo are computed in the graph"
 _CAUGHT = "a model that catches an error of torch is refused"
 _GUARDS = "conditions that torch.export cannot solve are refused as it refuses them"
 _UNWRITTEN = "sizes are left as the model writes them"
+_NEIGHBOURS = "nearest resizing between dynamic sizes is a Gather where one Resize would do"
 _TABLES = "onnxpatch ops has no rows for that exporter"
 _NO_LINES = "conditions on sizes are reported without their lines"
 _NO_CONDITIONS = "conditions on sizes that the file lost are not probed"
@@ -120,6 +121,7 @@ RELIED_ON = (
         "script_graph",
         "Fourier transforms of a dynamic length fail under trace",
     ),
+    Api(f"{_SHAPES}.ShapeEnv.replace", "size_samples", _NEIGHBOURS),
     Api("torch._C._get_value_trace", "symbolic_sizes", "every tensor counts as data under trace"),
     Api("torch._C._set_value_trace", "traced_writes", _VIEWS),
     Api("torch._C.TensorType.create_from_tensor", "written_values", _VIEWS),

@@ -80,6 +80,22 @@ def static_number(tensor: torch.Tensor) -> int | float | bool | None:
         return None
 
 
+def symbolic_number(tensor: torch.Tensor) -> int | float | bool | torch.SymInt | torch.SymFloat | None:
+    """The value of a 0-d tensor of the running trace that was computed from sizes, in symbols of the declared dimensions.
+
+    None where it is not known.
+    """
+    sizes, state = _running.sizes, torch._C._get_tracing_state()
+    if sizes is None or state is None:
+        return None
+    try:
+        value = torch._C._get_value_trace(tensor)  # type: ignore[attr-defined]
+        with tracing_paused():
+            return sizes.of(state).number(value)
+    except Exception:  # as for static_number
+        return None
+
+
 class _Sizes:
     """The symbolic values of one trace's graph, by the number of the value; filled as they are asked for."""
 
@@ -104,8 +120,13 @@ class _Sizes:
 
     def fixed(self, value: Any) -> bool:
         """Whether a value of the graph is a number, and the same for all inputs."""
+        found = self.number(value)
+        return found is not None and not free_symbols(found)
+
+    def number(self, value: Any) -> Any:
+        """A value of the graph that is a number, in symbols of the declared dimensions; None if it is none."""
         found = self._value(value)
-        return isinstance(found, _NUMBERS) and not free_symbols(found)
+        return found if isinstance(found, _NUMBERS) else None
 
     def _value(self, wanted: Any) -> Any:
         # A stack of its own: recursion would go as deep as the graph does, past Python's limit.

@@ -73,5 +73,8 @@ class SettledSizes:
         self._settled.add(id(module))
         path = self._capture.path_of(module) or "(root)"
         text = f"{path} ({type(module).__name__}): {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        report.settled.append(error if isinstance(error, BranchError) else BranchError(text))
+        refusal = error if isinstance(error, BranchError) else BranchError(text)
+        if refusal is not error:
+            refusal.__cause__ = error  # what explains a refusal reads the whole chain
+        report.settled.append(refusal)
         return True

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onnxpatch.formulas.symbolic import as_tensor
+from onnxpatch.formulas.symbolic import as_tensor, example_of, sampled_sizes, symbolic
 
 _LARGEST = 32
 
@@ -26,19 +26,26 @@ def sampled(input: Tensor, sizes: Sequence[object], mode: str, scales: Sequence[
     """
     for axis in reversed(range(len(sizes))):  # the last axis first: the others then copy whole rows
         scale = None if scales is None else scales[axis]
-        indices = _sources(input.shape[axis + 2], sizes[axis], mode, input.device, scale)
+        indices = _sources(input, axis + 2, sizes[axis], mode, scale)
         input = input.index_select(axis + 2, indices)
     return input
 
 
-def _sources(count_in: Any, count_out: Any, mode: str, device: torch.device, scale: Any) -> Tensor:
-    """The input index of every output index: int64 [count_out]."""
-    ratio = (count_in, count_out) if scale is None else (1.0, scale)
-    step = as_tensor(ratio[0], torch.float32, device) / as_tensor(ratio[1], torch.float32, device)
-    outputs = torch.arange(count_out, device=device).to(torch.float32)
-    points = (outputs if mode == "nearest" else outputs + 0.5) * step
-    # In float32 the last point may be rounded up to the size itself; torch clamps it too.
-    return torch.minimum(points.floor().to(torch.int64), as_tensor(count_in, torch.int64, device) - 1)
+def _sources(input: Tensor, axis: int, count: Any, mode: str, scale: Any) -> Tensor:
+    """The input index of each of `count` outputs along `axis`: int64 [count]."""
+    device, length = input.device, input.shape[axis]
+    # torch computes in float32, but for float64 values of one or three spatial axes, whose place alone is rounded to it.
+    doubled = input.dtype == torch.float64 and input.dim() != 4
+    precision = torch.float64 if doubled else torch.float32
+    if isinstance(scale, int | float):
+        step = as_tensor(1.0 / scale, precision, device)  # divided in double precision, as torch does
+    else:
+        ratio = (length, count) if scale is None else (1.0, scale)
+        step = as_tensor(ratio[0], precision, device) / as_tensor(ratio[1], precision, device)
+    outputs = torch.arange(count, device=device).to(precision)
+    points = ((outputs if mode == "nearest" else outputs + 0.5) * step).to(torch.float32)
+    # The last point may be rounded up to the size itself; torch clamps it too.
+    return torch.minimum(points.floor().to(torch.int64), as_tensor(length, torch.int64, device) - 1)
 
 
 def runtime_agrees(count_in: int, count_out: int) -> bool:
@@ -47,6 +54,25 @@ def runtime_agrees(count_in: int, count_out: int) -> bool:
     torchs = np.floor(outputs * (extents[0] / extents[1]))
     # In float32, as both compute it.
     return bool((torchs == np.floor(outputs / (extents[1] / extents[0]))).all())
+
+
+def scales_alike(scale: float) -> bool:
+    """Whether ONNX's formula picks torch's neighbours along an axis resized by `scale`, for 10,000 outputs."""
+    outputs = np.arange(10_000, dtype=np.float32)
+    return bool((np.floor(outputs * np.float32(1.0 / scale)) == np.floor(outputs / np.float32(scale))).all())
+
+
+def resizes_alike(count_in: Any, count_out: Any) -> bool:
+    """Whether ONNX's Resize picks torch's neighbours at all sizes of the inputs, as far as that can be told.
+
+    Of static sizes the indices are compared. Of others, such as those of a pyramid, the growth is looked at for other
+    sizes of the inputs: in the example alone, 10 to 20 may be a whole factor by chance.
+    """
+    if not symbolic(count_in) and not symbolic(count_out):
+        extent, size = example_of(count_in), example_of(count_out)
+        return extent is not None and size is not None and runtime_agrees(extent, size)
+    pairs = sampled_sizes((count_in, count_out))
+    return bool(pairs) and all(grows_wholly(*pair) for pair in pairs or ())
 
 
 def grows_wholly(count_in: int, count_out: int) -> bool:

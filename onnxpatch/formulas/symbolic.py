@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch._torch.cond import free_symbols
+from onnxpatch._torch.size_samples import sampled_sizes
 from onnxpatch._torch.symbolic_sizes import (
     constant_size,
     divides_negative,
@@ -39,6 +40,7 @@ __all__ = [
     "never_negative",
     "relation_of",
     "same_size",
+    "sampled_sizes",
     "scaled",
     "split_fraction",
     "static_number",

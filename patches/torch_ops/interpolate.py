@@ -82,8 +82,11 @@ def interpolate(
     # adaptive_avg_pool under another name: a static one has a form under dynamo.
     if mode == "area" and (exporting() == "trace" or any(map(symbolic, (*input.shape[2:], *(sizes or ()))))):
         return resize(input, [Axis(size) for size in _outputs(input, sizes, scales)], "area")
-    if mode == "nearest-exact" and scales is not None and exporting() == "trace":  # it has no operator for it
-        return nearest.sampled(input, _outputs(input, None, scales), mode, None if recompute_scale_factor else scales)
+    if scales is not None and mode in ("nearest", "nearest-exact") and not any(map(_computed, scales)):
+        # Neither exporter has nearest-exact by a factor right.
+        if mode == "nearest-exact" or recompute_scale_factor or not all(map(nearest.scales_alike, scales)):
+            by = None if recompute_scale_factor else scales
+            return nearest.sampled(input, _outputs(input, None, scales), mode, by)
     if sizes is not None and _misplaced(input, sizes, mode):
         return nearest.sampled(input, sizes, mode)
     if antialias and not align_corners and (scales is None or recompute_scale_factor):
@@ -153,10 +156,14 @@ def _ours(input: Tensor, sizes: list[object] | None, scales: list[object] | None
     if antialias:
         return True
     # The exporters make a constant of a scale that is computed from sizes.
-    if any(isinstance(scale, torch.SymFloat | Tensor) for scale in scales or ()):
+    if any(map(_computed, scales or ())):
         return True
     dynamic = any(symbolic(number) for number in asked) or _asked_to_compute()
     return dynamic and mode in SMOOTH and _is_table(input)
+
+
+def _computed(scale: object) -> bool:
+    return isinstance(scale, torch.SymFloat | Tensor)
 
 
 def _misplaced(input: Tensor, sizes: list[object], mode: str) -> bool:
@@ -166,15 +173,7 @@ def _misplaced(input: Tensor, sizes: list[object], mode: str) -> bool:
     if mode != "nearest":
         return False
     pairs = list(zip(input.shape[2:], sizes, strict=True))
-    free = any(symbolic(number) for pair in pairs for number in pair)
-    # Between a dynamic size and a static one the factor is another at each size. Under trace a static one may be a
-    # tensor too, and is then compared below.
-    if exporting() == "dynamo" and any(symbolic(extent) != symbolic(size) for extent, size in pairs):
-        return True
-    found = [(example_of(extent), example_of(size)) for extent, size in pairs]
-    # Of static sizes the indices can be compared; of dynamic ones the example only tells whether the factor is whole.
-    fits = nearest.grows_wholly if free else nearest.runtime_agrees
-    return not all(a is not None and b is not None and fits(a, b) for a, b in found)
+    return not all(nearest.resizes_alike(extent, size) for extent, size in pairs)
 
 
 def _outputs(input: Tensor, sizes: list[Any] | None, scales: list[Any] | None) -> list[Any]:

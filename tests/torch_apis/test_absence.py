@@ -66,6 +66,11 @@ class Deciding(nn.Module):
         return x[: x.shape[0] // 2] if x.shape[0] > 3 else x
 
 
+class Growing(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.interpolate(x, size=(2 * x.shape[2], 2 * x.shape[3]))
+
+
 class Looping(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         @onnxpatch.while_loop(lambda y: y.sum() < 100)
@@ -86,8 +91,8 @@ SIZES = ({0: "batch", 2: "height"},)
 
 
 def export(model: nn.Module, dynamo: bool, **options: object) -> bool:
-    x = torch.rand(2, 2, 4, 5) if isinstance(model, Busy) else torch.rand(4, 3)
-    sizes = SIZES if isinstance(model, Busy) else ({0: "n"},)
+    x = torch.rand(2, 2, 4, 5) if isinstance(model, Busy | Growing) else torch.rand(4, 3)
+    sizes = SIZES if isinstance(model, Busy | Growing) else ({0: "n"},)
     report = onnxpatch.export(model.eval(), (x,), dynamic_shapes=sizes, dynamo=dynamo, attempts="asked", **options)  # type: ignore[call-overload]
     return bool(report.ok)
 
@@ -130,6 +135,7 @@ EXERCISES: dict[str, list[Callable[[], bool]]] = {
     "quiet": [TRACE], "guards": [DYNAMO], "operator_tables": [tables],
     "signatures": [TRACE], "script_graph": [TRACE], "symbolic_sizes": [TRACE, DYNAMO],
     "module_marks": [DYNAMO], "fake_sizes": [BRANCHES], "traced_weights": [TRACE],
+    "size_samples": [lambda: export(Growing(), dynamo=False)],
     "traced_writes": [write], "written_values": [write],
 }  # fmt: skip
 LONG = {name for name, jobs in EXERCISES.items() if {TRACE, DYNAMO, BRANCHES} & set(jobs)}

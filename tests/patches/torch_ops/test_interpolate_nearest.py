@@ -51,26 +51,78 @@ def test_every_neighbour_is_eagers(exporter: str) -> None:
     assert (56, 4) in differing(plain, model, iter(sizes))  # what the patch is for
 
 
+class Pyramid(nn.Module):
+    """A level of a feature pyramid: half the size, and back."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(F.max_pool2d(x, 3, 2, 1), size=x.shape[-2:], mode="nearest")
+
+
 @BOTH
 def test_growth_by_a_whole_factor_stays_one_resize(exporter: str) -> None:
     import onnx
 
-    model = ToTheOther()
-    file = patched(model, pair(13, 25), exporter)
+    model = Pyramid().eval()
+    with onnxpatch.patched(model, exporter=exporter):
+        file = export(model, (torch.randn(1, 2, 26, 26),), exporter, ({2: "h", 3: "w"},))
     assert [node.op_type for node in onnx.load_from_string(file).graph.node].count("Resize") == 1
-    assert differing(file, model, iter([(13, 25), (13, 26), (25, 50), (7, 13), (20, 60), (5, 5)])) == []
+    for side in (1, 2, 7, 25, 57, 182):
+        x = torch.randn(1, 2, side, side + 3)
+        assert torch.equal(run(file, (x,))[0], model(x))
 
 
-def test_a_static_size_of_a_dynamic_image_is_a_whole_factor_of_one_size_only() -> None:
+@BOTH
+def test_growth_by_a_whole_factor_may_be_the_examples_alone(exporter: str) -> None:
+    model = ToTheOther()
+    sizes = [(14, 4), (26, 22), (56, 4), (14, 46), (10, 20), (20, 40)]
+    assert differing(patched(model, pair(10, 20), exporter), model, iter(sizes)) == []
+
+
+@BOTH
+def test_a_static_size_of_a_dynamic_image_is_a_whole_factor_of_one_size_only(exporter: str) -> None:
     class Fixed(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return F.interpolate(x, size=(50, 50))
 
     model = Fixed().eval()
-    with onnxpatch.patched(model, exporter="dynamo"):
-        file = export(model, (torch.randn(1, 2, 17, 17),), "dynamo", ({2: "h", 3: "w"},))
-    for side in (17, 25, 57, 182):
+    with onnxpatch.patched(model, exporter=exporter):
+        file = export(model, (torch.randn(1, 2, 17, 17),), exporter, ({2: "h", 3: "w"},))
+    for side in (17, 25, 45, 57, 85, 182):
         x = torch.randn(1, 2, side, side)
+        assert torch.equal(run(file, (x,))[0], model(x))
+
+
+@BOTH
+@pytest.mark.parametrize("factor", [0.3, 1.7, 2.0])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("recompute", [None, True])
+def test_scale_factors(exporter: str, factor: float, mode: str, recompute: bool | None) -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.interpolate(x, scale_factor=factor, mode=mode, recompute_scale_factor=recompute)
+
+    model = Scaled().eval()
+    with onnxpatch.patched(model, exporter=exporter):
+        file = export(model, (torch.randn(1, 2, 40, 40),), exporter, ({2: "h", 3: "w"},))
+    for height, width in ((40, 40), (39, 39), (4, 70), (101, 33)):
+        x = torch.randn(1, 2, height, width)
+        assert torch.equal(run(file, (x,))[0], model(x))
+
+
+@BOTH
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_float64(exporter: str, axes: int) -> None:
+    """torch rounds places otherwise than in float32, and otherwise for two axes than for one or three."""
+
+    class Fixed(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.interpolate(x, size=(50,) + (3,) * (axes - 1))
+
+    model, rest = Fixed().eval(), (3,) * (axes - 1)
+    with onnxpatch.patched(model, exporter=exporter):
+        file = export(model, (torch.randn(1, 1, 17, *rest).double(),), exporter, ({2: "n"},))
+    for length in (58, 70, 105, 106, 182, 190):
+        x = torch.randn(1, 1, length, *rest).double()
         assert torch.equal(run(file, (x,))[0], model(x))
 
 
