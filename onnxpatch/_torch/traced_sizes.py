@@ -81,9 +81,9 @@ def static_number(tensor: torch.Tensor) -> int | float | bool | None:
 
 
 def symbolic_number(tensor: torch.Tensor) -> int | float | bool | torch.SymInt | torch.SymFloat | None:
-    """The value of a 0-d tensor of the running trace that was computed from sizes, in symbols of the declared dimensions.
+    """The value of a 0-d tensor of the running trace that was computed from sizes; None where it is not known.
 
-    None where it is not known.
+    Symbols stand for the declared dimensions.
     """
     sizes, state = _running.sizes, torch._C._get_tracing_state()
     if sizes is None or state is None:

@@ -51,7 +51,10 @@ def _doubled(value: Any) -> Any:
 
 def _operand(value: Any, node: Any) -> Any:
     """An operand; a constant as the recorded call has it, in double precision."""
-    constant = ir.convenience.get_const_tensor(value)
+    made = value.producer()
+    # The exporter casts some constants once more.
+    source = made.inputs[0] if made is not None and made.op_type in ("Cast", "CastLike") else value
+    constant = ir.convenience.get_const_tensor(source)
     if constant is None:
         return _doubled(value)
     # The exporter has rounded the constant: 0.29 of the call is found again by what it rounds to.

@@ -34,7 +34,7 @@ def sampled(input: Tensor, sizes: Sequence[object], mode: str, scales: Sequence[
 def _sources(input: Tensor, axis: int, count: Any, mode: str, scale: Any) -> Tensor:
     """The input index of each of `count` outputs along `axis`: int64 [count]."""
     device, length = input.device, input.shape[axis]
-    # torch computes in float32, but for float64 values of one or three spatial axes, whose place alone is rounded to it.
+    # torch computes in float32. Of float64 values with one or three spatial axes, only the place is rounded to it.
     doubled = input.dtype == torch.float64 and input.dim() != 4
     precision = torch.float64 if doubled else torch.float32
     if isinstance(scale, int | float):

@@ -95,6 +95,8 @@ class Decisions(TorchFunctionMode):
         self.calls += 1
         if func in self._shapes:
             return self.sizes.watched(result)
+        if func is torch.nn.functional.interpolate and self._shapes:
+            self._resize(result, *args, **(kwargs or {}))
         self.asks_finite |= func in _FINITE
         if func in _ORDERING or func in _EQUALITY or func in _SAMENESS:
             self._compare(func, result, *args[:2])
@@ -117,6 +119,25 @@ class Decisions(TorchFunctionMode):
             # The exact number would make a branch of every input; none and one are what torch and ONNX treat specially.
             self._add(("none, one or more", min(first.numel(), 2)))
         return result
+
+    def _resize(
+        self,
+        result: torch.Tensor,
+        input: torch.Tensor,
+        size: object = None,
+        scale_factor: object = None,
+        mode: str = "nearest",
+        *_: object,
+        **__: object,
+    ) -> None:
+        """Note the factors of `F.interpolate(input, ...)`, and the axes that it resizes to their nearest neighbours."""
+        factors = scale_factor if isinstance(scale_factor, tuple | list) else [scale_factor] * (input.dim() - 2)
+        for extent, factor in zip(input.shape[2:], factors, strict=True):
+            if isinstance(factor, float) and not factor.is_integer():
+                self.sizes.products.setdefault((extent, float(factor), False))
+        if size is not None and mode == "nearest":
+            pairs = zip(input.shape[2:], result.shape[2:], strict=True)
+            self.sizes.resized.update((pair, None) for pair in pairs if pair[0] != pair[1])
 
     def _compare(self, func: Any, answer: Any, left: Any = None, right: Any = None) -> None:
         sides = (left, right)

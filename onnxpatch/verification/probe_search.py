@@ -29,6 +29,7 @@ from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.probe_data import MASKED, is_mask, variants
 from onnxpatch.verification.ratios_of_sizes import ratios_of_sizes
+from onnxpatch.verification.resized_sizes import resized_sizes
 from onnxpatch.verification.size_branches import size_branches
 from onnxpatch.verification.size_search import size_probes
 from onnxpatch.verification.structured_data import is_dull, structured
@@ -70,6 +71,8 @@ def _decided(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
         yield from size_branches(oracle, example)
     if example.sizes.ratios:
         yield from ratios_of_sizes(oracle)
+    if example.sizes.resized:
+        yield from resized_sizes(oracle, example.sizes)
     if oracle.dims:
         yield from beyond_constants(oracle, example)
 

@@ -50,12 +50,13 @@ class SizeWatch:
     """Records the comparisons of sizes in a forward, in order. Those in torch's code are left out.
 
     products: (size, fraction, whether it was divided) of sizes multiplied or divided by a fraction. ratios: a size was
-    divided by another one.
+    divided by another one. resized: (size, new size) of axes resized to their nearest neighbours.
     """
 
     comparisons: list[Comparison] = field(default_factory=list)
     products: dict[tuple[int, float, bool], None] = field(default_factory=dict)
     ratios: bool = False
+    resized: dict[tuple[int, int], None] = field(default_factory=dict)
 
     def watched(self, sizes: Any) -> Any:
         """The sizes that a tensor returned, as watched sizes."""

@@ -14,7 +14,7 @@ from onnxpatch.formulas.nodes import target_opset
 from onnxpatch.formulas.position_forms import form_of
 from onnxpatch.formulas.resize import Axis, resize
 from onnxpatch.formulas.skipped_resizes import native_here
-from onnxpatch.formulas.symbolic import as_tensor, example_of, scaled, split_fraction, symbolic
+from onnxpatch.formulas.symbolic import as_tensor, scaled, split_fraction, symbolic
 from onnxpatch.formulas.tracing import constant, traced_from, tracing_paused, unrecorded
 
 SMOOTH = ("linear", "bilinear", "bicubic", "trilinear")
@@ -82,11 +82,9 @@ def interpolate(
     # adaptive_avg_pool under another name: a static one has a form under dynamo.
     if mode == "area" and (exporting() == "trace" or any(map(symbolic, (*input.shape[2:], *(sizes or ()))))):
         return resize(input, [Axis(size) for size in _outputs(input, sizes, scales)], "area")
-    if scales is not None and mode in ("nearest", "nearest-exact") and not any(map(_computed, scales)):
-        # Neither exporter has nearest-exact by a factor right.
-        if mode == "nearest-exact" or recompute_scale_factor or not all(map(nearest.scales_alike, scales)):
-            by = None if recompute_scale_factor else scales
-            return nearest.sampled(input, _outputs(input, None, scales), mode, by)
+    if scales is not None and not any(map(_computed, scales)) and _misplaced_by(scales, mode, recompute_scale_factor):
+        by = None if recompute_scale_factor else scales
+        return nearest.sampled(input, _outputs(input, None, scales), mode, by)
     if sizes is not None and _misplaced(input, sizes, mode):
         return nearest.sampled(input, sizes, mode)
     if antialias and not align_corners and (scales is None or recompute_scale_factor):
@@ -174,6 +172,13 @@ def _misplaced(input: Tensor, sizes: list[object], mode: str) -> bool:
         return False
     pairs = list(zip(input.shape[2:], sizes, strict=True))
     return not all(nearest.resizes_alike(extent, size) for extent, size in pairs)
+
+
+def _misplaced_by(scales: list[float], mode: str, recompute: bool | None) -> bool:
+    """The same for scale factors. Neither exporter has `nearest-exact` right, nor a factor computed from the sizes."""
+    if mode == "nearest":
+        return bool(recompute) or not all(map(nearest.scales_alike, scales))
+    return mode == "nearest-exact"
 
 
 def _outputs(input: Tensor, sizes: list[Any] | None, scales: list[Any] | None) -> list[Any]:

@@ -67,6 +67,11 @@ def judged(name: str) -> Report:
         ("neighbours: long_by_a_helper", "n=97"),
         ("neighbours: log_of_the_size", "n=1025"),
         ("neighbours: sixteen_to_nine", "h=9, w=16"),
+        ("resized: to_fifty", "h=45"),
+        ("resized: to_half_of_the_example", "h=20"),
+        ("resized: mask_at_the_size_of_the_other", "h=35"),
+        ("resized: seven_thirds_of_it", "h=27"),
+        ("resized: steps_of_a_tenth", "n=11"),
     ],
 )
 def test_found_wrong(name: str, label: str) -> None:
