@@ -28,9 +28,9 @@ from onnxpatch.control_flow.branch_report import BranchReport
 from onnxpatch.control_flow.builtin_hooks import prepared
 from onnxpatch.control_flow.capture import BranchForm, Capture
 from onnxpatch.control_flow.current_capture import latest
-from onnxpatch.control_flow.forked_forward import Call, run_declared, run_module, run_root
+from onnxpatch.control_flow.forked_forward import Call, run_module, run_root
 from onnxpatch.control_flow.module_containers import CONTAINERS, IndexedByData
-from onnxpatch.control_flow.optional_outputs.decorator import mark_of
+from onnxpatch.control_flow.optional_outputs.decorator import mark_of, run_declared
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.module_walk import modules
 from onnxpatch.patching.generated import class_before, mixins_of
