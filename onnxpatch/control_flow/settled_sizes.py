@@ -22,6 +22,7 @@ import torch
 
 from onnxpatch._torch.cond import conclusions
 from onnxpatch._torch.function_modes import unseen
+from onnxpatch._torch.gone import told
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
 from onnxpatch.control_flow.source_sites import raised_on_purpose
 from onnxpatch.errors import BranchError
@@ -72,6 +73,8 @@ class SettledSizes:
         forget()
         self._settled.add(id(module))
         path = self._capture.path_of(module) or "(root)"
-        text = f"{path} ({type(module).__name__}): {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        # The traceback, which tells whether a private API is missing, is not kept: it would keep the graph alive.
+        said = told(error) or f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        text = f"{path} ({type(module).__name__}): {said}"
         report.settled.append(error if isinstance(error, BranchError) else BranchError(text))
         return True
