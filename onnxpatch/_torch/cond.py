@@ -18,7 +18,7 @@ from onnxpatch._torch.trace_state import untraced
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def free_symbols(number: Any) -> set[Any]:
+def free_symbols(number: object) -> set[Any]:
     """The sympy symbols in a SymInt, SymFloat or SymBool; none in anything else."""
     # No default for what a symbolic number lacks: where torch has moved `expr`, "no symbols" would pass for a static
     # size, and the example's would be in the graph without an error.
@@ -64,7 +64,7 @@ def in_steps(number: Any) -> Any:
         """Python's operators on symbolic numbers, two operands at a time."""
 
         @staticmethod
-        def trunc_to_int(x: Any, dtype: torch.dtype) -> Any:
+        def trunc_to_int(x: object, dtype: torch.dtype) -> Any:
             return torch.sym_int(x)
 
         @staticmethod
@@ -184,5 +184,5 @@ def compiled_function(
     return torch._C._create_function_from_graph(name, graph)
 
 
-def _traced(function: Callable[..., Any], example: tuple[torch.Tensor, ...]) -> Any:
+def _traced(function: Callable[..., object], example: tuple[torch.Tensor, ...]) -> Any:
     return torch.jit.trace(function, example, check_trace=False)

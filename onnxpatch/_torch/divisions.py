@@ -32,7 +32,7 @@ def divided_by_data(tensor: torch.Tensor) -> bool:
     return node is not None and _divided(node, _fx_name, _fx_inputs, lambda one: one.args)
 
 
-def _divided(node: Any, name: Callable[[Any], str], inputs: Inputs, operands: Inputs) -> bool:
+def _divided(node: object, name: Callable[[Any], str], inputs: Inputs, operands: Inputs) -> bool:
     for one in _before(node, name, inputs, _LAYERS):
         place = _DIVISIONS.get(name(one))
         divisor = None if place is None else list(operands(one))[place]
@@ -42,7 +42,7 @@ def _divided(node: Any, name: Callable[[Any], str], inputs: Inputs, operands: In
     return False
 
 
-def _before(node: Any, name: Callable[[Any], str], inputs: Inputs, ends: tuple[str, ...]) -> Iterable[Any]:
+def _before(node: object, name: Callable[[Any], str], inputs: Inputs, ends: tuple[str, ...]) -> Iterable[Any]:
     """A node and those that it was computed from, sizes and what lies behind `ends` aside."""
     pending, left = [node], _MOST
     seen: dict[int, Any] = {}  # by id, and kept: an id is given anew once its node is gone

@@ -101,7 +101,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 class _Printer(LambdaPrinter):
     """Writes torch's functions as calls. sympy would write torch's Mod(a + b, 4) as `a + b % 4`."""
 
-    def _print(self, expr: Any, **kwargs: Any) -> str:
+    def _print(self, expr: Any, **kwargs: object) -> str:
         if not str(type(expr).__module__).startswith("torch."):
             return str(super()._print(expr, **kwargs))
         # The name is looked up in `_FUNCTIONS`.

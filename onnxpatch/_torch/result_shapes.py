@@ -15,7 +15,7 @@ import torch
 _ATEN = torch.ops.aten
 
 
-def result_shape(operator: Any, args: Sequence[Any]) -> list[Any] | None:
+def result_shape(operator: object, args: Sequence[object]) -> list[Any] | None:
     """The shape of an operator's one result, which has the dtype of its first argument; None if it is not known here.
 
     args: the positional arguments, with fake tensors for tensors.

@@ -102,7 +102,7 @@ class _Sizes:
             raise _UnknownError
         return self
 
-    def fixed(self, value: Any) -> bool:
+    def fixed(self, value: object) -> bool:
         """Whether a value of the graph is a number, and the same for all inputs."""
         found = self._value(value)
         return isinstance(found, _NUMBERS) and not free_symbols(found)
@@ -216,7 +216,7 @@ class _Sizes:
         return self._world.fake(torch.empty(sizes, dtype=dtype), axes, number)
 
 
-def _computed(name: str, given: list[Any]) -> Any:
+def _computed(name: str, given: list[object]) -> Any:
     """Arithmetic on numbers. The third operand of add and sub is a factor."""
     if len(given) == 3 and name in ("add", "sub", "radd", "rsub") and given[2] == 1:
         given = given[:2]

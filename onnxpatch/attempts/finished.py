@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -75,7 +74,7 @@ def _with_structure(exported: Exported, forked: BranchReport | None) -> Exported
     return replace(exported, notes=notes, flatten=flatten, refusal=next(iter(forked.settled), None))
 
 
-def _in_file_order(forked: BranchReport, output: Any) -> list[torch.Tensor | None]:
+def _in_file_order(forked: BranchReport, output: object) -> list[torch.Tensor | None]:
     """Eager's output as the file gives it. A missing one of ONNX's optional type is no output at all."""
     marked = [leaf.get("form") == "onnx" for leaf in output_structure.leaves(forked.layout)] if forked.layout else []
     flat: list[torch.Tensor | None] = []

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -104,7 +103,7 @@ def _mixin(cls: type, run: RunRoot | None = None, report: BranchReport | None = 
     class Forked:
         # Exporters name the graph's inputs after the parameters of forward: `wraps` keeps its signature.
         @functools.wraps(cls.forward)  # type: ignore[attr-defined]
-        def forward(self, *args: Any, **kwargs: Any) -> object:
+        def forward(self, *args: object, **kwargs: object) -> object:
             call: Call = functools.partial(super().forward, *args, **kwargs)  # type: ignore[misc]
             if mark is not None:
                 call = functools.partial(run_declared, call, mark, args, kwargs)

@@ -68,7 +68,7 @@ def _constant(number: float) -> Any:
     return op.Constant(value=exact)
 
 
-def _best(value: Any) -> Any:
+def _best(value: object) -> Any:
     try:
         return _doubled(value)
     except (_OtherKindError, AttributeError, TypeError, ValueError):
@@ -87,7 +87,7 @@ def _trunc(self: Any) -> Any:
     return op.Cast(_best(self), to=_INT64)
 
 
-def _round(self: Any, *digits: Any) -> Any:
+def _round(self: Any, *digits: object) -> Any:
     if digits and digits[0] is not None:
         raise ValueError("round() to a number of digits has no form in ONNX")
     # ONNX rounds half to even, as Python does.

@@ -36,7 +36,7 @@ from onnxpatch.formulas.complex_arithmetic import (
 from onnxpatch.formulas.complex_pairs import Pair, view_as_complex, view_as_real
 
 
-def _same(a: object, *args: Any, **kwargs: Any) -> Any:
+def _same(a: object, *args: object, **kwargs: object) -> Any:
     return a
 
 
@@ -111,7 +111,7 @@ MAKERS = frozenset(("view_as_complex", "complex", "polar"))
 """Functions that make a complex tensor out of real ones."""
 
 
-def _broadcast(*all: Any) -> list[Any]:
+def _broadcast(*all: object) -> list[Any]:
     shape = torch.broadcast_shapes(*(Pair.of(each).real.shape for each in all))
     return [Pair(Pair.of(a).real.expand(shape), Pair.of(a).imag.expand(shape)) for a in all]
 

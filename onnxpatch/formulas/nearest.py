@@ -31,7 +31,7 @@ def sampled(input: Tensor, sizes: Sequence[object], mode: str, scales: Sequence[
     return input
 
 
-def _sources(count_in: Any, count_out: Any, mode: str, device: torch.device, scale: Any) -> Tensor:
+def _sources(count_in: object, count_out: Any, mode: str, device: torch.device, scale: object) -> Tensor:
     """The input index of every output index: int64 [count_out]."""
     ratio = (count_in, count_out) if scale is None else (1.0, scale)
     step = as_tensor(ratio[0], torch.float32, device) / as_tensor(ratio[1], torch.float32, device)

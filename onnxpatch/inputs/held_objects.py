@@ -82,7 +82,7 @@ class HeldObjects:
         self._attributes.note(attributes)
         self._containers.note(containers)
 
-    def _note(self, value: object, attributes: list[Any], containers: list[Any]) -> Iterable[Any]:
+    def _note(self, value: object, attributes: list[object], containers: list[object]) -> Iterable[Any]:
         """Note the contents of `value`, attributes and containers in these lists; returns the objects in it."""
         if isinstance(value, torch.Tensor):
             self.tensors.append(value)
@@ -106,7 +106,7 @@ class HeldObjects:
             return self._note_attributes(value, attributes)
         return ()
 
-    def _note_attributes(self, value: object, noted: list[Any]) -> list[Any]:
+    def _note_attributes(self, value: object, noted: list[object]) -> list[Any]:
         attributes = getattr(value, "__dict__", None)
         slots = self._note_slots(value)
         if not isinstance(attributes, dict):

@@ -86,7 +86,7 @@ def _guarded_method(
 ) -> Callable[..., Any]:
     onnxpatch_exporters, onnxpatch_patch, onnxpatch_name = patch.conditions.exporters, patch.name, name
 
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def method(self: Any, *args: object, **kwargs: object) -> Any:
         if onnxpatch_exporting() in onnxpatch_exporters:
             found = getattr(super(onnxpatch_guard, self), onnxpatch_name)(*args, **kwargs)
             # A stand-in that declines did nothing: the method before it runs, and no act is counted.
@@ -98,7 +98,7 @@ def _guarded_method(
     return method
 
 
-def _callable_by_script(method: Any, value: Any) -> Any:
+def _callable_by_script(method: Any, value: object) -> Any:
     function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
     if not inspect.isfunction(function):
         return method

@@ -103,7 +103,7 @@ class _Quiet:
 
     def __init_subclass__(cls, **kwargs: object) -> None: ...
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         return _written(self, getattr(class_before(type(self)), "__reduce_ex__")(self, protocol))  # noqa: B009
 
     def __copy__(self) -> Any:
@@ -135,7 +135,7 @@ class _Reduced:
         return noted, *rest
 
 
-def _written(module: object, reduced: Any) -> Any:
+def _written(module: object, reduced: object) -> Any:
     """What `__reduce_ex__` would return if the module were not patched."""
     if not isinstance(reduced, tuple):
         return reduced

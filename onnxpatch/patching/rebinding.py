@@ -113,7 +113,7 @@ def installed(substitutions: Sequence[Substitution]) -> Iterator[None]:
         yield
 
 
-def _set(home: Any, name: str, value: Any) -> None:
+def _set(home: object, name: str, value: object) -> None:
     if inspect.ismodule(home):
         vars(home)[name] = value  # not setattr: the module classes of lazy loaders override it
     else:
@@ -160,9 +160,9 @@ def _owner(path: str) -> Any:
     return resolve(path) if "." in path else None
 
 
-def _wrap(original: Callable[..., Any], lookup: Lookup) -> Callable[..., Any]:
+def _wrap(original: Callable[..., object], lookup: Lookup) -> Callable[..., Any]:
     @functools.wraps(original)
-    def substitute(*args: Any, **kwargs: Any) -> Any:
+    def substitute(*args: object, **kwargs: object) -> Any:
         found = lookup(original, args, kwargs)
         return original(*args, **kwargs) if found is NotImplemented else found
 
@@ -183,7 +183,7 @@ def _substitute_type(original: type, lookup: Lookup) -> type:
     """A substitute for a type, such as `int`: isinstance, issubclass and == still work with it."""
 
     class Substitute(type):
-        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        def __call__(cls, *args: object, **kwargs: object) -> Any:
             found = lookup(original, args, kwargs)
             return original(*args, **kwargs) if found is NotImplemented else found
 

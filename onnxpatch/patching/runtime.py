@@ -204,7 +204,7 @@ class _Dispatch(TorchFunctionMode):
         super().__init__()
         self._scope = scope
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         # Dynamo compiles the bodies of torch.cond and torch.while_loop, and this method with them. It could not
         # compile reads of the scope, so no patch acts there.

@@ -109,10 +109,10 @@ class WatchedSize(int):
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: object) -> Any:
         return self._multiplied(other, True) if isinstance(other, int | float) else NotImplemented
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: object) -> Any:
         return (
             self._fraction(other / int(self), lambda value: other / value) if isinstance(other, int) else NotImplemented
         )
@@ -142,8 +142,8 @@ class WatchedSize(int):
         return self.watch.note(self, 0, int(self) != 0, True)
 
 
-def _computed(plain: Callable[..., Any]) -> Any:
-    def method(self: WatchedSize, *others: Any) -> Any:
+def _computed(plain: Callable[..., object]) -> Any:
+    def method(self: WatchedSize, *others: object) -> Any:
         value = plain(self, *others)
         return WatchedSize(value, self.watch) if type(value) is int else value
 

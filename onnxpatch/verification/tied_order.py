@@ -19,7 +19,7 @@ class TiesBroken(TorchFunctionMode):
         super().__init__()
         self.last, self.met = last, False
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         form = _FORMS.get(func)
         return result if form is None else form(self, result, *args, **(kwargs or {}))

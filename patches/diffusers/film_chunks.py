@@ -127,7 +127,7 @@ class FilmAutoencoder:
 class FilmResampling:
     """Doubles or halves the frames behind the first, which is a chunk of its own and keeps its number."""
 
-    def forward(self: Any, x: Tensor, feat_cache: Any = None, feat_idx: Any = (0,)) -> Tensor:
+    def forward(self: Any, x: Tensor, feat_cache: object = None, feat_idx: object = (0,)) -> Tensor:
         if not _whole_film.get():
             return super().forward(x, feat_cache, feat_idx)  # type: ignore[misc]
         if self.mode == "upsample3d":

@@ -114,7 +114,7 @@ class _Extremes(torch.nn.Module):
         unchanged=lambda: Computes(lambda x, lengths: x * max(2.5, 1)),
     ),
 )
-def max_of_a_tensor(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def max_of_a_tensor(original: Callable[..., object], *args: object, **kwargs: object) -> Any:
     """`max(lengths)` of a tensor with one axis: its largest element, without axes, as Python gives it."""
     if len(args) != 1 or kwargs or not isinstance(args[0], Tensor) or args[0].dim() != 1:
         return NotImplemented

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,7 +71,7 @@ def _is_fraction(value: object) -> bool:
         unchanged=lambda: torch.nn.Linear(2, 3),
     ),
 )
-def double_sizes(original: Callable[..., Tensor], *args: Any) -> Tensor:
+def double_sizes(original: Callable[..., Tensor], *args: object) -> Tensor:
     """Computes in float64, on tensors of shape (1,): the exporter writes numbers of shape () as float32."""
     numbers = [_in_float64(one) for one in args]
     word = function_name(original).strip("_")
@@ -82,5 +81,5 @@ def double_sizes(original: Callable[..., Tensor], *args: Any) -> Tensor:
     return _COMPUTED[word](*numbers).reshape(())
 
 
-def _in_float64(number: Any) -> Tensor:
+def _in_float64(number: object) -> Tensor:
     return as_float(number).reshape(1) if isinstance(number, Tensor) else torch.tensor([number], dtype=torch.float64)

@@ -36,7 +36,7 @@ def _rows() -> list[tuple[Tensor]]:
 _DIVISIONS = (torch.floor_divide, Tensor.floor_divide, Tensor.__floordiv__, Tensor.__rfloordiv__)
 
 
-def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _may_be_negative(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     """Whether a quotient may be negative. For a size that is never negative, both roundings agree."""
     if function not in _DIVISIONS or len(args) < 2:
         return False

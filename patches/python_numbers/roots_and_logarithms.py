@@ -97,7 +97,7 @@ class _Entropy(torch.nn.Module):
         unchanged="fixed sizes",
     ),
 )
-def symbolic_log(original: Callable[..., Tensor], value: Any, *base: Any) -> Any:
+def symbolic_log(original: Callable[..., Tensor], value: Any, *base: object) -> Any:
     """Computes `math.log(size)` as a 0-d tensor: torch.export has a symbolic logarithm to base 2 only."""
     if not symbolic(value) or not all(isinstance(b, int | float) for b in base):
         return NotImplemented

@@ -78,9 +78,9 @@ def flex_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
     return_lse: bool = False,
-    kernel_options: Any = None,
+    kernel_options: object = None,
     *,
-    return_aux: Any = None,
+    return_aux: object = None,
 ) -> Any:
     """As in torch, but return_aux is refused. (batch, heads, length, features)."""
     if return_aux is not None:

@@ -177,7 +177,7 @@ def _misplaced(input: Tensor, sizes: list[object], mode: str) -> bool:
     return not all(a is not None and b is not None and fits(a, b) for a, b in found)
 
 
-def _outputs(input: Tensor, sizes: list[Any] | None, scales: list[Any] | None) -> list[Any]:
+def _outputs(input: Tensor, sizes: list[object] | None, scales: list[object] | None) -> list[Any]:
     return sizes or [scaled(extent, scale) for extent, scale in zip(input.shape[2:], scales or (), strict=True)]
 
 
@@ -210,7 +210,7 @@ def _axes(input: Tensor, sizes: list[object] | None, scales: list[object] | None
     ]
 
 
-def _precise(extent: Any, size: Any, scale: Any) -> Any:
+def _precise(extent: Any, size: object, scale: Any) -> Any:
     """The scale in float64, if it is (a whole number of elements + an offset) / the table's size."""
     if not isinstance(scale, torch.SymFloat):
         return scale

@@ -48,7 +48,7 @@ class _Landmarks(torch.nn.Module):
     ),
 )
 def padding_in_branches(
-    original: Callable[..., Tensor], input: Tensor, pad: Sequence[Any], *args: Any, **kwargs: Any
+    original: Callable[..., Tensor], input: Tensor, pad: Sequence[object], *args: object, **kwargs: object
 ) -> Any:
     """Pads by nothing where the test of the `if` around the call is false."""
     if not any(symbolic(amount) for amount in pad):

@@ -65,9 +65,9 @@ def convolution(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: object = 1,
+    padding: object = 0,
+    dilation: object = 1,
     groups: int = 1,
 ) -> Tensor:
     """Zeros around the input, then the convolution without padding."""
@@ -103,12 +103,12 @@ class _Averaged(torch.nn.Module):
 def average_pool(
     original: Callable[..., Tensor],
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    kernel_size: object,
+    stride: object = None,
+    padding: object = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-    divisor_override: Any = None,
+    divisor_override: object = None,
 ) -> Tensor:
     """Zeros around the input; where they do not count, divided by the share of each window that lies in the input."""
     rank = int(original.__name__[-2])
@@ -146,10 +146,10 @@ class _Largest(torch.nn.Module):
 def max_pool(
     original: Callable[..., Tensor],
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: object,
+    stride: object = None,
+    padding: object = 0,
+    dilation: object = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor:
@@ -161,7 +161,7 @@ def max_pool(
     return original(functional.pad(input, pads, value=float("-inf")), kernel_size, stride, 0, dilation)
 
 
-def _pads(padding: Any, axes: int) -> list[Any] | None:
+def _pads(padding: object, axes: int) -> list[Any] | None:
     """What `F.pad` takes, the last axis first; None for a padding of plain numbers, or one by its name."""
     each: Sequence[Any] = padding if isinstance(padding, tuple | list | torch.Size) else [padding]
     if not any(map(symbolic, each)):

@@ -59,7 +59,7 @@ def _proof(*beside: str) -> Proof:
     proof=_proof("parts-flattened", "parts-together"),
 )
 def parts_apart(
-    original: Callable[..., Sequence[Tensor]], tensor: Tensor, split_size_or_sections: Any, dim: int = 0
+    original: Callable[..., Sequence[Tensor]], tensor: Tensor, split_size_or_sections: object, dim: int = 0
 ) -> tuple[Tensor, ...]:
     """Splits as in the example. Each part remembers its number and the whole."""
     if dim != 0 or not isinstance(split_size_or_sections, list | tuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,7 +40,7 @@ class _Drawn(torch.nn.Module):
 def multinomial(
     original: Callable[..., Tensor],
     input: Tensor,
-    num_samples: Any,
+    num_samples: object,
     replacement: bool = False,
     *,
     generator: object = None,

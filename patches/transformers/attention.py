@@ -45,7 +45,7 @@ class _Grouped(torch.nn.Module):
     ),
 )
 def get_interface(
-    original: Callable[..., object], interface: Any, attn_implementation: str | None, default: Callable[..., Any]
+    original: Callable[..., object], interface: Any, attn_implementation: str | None, default: Callable[..., object]
 ) -> Any:
     """Returns `attention_forward` for "sdpa", unless somebody has registered another function under that name."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward

@@ -53,13 +53,13 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
     ),
 )
 def causal_mask(
-    original: Callable[..., Any],
+    original: Callable[..., object],
     config: Any,
     inputs_embeds: Tensor,
     attention_mask: Tensor | None,
     past_key_values: object,
     position_ids: Tensor | None = None,
-    **others: Any,
+    **others: object,
 ) -> Any:
     """attention_mask: (batch, seen + length). Returns (batch, 1, length, seen + length), true where a key is seen."""
     causal = getattr(config, "is_causal", True) and getattr(config, "use_bidirectional_attention", False) is not True

@@ -103,7 +103,7 @@ class _Growing:
 
     cosines_first = False
 
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def forward(self: Any, *args: object, **kwargs: object) -> Any:
         """Runs the class's own forward on a table that is long enough."""
         table = _grown(self, args, kwargs, self.cosines_first)
         if table is None:

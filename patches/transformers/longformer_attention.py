@@ -72,7 +72,7 @@ class LongformerSelfAttention:
         attention_mask: Tensor | None = None,
         is_index_masked: Tensor | None = None,
         is_index_global_attn: Tensor | None = None,
-        is_global_attn: Any = None,
+        is_global_attn: object = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor, ...]:
         """hidden_states: (batch, length, hidden); the masks: (batch, length), attention_mask 0 for what is neither
