@@ -1,7 +1,7 @@
 """Tells whether a tensor was divided by data: then it may be infinite or NaN, though all inputs are finite.
 
-Read is the graph under construction: TorchScript's under trace (`torch._C._get_value_trace`), torch.fx's under dynamo
-(`get_proxy_slot`). Where these have moved, no tensor was: patches that ask are inactive then, which is right too.
+The answer is read off the graph under construction: TorchScript's under trace (`torch._C._get_value_trace`), torch.fx's
+under dynamo (`get_proxy_slot`). If these move, the answer is no for every tensor, and the patches that ask do nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Inputs = Callable[[Any], Iterable[Any]]
 
 
 def divided_by_data(tensor: torch.Tensor) -> bool:
-    """Whether an operator before `tensor`, behind the last layer with weights, divides by what the inputs decide."""
+    """Whether `tensor` was divided, since the last layer with weights, by a value that depends on the inputs."""
     value = traced_value(tensor) if torch.jit.is_tracing() else None  # type: ignore[attr-defined]
     if value is not None:
         return _divided(value.node(), _traced_name, _traced_inputs, _traced_inputs)

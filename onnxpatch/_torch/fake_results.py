@@ -1,11 +1,11 @@
-"""Runs an operator on fake tensors once for all arguments of one shape: private torch APIs, and what if they move.
+"""Runs an operator on fake tensors once for all arguments of the same shape.
 
 A model of sixty equal layers has sixty times the same operators, and each run on fake tensors takes as long as hundreds
-of real ones. Fake tensors of one shape, stride and dtype are one object here, so that equal calls are known by their
-arguments.
+of real ones. Fake tensors of one shape, stride and dtype are one object here, so that calls with equal arguments are
+recognized.
 
-`SymInt.node.expr`, the sympy expression of a size, is what shapes are compared by. If it moves, nothing is shared, and
-every call runs.
+Shapes are compared by `SymInt.node.expr`, the sympy expression of a size, which is private. If it moves, nothing is
+shared, and every call runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operators whose result has a shape that is told by their arguments, so that torch need not derive it.
+"""The shape of a result, for operators whose arguments already say it, so that torch need not derive it.
 
 On symbolic sizes torch's own kernels for these compare sizes at length: tens of milliseconds for one `reshape`, where
 naming its sizes takes one. Nothing of the data and no stride is needed, since a trace only asks for sizes.

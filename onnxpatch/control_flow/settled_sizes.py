@@ -8,8 +8,8 @@ compared with eager as ever:
     if x.shape[1] == self.table.shape[1]:       the example is shorter: `x + self.table` cannot run with it
         x = x + self.table
 
-Only where the file is going to be compared. Otherwise the module is refused. If it turns out wrong, it is refused for
-the same reason.
+This is done only if the file is compared afterwards; otherwise the module is refused. If the file turns out wrong, the
+export is refused with the error that led here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SettledSizes:
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
-        # By id of each module that asked for such a condition: makes torch forget what it has concluded since.
+        # By id of each module that has such a condition: a function that makes torch forget what it concluded since.
         self._asked: dict[int, Callable[[], None]] = {}
         self._settled: set[int] = set()
 

@@ -42,7 +42,7 @@ class _Early:
 
 
 def returns_unpadded(frame: FrameType, answer: Any) -> bool:
-    """Whether `frame` is evaluating the test of an `if` that returns what the rest of the function only pads.
+    """Whether `frame` is evaluating the test of an `if` that returns a value which the rest of the function only pads.
 
     answer: the test's value.
     """

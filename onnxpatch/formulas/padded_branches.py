@@ -34,9 +34,11 @@ def only_pads(frame: FrameType) -> bool:
 
 
 def amounts_here(amounts: Any) -> list[Any] | None:
-    """The amounts of the running call of `pad`, each 0 where the test of such an `if` around it is false; None where
-    the call is in no such `if`."""
-    frame: FrameType | None = sys._getframe(2)
+    """The amounts of the call of `pad` that runs now, made 0 where the test of such an `if` around it is false.
+
+    None where the call is in no such `if`, or is right as it is.
+    """
+    frame: FrameType | None = sys._getframe(2)  # the stand-in's caller
     # torch hands a call on to stand-ins by way of its own functions.
     while frame is not None and (package_of(frame) == "torch" or runs_in(frame, "onnxpatch.patching")):
         frame = frame.f_back

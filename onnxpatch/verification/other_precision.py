@@ -1,6 +1,6 @@
-"""Runs copies of a model whose arithmetic rounds otherwise: in float64, or with every weight moved by one rounding.
+"""Runs copies of a model that round differently: in float64, or with every weight changed by one rounding error.
 
-What such a copy answers otherwise is not determined by float32: a right graph may differ from eager there, too.
+Where such a copy differs from the model, float32 does not determine the answer: a right graph may differ there, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sorts with equal values in another order, which torch.sort does not determine unless `stable=True`."""
+"""Puts equal values into another order in sorts: torch.sort leaves their order open unless `stable=True`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`WatchedFraction`: a float computed from a size, whose comparisons are recorded as comparisons of that size.
 
 if h / w > 2: ...              recorded as: h compared with 2 * w
-math.ceil(n / 64)              a watched size again; that it changes beyond n = 64 is recorded, too
+math.ceil(n / 64)              a watched size again; the sizes at which it changes are recorded, too
 """
 
 from __future__ import annotations

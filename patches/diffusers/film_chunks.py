@@ -1,8 +1,8 @@
-"""Wan's and Qwen-Image's film autoencoders: a Python loop over chunks of frames, each with the last frames of the one
-before it, as one pass over all frames.
+"""The video autoencoders of Wan and Qwen-Image: one pass over all frames in place of a Python loop over chunks.
 
-Their convolutions look back only, and zeros stand before the first frame: chunks with a cache and the whole film are
-the same sum. The whole film's activations are in memory at once, where the loop has those of a chunk.
+The loop gives each chunk the last frames of the one before it. The convolutions are causal in time, with zeros before
+the first frame, so one pass over the whole video computes the same. It has the activations of all frames in memory at
+once; the loop has those of one chunk.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class FilmAutoencoder:
     ),
 )
 class FilmResampling:
-    """Doubles or halves the frames behind the first, which is a chunk of its own and keeps its number."""
+    """Doubles or halves the number of frames after the first, which is a chunk of its own and stays one frame."""
 
     def forward(self: Any, x: Tensor, feat_cache: object = None, feat_idx: object = (0,)) -> Tensor:
         if not _whole_film.get():
@@ -139,7 +139,7 @@ class FilmResampling:
 
 
 def _doubled(x: Tensor, time_conv: Any) -> Tensor:
-    """Two frames of each behind the first. That one is zeros to the others, as what stands before it."""
+    """Makes two frames of each one after the first. For these the first one is zeros, like the padding before it."""
     batch, channels, _, height, width = x.shape
     first = x[:, :, :1]
     made = time_conv(torch.cat([torch.zeros_like(first), x[:, :, 1:]], dim=2))
@@ -148,9 +148,9 @@ def _doubled(x: Tensor, time_conv: Any) -> Tensor:
 
 
 def _halved(x: Tensor, time_conv: Any) -> Tensor:
-    """One frame of each two behind the first, made of the two and the one before them.
+    """Makes one frame of every two after the first, from these two and the one before them.
 
-    Two frames of zeros in front give a first window to a film of one frame; what is made of it is left out.
+    Two frames of zeros in front, so that a video of one frame has a window, too; the frame made of it is dropped.
     """
     made = time_conv(functional.pad(x, (0, 0, 0, 0, 2, 0)))
     return torch.cat([x[:, :, :1], made[:, :, 1:]], dim=2)

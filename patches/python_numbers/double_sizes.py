@@ -32,7 +32,7 @@ class _Shares(torch.nn.Module):
 
 
 def _in_double(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
-    """Whether it is arithmetic of sizes and numbers alone whose result is a fraction: float32 would round it."""
+    """Whether a call computes a fraction from sizes and numbers alone, which float32 would round."""
     name = function_name(function).strip("_")
     if name not in _ARITHMETIC or len(args) != 2 or kwargs or not all(_is_number(one) for one in args):
         return False

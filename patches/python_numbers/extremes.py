@@ -1,4 +1,4 @@
-"""max() and min() of sizes are decided at run time."""
+"""max() and min() of sizes are computed in the graph."""
 
 from __future__ import annotations
 

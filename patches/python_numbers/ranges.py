@@ -1,4 +1,4 @@
-"""range() over a dynamic size that is one step long: the whole, taken in chunks of its own length."""
+"""range() of one step, where the step is a dynamic size: `range(0, n, n)`, for an input in a single chunk."""
 
 from __future__ import annotations
 

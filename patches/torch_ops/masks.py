@@ -108,7 +108,7 @@ def _is_known(before: int, mask: Tensor, rest: tuple[object, ...], tensor: Tenso
 def _mask_of(tensor: Tensor, index: object) -> tuple[int, Tensor | None, tuple[Any, ...]]:
     """(the number of whole axes before it, the mask, the numbers and slices behind it) of `x[:, mask, 1:]`.
 
-    Without a mask for other indices, such as two masks.
+    The mask is None for any other index, such as one with two masks.
     """
     items = index if isinstance(index, tuple) else (index,)
     found = [at for at, item in enumerate(items) if isinstance(item, Tensor)]

@@ -1,7 +1,7 @@
-"""Convolutions and pools whose `padding` is computed from a size: padded by a Pad of their own, then without padding.
+"""Convolutions and pools whose `padding` is computed from a size: a Pad first, then the layer without padding.
 
-`padding=[n % 2 for n in x.shape[2:]]` and `padding=(n - 1) * stride // 2` are attributes of the node in ONNX, and
-attributes are numbers.
+`padding=[n % 2 for n in x.shape[2:]]` would be an attribute of the ONNX node, and attributes are constants; the pads of
+a Pad are an input.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def max_pool(
 
 
 def _pads(padding: object, axes: int) -> list[Any] | None:
-    """What `F.pad` takes, the last axis first; None for a padding of plain numbers, or one by its name."""
+    """The argument of `F.pad`, last axis first; None for plain numbers and for "same" or "valid"."""
     each: Sequence[Any] = padding if isinstance(padding, tuple | list | torch.Size) else [padding]
     if not any(map(symbolic, each)):
         return None

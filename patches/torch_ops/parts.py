@@ -1,11 +1,11 @@
-"""Parts of a batch whose numbers are data (images for each text), put together again as they were.
+"""Parts of a batch whose numbers are data (images for each text), joined again in the same order.
 
     parts = x.split(numbers.tolist())                    as many rows in each as the example has
     parts = [part.reshape(-1, c) for part in parts]      the same is done to each
     torch.cat(parts)                                     all rows of x, reshaped: no number is needed
 
-A graph cannot have a number of parts that data decides. But what is only taken apart and put together again does not
-depend on the numbers, so each part remembers what it is a part of, and the last step returns the whole.
+A graph cannot have a number of parts that depends on data. But splitting and joining in the same order gives the whole
+again, whatever the numbers are: each part remembers what it is a part of, and the last step returns the whole.
 """
 
 from __future__ import annotations

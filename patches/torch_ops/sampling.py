@@ -45,7 +45,7 @@ def multinomial(
     *,
     generator: object = None,
 ) -> Tensor:
-    """The classes with the largest p / e, with e drawn from an exponential distribution: they come up by their p.
+    """Draws classes by their probabilities p: those with the largest p / e, with e exponentially distributed.
 
     input: (classes,) or (batch, classes), not negative. Returns int64 (..., num_samples).
     """

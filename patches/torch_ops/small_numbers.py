@@ -21,7 +21,7 @@ _SCALING = {
 
 
 def _taken_for_nothing(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
-    """Whether a number is added that is nearly 0, or multiplied by that is nearly 1."""
+    """Whether a call adds a number near 0, or multiplies by one near 1."""
     if kwargs or len(args) != 2 or function not in _ADDING | _SCALING:
         return False
     tensor, number = args

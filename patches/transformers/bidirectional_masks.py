@@ -1,4 +1,4 @@
-"""The mask of an encoder that was given none: eager leaves it out, and transformers writes it while exporting."""
+"""An encoder without a mask: eager uses none, but during an export transformers makes one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The causal mask of attention that is not causal by itself: eager leaves it out where no token is padding.
 
 transformers relies on the attention's own `is_causal` then. Where that is False (PaliGemma, and Gemma with
-`use_bidirectional_attention`), a batch without padding sees all tokens, and one with padding only those before.
+`use_bidirectional_attention`), the tokens of a batch without padding see all others, those of a batch with
+padding only the ones before.
 """
 
 from __future__ import annotations

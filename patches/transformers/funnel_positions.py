@@ -1,4 +1,4 @@
-"""Funnel's relative positions: Python lists of as many numbers as there are tokens, as formulas of the length."""
+"""Funnel's relative positions: formulas of the length, in place of Python lists with a number for each token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of sines and cosines that a model makes anew where a text outgrows them: as long as the text in the graph."""
+"""Tables of sines and cosines that a model makes longer for a long text: in the graph they are as long as the text."""
 
 from __future__ import annotations
 
