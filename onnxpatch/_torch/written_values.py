@@ -46,6 +46,7 @@ class Writer:
 
     def after(self, node: Node) -> Node:
         """A node before which others can be written, so that they come after `node`."""
+        # Several nodes put after the same node would come in reverse order: so a constant that nobody reads marks the place.
         mark = self._graph.create("prim::Constant", [], 1)
         mark.insertAfter(node)
         mark.output().setType(torch._C.NoneType.get())
@@ -55,7 +56,7 @@ class Writer:
         """The value that an in-place node writes, where `before` are the elements it writes to."""
         if node.kind() == "aten::copy_":
             return self._copied(node, before)
-        # On a copy, which nobody else sees, the exporter does it right.
+        # The exporter translates a write into a tensor that shares no memory. So the node writes into a clone.
         none = self._constant(None, node)
         node.replaceInput(0, self._new("aten::clone", [before, none], before, node))
         return node.output()
@@ -72,6 +73,7 @@ class Writer:
     def seen(self, view: View, parent: Value, place: Node) -> Value:
         """The view anew, of other elements."""
         for number, node in enumerate(view.nodes):
+            # Each node reads what the one before it gave. One that unpacks a list gives several: `place` says which.
             clone: Node = self._graph.createClone(node, lambda value: value)  # type: ignore[attr-defined]
             clone.replaceInput(0, parent)
             clone.insertBefore(place)
@@ -94,6 +96,7 @@ class Writer:
         return self._scattered(view, old, new, place)
 
     def _permuted(self, new: Value, old: Value, order: Sequence[int], place: Node) -> Value:
+        # The inverse permutation: where each axis of the owner went.
         whole = [axis % len(order) for axis in order]
         back = self._ints([whole.index(axis) for axis in range(len(order))], place)
         return self._new("aten::permute", [new, back], old, place)

@@ -59,6 +59,7 @@ def _idle(code: CodeType) -> tuple[tuple[int, int, frozenset[str]], ...]:
         amounts = _amounts(node.test)
         names: frozenset[str] | None = frozenset() if _is_crop(node) else None
         if amounts is not None and node.body and all(_adds_nothing(one, set(amounts)) for one in node.body):
+            # A later `if` of the same test may crop to a size: it crops what this one has padded.
             padding.add(ast.unparse(node.test))
             names = _compared(amounts)
         elif amounts is not None and _crops_back(node, set(amounts), padding):
@@ -140,6 +141,7 @@ def _reshaped(value: ast.expr) -> ast.expr:
 
 def _is_zero(expression: ast.expr, names: set[str]) -> bool:
     """Whether an expression of these names and numbers alone is 0, or a list of zeros, where the names are."""
+    # A call, an attribute or another name may be anything, also where these names are 0.
     used = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
     known = (ast.Name, ast.Constant, ast.Tuple, ast.List, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.Load)
     if not used <= names or not all(isinstance(node, known) for node in ast.walk(expression)):

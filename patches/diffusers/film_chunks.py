@@ -95,6 +95,7 @@ class FilmAutoencoder:
 
         if not symbolic(z.shape[2]) or self.use_tiling:
             return super()._decode(z, return_dict=return_dict)  # type: ignore[misc]
+        # The residual decoder drops the frames that doubling adds to the first; a decoder of all frames starts with it.
         first = {"first_chunk": True} if getattr(self.config, "is_residual", False) else {}
         with _as_whole_film():
             out = self.decoder(self.post_quant_conv(z), **first)

@@ -46,6 +46,7 @@ def _squares() -> list[tuple[Tensor]]:
 )
 def symbolic_int(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
     """Keeps `int(size)` symbolic. Anything else goes to Python's int."""
+    # int(text, base) and keywords are no conversions of a size.
     if len(args) == 1 and not kwargs and symbolic(args[0]):
         return truncated(args[0])
     return NotImplemented

@@ -119,6 +119,7 @@ def average_pool(
     sums = original(functional.pad(input, pads), kernel_size, stride)
     if count_include_pad:
         return sums
+    # The same pooling of ones gives the share of each window that is no padding.
     inside = functional.pad(torch.ones_like(input[:1, :1] if input.dim() == rank + 2 else input[:1]), pads)
     return sums / original(inside, kernel_size, stride)
 
@@ -166,5 +167,6 @@ def _pads(padding: object, axes: int) -> list[Any] | None:
     each: Sequence[Any] = padding if isinstance(padding, tuple | list | torch.Size) else [padding]
     if not any(map(symbolic, each)):
         return None
+    # One number stands for all axes; each axis is padded by it on both sides.
     each = list(each) * axes if len(each) == 1 else list(each)
     return [size for size in reversed(each) for _ in range(2)]

@@ -92,6 +92,7 @@ def largest(
 ) -> Any:
     """The maximum over the axes whose window is the whole axis; the window of the others as it is."""
     found = _whole(input, kernel_size, stride, padding)
+    # Indices would count places of the whole input; a window with gaps is longer than the axis.
     if found is None or return_indices or dilation not in (1, (1, 1), [1, 1]):
         return NotImplemented
     return _others(original, input.amax(found[0], keepdim=True), found, 1, ceil_mode)
@@ -114,9 +115,11 @@ def _whole(input: Tensor, kernel_size: object, stride: object, padding: object) 
     for place, window in enumerate(kernel):
         if isinstance(window, int):
             continue
+        # With padding, an average divides by more than the axis has, and a longer axis has several windows.
         if not same_size(window, input.shape[place - rank]) or pads[place] != 0:
             return None
         axes.append(place - rank)
+        # One element is left, which the pooling of the other axes passes on.
         kernel[place], steps[place] = 1, 1
     return (tuple(axes), kernel, steps, pads) if axes else None
 
