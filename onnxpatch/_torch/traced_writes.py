@@ -16,14 +16,17 @@ If they move, such writes are lost under trace as they are in torch's own export
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
-from torch._C import Block, Graph, Node, Value
 
 from onnxpatch._torch.node_aliases import is_view, views_made, writes, written_by
 from onnxpatch._torch.symbolic_sizes import traced_value
 from onnxpatch._torch.trace_state import running_trace, tracing_paused
 from onnxpatch._torch.written_values import View, Writer, can_write
+
+if TYPE_CHECKING:
+    from torch import Block, Graph, Node, Value
 
 # The exporter follows writes through these itself.
 _FOLLOWED = ("aten::slice", "aten::select")

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch._C import Graph, Node, Value
+
+if TYPE_CHECKING:
+    from torch import Graph, Node, Value
 
 # Done twice they change nothing.
 _EXCHANGED = ("aten::t", "aten::transpose", "aten::swapaxes", "aten::swapdims", "aten::numpy_T", "aten::mT",
@@ -46,7 +48,7 @@ class Writer:
 
     def after(self, node: Node) -> Node:
         """A node before which others can be written, so that they come after `node`."""
-        # Several nodes put after the same node would come in reverse order: so a constant that nobody reads marks the place.
+        # Several nodes put after one node would come in reverse order: so a constant that nobody reads marks the place.
         mark = self._graph.create("prim::Constant", [], 1)
         mark.insertAfter(node)
         mark.output().setType(torch._C.NoneType.get())
