@@ -42,7 +42,7 @@ def _divided(node: object, name: Callable[[Any], str], inputs: Inputs, operands:
     return False
 
 
-def _before(node: object, name: Callable[[Any], str], inputs: Inputs, ends: tuple[str, ...]) -> Iterable[Any]:
+def _before(node: object, name: Callable[[Any], str], inputs: Inputs, ends: tuple[str, ...]) -> Iterable[object]:
     """A node and those that it was computed from, sizes and what lies behind `ends` aside."""
     pending, left = [node], _MOST
     seen: dict[int, Any] = {}  # by id, and kept: an id is given anew once its node is gone
@@ -60,7 +60,7 @@ def _traced_name(node: Any) -> str:
     return "" if node.kind() == "prim::Param" else node.kind().partition("::")[2].rstrip("_")
 
 
-def _traced_inputs(node: Any) -> Iterable[Any]:
+def _traced_inputs(node: Any) -> Iterable[object]:
     return [value.node() for value in node.inputs()]
 
 
@@ -70,5 +70,5 @@ def _fx_name(node: Any) -> str:
     return str(node.target).removeprefix("aten.").partition(".")[0].rstrip("_")
 
 
-def _fx_inputs(node: Any) -> Iterable[Any]:
+def _fx_inputs(node: Any) -> Iterable[object]:
     return node.all_input_nodes

@@ -38,7 +38,7 @@ __all__ = [
 
 
 @functools.cache
-def _dynamo_registry(opset: int) -> Any:
+def _dynamo_registry(opset: int) -> object:
     """The dynamo exporter's translations for an opset; None if torch has moved them."""
     try:
         from torch.onnx._internal.exporter._registration import ONNXRegistry

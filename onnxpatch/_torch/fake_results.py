@@ -101,5 +101,5 @@ def _symbols(values: list[object]) -> set[Any]:
     return found
 
 
-def _listed(made: object) -> list[Any]:
+def _listed(made: object) -> list[object]:
     return list(made) if isinstance(made, tuple) else [made]

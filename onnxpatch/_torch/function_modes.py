@@ -138,7 +138,7 @@ class ExportKept(TorchFunctionMode):
             # It was set on the instance: without it, the tracer's own method is found again.
             vars(self._tracer).pop("call_module", None)
 
-    def _called(self, *args: object, **kwargs: object) -> Any:
+    def _called(self, *args: object, **kwargs: object) -> object:
         stack = self._tracer.module_stack
         before = len(stack)
         try:
@@ -164,7 +164,7 @@ class ExportKept(TorchFunctionMode):
             raise
 
 
-def _proxy_tracer() -> Any:
+def _proxy_tracer() -> object:
     from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
     return getattr(get_proxy_mode(), "tracer", None)

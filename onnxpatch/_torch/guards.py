@@ -138,7 +138,7 @@ def size_conditions(exported: object) -> tuple[dict[tuple[int, int], Any], list[
     return places, conditions + _range_conditions(exported)
 
 
-def _user_inputs(exported: Any) -> list[Any]:
+def _user_inputs(exported: Any) -> list[object]:
     wanted = set(exported.graph_signature.user_inputs)
     nodes = [node for node in exported.graph.nodes if node.op == "placeholder" and node.name in wanted]
     values = [node.meta.get("val") for node in nodes]

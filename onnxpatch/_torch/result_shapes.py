@@ -45,7 +45,7 @@ def _projected(x: torch.Tensor, weight: torch.Tensor, bias: object = None) -> li
     return [*x.shape[:-1], weight.shape[0]] if weight.dim() == 2 else None
 
 
-def _same(x: torch.Tensor, *_: object) -> list[Any]:
+def _same(x: torch.Tensor, *_: object) -> list[object]:
     return list(x.shape)
 
 

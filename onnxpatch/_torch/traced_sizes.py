@@ -107,7 +107,7 @@ class _Sizes:
         found = self._value(value)
         return isinstance(found, _NUMBERS) and not free_symbols(found)
 
-    def _value(self, wanted: Any) -> Any:
+    def _value(self, wanted: Any) -> object:
         # A stack of its own: recursion would go as deep as the graph does, past Python's limit.
         pending = [wanted]
         while pending:
@@ -145,7 +145,7 @@ class _Sizes:
         for output, result in zip(outputs, results, strict=True):
             self._known[output.unique()] = self._shared.tensor(result)
 
-    def _results(self, value: Any, node: Any) -> list[Any]:
+    def _results(self, value: Any, node: Any) -> list[object]:
         if value.unique() in self._inputs:
             place, axes = self._inputs[value.unique()]
             return [self._fake(value, axes, place)]
@@ -195,7 +195,7 @@ class _Sizes:
             raise _UnknownError
         return results
 
-    def _anything(self, value: Any) -> Any:
+    def _anything(self, value: Any) -> object:
         """A fake tensor with all dimensions dynamic, for the result of an operator that cannot be run again."""
         try:
             # `FakeWorld` names symbols after this number: 1000 keeps them apart from the inputs, which have their

@@ -77,7 +77,7 @@ def _bilinear(function: Any, a: Any, b: Any) -> Pair:
     return Pair(real, function(a.real, b.imag) + function(a.imag, b.real))
 
 
-def conj(a: object) -> Any:
+def conj(a: object) -> object:
     return a if _real(a) else Pair(Pair.of(a).real, -Pair.of(a).imag)
 
 
@@ -123,7 +123,7 @@ def to(a: object, *args: Any, **kwargs: Any) -> Any:
     return Pair(Pair.of(a).real.to(part), Pair.of(a).imag.to(part))
 
 
-def type_as(a: Any, other: Any) -> Any:
+def type_as(a: Any, other: Any) -> object:
     if _real(other):
         return Pair.of(a).real.type_as(other)
     return Pair(Pair.of(a).real.type_as(Pair.of(other).real), Pair.of(a).imag.type_as(Pair.of(other).real))

@@ -63,7 +63,7 @@ def _pads_by_nothing(early: _Early, frame: FrameType) -> bool:
         return False
 
 
-def _in_example(value: Any) -> Any:
+def _in_example(value: Any) -> object:
     return example_number(value) if isinstance(value, torch.SymInt | torch.SymFloat) or symbolic(value) else value
 
 

@@ -53,7 +53,7 @@ def amounts_here(amounts: Any) -> list[Any] | None:
     return None
 
 
-def _amount(comparison: tuple[Any, str, Any], amount: Any) -> Any:
+def _amount(comparison: tuple[Any, str, Any], amount: Any) -> object:
     if isinstance(amount, int) and amount == 0:
         return 0
     left, sign, right = comparison

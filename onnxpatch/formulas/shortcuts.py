@@ -39,7 +39,7 @@ class Shortcut:
     first_line: int
     last_line: int
 
-    def native(self, frame: FrameType, equal: object) -> Any:
+    def native(self, frame: FrameType, equal: object) -> object:
         """Whether the resize is left out, in the terms of `frame`: a bool, or what `equal(a, b)` gives, combined."""
         taken = _evaluate(self.test, frame, equal)
         return taken if self.when_equal else _negated(taken)
@@ -156,7 +156,7 @@ def _relations(test: ast.expr, negated: bool) -> set[str]:
     return {"unclear"} if unclear else {opposite[name] if negated else name for name in found}
 
 
-def _evaluate(node: ast.expr, frame: FrameType, equal: object) -> Any:
+def _evaluate(node: ast.expr, frame: FrameType, equal: object) -> object:
     if isinstance(node, ast.BoolOp):
         decided = not isinstance(node.op, ast.And)  # what ends the evaluation, as it does in Python
         result: Any = not decided
@@ -182,7 +182,7 @@ def value_in(node: ast.expr, frame: FrameType) -> Any:
     return eval(code, frame.f_globals, frame.f_locals)
 
 
-def _pairwise(a: Any, b: Any, equal: Any) -> Any:
+def _pairwise(a: Any, b: Any, equal: Any) -> object:
     if isinstance(a, tuple | list) and isinstance(b, tuple | list):
         if len(a) != len(b):
             return False
@@ -198,7 +198,7 @@ def _both(a: Any, b: Any) -> Any:
     return a & b
 
 
-def _either(a: Any, b: Any) -> Any:
+def _either(a: Any, b: Any) -> object:
     if isinstance(a, bool):
         return True if a else b
     if isinstance(b, bool):
@@ -206,5 +206,5 @@ def _either(a: Any, b: Any) -> Any:
     return a | b
 
 
-def _negated(a: Any) -> Any:
+def _negated(a: Any) -> object:
     return not a if isinstance(a, bool) else ~a

@@ -25,7 +25,7 @@ class Decoder(_Around):
 
     def _answer(
         self, input_ids: torch.Tensor, mask: torch.Tensor, past: object, **more: torch.Tensor
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         answer = self.model(input_ids, attention_mask=mask, past_key_values=past, use_cache=True, **more)
         return {"logits": answer.logits, "past_key_values": answer.past_key_values}
 

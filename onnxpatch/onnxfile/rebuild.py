@@ -107,7 +107,7 @@ def _nodes(tree: Tree) -> Iterator[Tree]:
         yield from _nodes(item)
 
 
-def rebuilt(tree: Tree, values: Mapping[str, object], classes: Classes) -> Any:
+def rebuilt(tree: Tree, values: Mapping[str, object], classes: Classes) -> object:
     """The output as eager returned it. An optional tensor whose flag says that it is missing is None.
 
     tree: one that `tree_check` has checked. values: the graph's outputs by name.

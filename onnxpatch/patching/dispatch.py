@@ -103,7 +103,7 @@ def _after_running(patches: list[Patch], function: object) -> list[Patch]:
     return patches[last + 1 :]
 
 
-def _called(patch: Patch, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def _called(patch: Patch, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     _running.calls.append((function, patch))
     try:
         return patch.stand_in(function, *args, **kwargs)

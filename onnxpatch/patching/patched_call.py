@@ -78,7 +78,7 @@ def watched_functions(model: torch.nn.Module) -> set[str]:
     return {name for scope in scopes_here if scope is not None for name in scope.watched}
 
 
-def _unwrap_outputs(output: object) -> Any:
+def _unwrap_outputs(output: object) -> object:
     """`output` with a tensor in place of each value that patches computed with instead: those that have an
     `onnxpatch_output()`, such as a complex tensor kept as a pair."""
     if not any(map(_is_wrapped, pytree.tree_leaves(output))):
@@ -90,7 +90,7 @@ def _is_wrapped(leaf: object) -> bool:
     return hasattr(type(leaf), "onnxpatch_output")
 
 
-def _copy_stored_tensors(output: object, model: Any) -> Any:
+def _copy_stored_tensors(output: object, model: Any) -> object:
     """`output` with copies of the model's buffers and parameters: the tracer refuses an output that no operation
     made."""
     stored = {id(tensor) for group in (model.buffers(), model.parameters()) for tensor in group}

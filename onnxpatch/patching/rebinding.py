@@ -162,7 +162,7 @@ def _owner(path: str) -> Any:
 
 def _wrap(original: Callable[..., object], lookup: Lookup) -> Callable[..., Any]:
     @functools.wraps(original)
-    def substitute(*args: object, **kwargs: object) -> Any:
+    def substitute(*args: object, **kwargs: object) -> object:
         found = lookup(original, args, kwargs)
         return original(*args, **kwargs) if found is NotImplemented else found
 
@@ -179,7 +179,7 @@ def _is_size(value: object) -> bool:
     return traced_from_sizes(value)
 
 
-def passing_for(original: type) -> Any:
+def passing_for(original: type) -> type:
     """A metaclass whose classes pass for `original` in isinstance, issubclass and ==, and as keys of dicts."""
 
     class PassingFor(type):

@@ -188,7 +188,7 @@ def suspended() -> Iterator[None]:
         yield
 
 
-def lookup(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def lookup(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     # The innermost patched model first: models may be nested.
     for scope in reversed(_active.scopes):
         found = scope.answer(function, args, kwargs)

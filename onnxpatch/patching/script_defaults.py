@@ -58,7 +58,7 @@ def _keyword_only(model: torch.nn.Module, kwargs: dict[str, object]) -> list[str
     return [p.name for p in sig.parameters.values() if p.kind in kinds and kwargs] if sig else []
 
 
-def _ordered(model: torch.nn.Module, kwargs: dict[str, object]) -> dict[str, Any]:
+def _ordered(model: torch.nn.Module, kwargs: dict[str, object]) -> dict[str, object]:
     sig = signature(model)
     order = list(sig.parameters) if sig else []
     return dict(sorted(kwargs.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))

@@ -58,7 +58,7 @@ def _kept(output: object) -> Any:
     return pytree.tree_map(_kept_leaf, opened(output))
 
 
-def _kept_leaf(leaf: object) -> Any:
+def _kept_leaf(leaf: object) -> object:
     if isinstance(leaf, torch.Tensor):
         return leaf.detach().clone()
     return _kept(leaf) if is_dataclass(leaf) and not isinstance(leaf, type) else leaf

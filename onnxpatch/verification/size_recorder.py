@@ -57,7 +57,7 @@ class SizeWatch:
     products: dict[tuple[int, float, bool], None] = field(default_factory=dict)
     ratios: bool = False
 
-    def watched(self, sizes: Any) -> Any:
+    def watched(self, sizes: Any) -> object:
         """The sizes that a tensor returned, as watched sizes."""
         if isinstance(sizes, int):
             return WatchedSize(sizes, self)
@@ -150,7 +150,7 @@ def _computed(plain: Callable[..., object]) -> Any:
     return method
 
 
-def _compared(name: str, equality: bool) -> Any:
+def _compared(name: str, equality: bool) -> object:
     def method(self: WatchedSize, other: object) -> Any:
         if not isinstance(other, int | float):
             return NotImplemented

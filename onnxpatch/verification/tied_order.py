@@ -39,19 +39,19 @@ class TiesBroken(TorchFunctionMode):
 
 def _sort(
     ties: TiesBroken, result: Any, x: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = False
-) -> Any:
+) -> object:
     return result if stable else type(result)(ties.order(x, dim, descending))
 
 
 def _argsort(
     ties: TiesBroken, result: object, x: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = False
-) -> Any:
+) -> object:
     return result if stable else ties.order(x, dim, descending)[1]
 
 
 def _topk(
     ties: TiesBroken, result: Any, x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> Any:
+) -> object:
     if not x.dim():
         return result
     return type(result)(part.narrow(dim, 0, k) for part in ties.order(x, dim, largest))

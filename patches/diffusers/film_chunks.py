@@ -90,7 +90,7 @@ class FilmAutoencoder:
         with _as_whole_film():
             return self.quant_conv(self.encoder(x[:, :, : 1 + (frames - 1) // 4 * 4]))
 
-    def _decode(self: Any, z: Tensor, return_dict: bool = True) -> Any:
+    def _decode(self: Any, z: Tensor, return_dict: bool = True) -> object:
         from diffusers.models.autoencoders.vae import DecoderOutput
 
         if not symbolic(z.shape[2]) or self.use_tiling:

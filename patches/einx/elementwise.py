@@ -165,7 +165,7 @@ def _result(part: str, rest: int) -> list[str] | None:
     return [name for axis in axes for name in ([f"...{i}" for i in range(rest)] if axis == "..." else [axis])]
 
 
-def _in_order(tensor: object, axes: list[str], wanted: list[str]) -> Any:
+def _in_order(tensor: object, axes: list[str], wanted: list[str]) -> object:
     if not isinstance(tensor, Tensor) or not axes:
         return tensor
     order = [axes.index(axis) for axis in wanted if axis in axes]

@@ -63,14 +63,14 @@ def _is_size(value: object) -> bool:
         unchanged=lambda: Computes(lambda x: functional.max_pool2d(x, 2)),
     ),
 )
-def constant_arguments(original: Callable[..., object], *args: object, **kwargs: object) -> Any:
+def constant_arguments(original: Callable[..., object], *args: object, **kwargs: object) -> object:
     """Calls the function with a number for each size that is the same for every input, and with the other sizes."""
     given = tuple(_numbers(one) for one in args)
     named = {key: _numbers(one) for key, one in kwargs.items()}
     return original(*given, **named)
 
 
-def _numbers(argument: Any) -> Any:
+def _numbers(argument: Any) -> object:
     if isinstance(argument, tuple | list):
         # A list for a tuple too: torch takes either for sizes.
         return [_numbers(one) for one in argument]

@@ -122,7 +122,7 @@ def _answer(value: object) -> bool | None:
     return relation == "different"
 
 
-def _equal(a: object, b: object) -> Any:
+def _equal(a: object, b: object) -> object:
     if symbolic(a) or symbolic(b):
         return as_tensor(a, torch.int64) == as_tensor(b, torch.int64)
     return bool(a == b)

@@ -126,7 +126,7 @@ def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     return windows.movedim(last, axis)
 
 
-def roll(x: Tensor, shifts: Any, dims: object = None) -> Any:
+def roll(x: Tensor, shifts: Any, dims: object = None) -> object:
     """Without axes, all elements in one row are rolled. The exporter has the form with axes."""
     if dims is not None and dims != ():
         return NotImplemented
@@ -233,7 +233,7 @@ def _name(function: Any) -> str:
         unchanged=lambda: Computes(torch.abs),
     ),
 )
-def compose(original: Callable[..., torch.Tensor], *args: object, **kwargs: object) -> Any:
+def compose(original: Callable[..., torch.Tensor], *args: object, **kwargs: object) -> object:
     """Computes the function from others."""
     composite = COMPOSITES[_name(original)]
     # The composites name their arguments as they like: the call is passed on by torch's own signature.

@@ -110,7 +110,7 @@ def _padded(x: torch.Tensor, size: Any, dim: int) -> torch.Tensor:
     return torch.cat((x, x.new_zeros(shape)), dim).narrow(dim, 0, size)
 
 
-def scaled(x: Any, sizes: list[Any], norm: str | None, inverse: bool) -> Any:
+def scaled(x: Any, sizes: list[Any], norm: str | None, inverse: bool) -> object:
     """`x` with the factor that `norm` gives this direction: 1, 1 / n or 1 / sqrt(n)."""
     norm = norm or "backward"
     if norm not in ("backward", "forward", "ortho"):
@@ -199,7 +199,7 @@ def fft(
     norm: str | None = None,
     *,
     n: object = None,
-) -> Any:
+) -> object:
     """torch.fft's transforms over one, two or all dimensions, of real or complex input."""
     name = original.__name__.removeprefix("fft_")
     # One-dimensional transforms call it n, the others s.

@@ -81,7 +81,7 @@ def flex_attention(
     kernel_options: object = None,
     *,
     return_aux: object = None,
-) -> Any:
+) -> object:
     """As in torch, but return_aux is refused. (batch, heads, length, features)."""
     if return_aux is not None:
         raise RefusedError("flex_attention with return_aux has no ONNX form here: ask for the output alone")

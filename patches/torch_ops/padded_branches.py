@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,7 +48,7 @@ class _Landmarks(torch.nn.Module):
 )
 def padding_in_branches(
     original: Callable[..., Tensor], input: Tensor, pad: Sequence[object], *args: object, **kwargs: object
-) -> Any:
+) -> object:
     """Pads by nothing where the test of the `if` around the call is false."""
     if not any(symbolic(amount) for amount in pad):
         return NotImplemented

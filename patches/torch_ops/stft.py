@@ -79,7 +79,7 @@ class _Spectrogram(torch.nn.Module):
         beside=("complex-numbers",),
     ),
 )
-def stft(original: Callable[..., torch.Tensor], input: Any, **given: Any) -> Any:
+def stft(original: Callable[..., torch.Tensor], input: Any, **given: Any) -> object:
     """torch.stft and torch.istft."""
     transform = inverse if "istft" in original.__name__ else forward
     return transform(input, **given)

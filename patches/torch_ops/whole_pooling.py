@@ -89,7 +89,7 @@ def largest(
     dilation: object = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Any:
+) -> object:
     """The maximum over the axes whose window is the whole axis; the window of the others as it is."""
     found = _whole(input, kernel_size, stride, padding)
     # Indices would count places of the whole input; a window with gaps is longer than the axis.

@@ -58,6 +58,6 @@ def writes(function: Callable[..., object], args: tuple[object, ...], kwargs: di
         unchanged=lambda: Computes(lambda x: x.clone().mul_(2)),
     ),
 )
-def written_constants(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def written_constants(original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:
     """Copies the constant in the graph, then writes."""
     return original(*args, **kwargs) if keep_constant(args[0]) else NotImplemented

@@ -61,7 +61,7 @@ def causal_mask(
     past_key_values: object,
     position_ids: Tensor | None = None,
     **others: object,
-) -> Any:
+) -> object:
     """attention_mask: (batch, seen + length). Returns (batch, 1, length, seen + length), true where a key is seen."""
     causal = getattr(config, "is_causal", True) and getattr(config, "use_bidirectional_attention", False) is not True
     overlaid = any(others.get(name) is not None for name in _OVERLAYS) or others.get("allow_is_causal_skip") is False

@@ -201,6 +201,6 @@ class LEDEncoder:
 
     def _pad_to_window_size(
         self: Any, input_ids: Tensor | None, attention_mask: Tensor, inputs_embeds: Tensor | None, pad_token_id: int
-    ) -> tuple[Any, ...]:
+    ) -> tuple[object, ...]:
         """How much was padded, and the inputs."""
         return 0, input_ids, attention_mask, inputs_embeds
