@@ -64,7 +64,7 @@ def make_settings(
     image_size: int | tuple[int, int] | None = None,
     branches: bool = False,
     operators: Operators = "portable",
-    **options: Any,
+    **options: object,
 ) -> Settings:
     """Settings from the keywords of `patched`. An `image_size` of one number is a square.
 

@@ -39,7 +39,7 @@ def warned(show: Callable[[Show], Show]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def filtered(
-    action: Literal["always", "ignore"], category: type[Warning] = Warning, module: Any = None, last: bool = False
+    action: Literal["always", "ignore"], category: type[Warning] = Warning, module: object = None, last: bool = False
 ) -> Iterator[None]:
     """Inside the block, a filter for warnings is in force in this thread.
 
@@ -88,7 +88,7 @@ _shows: dict[int, list[Show]] = {}
 
 
 @contextlib.contextmanager
-def _added(asked: dict[int, list[Any]], one: Any) -> Iterator[None]:
+def _added(asked: dict[int, list[Any]], one: object) -> Iterator[None]:
     thread = threading.get_ident()
     before = asked.get(thread, [])
 
@@ -153,7 +153,7 @@ def _innermost() -> Show:
     return shows[-1] if shows else _before[-1]
 
 
-def _show(*warning: Any, **named: Any) -> None:
+def _show(*warning: object, **named: object) -> None:
     _innermost()(*warning, **named)
 
 

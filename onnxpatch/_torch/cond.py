@@ -18,14 +18,14 @@ from onnxpatch._torch.trace_state import untraced
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def free_symbols(number: Any) -> set[Any]:
+def free_symbols(number: object) -> set[Any]:
     """The sympy symbols in a SymInt, SymFloat or SymBool; none in anything else."""
     # No default for what a symbolic number lacks: where torch has moved `expr`, "no symbols" would pass for a static
     # size, and the example's would be in the graph without an error.
     return set(number.node.expr.free_symbols) if isinstance(number, _SYMBOLIC) else set()
 
 
-def substitute_symbols(number: Any, symbols: dict[Any, Any]) -> Any:
+def substitute_symbols(number: Any, symbols: dict[Any, Any]) -> object:
     """A symbolic number with its symbols replaced (sympy symbol -> SymInt or int)."""
     found = free_symbols(number) & symbols.keys()
     if not found:
@@ -40,7 +40,7 @@ def substitute_symbols(number: Any, symbols: dict[Any, Any]) -> Any:
     return node.shape_env.create_symintnode(changed, hint=None)
 
 
-def in_steps(number: Any) -> Any:
+def in_steps(number: Any) -> object:
     """A symbolic number with a product of three sizes or more, computed anew from its symbols; others as they are.
 
     Inside a branch of torch.cond, torch makes the nodes of a number from its expression, and fails with "mul expected 2
@@ -64,11 +64,11 @@ def in_steps(number: Any) -> Any:
         """Python's operators on symbolic numbers, two operands at a time."""
 
         @staticmethod
-        def trunc_to_int(x: Any, dtype: torch.dtype) -> Any:
+        def trunc_to_int(x: object, dtype: torch.dtype) -> object:
             return torch.sym_int(x)
 
         @staticmethod
-        def int_truediv(a: Any, b: Any) -> Any:
+        def int_truediv(a: Any, b: Any) -> object:
             return a / b
 
         truediv = int_truediv
@@ -184,5 +184,5 @@ def compiled_function(
     return torch._C._create_function_from_graph(name, graph)
 
 
-def _traced(function: Callable[..., Any], example: tuple[torch.Tensor, ...]) -> Any:
+def _traced(function: Callable[..., object], example: tuple[torch.Tensor, ...]) -> object:
     return torch.jit.trace(function, example, check_trace=False)

@@ -41,7 +41,7 @@ def constant(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tenso
         return None
 
 
-def unrecorded(function: Callable[[], Any]) -> Any:
+def unrecorded(function: Callable[[], object]) -> Any:
     """The result of `function` on real tensors. Neither exporter records it."""
     with _no_modes() if exporting() != "trace" else tracing_paused(), torch.no_grad():
         result = function()

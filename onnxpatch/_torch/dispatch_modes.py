@@ -50,7 +50,7 @@ class OperationCount(TorchDispatchMode):
         """
         return True
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         self.operations += _CALL + _ELEMENT * _elements(result) + _of_product(func, args, kwargs, result)
@@ -63,7 +63,7 @@ def _elements(result: object) -> int:
     return sum(one.numel() for one in result if isinstance(one, torch.Tensor)) if isinstance(result, tuple) else 0
 
 
-def _of_product(func: Any, args: Any, kwargs: Any, result: Any) -> float:
+def _of_product(func: object, args: Any, kwargs: Any, result: Any) -> float:
     formula = flop_registry.get(getattr(func, "overloadpacket", None))
     try:
         return float(formula(*args, **kwargs, out_val=result)) if formula else 0.0
@@ -88,7 +88,7 @@ class Writes(TorchDispatchMode):
         super().__init__()
         self._seen = seen
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         schema = getattr(func, "_schema", None)
         if schema is not None and schema.is_mutable:

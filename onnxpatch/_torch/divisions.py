@@ -1,7 +1,7 @@
 """Tells whether a tensor was divided by data: then it may be infinite or NaN, though all inputs are finite.
 
-Read is the graph under construction: TorchScript's under trace (`torch._C._get_value_trace`), torch.fx's under dynamo
-(`get_proxy_slot`). Where these have moved, no tensor was: patches that ask are inactive then, which is right too.
+The answer is read off the graph under construction: TorchScript's under trace (`torch._C._get_value_trace`), torch.fx's
+under dynamo (`get_proxy_slot`). If these move, the answer is no for every tensor, and the patches that ask do nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Inputs = Callable[[Any], Iterable[Any]]
 
 
 def divided_by_data(tensor: torch.Tensor) -> bool:
-    """Whether an operator before `tensor`, behind the last layer with weights, divides by what the inputs decide."""
+    """Whether `tensor` was divided, since the last layer with weights, by a value that depends on the inputs."""
     value = traced_value(tensor) if torch.jit.is_tracing() else None  # type: ignore[attr-defined]
     if value is not None:
         return _divided(value.node(), _traced_name, _traced_inputs, _traced_inputs)
@@ -32,7 +32,7 @@ def divided_by_data(tensor: torch.Tensor) -> bool:
     return node is not None and _divided(node, _fx_name, _fx_inputs, lambda one: one.args)
 
 
-def _divided(node: Any, name: Callable[[Any], str], inputs: Inputs, operands: Inputs) -> bool:
+def _divided(node: object, name: Callable[[Any], str], inputs: Inputs, operands: Inputs) -> bool:
     for one in _before(node, name, inputs, _LAYERS):
         place = _DIVISIONS.get(name(one))
         divisor = None if place is None else list(operands(one))[place]
@@ -42,7 +42,7 @@ def _divided(node: Any, name: Callable[[Any], str], inputs: Inputs, operands: In
     return False
 
 
-def _before(node: Any, name: Callable[[Any], str], inputs: Inputs, ends: tuple[str, ...]) -> Iterable[Any]:
+def _before(node: object, name: Callable[[Any], str], inputs: Inputs, ends: tuple[str, ...]) -> Iterable[object]:
     """A node and those that it was computed from, sizes and what lies behind `ends` aside."""
     pending, left = [node], _MOST
     seen: dict[int, Any] = {}  # by id, and kept: an id is given anew once its node is gone
@@ -60,7 +60,7 @@ def _traced_name(node: Any) -> str:
     return "" if node.kind() == "prim::Param" else node.kind().partition("::")[2].rstrip("_")
 
 
-def _traced_inputs(node: Any) -> Iterable[Any]:
+def _traced_inputs(node: Any) -> Iterable[object]:
     return [value.node() for value in node.inputs()]
 
 
@@ -70,5 +70,5 @@ def _fx_name(node: Any) -> str:
     return str(node.target).removeprefix("aten.").partition(".")[0].rstrip("_")
 
 
-def _fx_inputs(node: Any) -> Iterable[Any]:
+def _fx_inputs(node: Any) -> Iterable[object]:
     return node.all_input_nodes

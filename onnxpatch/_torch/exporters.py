@@ -38,7 +38,7 @@ __all__ = [
 
 
 @functools.cache
-def _dynamo_registry(opset: int) -> Any:
+def _dynamo_registry(opset: int) -> object:
     """The dynamo exporter's translations for an opset; None if torch has moved them."""
     try:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
@@ -50,7 +50,11 @@ def _dynamo_registry(opset: int) -> Any:
 
 
 def dynamo_capture(
-    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, once: bool = False
+    model: torch.nn.Module,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    dynamic_shapes: object,
+    once: bool = False,
 ) -> Any:
     """The first half of a dynamo export: its ExportedProgram. None if torch has moved the API.
 

@@ -1,11 +1,11 @@
-"""Runs an operator on fake tensors once for all arguments of one shape: private torch APIs, and what if they move.
+"""Runs an operator on fake tensors once for all arguments of the same shape.
 
 A model of sixty equal layers has sixty times the same operators, and each run on fake tensors takes as long as hundreds
-of real ones. Fake tensors of one shape, stride and dtype are one object here, so that equal calls are known by their
-arguments.
+of real ones. Fake tensors of one shape, stride and dtype are one object here, so that calls with equal arguments are
+recognized.
 
-`SymInt.node.expr`, the sympy expression of a size, is what shapes are compared by. If it moves, nothing is shared, and
-every call runs.
+Shapes are compared by `SymInt.node.expr`, the sympy expression of a size, which is private. If it moves, nothing is
+shared, and every call runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class FakeResults:
         self._tensors: dict[Hashable, torch.Tensor] = {}
         self._results: dict[Hashable, list[Any]] = {}
 
-    def results(self, operator: Any, args: list[Any], kwargs: dict[str, Any], run: Callable[[], Any]) -> list[Any]:
+    def results(
+        self, operator: object, args: list[object], kwargs: dict[str, object], run: Callable[[], object]
+    ) -> list[Any]:
         """The results of an operator: those of an equal call, or else those of `run()`."""
         try:
             key = (operator, tuple(map(self._key, args)), tuple((name, self._key(one)) for name, one in kwargs.items()))
@@ -55,7 +57,7 @@ class FakeResults:
         except _UnsharedError:
             return value
 
-    def _key(self, value: Any) -> Hashable:
+    def _key(self, value: object) -> Hashable:
         if isinstance(value, torch.Tensor):
             if self.tensor(value) is not value:
                 raise _UnsharedError
@@ -67,7 +69,7 @@ class FakeResults:
         return _expression(value)
 
 
-def _shape_key(value: Any) -> Hashable:
+def _shape_key(value: object) -> Hashable:
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         raise _UnsharedError
     if getattr(value, "constant", None) is not None:  # a FakeTensor's, whose content is known
@@ -86,7 +88,7 @@ def _expression(size: Any) -> Hashable:
     return expression
 
 
-def _symbols(values: list[Any]) -> set[Any]:
+def _symbols(values: list[object]) -> set[Any]:
     """The symbols in sizes and in shapes."""
     found: set[Any] = set()
     for value in values:
@@ -99,5 +101,5 @@ def _symbols(values: list[Any]) -> set[Any]:
     return found
 
 
-def _listed(made: Any) -> list[Any]:
+def _listed(made: object) -> list[object]:
     return list(made) if isinstance(made, tuple) else [made]

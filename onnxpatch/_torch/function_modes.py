@@ -92,7 +92,7 @@ class TraceKept(TorchFunctionMode):
         super().__init__()
         self.lost: list[BaseException] = []
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         state = torch._C._get_tracing_state()
         try:
             return function(*args, **(kwargs or {}))
@@ -127,7 +127,7 @@ class ExportKept(TorchFunctionMode):
         super().__enter__()
         return self
 
-    def __exit__(self, *raised: Any) -> None:
+    def __exit__(self, *raised: object) -> None:
         with undone(self._untie):
             super().__exit__(*raised)
 
@@ -138,7 +138,7 @@ class ExportKept(TorchFunctionMode):
             # It was set on the instance: without it, the tracer's own method is found again.
             vars(self._tracer).pop("call_module", None)
 
-    def _called(self, *args: Any, **kwargs: Any) -> Any:
+    def _called(self, *args: object, **kwargs: object) -> object:
         stack = self._tracer.module_stack
         before = len(stack)
         try:
@@ -149,7 +149,7 @@ class ExportKept(TorchFunctionMode):
                 stack.popitem()
             raise
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         if torch.compiler.is_dynamo_compiling():  # Dynamo compiles a body of torch.cond, and this with it
             return function(*args, **(kwargs or {}))
         graph = getattr(self._tracer, "graph", None)
@@ -164,7 +164,7 @@ class ExportKept(TorchFunctionMode):
             raise
 
 
-def _proxy_tracer() -> Any:
+def _proxy_tracer() -> object:
     from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
     return getattr(get_proxy_mode(), "tracer", None)

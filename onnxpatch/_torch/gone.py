@@ -2,7 +2,7 @@
 
 Importing onnxpatch must work without it. A name that a file of this folder needs at import is replaced by a class or
 module that raises GoneError when it is used. A name that is looked up later raises AttributeError or ImportError there;
-`told` recognises such errors.
+`told` recognizes such errors.
 """
 
 from __future__ import annotations

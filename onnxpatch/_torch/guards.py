@@ -101,7 +101,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 class _Printer(LambdaPrinter):
     """Writes torch's functions as calls. sympy would write torch's Mod(a + b, 4) as `a + b % 4`."""
 
-    def _print(self, expr: Any, **kwargs: Any) -> str:
+    def _print(self, expr: Any, **kwargs: object) -> str:
         if not str(type(expr).__module__).startswith("torch."):
             return str(super()._print(expr, **kwargs))
         # The name is looked up in `_FUNCTIONS`.
@@ -138,7 +138,7 @@ def size_conditions(exported: object) -> tuple[dict[tuple[int, int], Any], list[
     return places, conditions + _range_conditions(exported)
 
 
-def _user_inputs(exported: Any) -> list[Any]:
+def _user_inputs(exported: Any) -> list[object]:
     wanted = set(exported.graph_signature.user_inputs)
     nodes = [node for node in exported.graph.nodes if node.op == "placeholder" and node.name in wanted]
     values = [node.meta.get("val") for node in nodes]

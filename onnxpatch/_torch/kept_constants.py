@@ -2,8 +2,8 @@
 
 torch.jit.trace takes a tensor that forward made of numbers (`torch.tensor([...])`), or that is a plain attribute, into
 its graph without a copy. An operator that writes in place then changes the constant too, and the graph writes once
-more. Read and replaced are nodes of the graph under construction (`torch._C._get_value_trace`); where that is gone,
-constants stay as torch.jit.trace has them.
+more. This file replaces nodes of the graph under construction (`torch._C._get_value_trace`). If that moves, constants
+stay as torch.jit.trace has them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _VIEWS = frozenset(
 
 
 def keep_constant(tensor: torch.Tensor) -> bool:
-    """Give the constant that `tensor` is in the graph, or is a view of, a value of its own; whether there was one."""
+    """Give the constant that `tensor` is, or is a view of, a node of its own. Returns whether there is one."""
     value = traced_value(tensor) if torch.jit.is_tracing() else None  # type: ignore[attr-defined]
     if value is None:
         return False

@@ -1,7 +1,7 @@
 """What the nodes of a traced graph say about memory: which give a view of their input, and which write to it.
 
-By `schema()` of a node of torch.jit.trace: `Tensor(a) self` is shared, `Tensor(a!) self` is written. Where that moves,
-no node is a view or writes, and what is written through a view is lost under trace, as in torch's own export.
+Both are in the `schema()` of a node: `Tensor(a) self` is shared, `Tensor(a!) self` is written. If that moves, no node
+counts as a view or as a write, and writes through views are lost under trace, as in torch's own export.
 """
 
 from __future__ import annotations

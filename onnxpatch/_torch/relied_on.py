@@ -147,7 +147,7 @@ def sentence(api: Api) -> str:
     return f"torch {version} has no {api.path}: {api.without}. `onnxpatch drift` shows what else has moved"
 
 
-def find(path: str) -> Any:
+def find(path: str) -> object:
     """Import and return the object at a dotted path. Raises GoneError if there is none."""
     found: Any = importlib.import_module("torch")
     names = path.split(".")
@@ -163,5 +163,5 @@ def find(path: str) -> Any:
 
 
 @functools.cache
-def _instance(cls: Any) -> Any:
+def _instance(cls: Any) -> object:
     return cls()

@@ -1,4 +1,4 @@
-"""Operators whose result has a shape that is told by their arguments, so that torch need not derive it.
+"""The shape of a result, for operators whose arguments already say it, so that torch need not derive it.
 
 On symbolic sizes torch's own kernels for these compare sizes at length: tens of milliseconds for one `reshape`, where
 naming its sizes takes one. Nothing of the data and no stride is needed, since a trace only asks for sizes.
@@ -15,7 +15,7 @@ import torch
 _ATEN = torch.ops.aten
 
 
-def result_shape(operator: Any, args: Sequence[Any]) -> list[Any] | None:
+def result_shape(operator: object, args: Sequence[object]) -> list[Any] | None:
     """The shape of an operator's one result, which has the dtype of its first argument; None if it is not known here.
 
     args: the positional arguments, with fake tensors for tensors.
@@ -45,7 +45,7 @@ def _projected(x: torch.Tensor, weight: torch.Tensor, bias: object = None) -> li
     return [*x.shape[:-1], weight.shape[0]] if weight.dim() == 2 else None
 
 
-def _same(x: torch.Tensor, *_: object) -> list[Any]:
+def _same(x: torch.Tensor, *_: object) -> list[object]:
     return list(x.shape)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 
-def absent_input(graph: Any) -> Any:
+def absent_input(graph: Any) -> object:
     """A value of the graph for an optional input that is omitted.
 
     graph: the first argument of a symbolic function; its `op` adds a node.

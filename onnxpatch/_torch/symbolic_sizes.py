@@ -120,14 +120,14 @@ def missing_to(value: torch.SymInt, step: int) -> torch.SymInt | None:
         return None
 
 
-def example_of(size: Any) -> int | None:
+def example_of(size: object) -> int | None:
     """What a size is in the example call, without fixing it there; None where it depends on data."""
     number = example_number(size)
     return None if number is None else int(number)
 
 
 # A SymInt's `.node.hint` is its value in the example; where it is gone, nothing is known of sizes but that they move.
-def example_number(value: Any) -> Any:
+def example_number(value: object) -> Any:
     """What a number made of sizes, or a truth about them, is in the example call; None where it depends on data."""
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         try:
@@ -143,7 +143,7 @@ def example_number(value: Any) -> Any:
 
 # A SymInt's bounds are those of its sympy expression (`torch.utils._sympy.value_ranges`); under trace the operators
 # that made a 0-d tensor are read off the graph. Where these have moved, any number may be negative: right too.
-def never_negative(value: Any) -> bool:
+def never_negative(value: object) -> bool:
     """Whether a number computed from sizes is at least 0 at all sizes, as far as that can be told."""
     if isinstance(value, torch.SymInt):
         try:
@@ -161,7 +161,7 @@ def never_negative(value: Any) -> bool:
 
 
 # A SymInt's `.node.maybe_as_int()` is its value where its formula has one, such as n - n. Where that is gone, none has.
-def constant_size(value: Any) -> int | None:
+def constant_size(value: object) -> int | None:
     """The value of a size that is the same at all sizes; None for another one."""
     if not isinstance(value, torch.SymInt):
         return int(value) if isinstance(value, int) else None
@@ -188,7 +188,7 @@ def divides_negative(value: torch.SymInt) -> bool:
         return False
 
 
-def _least(expression: Any) -> Any:
+def _least(expression: object) -> Any:
     """An expression that is at most as large, with a quotient rounded down by what it is at least: of
     `(n + 3) // 4 * 4 - n`, which is 0 to 3, it leaves 0. The bounds of `n` alone tell nothing about it."""
     import sympy
@@ -234,7 +234,7 @@ _RELATIONS: dict[str, Relation] = {
 }
 
 
-def relation_of(value: Any) -> Relation | None:
+def relation_of(value: object) -> Relation | None:
     """Which comparison of sizes a SymBool, or a bool tensor under trace, is the answer of; None if it is none."""
     if isinstance(value, torch.SymBool):
         return _RELATIONS.get(type(value.node.expr).__name__)

@@ -1,4 +1,4 @@
-"""Tells, under torch.jit.trace, which sizes are the same for all inputs: private torch APIs, and what if they move.
+"""Tells, under torch.jit.trace, which sizes are the same for all inputs.
 
 A trace runs at one size and keeps no symbols, so a 3 may be three channels or the batch of the example. The graph under
 construction tells them apart: its operators are run once more, on fake tensors whose declared dimensions are symbols.
@@ -6,8 +6,8 @@ That is done for what a size was computed from, and only when somebody asks; a m
 
     x [batch, 64], batch dynamic        x.shape[1] // 4 is 16        x.shape[0] // 4 depends on the input
 
-Used are the trace's graph (`TracingState.graph`, `_get_value_trace`, a node's `schema`), `torch.ops`, and `FakeWorld`.
-Where one of them has moved, or an operator cannot be run again, every size that comes of it counts as dynamic.
+This needs private torch APIs: the trace's graph (`TracingState.graph`, `_get_value_trace`, a node's `schema`) and what
+`FakeWorld` uses. If one of them moves, or an operator cannot be run again, the sizes computed from it count as dynamic.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def static_sizes_known() -> Iterator[None]:
 
 
 def sizes_are_known() -> bool:
-    """Whether `static_sizes_known` is in force in this thread."""
+    """Whether this thread is inside `static_sizes_known`."""
     return _running.sizes is not None
 
 
@@ -118,7 +118,7 @@ class _Sizes:
             raise _UnknownError
         return self
 
-    def fixed(self, value: Any) -> bool:
+    def fixed(self, value: object) -> bool:
         """Whether a value of the graph is a number, and the same for all inputs."""
         found = self.number(value)
         return found is not None and not free_symbols(found)
@@ -128,7 +128,7 @@ class _Sizes:
         found = self._value(value)
         return found if isinstance(found, _NUMBERS) else None
 
-    def _value(self, wanted: Any) -> Any:
+    def _value(self, wanted: Any) -> object:
         # A stack of its own: recursion would go as deep as the graph does, past Python's limit.
         pending = [wanted]
         while pending:
@@ -166,7 +166,7 @@ class _Sizes:
         for output, result in zip(outputs, results, strict=True):
             self._known[output.unique()] = self._shared.tensor(result)
 
-    def _results(self, value: Any, node: Any) -> list[Any]:
+    def _results(self, value: Any, node: Any) -> list[object]:
         if value.unique() in self._inputs:
             place, axes = self._inputs[value.unique()]
             return [self._fake(value, axes, place)]
@@ -216,7 +216,7 @@ class _Sizes:
             raise _UnknownError
         return results
 
-    def _anything(self, value: Any) -> Any:
+    def _anything(self, value: Any) -> object:
         """A fake tensor with all dimensions dynamic, for the result of an operator that cannot be run again."""
         try:
             # `FakeWorld` names symbols after this number: 1000 keeps them apart from the inputs, which have their
@@ -237,7 +237,7 @@ class _Sizes:
         return self._world.fake(torch.empty(sizes, dtype=dtype), axes, number)
 
 
-def _computed(name: str, given: list[Any]) -> Any:
+def _computed(name: str, given: list[object]) -> Any:
     """Arithmetic on numbers. The third operand of add and sub is a factor."""
     if len(given) == 3 and name in ("add", "sub", "radd", "rsub") and given[2] == 1:
         given = given[:2]
@@ -245,9 +245,9 @@ def _computed(name: str, given: list[Any]) -> Any:
 
 
 def _marks(operator: Any) -> bool:
-    """Whether an operator leaves something on its arguments, so that it gets aliases of tensors that others share.
+    """Whether an operator changes its arguments, so that it must be given aliases of tensors that other calls share.
 
-    It may change their shape (`unsqueeze_`), or torch notes on them what the data decide (the size of `nonzero`).
+    It may change their shape (`unsqueeze_`), or torch remembers a size that depends on data on them (`nonzero`).
     """
     by_data = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
     return bool(operator._schema.is_mutable) or not by_data.isdisjoint(operator.tags)

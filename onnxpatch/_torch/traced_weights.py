@@ -53,7 +53,7 @@ def _divided() -> Iterator[None]:
         yield
         return
 
-    def divided(graph: Any, weights: dict[str, torch.Tensor], *rest: Any) -> dict[str, torch.Tensor]:
+    def divided(graph: object, weights: dict[str, torch.Tensor], *rest: object) -> dict[str, torch.Tensor]:
         kept: dict[str, torch.Tensor] = original(graph, weights, *rest)
         # The name is replaced for the whole process, and another thread may export too.
         asked = _asked.get(threading.get_ident())

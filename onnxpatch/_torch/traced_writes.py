@@ -16,7 +16,7 @@ If they move, such writes are lost under trace as they are in torch's own export
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -24,6 +24,9 @@ from onnxpatch._torch.node_aliases import is_view, views_made, writes, written_b
 from onnxpatch._torch.symbolic_sizes import traced_value
 from onnxpatch._torch.trace_state import running_trace, tracing_paused
 from onnxpatch._torch.written_values import View, Writer, can_write
+
+if TYPE_CHECKING:
+    from torch import Block, Graph, Node, Value
 
 # The exporter follows writes through these itself.
 _FOLLOWED = ("aten::slice", "aten::select")
@@ -51,7 +54,7 @@ def write_out(outputs: list[torch.Tensor], every: bool = False) -> None:
             torch._C._set_value_trace(tensor, new)
 
 
-def _rewritten(graph: Any, nodes: list[Any], values: list[Any], every: bool) -> list[Any]:
+def _rewritten(graph: Graph, nodes: list[Node], values: list[Value | None], every: bool) -> list[Value | None]:
     """The values that hold what `values` have at the end of the forward."""
     memory = _Memory(nodes)
     lost = memory.written() if every else memory.lost(values)
@@ -63,7 +66,7 @@ def _rewritten(graph: Any, nodes: list[Any], values: list[Any], every: bool) -> 
     return [None if value is None else now.read(value, graph.return_node()) for value in values]
 
 
-def _in_order(block: Any) -> Iterator[Any]:
+def _in_order(block: Graph | Block) -> Iterator[Node]:
     """Nodes as they run. While the trace goes on, those of a module stand in a block of their own."""
     for node in block.nodes():
         if node.kind() == "prim::TracedModuleForward":
@@ -76,17 +79,17 @@ def _in_order(block: Any) -> Iterator[Any]:
 class _Memory:
     """Which values of a graph share memory. `owner`: by value; `views`: those that are seen through another."""
 
-    def __init__(self, nodes: list[Any]) -> None:
+    def __init__(self, nodes: list[Node]) -> None:
         self.nodes = nodes
-        self.owner: dict[int, Any] = {}  # by the number that torch gives a value (`unique`)
+        self.owner: dict[int, Value] = {}  # by the number that torch gives a value (`unique`)
         self.views: dict[int, View] = {}
-        self.same: dict[int, Any] = {}  # what a write returns is the value written to
+        self.same: dict[int, Value] = {}  # what a write returns is the value written to
         for node in nodes:
             kind = node.kind()
             if kind.startswith("aten::"):
                 self._add(node, kind)
 
-    def _add(self, node: Any, kind: str) -> None:
+    def _add(self, node: Node, kind: str) -> None:
         if (target := written_by(node, kind)) is not None:
             self.same[node.output().unique()] = self.itself(target)
         elif is_view(node):
@@ -95,15 +98,15 @@ class _Memory:
                 self.views[value.unique()] = View(parent, nodes, place)
                 self.owner[value.unique()] = self.owner.get(parent.unique(), parent)
 
-    def itself(self, value: Any) -> Any:
+    def itself(self, value: Value) -> Value:
         return self.same.get(value.unique(), value)
 
-    def owner_of(self, value: Any) -> Any:
+    def owner_of(self, value: Value) -> Value:
         """The value that owns the memory of `value`."""
         value = self.itself(value)
         return self.owner.get(value.unique(), value)
 
-    def chain(self, value: Any) -> list[View]:
+    def chain(self, value: Value) -> list[View]:
         """The views from `value` up to its owner."""
         found = []
         while (view := self.views.get(value.unique())) is not None:
@@ -116,7 +119,7 @@ class _Memory:
         targets = (written_by(node, node.kind()) for node in self.nodes if node.kind().startswith("aten::"))
         return {self.owner_of(target).unique() for target in targets if target is not None}
 
-    def lost(self, outputs: list[Any]) -> set[int]:
+    def lost(self, outputs: list[Value | None]) -> set[int]:
         """The owners of memory that is written to in a way that the exporter does not follow.
 
         outputs: values that are read at the end; None for what the graph does not have.
@@ -128,9 +131,9 @@ class _Memory:
             kind = node.kind()
             for value in _tensors_read(node):
                 owner = self.owner_of(value).unique()
-                value = self.itself(value).unique()
+                read = self.itself(value).unique()
                 # A view from before a write, read after it.
-                if value in self.views and made.get(value, 0) != count.get(owner, 0):
+                if read in self.views and made.get(read, 0) != count.get(owner, 0):
                     found.add(owner)
             for value in node.outputs():
                 if value.unique() in self.views:
@@ -145,8 +148,8 @@ class _Memory:
                 if not (steps or kind != "aten::copy_") or any(s.nodes[0].kind() not in _FOLLOWED for s in steps):
                     found.add(owner)
         for output in filter(None, outputs):
-            owner, value = self.owner_of(output).unique(), self.itself(output).unique()
-            if value in self.views and made.get(value, 0) != count.get(owner, 0):
+            owner, read = self.owner_of(output).unique(), self.itself(output).unique()
+            if read in self.views and made.get(read, 0) != count.get(owner, 0):
                 found.add(owner)
         return found
 
@@ -154,29 +157,30 @@ class _Memory:
 class _Rewritten:
     """The graph while its nodes are gone through in order. Writes to the memory of `lost` become new values."""
 
-    def __init__(self, graph: Any, memory: _Memory, lost: set[int]) -> None:
+    def __init__(self, graph: Graph, memory: _Memory, lost: set[int]) -> None:
         self._write = Writer(graph)
         self._memory = memory
         self._lost = lost
-        self._latest: dict[int, tuple[int, Any]] = {}  # by value: (writes so far, what holds its elements)
+        self._latest: dict[int, tuple[int, Value]] = {}  # by value: (writes so far, what holds its elements)
         self._count: dict[int, int] = dict.fromkeys(lost, 0)
 
-    def follow(self, node: Any) -> None:
+    def follow(self, node: Node) -> None:
         """Give a node what it reads as it is by now, and write out its own write."""
         kind = node.kind()
         written = written_by(node, kind)
         target = None if written is None else self._memory.itself(written)
-        ours = target is not None and self._memory.owner_of(target).unique() in self._lost
-        before = self.read(target, node) if ours else None
+        if target is not None and self._memory.owner_of(target).unique() not in self._lost:
+            target = None
+        before = None if target is None else self.read(target, node)
         if kind not in _OF_SIZES:
-            self._refresh(node, past=1 if ours else 0)
+            self._refresh(node, past=0 if target is None else 1)
         for value in node.outputs():
             if value.unique() in self._memory.views and (owner := self._memory.owner_of(value).unique()) in self._lost:
                 self._latest[value.unique()] = self._count[owner], value
-        if ours:
+        if target is not None and before is not None:
             self._store(target, self._write.written(node, before), node)
 
-    def _refresh(self, node: Any, past: int = 0) -> None:
+    def _refresh(self, node: Node, past: int = 0) -> None:
         for index, value in enumerate(node.inputs()):
             if index >= past and (new := self.read(value, node)) is not value:
                 node.replaceInput(index, new)
@@ -186,7 +190,7 @@ class _Rewritten:
                     if (new := self.read(value, node)) is not value:
                         inner.replaceInput(index, new)
 
-    def read(self, value: Any, place: Any) -> Any:
+    def read(self, value: Value, place: Node) -> Value:
         """What holds the elements of `value` by now; nodes for it are written before the node `place`."""
         value = self._memory.itself(value)
         owner = self._memory.owner_of(value).unique()
@@ -200,7 +204,7 @@ class _Rewritten:
         self._latest[value.unique()] = self._count[owner], new
         return new
 
-    def _store(self, target: Any, new: Any, node: Any) -> None:
+    def _store(self, target: Value, new: Value, node: Node) -> None:
         """`new` are the elements of `target` after `node`; put them into every tensor that it is a view of."""
         steps = self._memory.chain(target)
         # Their elements before the write, read while these are what the owner has.
@@ -214,7 +218,7 @@ class _Rewritten:
             self._latest[step.parent.unique()] = count, new
 
 
-def _tensors_read(node: Any) -> list[Any]:
+def _tensors_read(node: Node) -> list[Value]:
     kind = node.kind()
     if kind in _OF_SIZES:
         return []

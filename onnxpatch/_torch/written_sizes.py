@@ -1,8 +1,8 @@
 """Sizes that can be read off the graph of a running trace: `reshape(batch, n, 3, heads, width)` has a 3 in it.
 
 Running the graph on fake tensors tells every size (`traced_sizes.py`), and takes seconds for a deep model. Attention
-asks for the 3 of queries, keys and values in each layer, which the reshape before it says. Used are nodes, inputs and
-`toIValue`. If these move, nothing is read off, and the graph is run.
+needs the 3 of queries, keys and values in each layer, and the reshape before it has that number. This reads nodes,
+their inputs and `toIValue`. If these move, nothing is read off, and the graph is run.
 """
 
 from __future__ import annotations

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+
+if TYPE_CHECKING:
+    from torch import Graph, Node, Value
 
 # Done twice they change nothing.
 _EXCHANGED = ("aten::t", "aten::transpose", "aten::swapaxes", "aten::swapdims", "aten::numpy_T", "aten::mT",
@@ -32,34 +35,35 @@ def can_write() -> bool:
 class View(NamedTuple):
     """How a value is seen through another: `nodes` from `parent` to it, the last one's output of number `place`."""
 
-    parent: Any
-    nodes: tuple[Any, ...]
+    parent: Value
+    nodes: tuple[Node, ...]
     place: int
 
 
 class Writer:
     """Writes nodes into a graph that is being traced."""
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
-    def after(self, node: Any) -> Any:
+    def after(self, node: Node) -> Node:
         """A node before which others can be written, so that they come after `node`."""
+        # Several nodes put after one node would come in reverse order: so a constant that nobody reads marks the place.
         mark = self._graph.create("prim::Constant", [], 1)
         mark.insertAfter(node)
         mark.output().setType(torch._C.NoneType.get())
         return mark
 
-    def written(self, node: Any, before: Any) -> Any:
+    def written(self, node: Node, before: Value) -> Value:
         """The value that an in-place node writes, where `before` are the elements it writes to."""
         if node.kind() == "aten::copy_":
             return self._copied(node, before)
-        # On a copy, which nobody else sees, the exporter does it right.
+        # The exporter translates a write into a tensor that shares no memory. So the node writes into a clone.
         none = self._constant(None, node)
         node.replaceInput(0, self._new("aten::clone", [before, none], before, node))
         return node.output()
 
-    def _copied(self, node: Any, before: Any) -> Any:
+    def _copied(self, node: Node, before: Value) -> Value:
         source = new = node.inputsAt(1)
         if source.type().dtype() != before.type().dtype():
             new = self._new("aten::type_as", [source, before], source, node, dtype=before.type().dtype())
@@ -68,16 +72,17 @@ class Writer:
         node.replaceInput(0, self._new("aten::clone", [before, self._constant(None, node)], before, node))
         return new
 
-    def seen(self, view: View, parent: Any, place: Any) -> Any:
+    def seen(self, view: View, parent: Value, place: Node) -> Value:
         """The view anew, of other elements."""
         for number, node in enumerate(view.nodes):
-            clone = self._graph.createClone(node, lambda value: value)
+            # Each node reads what the one before it gave. One that unpacks a list gives several: `place` says which.
+            clone: Node = self._graph.createClone(node, lambda value: value)  # type: ignore[attr-defined]
             clone.replaceInput(0, parent)
             clone.insertBefore(place)
             parent = clone.outputsAt(view.place if number else 0)
         return parent
 
-    def put_back(self, view: View, old: Any, new: Any, place: Any) -> Any:
+    def put_back(self, view: View, old: Value, new: Value, place: Node) -> Value:
         """What the view was taken from, with the elements `new` in it and its own (`old`) elsewhere."""
         node, kind = view.nodes[0], view.nodes[0].kind()
         if kind in _KEPT:
@@ -92,12 +97,13 @@ class Writer:
             return self._permuted(new, old, order, place)
         return self._scattered(view, old, new, place)
 
-    def _permuted(self, new: Any, old: Any, order: Sequence[int], place: Any) -> Any:
+    def _permuted(self, new: Value, old: Value, order: Sequence[int], place: Node) -> Value:
+        # The inverse permutation: where each axis of the owner went.
         whole = [axis % len(order) for axis in order]
         back = self._ints([whole.index(axis) for axis in range(len(order))], place)
         return self._new("aten::permute", [new, back], old, place)
 
-    def _scattered(self, view: View, old: Any, new: Any, place: Any) -> Any:
+    def _scattered(self, view: View, old: Value, new: Value, place: Node) -> Value:
         """By the places of the view's elements: the view of 0, 1, 2, ..."""
         whole = self._new("aten::numel", [old], None, place)
         whole.setType(torch._C.IntType.get())
@@ -111,20 +117,20 @@ class Writer:
         parts = [flat, self._constant(0, place), self._flat(places, place), self._flat(new, place)]
         return self._shaped(self._new("aten::scatter", parts, flat, place), old, place)
 
-    def _flat(self, value: Any, place: Any) -> Any:
+    def _flat(self, value: Value, place: Node) -> Value:
         return self._new("aten::reshape", [value, self._ints([-1], place)], value, place, _count(value))
 
-    def _shaped(self, value: Any, like: Any, place: Any) -> Any:
+    def _shaped(self, value: Value, like: Value, place: Node) -> Value:
         size = self._new("aten::size", [like], None, place)
         size.setType(torch._C.ListType.ofInts())
         return self._new("aten::reshape", [value, size], like, place, dtype=value.type().dtype())
 
-    def _ints(self, numbers: Sequence[int], place: Any) -> Any:
+    def _ints(self, numbers: Sequence[int], place: Node) -> Value:
         made = self._new("prim::ListConstruct", [self._constant(one, place) for one in numbers], None, place)
         made.setType(torch._C.ListType.ofInts())
         return made
 
-    def _constant(self, value: int | None, place: Any) -> Any:
+    def _constant(self, value: int | None, place: Node) -> Value:
         node = self._graph.create("prim::Constant", [], 1)
         if value is not None:
             node.i_("value", value)
@@ -135,12 +141,12 @@ class Writer:
     def _new(
         self,
         kind: str,
-        inputs: list[Any],
-        like: Any,
-        place: Any,
+        inputs: list[Value],
+        like: Value | None,
+        place: Node,
         sizes: Sequence[int] | None = None,
         dtype: torch.dtype | None = None,
-    ) -> Any:
+    ) -> Value:
         """A new node's value. like: what has its dtype and sizes, unless these are given; None for no tensor."""
         node = self._graph.create(kind, inputs, 1)
         node.insertBefore(place)
@@ -149,9 +155,9 @@ class Writer:
         return node.output()
 
 
-def _like(value: Any, sizes: Sequence[int] | None = None, dtype: torch.dtype | None = None) -> Any:
+def _like(value: Value, sizes: Sequence[int] | None = None, dtype: torch.dtype | None = None) -> torch._C.TensorType:
     """The type of `value`, with other sizes or another dtype where they are given."""
-    kind = value.type()
+    kind: Any = value.type()  # a tensor's
     sizes, dtype = kind.sizes() if sizes is None else sizes, dtype or kind.dtype()
     if sizes is None or dtype is None:
         return torch._C.TensorType.get()
@@ -159,13 +165,14 @@ def _like(value: Any, sizes: Sequence[int] | None = None, dtype: torch.dtype | N
     return torch._C.TensorType.create_from_tensor(example).with_device(kind.device())  # type: ignore[attr-defined]
 
 
-def _count(value: Any) -> list[int] | None:
+def _count(value: Value) -> list[int] | None:
     """The size of `value` laid out in one axis, at the example."""
-    sizes = value.type().sizes()
+    kind: Any = value.type()  # a tensor's
+    sizes = kind.sizes()
     return None if sizes is None else [math.prod(sizes)]
 
 
-def _numbers(value: Any) -> list[int] | None:
+def _numbers(value: Value) -> list[int] | None:
     """The list of constants that a value is, or None."""
-    found = [one.toIValue() for one in value.node().inputs()]
+    found: list[Any] = [one.toIValue() for one in value.node().inputs()]
     return None if None in found else found

@@ -144,7 +144,7 @@ def _has_loops(model: torch.nn.Module) -> bool:
     )
 
 
-def _with_called(functions: list[Any]) -> list[Any]:
+def _with_called(functions: list[Any]) -> list[object]:
     """Functions, and those of their own packages that they name."""
     found = dict.fromkeys(inspect.unwrap(function) for function in functions)
     # The list grows while it is gone through: what a called function calls comes behind it.

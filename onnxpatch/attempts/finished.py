@@ -1,15 +1,21 @@
-"""What is done to a file between its export and its proof: names and structure of outputs, larger nodes, a stamp."""
+"""What is done to a file between its export and its proof: names and structure of outputs, larger nodes, a stamp.
+
+The stamp says how the file was made: which patches acted, a digest of their code, the call that makes it again.
+"""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import inspect
 import itertools
+import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from onnxpatch.attempts.provenance import stamped
 from onnxpatch.control_flow import BranchReport, report_of
 from onnxpatch.control_flow.optional_outputs.output_names import name_outputs
 from onnxpatch.control_flow.optional_outputs.reference import flatten_reference
@@ -21,8 +27,11 @@ from onnxpatch.onnxfile.attention_nodes import name_attention
 from onnxpatch.onnxfile.norm_nodes import FOUND_BY, name_norms
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
 from onnxpatch.onnxfile.residual_sums import sum_residuals
+from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.patched import Patched
+from onnxpatch.patching.registry import Patch
 from onnxpatch.settings import Operators
+from onnxpatch.versions import versions
 
 
 def finished(exported: Exported, patched: Patched, call: str) -> Exported:
@@ -37,7 +46,7 @@ def finished(exported: Exported, patched: Patched, call: str) -> Exported:
         exported = replace(exported, notes=[*exported.notes, *_named(exported, operators)])
     if operators == "onnxruntime":
         sum_residuals(exported.path)
-    return replace(exported, plan=stamped(exported, patched, call))
+    return replace(exported, plan=_stamped(exported, patched, call))
 
 
 def _named(exported: Exported, operators: Operators) -> list[str]:
@@ -75,7 +84,7 @@ def _with_structure(exported: Exported, forked: BranchReport | None) -> Exported
     return replace(exported, notes=notes, flatten=flatten, refusal=next(iter(forked.settled), None))
 
 
-def _in_file_order(forked: BranchReport, output: Any) -> list[torch.Tensor | None]:
+def _in_file_order(forked: BranchReport, output: object) -> list[torch.Tensor | None]:
     """Eager's output as the file gives it. A missing one of ONNX's optional type is no output at all."""
     marked = [leaf.get("form") == "onnx" for leaf in output_structure.leaves(forked.layout)] if forked.layout else []
     flat: list[torch.Tensor | None] = []
@@ -86,3 +95,39 @@ def _in_file_order(forked: BranchReport, output: Any) -> list[torch.Tensor | Non
         elif value is not None:
             flat.append(value)
     return flat
+
+
+# ------------------------------------------------------------------ how it was made
+def _stamped(exported: Exported, patched: Patched, call: str) -> list[dict[str, Any]]:
+    """Stamp the file. Returns the rows of the patches that acted: path, class and patch."""
+    rows = _plan_rows(patched)
+    acted = {row["patch"] for row in rows}
+    code = digest(patch for patch in patched.plan.patches() if patch.name in acted)
+    stamp(exported.path, exported.request.exporter, rows, code, versions(), call)
+    return rows
+
+
+def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
+    made, acted = patched.plan, patched.scope.hits
+    rows = [{"path": s.path, "class": type(s.module).__name__, "patch": s.patch.name} for s in made.swaps]
+    functions = [p for p, _ in made.functions if acted[p.name]]  # those that only watched changed nothing
+    return rows + [{"path": ", ".join(p.targets), "class": "function", "patch": p.name} for p in functions]
+
+
+def digest(patches: Iterable[Patch]) -> str:
+    """A digest of the code of patches: `sha256:` and 16 hex digits over their names and source, in any order."""
+    # Sorted, since patches are loaded in the order of files and plug-ins.
+    sources = sorted((patch.name, _source(patch)) for patch in patches)
+    return f"sha256:{hashlib.sha256(json.dumps(sources).encode()).hexdigest()[:16]}"
+
+
+def _source(patch: Patch) -> str:
+    return _written(inspect.unwrap(patch.stand_in)) or patch.declared_at  # the latter if typed into an interpreter
+
+
+@functools.lru_cache(maxsize=512)  # reading source takes longer than a small file's stamp
+def _written(stand_in: Any) -> str | None:
+    try:
+        return inspect.getsource(stand_in)
+    except (OSError, TypeError):
+        return None

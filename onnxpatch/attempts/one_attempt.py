@@ -13,7 +13,6 @@ import torch
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.failure import Failure, failure_of
 from onnxpatch.attempts.finished import finished
-from onnxpatch.attempts.larger_example import with_larger_example
 from onnxpatch.errors import ExportError, RunError, VerificationError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.explain import explained
@@ -21,6 +20,7 @@ from onnxpatch.exporters.exported import Exported
 from onnxpatch.exporters.exported import export as run_exporter
 from onnxpatch.exporters.output_layout import OutputLayout, layout_of
 from onnxpatch.exporters.request import ExportRequest
+from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
@@ -37,6 +37,7 @@ from onnxpatch.verification.runner import Progress, kept, run
 from onnxpatch.versions import versions
 
 _MOST_LINES = 3  # that the hint about branches names
+_LARGER = (3, 2)  # sizes to trace at instead of 1
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
         return exported, time.perf_counter() - start
     branching = {"rewritten": True, "compared": shared.reference is not None} if attempt.branches else {}
     options = {**request.patching, **branching}
-    traced = with_larger_example(request, shared.reference)
+    traced = _with_larger_example(request, shared.reference)
     args, kwargs = request.inputs.rebuild(request.inputs.values())
     with patched(
         request.model, exporter=request.exporter, opset=request.opset, example=(args, kwargs), **options
@@ -158,6 +159,24 @@ def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> 
             hits = made.scope.hits
             acting.acted += [p for p in acting.planned if p.name in swapped or hits[p.name]]
         return finished(exported, made, attempt.call(shared.request)), time.perf_counter() - start
+
+
+def _with_larger_example(request: ExportRequest, reference: Reference | None) -> ExportRequest:
+    """The request with an example that has no dynamic dimension of size 1, if eager takes one; else the request itself.
+
+    Most models are exported with a batch of 1. torch.export decides `size == 1` by the example where a broadcast or a
+    view asks, and the graph is that of one. At two or more it is the general one, which is right for one, too: the
+    comparison with eager shows it. The model must be unpatched: eager may be asked.
+    """
+    single = [dim.name for dim in reference.dims if dim.size == 1] if reference is not None else []
+    if request.exporter != "dynamo" or reference is None or not single:
+        return request
+    for size in _LARGER:
+        probe = reference.oracle.at(dict.fromkeys(single, size), must=True)
+        if probe is not None:
+            args, kwargs = request.inputs.rebuild(probe.values)
+            return replace(request, inputs=Inputs(request.model, args, kwargs))
+    return request
 
 
 def _layout(attempt: Attempt, shared: Shared) -> OutputLayout | None:

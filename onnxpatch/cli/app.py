@@ -54,7 +54,7 @@ class Command(_PlainFlags, TyperCommand):
 class OneLineErrors(_PlainFlags, TyperGroup):
     """Prints what is wrong with the arguments in one line, as all other errors are, without typer's box and usage."""
 
-    def main(self, *args: Any, **options: Any) -> Any:
+    def main(self, *args: Any, **options: Any) -> object:
         """As click's, but for the errors. With standalone_mode=False they are raised, as click does."""
         standalone = options.get("standalone_mode", True)
         # The words as they were typed, for the page that says how to make the file again (`options.typed`).

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -28,9 +27,9 @@ from onnxpatch.control_flow.branch_report import BranchReport
 from onnxpatch.control_flow.builtin_hooks import prepared
 from onnxpatch.control_flow.capture import BranchForm, Capture
 from onnxpatch.control_flow.current_capture import latest
-from onnxpatch.control_flow.forked_forward import Call, run_declared, run_module, run_root
+from onnxpatch.control_flow.forked_forward import Call, run_module, run_root
 from onnxpatch.control_flow.module_containers import CONTAINERS, IndexedByData
-from onnxpatch.control_flow.optional_outputs.decorator import mark_of
+from onnxpatch.control_flow.optional_outputs.decorator import mark_of, run_declared
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.module_walk import modules
 from onnxpatch.patching.generated import class_before, mixins_of
@@ -104,7 +103,7 @@ def _mixin(cls: type, run: RunRoot | None = None, report: BranchReport | None = 
     class Forked:
         # Exporters name the graph's inputs after the parameters of forward: `wraps` keeps its signature.
         @functools.wraps(cls.forward)  # type: ignore[attr-defined]
-        def forward(self, *args: Any, **kwargs: Any) -> object:
+        def forward(self, *args: object, **kwargs: object) -> object:
             call: Call = functools.partial(super().forward, *args, **kwargs)  # type: ignore[misc]
             if mark is not None:
                 call = functools.partial(run_declared, call, mark, args, kwargs)

@@ -41,6 +41,8 @@ class CallRecorder:
         self._shared = shared
         self._made_here: set[int] = set()
         self._outer_storages: set[int] = set()
+        self._makers: dict[int, TorchCall] = {}  # by id of a result: the last call that returned it
+        self._results_in: dict[int, set[int]] = {}  # by storage: ids of the results in it
         self._scanned = 0
 
     def shared_call(self, function: Callable[..., object], args: object, kwargs: object) -> TorchCall | None:
@@ -77,11 +79,27 @@ class CallRecorder:
 
     def is_outer(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor was made outside this forward, or is a view of one that was."""
+        self._look()
+        return id(tensor) not in self._made_here or storage_key(tensor) in self._outer_storages
+
+    def maker(self, tensor: torch.Tensor) -> TorchCall | None:
+        """The last call that returned a tensor, by itself and not in a list; None for no call of this path."""
+        self._look()
+        return self._makers.get(id(tensor))
+
+    def sharing(self, tensor: torch.Tensor) -> set[int]:
+        """Ids of the other results of this path that share memory with a tensor."""
+        self._look()
+        return self._results_in.get(storage_key(tensor), set()) - {id(tensor)}
+
+    def _look(self) -> None:
         # Only the calls since the last look, or a forward with many updates would take quadratic time.
         for call in self.calls[self._scanned :]:
             # A view of an input is made by a call, so that its id says nothing: the storage does.
             for argument in tensors((call.args, call.kwargs)):
                 if id(argument) not in self._made_here:
                     self._outer_storages.add(storage_key(argument))
+            for result in tensors(call.result):
+                self._results_in.setdefault(storage_key(result), set()).add(id(result))
+            self._makers[id(call.result)] = call
         self._scanned = len(self.calls)
-        return id(tensor) not in self._made_here or storage_key(tensor) in self._outer_storages

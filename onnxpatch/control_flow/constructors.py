@@ -19,6 +19,7 @@ from onnxpatch.control_flow.current_capture import running
 from onnxpatch.control_flow.stacked_numbers import has_graph_number, stacked
 from onnxpatch.patching import rebinding
 from onnxpatch.patching.function_places import Place
+from onnxpatch.patching.rebinding import passing_for
 
 # torch.Tensor alone has the default dtype of the moment.
 _DTYPES: dict[str, torch.dtype | None] = {
@@ -72,26 +73,12 @@ def _constructor(name: str) -> type:
     """A class that passes for `torch.<name>` in isinstance, comparison and attribute access."""
     original: type = getattr(torch, name)
 
-    class Constructor(type):
+    class Constructor(passing_for(original)):  # type: ignore[misc]
         def __call__(cls, *args: object, **kwargs: object) -> object:
             return _construct(original, _DTYPES[name], args, kwargs)
 
-        # What isinstance is asked about was made by torch, and is no instance of this class.
-        def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, original)
-
-        def __subclasscheck__(cls, subclass: type) -> bool:
-            return issubclass(subclass, original)
-
         def __getattr__(cls, attribute: str) -> object:
             return getattr(original, attribute)
-
-        # A dict may have torch's own class as a key: `{torch.LongTensor: 0}[torch.LongTensor]`.
-        def __eq__(cls, other: object) -> bool:
-            return other is cls or other is original
-
-        def __hash__(cls) -> int:
-            return hash(original)
 
     return Constructor(name, (), {"__module__": "torch"})
 

@@ -19,15 +19,12 @@ import torch
 from onnxpatch.control_flow.branch_report import Dropped
 from onnxpatch.control_flow.builtin_hooks import hooks_installed
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.current_capture import running
 from onnxpatch.control_flow.function_mode import CaptureMode
 from onnxpatch.control_flow.merging.merge import BranchMerger
 from onnxpatch.control_flow.merging.output_template import CannotMerge, Template, assembled
 from onnxpatch.control_flow.merging.select import MergedValue
 from onnxpatch.control_flow.nests import tensors
-from onnxpatch.control_flow.optional_outputs.decorator import OptionalOutput
-from onnxpatch.control_flow.optional_outputs.flat_outputs import flattened, flattened_without_branches
-from onnxpatch.control_flow.optional_outputs.reference import OutputSlot
+from onnxpatch.control_flow.optional_outputs.flat_outputs import always_missing, flattened, flattened_without_branches
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.path_tree import FinishedPath
 from onnxpatch.control_flow.size_decisions import size_hooks_installed
@@ -105,7 +102,7 @@ def _explored(capture: Capture, explorer: PathExplorer) -> object:
         tree = explorer.explore()
         path = tree.first()
         if is_root and capture.missing is not None and all(found.value is None for found in tree.finished()):
-            return _always_missing(capture)
+            return always_missing(capture)
         if not explorer.decided:
             # No decision came before the error: eager raises it for every input.
             if path.error is not None:
@@ -223,41 +220,3 @@ def _attribute_refusal(capture: Capture, explorer: PathExplorer, key: Key) -> Ca
 
 def _equal_numbers(a: object, b: object) -> bool:
     return type(a) is type(b) and isinstance(a, bool | int | float | str) and a == b
-
-
-# ---- optional outputs
-
-
-def run_declared(call: Call, mark: OptionalOutput, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-    """Run a forward marked with `optional_output`, and note what it returned for its sentinel and flag."""
-    output, capture = call(), running()
-    if capture is None or not capture.explorers:
-        return output
-    if mark.form == "onnx" and not capture.report.rewritten:
-        raise capture.refusal(
-            None,
-            "form='onnx' needs ONNX's optional type, which torch.onnx.export alone cannot write",
-            remedy="use onnxpatch.export(..., branches=True), export the scripted model (exporter='script'), or use "
-            "form='sentinel'",
-        )
-    if output is None:
-        capture.missing = mark, mark.sentinel_like(args, kwargs)
-    else:
-        capture.declare(output, mark, args, kwargs)
-    return output
-
-
-def _always_missing(capture: Capture) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sentinel and the flag of a declared output that is None on every path."""
-    assert capture.missing is not None
-    mark, like = capture.missing
-    if like is None:
-        raise capture.refusal(
-            None,
-            "every path returns None: nothing says what shape the missing output has in the graph",
-            remedy="name an argument of the same shape: @optional_output(like='...')",
-        )
-    present = mark.flag == "present"
-    capture.report.outputs = [OutputSlot((), True, like.dtype, present)]
-    capture.report.layout = {"kind": "tensor", "hint": "output", "form": mark.form, "present": present}
-    return torch.full_like(like, mark.fill), torch.full((), not present)

@@ -5,8 +5,8 @@
     if x.shape != y.shape:          `pads` gets its number from the sizes, in the graph: it answers False
         pads[1] = 1
 
-Without branches the exporter has these answers too. As decisions they would multiply the paths of their module, and the
-side that the example does not take may not run with it.
+Without `branches=True`, the exporter gets the same answers. If they were decisions, they would multiply the paths of
+their module, and the side that the example does not take might fail with it.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ compared with eager as ever:
     if x.shape[1] == self.table.shape[1]:       the example is shorter: `x + self.table` cannot run with it
         x = x + self.table
 
-Only where the file is going to be compared. Otherwise the module is refused. If it turns out wrong, it is refused for
-the same reason.
+This is done only if the file is compared afterwards; otherwise the module is refused. If the file turns out wrong, the
+export is refused with the error that led here.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import torch
 
 from onnxpatch._torch.cond import conclusions
 from onnxpatch._torch.function_modes import unseen
+from onnxpatch._torch.gone import told
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
 from onnxpatch.control_flow.source_sites import raised_on_purpose
 from onnxpatch.errors import BranchError
@@ -39,7 +40,7 @@ class SettledSizes:
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
-        # By id of each module that asked for such a condition: makes torch forget what it has concluded since.
+        # By id of each module that has such a condition: a function that makes torch forget what it concluded since.
         self._asked: dict[int, Callable[[], None]] = {}
         self._settled: set[int] = set()
 
@@ -72,9 +73,8 @@ class SettledSizes:
         forget()
         self._settled.add(id(module))
         path = self._capture.path_of(module) or "(root)"
-        text = f"{path} ({type(module).__name__}): {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        refusal = error if isinstance(error, BranchError) else BranchError(text)
-        if refusal is not error:
-            refusal.__cause__ = error  # what explains a refusal reads the whole chain
-        report.settled.append(refusal)
+        # The traceback, which tells whether a private API is missing, is not kept: it would keep the graph alive.
+        said = told(error) or f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        text = f"{path} ({type(module).__name__}): {said}"
+        report.settled.append(error if isinstance(error, BranchError) else BranchError(text))
         return True

@@ -63,7 +63,7 @@ def _replaced() -> Iterator[None]:
 _HOOKS = Shared(_replaced)
 
 
-def _method(original: Callable[..., Any], answer: Answer[SelfT]) -> Callable[[SelfT], object]:
+def _method(original: Callable[..., object], answer: Answer[SelfT]) -> Callable[[SelfT], object]:
     """A method that returns `answer(capture, self)`, or what torch's own does where that is None."""
 
     @functools.wraps(original)

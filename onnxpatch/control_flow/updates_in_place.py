@@ -21,7 +21,6 @@ from onnxpatch._torch.dispatch_modes import storage_key
 from onnxpatch.control_flow.call_effects import OnACopy
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.loops.written_places import takes, written
-from onnxpatch.control_flow.nests import tensors
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.tensor_indexing import writable
 
@@ -63,8 +62,10 @@ def _shown(capture: Capture, explorer: PathExplorer, target: object) -> tuple[to
     """(the tensor that `target` shows a part of, by which index); None for a tensor that is no view by an index."""
     if id(target) in capture.rows_taken:  # a copy in the graph, a view in eager
         return capture.rows_taken[id(target)]
-    taken = next((call for call in reversed(explorer.recorder.calls) if call.result is target), None)
-    if taken is None or taken.function is not torch.Tensor.__getitem__ or not isinstance(target, torch.Tensor):
+    if not isinstance(target, torch.Tensor):
+        return None
+    taken = explorer.recorder.maker(target)
+    if taken is None or taken.function is not torch.Tensor.__getitem__:
         return None
     base, index = taken.args
     is_view = isinstance(base, torch.Tensor) and storage_key(base) == storage_key(target)
@@ -74,9 +75,7 @@ def _shown(capture: Capture, explorer: PathExplorer, target: object) -> tuple[to
 def _replace(
     capture: Capture, explorer: PathExplorer, function: Function, target: torch.Tensor, rest: Args, kwargs: Options
 ) -> torch.Tensor:
-    memory = storage_key(target)
-    results = [t for call in explorer.recorder.calls for t in tensors(call.result)]
-    sharing = {id(t) for t in results if t is not target and storage_key(t) == memory}
+    sharing = explorer.recorder.sharing(target)
     new = _on_a_copy(capture, function, target, rest, kwargs)
     explorer.loops.updated.note(target, new, sharing)
     return new

@@ -31,7 +31,7 @@ class _OtherKindError(Exception):
     """A value is no fraction of sizes, or was made in another way."""
 
 
-def _doubled(value: Any) -> Any:
+def _doubled(value: Any) -> object:
     """The same number in float64. Raises _OtherKindError."""
     constant = ir.convenience.get_const_tensor(value)
     if constant is not None:
@@ -49,7 +49,7 @@ def _doubled(value: Any) -> Any:
     raise _OtherKindError
 
 
-def _operand(value: Any, node: Any) -> Any:
+def _operand(value: Any, node: Any) -> object:
     """An operand; a constant as the recorded call has it, in double precision."""
     made = value.producer()
     # The exporter casts some constants once more.
@@ -66,31 +66,31 @@ def _operand(value: Any, node: Any) -> Any:
     return _constant(float(exact[0]))
 
 
-def _constant(number: float) -> Any:
+def _constant(number: float) -> object:
     exact: Any = ir.tensor(number, dtype=ir.DataType.DOUBLE)
     return op.Constant(value=exact)
 
 
-def _best(value: Any) -> Any:
+def _best(value: object) -> Any:
     try:
         return _doubled(value)
     except (_OtherKindError, AttributeError, TypeError, ValueError):
         return value
 
 
-def _ceil(self: Any) -> Any:
+def _ceil(self: Any) -> object:
     return op.Cast(op.Ceil(_best(self)), to=_INT64)
 
 
-def _floor(self: Any) -> Any:
+def _floor(self: Any) -> object:
     return op.Cast(op.Floor(_best(self)), to=_INT64)
 
 
-def _trunc(self: Any) -> Any:
+def _trunc(self: Any) -> object:
     return op.Cast(_best(self), to=_INT64)
 
 
-def _round(self: Any, *digits: Any) -> Any:
+def _round(self: Any, *digits: object) -> object:
     if digits and digits[0] is not None:
         raise ValueError("round() to a number of digits has no form in ONNX")
     # ONNX rounds half to even, as Python does.

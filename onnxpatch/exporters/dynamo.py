@@ -45,7 +45,7 @@ def torch_shapes(inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> dict[str, 
     return written
 
 
-def export_dynamo(request: ExportRequest, path: Path) -> Any:
+def export_dynamo(request: ExportRequest, path: Path) -> object:
     """Write the file at `path`; returns the ONNXProgram."""
     asked = request.options
     # The file is written by `save` below, which takes what concerns the file.

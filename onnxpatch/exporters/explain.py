@@ -24,7 +24,7 @@ _REMEDIES = {
 }
 
 
-def explained(error: BaseException, model: object, exporter: str) -> str:
+def explained(error: BaseException, model: torch.nn.Module, exporter: str) -> str:
     """The message of ExportError. The exporter's own error is its `__cause__`."""
     message = f"{exporter} export refused {type(model).__name__}: {reason(error)}"
     if isinstance(root_of(error), BranchError):  # its message has module and line already
@@ -58,7 +58,7 @@ def root_of(error: BaseException) -> BaseException:
     return next((one for one in chain if isinstance(one, OnnxpatchError)), chain[-1])
 
 
-def place_of(error: BaseException, model: object) -> tuple[str, str]:
+def place_of(error: BaseException, model: torch.nn.Module) -> tuple[str, str]:
     """(`in module PATH (CLASS)`, `at FILE:LINE in FUNCTION`), each "" if not known.
 
     The innermost module of the model that ran, and the innermost line of the user's code.

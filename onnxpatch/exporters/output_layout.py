@@ -66,7 +66,7 @@ class OutputLayout:
         return tree, output_structure.name_leaves(tree, given, used)
 
 
-def _as_tensor(value: Any) -> torch.Tensor:
+def _as_tensor(value: object) -> torch.Tensor:
     """A Python number, perhaps a symbolic one, as the tensor that stands for it in the graph: int64, bool or float."""
     if isinstance(value, torch.Tensor):
         return value

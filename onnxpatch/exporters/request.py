@@ -59,8 +59,8 @@ class ExportRequest:
         output_names: Sequence[str] | None = None,
         opset_version: int | None = None,
         external_data: bool = False,
-        options: Mapping[str, Any] | None = None,
-        patching: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
+        patching: Mapping[str, object] | None = None,
     ) -> ExportRequest:
         """Check the arguments of `export`. Raises InputError, or a subclass, for those that cannot be exported.
 
@@ -114,7 +114,7 @@ class ExportRequest:
         return have if len(have) == len(self.inputs.graph_leaves("dynamo")) else None
 
 
-def _given(args: Any, kwargs: Mapping[str, Any] | None) -> bool:
+def _given(args: object, kwargs: Mapping[str, object] | None) -> bool:
     """Whether the caller gave arguments, so that the model's own example is not needed."""
     return bool(kwargs) or not isinstance(args, tuple | list) or len(args) > 0
 
@@ -142,7 +142,7 @@ def _unknown(exporter: str | None, known: Iterable[str]) -> UnknownExporterError
 
 
 def asked_exporters(
-    model: Any, exporter: str | None, dynamo: bool | None = None, script: bool | None = None
+    model: torch.nn.Module, exporter: str | None, dynamo: bool | None = None, script: bool | None = None
 ) -> tuple[Exporter, ...]:
     """The exporters that may be tried, in order: two for "auto", else the requested one.
 
@@ -158,7 +158,7 @@ def asked_exporters(
     return ("trace",) if isinstance(model, torch.jit.ScriptModule) else ("dynamo", "trace")
 
 
-def split_options(options: Mapping[str, Any], named: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_options(options: Mapping[str, object], named: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(options for torch.onnx.export, options for patches). Raises InputError for a misspelled known name.
 
     named: the options of `export` itself.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 
@@ -24,7 +23,7 @@ _Axis = tuple[int, int]
 
 
 @contextlib.contextmanager
-def same_sizes(model: Any, call: OpenedCall, inputs: Inputs, specs: Sequence[LeafSpec]) -> Iterator[None]:
+def same_sizes(model: torch.nn.Module, call: OpenedCall, inputs: Inputs, specs: Sequence[LeafSpec]) -> Iterator[None]:
     """Inside the block, the model compares the sizes of axes with one name before its forward runs."""
     groups = [axes for axes in _axes_by_name(inputs, specs).values() if len(axes) > 1]
     if not groups or not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
@@ -33,7 +32,7 @@ def same_sizes(model: Any, call: OpenedCall, inputs: Inputs, specs: Sequence[Lea
     # Keywords may come in another order than the example's: leaves are numbered in that of the call.
     order = list(call.kwargs)
 
-    def compare(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def compare(module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         if len(args) != len(call.args) or set(kwargs) != set(order):
             return  # called in another way: which leaf is which is not known
         leaves = pytree.tree_leaves((args, {name: kwargs[name] for name in order}))

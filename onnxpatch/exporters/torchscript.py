@@ -49,7 +49,7 @@ def _name_outputs(layout: OutputLayout, path: Path, given: Sequence[str]) -> Non
 
 
 def call_torchscript(
-    request: ExportRequest, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], path: Path
+    request: ExportRequest, target: Any, args: tuple[object, ...], kwargs: dict[str, object], path: Path
 ) -> None:
     """Call torch.onnx.export for `target`, compiled by torch.jit.script first if the request says so."""
     if request.exporter == "script" and not isinstance(target, torch.jit.ScriptModule):

@@ -25,7 +25,7 @@ _BY_POSITION = (_Kind.POSITIONAL_ONLY, _Kind.POSITIONAL_OR_KEYWORD)
 
 
 def call_of(
-    stand_in: Callable[..., Any],
+    stand_in: Callable[..., object],
     function: object,
     args: tuple[object, ...],
     kwargs: dict[str, object],
@@ -51,7 +51,7 @@ def call_of(
 
 # Stand-ins live as long as the process, and each is asked for at every call of its function.
 @functools.lru_cache(maxsize=1024)
-def _signature(stand_in: Callable[..., Any], takes_original: bool) -> inspect.Signature | None:
+def _signature(stand_in: Callable[..., object], takes_original: bool) -> inspect.Signature | None:
     """The signature of a stand-in without its first parameter, the original."""
     try:
         found = inspect.signature(stand_in)

@@ -57,7 +57,7 @@ class _Square:
     turn: Value  # T, (m, 2, m)
 
 
-def _square(nodes: WaveNodes, n: Value, size: Any) -> _Square:
+def _square(nodes: WaveNodes, n: Value, size: object) -> _Square:
     writer = nodes.writer
     least = nodes.add("Sub", nodes.add("Add", n, n, shape=(1,)), nodes.ints(1), shape=(1,))
     root = nodes.add("Sqrt", writer.cast(least, torch.float64, (1,)), shape=(1,))
@@ -107,7 +107,7 @@ def _conjugate(nodes: WaveNodes) -> Value:
     return nodes.add("Reshape", nodes.writer.floats([1.0, -1.0]), nodes.ints(2, 1), shape=(2, 1))
 
 
-def _forward(nodes: WaveNodes, square: _Square, x: Value, rows: Any) -> Value:
+def _forward(nodes: WaveNodes, square: _Square, x: Value, rows: object) -> Value:
     """(rows, 2, m * m) -> its spectrum (rows, m, 2, m)."""
     m, double = square.size, square.double
     twice = nodes.add("Add", square.m, square.m, shape=(1,))
@@ -121,7 +121,7 @@ def _forward(nodes: WaveNodes, square: _Square, x: Value, rows: Any) -> Value:
     return nodes.reshaped(x, [nodes.ints(-1), square.m, nodes.ints(2), square.m], (rows, m, 2, m))
 
 
-def _backward(nodes: WaveNodes, square: _Square, x: Value, rows: Any) -> Value:
+def _backward(nodes: WaveNodes, square: _Square, x: Value, rows: object) -> Value:
     """The way back, unscaled: (rows, m, 2, m) -> (rows, 2, m * m)."""
     m, double = square.size, square.double
     twice = nodes.add("Add", square.m, square.m, shape=(1,))

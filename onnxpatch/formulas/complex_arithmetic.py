@@ -50,11 +50,11 @@ def div(a: Any, b: Any) -> Pair:
     return Pair(product.real / size, product.imag / size)
 
 
-def matmul(a: Any, b: Any) -> Pair:
+def matmul(a: object, b: object) -> Pair:
     return _bilinear(torch.matmul, a, b)
 
 
-def einsum(equation: str, *operands: Any) -> Pair:
+def einsum(equation: str, *operands: object) -> Pair:
     listed = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
     if len(listed) == 1:
         only = Pair.of(listed[0])
@@ -77,7 +77,7 @@ def _bilinear(function: Any, a: Any, b: Any) -> Pair:
     return Pair(real, function(a.real, b.imag) + function(a.imag, b.real))
 
 
-def conj(a: object) -> Any:
+def conj(a: object) -> object:
     return a if _real(a) else Pair(Pair.of(a).real, -Pair.of(a).imag)
 
 
@@ -123,7 +123,7 @@ def to(a: object, *args: Any, **kwargs: Any) -> Any:
     return Pair(Pair.of(a).real.to(part), Pair.of(a).imag.to(part))
 
 
-def type_as(a: Any, other: Any) -> Any:
+def type_as(a: Any, other: Any) -> object:
     if _real(other):
         return Pair.of(a).real.type_as(other)
     return Pair(Pair.of(a).real.type_as(Pair.of(other).real), Pair.of(a).imag.type_as(Pair.of(other).real))
@@ -139,16 +139,16 @@ def equal(a: object, b: object) -> torch.Tensor:
     return (a.real == b.real) & (a.imag == b.imag)
 
 
-def ones_like(a: object, **kwargs: Any) -> Pair:
+def ones_like(a: object, **kwargs: object) -> Pair:
     real = Pair.of(a).real
     return Pair(torch.ones_like(real), torch.zeros_like(real))
 
 
-def norm(a: object, *args: Any, **kwargs: Any) -> torch.Tensor:
+def norm(a: object, *args: object, **kwargs: object) -> torch.Tensor:
     return torch.linalg.norm(magnitude(a), *args, **kwargs)
 
 
-def cumprod(a: object, dim: int, **kwargs: Any) -> Pair:
+def cumprod(a: object, dim: int, **kwargs: object) -> Pair:
     a = Pair.of(a)
     return Pair(*scans.complex_cumprod(a.real, a.imag, dim))
 
@@ -157,7 +157,7 @@ def log(a: object) -> Pair:
     return Pair(torch.log(magnitude(a)), angle(a))
 
 
-def prod(a: object, *args: Any, **kwargs: Any) -> Pair:
+def prod(a: object, *args: object, **kwargs: object) -> Pair:
     raise RefusedError("a product over an axis of a complex tensor has no ONNX form here: multiply its slices")
 
 

@@ -36,7 +36,7 @@ from onnxpatch.formulas.complex_arithmetic import (
 from onnxpatch.formulas.complex_pairs import Pair, view_as_complex, view_as_real
 
 
-def _same(a: object, *args: Any, **kwargs: Any) -> Any:
+def _same(a: object, *args: object, **kwargs: object) -> object:
     return a
 
 
@@ -111,12 +111,12 @@ MAKERS = frozenset(("view_as_complex", "complex", "polar"))
 """Functions that make a complex tensor out of real ones."""
 
 
-def _broadcast(*all: Any) -> list[Any]:
+def _broadcast(*all: object) -> list[object]:
     shape = torch.broadcast_shapes(*(Pair.of(each).real.shape for each in all))
     return [Pair(Pair.of(a).real.expand(shape), Pair.of(a).imag.expand(shape)) for a in all]
 
 
-def complex_call(function: Any, *args: Any, **kwargs: Any) -> Any:
+def complex_call(function: Any, *args: Any, **kwargs: Any) -> object:
     """The result of a torch function on Pairs. Raises RefusedError for one without an ONNX form."""
     name = function_name(function)
     if name in OPERATIONS:
@@ -134,7 +134,7 @@ def complex_call(function: Any, *args: Any, **kwargs: Any) -> Any:
     )
 
 
-def _partwise(function: Any, args: Any, kwargs: Any) -> Any:
+def _partwise(function: Any, args: Any, kwargs: Any) -> object:
     # The call twice, once on all real parts and once on all imaginary ones.
     real = function(*_parts(args, "real"), **{k: _parts(v, "real") for k, v in kwargs.items()})
     imag = function(*_parts(args, "imag"), **{k: _parts(v, "imag") for k, v in kwargs.items()})

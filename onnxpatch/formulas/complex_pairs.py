@@ -63,7 +63,7 @@ class Pair:
         return torch.complex(self.real, self.imag) if exporting() is None else view_as_real(self)
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(cls, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         return _answers.call(function, *args, **(kwargs or {}))
 
     def __getattr__(self, name: str) -> Any:

@@ -37,7 +37,7 @@ Parts = tuple[Tensor, Tensor]
 Wanted = Literal["all", "half", "real"]
 
 
-def is_long(length: Any, dtype: torch.dtype) -> bool:
+def is_long(length: object, dtype: torch.dtype) -> bool:
     """Whether `transform` is better than one product with an n x n matrix. length: an int, or a size of the graph."""
     if dtype != torch.float32 or nodes.target_opset() < 17:  # for which the nodes are not written
         return False
@@ -117,7 +117,7 @@ def _recipe(write: Callable[..., Value], wanted: Wanted, parts: int) -> Recipe:
     return Recipe(functools.partial(_eager, **given), functools.partial(write, **given))
 
 
-def _eager(x: Tensor, length: Any, wanted: Wanted, parts: int) -> Tensor:
+def _eager(x: Tensor, length: object, wanted: Wanted, parts: int) -> Tensor:
     # The patches of torch.fft and of complex numbers must not act on the eager form: they call this function.
     with unseen():
         y = torch.complex(x[:, 0], x[:, 1] if parts == 2 else torch.zeros_like(x[:, 0]))
@@ -139,7 +139,7 @@ def _write_chirp(writer: Writer, x: Value, length: int, wanted: Wanted, parts: i
     return _long(writer, x, writer.ints([length]), length, wanted, parts)
 
 
-def _write_either(writer: Writer, x: Value, length: Any, wanted: Wanted, parts: int) -> Value:
+def _write_either(writer: Writer, x: Value, length: object, wanted: Wanted, parts: int) -> Value:
     known, n, size = WaveNodes(writer), writer.length(length), writer.number(length)
     if isinstance(length, torch.SymInt) and example_of(length) is None:
         # torch.cond takes no size that data made.
@@ -156,7 +156,7 @@ def _write_either(writer: Writer, x: Value, length: Any, wanted: Wanted, parts: 
     return writer.either(is_short, (short, long), x, n, size, shape=(whole,))
 
 
-def _long(writer: Writer, x: Value, n: Value, size: Any, wanted: Wanted, parts: int) -> Value:
+def _long(writer: Writer, x: Value, n: Value, size: object, wanted: Wanted, parts: int) -> Value:
     found = write_chirp(writer, x, parts, (n, size), _terms(WaveNodes(writer), n, size, wanted))
     rows, _, count = writer.shape(found)
     if wanted == "real":
@@ -164,7 +164,7 @@ def _long(writer: Writer, x: Value, n: Value, size: Any, wanted: Wanted, parts: 
     return _flat(writer, found)
 
 
-def _short(writer: Writer, x: Value, n: Value, size: Any, wanted: Wanted, parts: int) -> Value:
+def _short(writer: Writer, x: Value, n: Value, size: object, wanted: Wanted, parts: int) -> Value:
     """(rows, parts * given) times (parts * given, outputs * terms)."""
     known = WaveNodes(writer)
     rows, _, given = writer.shape(x)
@@ -181,7 +181,7 @@ def _short(writer: Writer, x: Value, n: Value, size: Any, wanted: Wanted, parts:
     return _flat(writer, known.add("MatMul", found, matrix, shape=(rows, wide)))
 
 
-def _terms(known: WaveNodes, n: Value, size: Any, wanted: Wanted) -> Length:
+def _terms(known: WaveNodes, n: Value, size: object, wanted: Wanted) -> Length:
     if wanted != "half":
         return n, size
     terms = known.add("Add", known.add("Div", n, known.ints(2), shape=(1,)), known.ints(1), shape=(1,))

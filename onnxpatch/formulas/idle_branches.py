@@ -18,9 +18,8 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 
 from onnxpatch._torch.symbolic_sizes import never_negative
+from onnxpatch.formulas.pad_calls import assigns, pad_call
 from onnxpatch.formulas.shortcuts import tree_of
-
-PADS = ("pad", "functional.pad", "F.pad", "nn.functional.pad", "torch.nn.functional.pad")
 
 
 def may_always_run(frame: FrameType, line: int | None = None) -> bool:
@@ -60,6 +59,7 @@ def _idle(code: CodeType) -> tuple[tuple[int, int, frozenset[str]], ...]:
         amounts = _amounts(node.test)
         names: frozenset[str] | None = frozenset() if _is_crop(node) else None
         if amounts is not None and node.body and all(_adds_nothing(one, set(amounts)) for one in node.body):
+            # A later `if` of the same test may crop to a size: it crops what this one has padded.
             padding.add(ast.unparse(node.test))
             names = _compared(amounts)
         elif amounts is not None and _crops_back(node, set(amounts), padding):
@@ -86,12 +86,11 @@ def _padded_returns(tree: ast.AST | None) -> Iterator[tuple[int, int, frozenset[
 
 
 def _returns_padded(body: list[ast.stmt], after: ast.Return, names: set[str]) -> bool:
-    padded = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
-    if not isinstance(padded, ast.Call) or not ast.unparse(padded.func).endswith("pad") or len(padded.args) < 2:
+    call = pad_call(body[0].value) if len(body) == 1 and isinstance(body[0], ast.Return) else None
+    if call is None or after.value is None:
         return False
-    given, amounts = padded.args[:2]
-    same = isinstance(given, ast.Name) and after.value is not None and ast.unparse(after.value) == given.id
-    return same and isinstance(amounts, ast.Tuple | ast.List) and _is_zero(amounts, names)
+    same = isinstance(call.padded, ast.Name) and ast.unparse(after.value) == call.padded.id
+    return same and isinstance(call.amounts, ast.Tuple | ast.List) and _is_zero(call.amounts, names)
 
 
 def _ifs(tree: ast.AST | None) -> Iterator[ast.If]:
@@ -123,17 +122,14 @@ def _adds_nothing(statement: ast.stmt, names: set[str]) -> bool:
     """Whether a statement changes nothing where all `names` are 0: `x = F.pad(x, (0, n))`, `length += n`."""
     if isinstance(statement, ast.AugAssign):
         return isinstance(statement.op, ast.Add | ast.Sub) and _is_zero(statement.value, names)
-    if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
+    if not isinstance(statement, ast.Assign):
         return False
-    call = statement.value
-    seen = _reshaped(call)
-    if isinstance(seen, ast.Call) and seen is not call and seen.args:  # F.pad(x.view(...), ...).view(...)
-        call = ast.Call(seen.func, [_reshaped(seen.args[0]), *seen.args[1:]], seen.keywords)
-    amounts = [*call.args[1:2], *(word.value for word in call.keywords if word.arg == "pad")]
-    if ast.unparse(call.func) not in PADS or not call.args or len(amounts) != 1:
+    seen = _reshaped(statement.value)
+    call = pad_call(seen)
+    if call is None or not _is_zero(call.amounts, names):
         return False
-    same = [ast.unparse(target) for target in statement.targets] == [ast.unparse(call.args[0])]
-    return same and _is_zero(amounts[0], names)
+    # x = F.pad(x.view(...), ...).view(...) has both, or neither
+    return assigns(statement, call.padded if seen is statement.value else _reshaped(call.padded))
 
 
 def _reshaped(value: ast.expr) -> ast.expr:
@@ -145,6 +141,7 @@ def _reshaped(value: ast.expr) -> ast.expr:
 
 def _is_zero(expression: ast.expr, names: set[str]) -> bool:
     """Whether an expression of these names and numbers alone is 0, or a list of zeros, where the names are."""
+    # A call, an attribute or another name may be anything, also where these names are 0.
     used = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
     known = (ast.Name, ast.Constant, ast.Tuple, ast.List, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.Load)
     if not used <= names or not all(isinstance(node, known) for node in ast.walk(expression)):

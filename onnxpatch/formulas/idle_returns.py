@@ -16,14 +16,14 @@ import ast
 import builtins
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
-from onnxpatch.formulas.idle_branches import PADS
+from onnxpatch.formulas.pad_calls import PadCall, pad_call
 from onnxpatch.formulas.shortcuts import tree_of
 from onnxpatch.formulas.symbolic import example_number, symbolic
 
@@ -42,7 +42,7 @@ class _Early:
 
 
 def returns_unpadded(frame: FrameType, answer: Any) -> bool:
-    """Whether `frame` is evaluating the test of an `if` that returns what the rest of the function only pads.
+    """Whether `frame` is evaluating the test of an `if` that returns a value which the rest of the function only pads.
 
     answer: the test's value.
     """
@@ -63,7 +63,7 @@ def _pads_by_nothing(early: _Early, frame: FrameType) -> bool:
         return False
 
 
-def _in_example(value: Any) -> Any:
+def _in_example(value: Any) -> object:
     return example_number(value) if isinstance(value, torch.SymInt | torch.SymFloat) or symbolic(value) else value
 
 
@@ -89,45 +89,44 @@ def _found(tree: ast.AST) -> Iterator[_Early]:
 
 
 def _judged(test: ast.expr, early: ast.stmt, rest: list[ast.stmt]) -> _Early | None:
-    if not isinstance(early, ast.Return) or not rest or not isinstance(rest[-1], ast.Return):
+    last = rest[-1] if rest else None
+    if not isinstance(early, ast.Return) or not isinstance(last, ast.Return) or not (early.value and last.value):
         return None
     computed: list[tuple[str, ast.expr]] = []
-    padded: dict[str, ast.Call] = {}
+    padded: dict[str, ast.expr] = {}
     for statement in rest[:-1]:
         if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
             return None
-        if _is_pad(statement.value):
-            padded[statement.targets[0].id] = statement.value  # type: ignore[assignment]
+        if pad_call(statement.value):
+            padded[statement.targets[0].id] = statement.value
         elif _only_numbers(statement.value):
             computed.append((statement.targets[0].id, statement.value))
         else:
             return None
-    pads = list(_differences(early.value, rest[-1].value, padded))
-    if not pads or not all(_is_pad(one) and _only_numbers(one.args[1]) for one in pads):
+    pads = list(_differences(early.value, last.value, padded))
+    amounts = tuple(call.amounts for call in pads if call is not None)
+    if not amounts or len(amounts) < len(pads) or not all(map(_only_numbers, amounts)):
         return None
-    return _Early(test.lineno, test.end_lineno or test.lineno, tuple(computed), tuple(one.args[1] for one in pads))
+    return _Early(test.lineno, test.end_lineno or test.lineno, tuple(computed), amounts)
 
 
-def _differences(first: Any, other: Any, padded: dict[str, ast.Call]) -> Iterator[Any]:
+def _differences(first: ast.expr, other: ast.expr, padded: Mapping[str, ast.expr]) -> Iterator[PadCall | None]:
     """What pads the first value to make the other one; None for any other difference between the two."""
     if isinstance(first, ast.Tuple) and isinstance(other, ast.Tuple) and len(first.elts) == len(other.elts):
         for pair in zip(first.elts, other.elts, strict=True):
             yield from _differences(*pair, padded)
         return
-    given: Any = padded.get(other.id, other) if isinstance(other, ast.Name) else other
-    if _is_pad(given) and ast.unparse(given.args[0]) == ast.unparse(first):
-        yield given
+    given = padded.get(other.id, other) if isinstance(other, ast.Name) else other
+    call = pad_call(given)
+    if call is not None and ast.unparse(call.padded) == ast.unparse(first):
+        yield call
     # `return False, x` and `return True, F.pad(x, ...)`: a word for the caller on whether it was padded.
     elif not (_is_bool(first) and _is_bool(given)) and ast.unparse(first) != ast.unparse(given):
         yield None
 
 
-def _is_bool(value: Any) -> bool:
+def _is_bool(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and isinstance(value.value, bool)
-
-
-def _is_pad(value: Any) -> bool:
-    return isinstance(value, ast.Call) and ast.unparse(value.func) in PADS and len(value.args) > 1
 
 
 def _only_numbers(expression: ast.expr) -> bool:

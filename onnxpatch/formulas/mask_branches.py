@@ -42,6 +42,7 @@ def _tests(code: CodeType) -> tuple[tuple[int, int, bool], ...]:
     tree = tree_of(code)
     found: list[tuple[int, int, bool]] = []
     for node in ast.walk(tree) if tree else ():
+        # With an `else` there is other work to do, not only work to save.
         if not isinstance(node, ast.If) or node.orelse:
             continue
         asked = _question(node.test)
@@ -58,6 +59,7 @@ def _question(test: ast.expr) -> _Question | None:
     """The only question about data in a test; beside it `x is None` may stand, and a flag of the module."""
     parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
     asked = [part for part in parts if not _is_known(part)]
+    # One answer is given for each call of bool(); with two questions it is not known which one is asked.
     if len(asked) != 1:
         return None
     part, negated = asked[0], False
@@ -96,6 +98,7 @@ def _fills(node: ast.If, asked: _Question, tree: ast.AST) -> bool:
     made = [target for one in before for target in (one.targets if isinstance(one, ast.Assign) else [None])]
     if changed is None or not all(isinstance(target, ast.Name) for target in made):
         return False
+    # What the preparation assigns must not be read behind the `if`: there eager has it for some data only.
     inside = {id(inner) for one in node.body for inner in ast.walk(one)}
     elsewhere = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in inside}
     return not elsewhere & {target.id for target in made if isinstance(target, ast.Name)}
@@ -124,11 +127,13 @@ def _filled(statement: ast.stmt, asked: _Question) -> str | None:
 
 def _is_hidden(condition: ast.expr, asked: _Question) -> bool:
     """Whether a condition is true only where `mask.any()` finds an element, or where `mask.all()` misses one."""
+    # `mask.all()` asks whether every element is seen: those that are hidden are the False ones, `~mask`.
     negated = asked.kind == "all"
     mask = ast.unparse(asked.mask)
     while ast.unparse(condition) != mask:
         if isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Invert):
             condition, negated = condition.operand, not negated
+        # Only what keeps every element once, or repeats it, may stand between: a slice could leave out the True ones.
         elif isinstance(condition, ast.Subscript) and all(map(_keeps_all, _parts(condition.slice))):
             condition = condition.value
         elif isinstance(condition, ast.Call) and getattr(condition.func, "attr", "") in _SHAPED:

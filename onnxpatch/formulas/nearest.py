@@ -31,7 +31,7 @@ def sampled(input: Tensor, sizes: Sequence[object], mode: str, scales: Sequence[
     return input
 
 
-def _sources(input: Tensor, axis: int, count: Any, mode: str, scale: Any) -> Tensor:
+def _sources(input: Tensor, axis: int, count: Any, mode: str, scale: object) -> Tensor:
     """The input index of each of `count` outputs along `axis`: int64 [count]."""
     device, length = input.device, input.shape[axis]
     # torch computes in float32. Of float64 values with one or three spatial axes, only the place is rounded to it.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
@@ -22,7 +22,9 @@ from onnxpatch._torch.trace_state import running_trace
 from onnxpatch.settings import Operators, in_force
 from onnxpatch.thread_output import filtered
 
-Value = Any  # a torch.Tensor under dynamo, a value of the TorchScript graph under trace
+# A torch.Tensor under dynamo, a value of the TorchScript graph under trace. Recipes pass them on; writers look inside.
+Value: TypeAlias = object
+_Own = Any  # the same, inside the writer that makes it
 Sides = tuple[Callable[..., Value], Callable[..., Value]]
 
 
@@ -62,7 +64,7 @@ class Writer(Protocol):
     def length(self, length: object) -> Value:
         """A length given to the recipe as an int64 tensor of shape (1,)."""
 
-    def either(self, number: Value, sides: Sides, *operands: Any, shape: Sequence[object]) -> Value:
+    def either(self, number: Value, sides: Sides, *operands: object, shape: Sequence[object]) -> Value:
         """An If: the result of the first side where the int64 number, of shape (1,), is not 0; else of the second.
 
         Sides are called with a writer and the operands, values and sizes, the first of the result's dtype. They read
@@ -94,7 +96,10 @@ def run(recipe: Recipe, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
     if how == "trace":
         return _as_one_call(recipe, running_trace(), x, *more)
     # torch < 2.8 has no torch.onnx.ops.symbolic, which writes a node under dynamo
-    return recipe.write(_Dynamo(), x, *more) if hasattr(torch.onnx, "ops") else recipe.torch(x, *more)
+    if not hasattr(torch.onnx, "ops"):
+        return recipe.torch(x, *more)
+    made: _Own = recipe.write(_Dynamo(), x, *more)
+    return made
 
 
 def _as_one_call(recipe: Recipe, trace: object, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
@@ -138,40 +143,40 @@ class _Dynamo:
     def __init__(self) -> None:
         self.opset = target_opset()
 
-    def node(self, op: str, *inputs: Value, like: Value = None, shape: Sequence[Any], **attributes: Any) -> Value:
+    def node(self, op: str, *inputs: _Own, like: _Own = None, shape: Sequence[Any], **attributes: Any) -> _Own:
         dtype = (inputs[0] if like is None else like).dtype
         return torch.onnx.ops.symbolic(op, inputs, attributes, dtype=dtype, shape=shape)
 
-    def ints(self, values: Sequence[int]) -> Value:
+    def ints(self, values: Sequence[int]) -> _Own:
         named: dict[str, Any] = {"value_ints": list(values)}
         return torch.onnx.ops.symbolic("Constant", (), named, dtype=torch.int64, shape=(len(values),))
 
-    def floats(self, values: Sequence[float]) -> Value:
+    def floats(self, values: Sequence[float]) -> _Own:
         named: dict[str, Any] = {"value_floats": list(values)}
         return torch.onnx.ops.symbolic("Constant", (), named, dtype=torch.float32, shape=(len(values),))
 
-    def scalar(self, value: float, dtype: torch.dtype) -> Value:
+    def scalar(self, value: float, dtype: torch.dtype) -> _Own:
         # ONNX's Constant takes a Python float as float32 only.
         made = torch.onnx.ops.symbolic("Constant", (), {"value_float": value}, dtype=torch.float32, shape=())
         return made if dtype == torch.float32 else made.to(dtype)
 
-    def shape(self, value: Value) -> list[Any]:
+    def shape(self, value: _Own) -> list[Any]:
         return list(value.shape)
 
-    def dtype(self, value: Value) -> torch.dtype:
+    def dtype(self, value: _Own) -> torch.dtype:
         return value.dtype
 
-    def cast(self, value: Value, dtype: torch.dtype, shape: Sequence[object]) -> Value:
+    def cast(self, value: _Own, dtype: torch.dtype, shape: Sequence[object]) -> _Own:
         return value.to(dtype)
 
     def number(self, length: object) -> Any:
         return length
 
-    def length(self, length: Any) -> Value:
+    def length(self, length: Any) -> _Own:
         scalar = length if isinstance(length, torch.Tensor) else torch.scalar_tensor(length, dtype=torch.int64)
         return self.node("Reshape", scalar, self.ints([1]), shape=(1,))
 
-    def either(self, number: Value, sides: Sides, *operands: Any, shape: Sequence[object]) -> Value:
+    def either(self, number: _Own, sides: Sides, *operands: object, shape: Sequence[object]) -> _Own:
         then, other = ((lambda *given, side=side: (side(self, *given),)) for side in sides)
         return torch.ops.higher_order.cond(number.to(torch.bool), then, other, operands)[0]
 
@@ -184,7 +189,7 @@ class _Trace:
         self._graph = graph
         self.opset: int = graph.opset
 
-    def node(self, op: str, *inputs: Value, like: Value = None, shape: Sequence[Any], **attributes: Any) -> Value:
+    def node(self, op: str, *inputs: _Own, like: _Own = None, shape: Sequence[Any], **attributes: Any) -> _Own:
         # The TorchScript graph takes the type of an attribute from the end of its name: axis_i, epsilon_f, mode_s.
         named = {f"{name}_{_kind(value)}": value for name, value in attributes.items()}
         inputs = tuple(absent_input(self._graph) if value is None else value for value in inputs)
@@ -193,22 +198,22 @@ class _Trace:
         # The exporter's own symbolics that read this value ask for its rank and sizes.
         return made.setType(source.type().with_sizes([size if isinstance(size, int) else None for size in shape]))
 
-    def ints(self, values: Sequence[int]) -> Value:
+    def ints(self, values: Sequence[int]) -> _Own:
         return self._graph.op("Constant", value_t=torch.tensor(list(values), dtype=torch.int64))
 
-    def floats(self, values: Sequence[float]) -> Value:
+    def floats(self, values: Sequence[float]) -> _Own:
         return self._graph.op("Constant", value_t=torch.tensor(list(values)))
 
-    def scalar(self, value: float, dtype: torch.dtype) -> Value:
+    def scalar(self, value: float, dtype: torch.dtype) -> _Own:
         return self._graph.op("Constant", value_t=torch.tensor(value, dtype=dtype))
 
-    def shape(self, value: Value) -> list[Any]:
+    def shape(self, value: _Own) -> list[Any]:
         return list(value.type().varyingSizes())
 
-    def dtype(self, value: Value) -> torch.dtype:
+    def dtype(self, value: _Own) -> torch.dtype:
         return value.type().dtype()
 
-    def cast(self, value: Value, dtype: torch.dtype, shape: Sequence[Any]) -> Value:
+    def cast(self, value: _Own, dtype: torch.dtype, shape: Sequence[Any]) -> _Own:
         made = self._graph.op("Cast", value, to_i=_onnx_type(dtype))
         sizes = [size if isinstance(size, int) else None for size in shape]
         return made.setType(value.type().with_dtype(dtype).with_sizes(sizes))
@@ -216,10 +221,10 @@ class _Trace:
     def number(self, length: object) -> Any:
         return length if isinstance(length, int) else None
 
-    def length(self, length: Any) -> Value:
+    def length(self, length: Any) -> _Own:
         return self._graph.op("Reshape", length, self.ints([1]))
 
-    def either(self, number: Value, sides: Sides, *operands: Any, shape: Sequence[Any]) -> Value:
+    def either(self, number: _Own, sides: Sides, *operands: Any, shape: Sequence[Any]) -> _Own:
         condition = self.cast(number, torch.bool, (1,))
         own = [lambda graph, side=side: side(_Trace(graph), *operands) for side in sides]
         made = if_node(self._graph, condition, own)
@@ -252,6 +257,6 @@ class _Recorded(torch.autograd.Function):
         return recipe.torch(x, *more)
 
     @staticmethod
-    def symbolic(graph: Any, recipe: Recipe, example: Sequence[Any], x: Value, *more: Value) -> Value:
+    def symbolic(graph: Any, recipe: Recipe, example: Sequence[object], x: _Own, *more: _Own) -> _Own:
         made = recipe.write(_Trace(graph), x, *more)
         return graph.op("Identity", x) if made is x else made  # the exporter drops a node that returns its input

@@ -19,7 +19,8 @@ from typing import Any
 
 import torch
 
-from onnxpatch.formulas.idle_branches import PADS, may_always_run
+from onnxpatch.formulas.idle_branches import may_always_run
+from onnxpatch.formulas.pad_calls import pads_own_name
 from onnxpatch.formulas.shortcuts import tree_of, value_in
 from onnxpatch.formulas.symbolic import chosen, constant_size, missing_to
 from onnxpatch.messages.user_code import package_of, runs_in
@@ -33,9 +34,11 @@ def only_pads(frame: FrameType) -> bool:
 
 
 def amounts_here(amounts: Any) -> list[Any] | None:
-    """The amounts of the running call of `pad`, each 0 where the test of such an `if` around it is false; None where
-    the call is in no such `if`."""
-    frame: FrameType | None = sys._getframe(2)
+    """The amounts of the call of `pad` that runs now, made 0 where the test of such an `if` around it is false.
+
+    None where the call is in no such `if`, or is right as it is.
+    """
+    frame: FrameType | None = sys._getframe(2)  # the stand-in's caller
     # torch hands a call on to stand-ins by way of its own functions.
     while frame is not None and (package_of(frame) == "torch" or runs_in(frame, "onnxpatch.patching")):
         frame = frame.f_back
@@ -50,7 +53,7 @@ def amounts_here(amounts: Any) -> list[Any] | None:
     return None
 
 
-def _amount(comparison: tuple[Any, str, Any], amount: Any) -> Any:
+def _amount(comparison: tuple[Any, str, Any], amount: Any) -> object:
     if isinstance(amount, int) and amount == 0:
         return 0
     left, sign, right = comparison
@@ -79,9 +82,9 @@ def _found(tree: ast.AST) -> Iterator[ast.If]:
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and not node.orelse and _compares(node.test):
             statements = list(_statements(node.body))
-            own = {name for one in statements for name in _assigned(one) if not _pads(one)}
-            padded = {name for one in statements for name in _assigned(one) if _pads(one)}
-            simple = all(isinstance(one, ast.Assign) and (_pads(one) or _plain(one)) for one in statements)
+            own = {name for one in statements for name in _assigned(one) if not pads_own_name(one)}
+            padded = {name for one in statements for name in _assigned(one) if pads_own_name(one)}
+            simple = all(isinstance(one, ast.Assign) and (pads_own_name(one) or _plain(one)) for one in statements)
             # What the body computes for itself must not matter behind it, nor change what the test compared.
             if padded and simple and not own & (_names(tree, outside=node) | padded):
                 yield node
@@ -111,14 +114,6 @@ def _compares_numbers(test: ast.expr) -> bool:
     if isinstance(test, ast.Compare):
         return not all(isinstance(sign, ast.Is | ast.IsNot) for sign in test.ops)
     return not isinstance(test, ast.Call)
-
-
-def _pads(statement: ast.stmt) -> bool:
-    """x = F.pad(x, ...)"""
-    value = statement.value if isinstance(statement, ast.Assign) else None
-    if not isinstance(value, ast.Call) or ast.unparse(value.func) not in PADS or not value.args:
-        return False
-    return [ast.unparse(value.args[0])] == list(_assigned(statement))
 
 
 def _plain(statement: ast.Assign) -> bool:

@@ -95,7 +95,7 @@ def plan_product(equation: str) -> Product | None:
 
 
 def einsum(equation: str, first: Tensor, second: Tensor) -> Tensor | None:
-    """As torch.einsum of two float32 tensors; None where it is no single product, or an axis is repeated to fit."""
+    """torch.einsum of two float32 tensors as one product; None where that is not possible, or an axis is broadcast."""
     plan = plan_product(equation)
     if plan is None or any(one.dtype != torch.float32 for one in (first, second)):
         return None

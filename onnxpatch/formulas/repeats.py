@@ -29,7 +29,7 @@ def sources(counts: Tensor, total: Any = None) -> Tensor:
     return marks.cumsum(0).narrow(0, 0, total)
 
 
-def _sum(counts: Tensor) -> Any:
+def _sum(counts: Tensor) -> object:
     total = counts.sum()
     if exporting() == "trace":
         return total

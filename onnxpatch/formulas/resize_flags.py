@@ -1,10 +1,10 @@
-"""Looks at the `if` that a running function is evaluating: does it only decide that later resizes get their sizes?
+"""Looks at the `if` that a running function is evaluating: does it only set a flag to resize by size, not by factor?
 
     for size in x.shape[-2:]:             if any(size % factor for size in x.shape[-2:]):
         if size % factor != 0:                upsample_size = True
             upsample_size = True
 
-A resize to given sizes is the resize by a factor where the sizes divide: such a flag may always be set.
+Where the sizes divide, resizing to given sizes is the same as resizing by the factor: such a flag may always be set.
 """
 
 from __future__ import annotations

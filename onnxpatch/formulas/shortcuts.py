@@ -15,6 +15,7 @@ import itertools
 import re
 import sys
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -38,7 +39,7 @@ class Shortcut:
     first_line: int
     last_line: int
 
-    def native(self, frame: FrameType, equal: Any) -> Any:
+    def native(self, frame: FrameType, equal: object) -> object:
         """Whether the resize is left out, in the terms of `frame`: a bool, or what `equal(a, b)` gives, combined."""
         taken = _evaluate(self.test, frame, equal)
         return taken if self.when_equal else _negated(taken)
@@ -90,7 +91,7 @@ def _shortcuts(code: CodeType) -> tuple[Shortcut, ...]:
     return tuple(found)
 
 
-def _in_block(statements: list[Any]) -> list[Shortcut]:
+def _in_block(statements: list[ast.stmt]) -> list[Shortcut]:
     found: list[Shortcut] = []
     for position, statement in enumerate(statements):
         if isinstance(statement, ast.If):
@@ -114,7 +115,9 @@ def _leaving(statement: ast.If) -> ast.expr | None:
     return ast.BoolOp(ast.And(), [statement.test, ast.BoolOp(ast.Or(), tests) if len(tests) > 1 else tests[0]])
 
 
-def _judge(test: ast.expr, body: list[Any], otherwise: list[Any], leaving: ast.expr | None = None) -> list[Shortcut]:
+def _judge(
+    test: ast.expr, body: Sequence[ast.AST], otherwise: Sequence[ast.AST], leaving: ast.expr | None = None
+) -> list[Shortcut]:
     relations = _relations(leaving or test, negated=False)
     in_body, in_other = _any_resizes(body), _any_resizes(otherwise)
     # The resize stands on one side only: with one on each side, or none, the `if` is no shortcut.
@@ -125,7 +128,7 @@ def _judge(test: ast.expr, body: list[Any], otherwise: list[Any], leaving: ast.e
     return []
 
 
-def _any_resizes(statements: list[Any]) -> bool:
+def _any_resizes(statements: Sequence[ast.AST]) -> bool:
     return any(_resizes(node) for statement in statements for node in ast.walk(statement))
 
 
@@ -153,7 +156,7 @@ def _relations(test: ast.expr, negated: bool) -> set[str]:
     return {"unclear"} if unclear else {opposite[name] if negated else name for name in found}
 
 
-def _evaluate(node: ast.expr, frame: FrameType, equal: Any) -> Any:
+def _evaluate(node: ast.expr, frame: FrameType, equal: object) -> object:
     if isinstance(node, ast.BoolOp):
         decided = not isinstance(node.op, ast.And)  # what ends the evaluation, as it does in Python
         result: Any = not decided
@@ -179,7 +182,7 @@ def value_in(node: ast.expr, frame: FrameType) -> Any:
     return eval(code, frame.f_globals, frame.f_locals)
 
 
-def _pairwise(a: Any, b: Any, equal: Any) -> Any:
+def _pairwise(a: Any, b: Any, equal: Any) -> object:
     if isinstance(a, tuple | list) and isinstance(b, tuple | list):
         if len(a) != len(b):
             return False
@@ -195,7 +198,7 @@ def _both(a: Any, b: Any) -> Any:
     return a & b
 
 
-def _either(a: Any, b: Any) -> Any:
+def _either(a: Any, b: Any) -> object:
     if isinstance(a, bool):
         return True if a else b
     if isinstance(b, bool):
@@ -203,5 +206,5 @@ def _either(a: Any, b: Any) -> Any:
     return a | b
 
 
-def _negated(a: Any) -> Any:
+def _negated(a: Any) -> object:
     return not a if isinstance(a, bool) else ~a

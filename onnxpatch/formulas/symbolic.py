@@ -156,5 +156,5 @@ def chosen(comparison: tuple[Any, str, Any], new: Any, old: Any) -> Any:
 _OPERATORS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: object, b: object) -> bool:
     return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)

@@ -1,4 +1,4 @@
-"""Functions for patches about the running export: constants' values, pauses of recording, names of torch functions.
+"""What patches may ask of the running export: values of constants, a pause of the recording, names of torch functions.
 
 They are implemented in `onnxpatch._torch`; patches import them from here.
 """

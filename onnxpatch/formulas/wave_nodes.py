@@ -33,7 +33,7 @@ class WaveNodes:
         shape = self.writer.node("Shape", x, like=self.ints(0), shape=(len(self.writer.shape(x)),))
         return self.add("Gather", shape, self.ints(axis), axis=0, shape=(1,))
 
-    def steps(self, count: Value, size: Any) -> Value:
+    def steps(self, count: Value, size: object) -> Value:
         """0, 1, ... count - 1."""
         ones = self.add("Expand", self.ints(1), count, shape=(size,))
         return self.add("Reshape", self.add("NonZero", ones, shape=(1, size)), self.ints(-1), shape=(size,))
@@ -51,11 +51,11 @@ class WaveNodes:
         angle = self.writer.cast(angle, torch.float32, shape)
         return self.add("Cos", angle, shape=shape), self.add("Neg", self.add("Sin", angle, shape=shape), shape=shape)
 
-    def circle(self, n: Value, size: Any) -> tuple[Value, Value]:
+    def circle(self, n: Value, size: object) -> tuple[Value, Value]:
         """cos and -sin of 2 pi j / n, for j < n."""
         return self.waves(self.steps(n, size), n, 2 * math.pi, (size,))
 
-    def chirp(self, n: Value, size: Any) -> tuple[Value, Value]:
+    def chirp(self, n: Value, size: object) -> tuple[Value, Value]:
         steps = self.steps(n, size)
         # The square is reduced to one turn, 2 n, while it is a whole number: the sine of a large angle loses digits.
         double = self.add("Add", n, n, shape=(1,))

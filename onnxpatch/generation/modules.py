@@ -19,13 +19,13 @@ class _Around(nn.Module):
 class Decoder(_Around):
     """A decoder: logits and the longer cache, from new tokens and the cache of the tokens before."""
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, past_key_values: Any) -> dict[str, Any]:
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, past_key_values: object) -> dict[str, Any]:
         """input_ids: (batch, n); attention_mask: (batch, past + n), 0 at padding."""
         return self._answer(input_ids, attention_mask, past_key_values)
 
     def _answer(
         self, input_ids: torch.Tensor, mask: torch.Tensor, past: object, **more: torch.Tensor
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         answer = self.model(input_ids, attention_mask=mask, past_key_values=past, use_cache=True, **more)
         return {"logits": answer.logits, "past_key_values": answer.past_key_values}
 
@@ -38,7 +38,7 @@ class PlacedDecoder(Decoder):
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor,
         position_ids: torch.Tensor,
-        past_key_values: Any,
+        past_key_values: object,
     ) -> dict[str, Any]:
         """position_ids: (batch, n), counted from the first token that is no padding."""
         return self._answer(input_ids, attention_mask, past_key_values, position_ids=position_ids)

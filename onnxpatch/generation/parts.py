@@ -40,7 +40,7 @@ class Part:
 
 
 def generation_parts(
-    model: object, inputs: Inputs | None = None, shapes: Mapping[str, Any] | None = None
+    model: torch.nn.Module, inputs: Inputs | None = None, shapes: Mapping[str, object] | None = None
 ) -> list[Part]:
     """The graphs of a model. inputs: an example for its encoder, where that takes no text; shapes: dynamic, of these.
 
@@ -80,7 +80,7 @@ def _decoder(model: Any) -> Part:
     return Part("model.onnx", module, example, shapes, [prompt, one_more, padded])
 
 
-def _step(model: object, batch: int, new: int, past: int, placed: bool, padding: int = 0) -> dict[str, Any]:
+def _step(model: torch.nn.Module, batch: int, new: int, past: int, placed: bool, padding: int = 0) -> dict[str, object]:
     """The arguments of one step after `past` tokens. The first `padding` tokens of row 0 are padding."""
     mask = torch.ones(batch, past + new, dtype=torch.int64)
     mask[0, :padding] = 0
@@ -89,7 +89,7 @@ def _step(model: object, batch: int, new: int, past: int, placed: bool, padding:
     return {**kwargs, **({"position_ids": places} if placed else {}), "past_key_values": _past(model, batch, past)}
 
 
-def _past(model: Any, batch: int, length: int) -> Any:
+def _past(model: Any, batch: int, length: int) -> object:
     """A cache after some tokens, all its layers of full length, as a loop feeds it."""
     from transformers import DynamicCache
 
@@ -135,7 +135,7 @@ def _encoder_decoder(model: Any, inputs: Inputs | None, shapes: Mapping[str, Any
     ]  # fmt: skip
 
 
-def _own_shapes(main: str) -> dict[str, Any]:
+def _own_shapes(main: str) -> dict[str, object]:
     """Text may have any length; sounds that are cut to one length have it always."""
     if main != "input_ids":
         return {main: {0: _BATCH}}

@@ -133,7 +133,7 @@ def _whole_call(call: str, file: str | os.PathLike[str] | None, arguments: Mappi
     return call.replace("...", ", ".join(words), 1)
 
 
-def _delivered(report: Report, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _delivered(report: Report, asked: Mapping[str, Any]) -> dict[str, object]:
     """The options of a plan that the delivered attempt had, in place of those that were asked for."""
     made = next((one for one in report.attempts if one.delivered), None)
     if made is None:

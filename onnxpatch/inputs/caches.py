@@ -79,7 +79,7 @@ def _states(layer: object) -> States:
 
 
 # ------------------------------------------------------------------ closing
-def _closed(cache: Any, states: Sequence[States]) -> Any:
+def _closed(cache: Any, states: Sequence[States]) -> object:
     # A copy keeps the class and its settings, such as a window, and gets layers of its own.
     made = copy.copy(cache)
     if _is_pair(cache):
@@ -92,7 +92,7 @@ def _closed(cache: Any, states: Sequence[States]) -> Any:
     return made
 
 
-def _closed_layer(layer: Any, states: States) -> Any:
+def _closed_layer(layer: Any, states: States) -> object:
     made = copy.copy(layer)
     for name, value in vars(layer).items():
         new = states.get(_NAMES.get(name, name))
@@ -107,7 +107,7 @@ def _closed_layer(layer: Any, states: States) -> Any:
 
 
 # ------------------------------------------------------------------ dynamic shapes
-def spread_shapes(where: str, value: object, spec: object) -> Any:
+def spread_shapes(where: str, value: object, spec: object) -> object:
     """The dynamic shapes of an argument with caches, written out for every tensor of its states.
 
     For a cache may be given: one dict of axes for all tensors; a list with an entry for each layer; for a layer a
@@ -125,7 +125,7 @@ def spread_shapes(where: str, value: object, spec: object) -> Any:
     return spec
 
 
-def _spread(states: object, spec: object) -> Any:
+def _spread(states: object, spec: object) -> object:
     if not isinstance(states, dict) or spec is None:
         return spec
     if isinstance(spec, Mapping) and all(isinstance(axis, int) for axis in spec):

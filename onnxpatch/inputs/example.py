@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from onnxpatch.inputs.dynamic_shapes import ShapesSpec
 from onnxpatch.inputs.leaves import ExampleArgs, Kwargs, signature
 
@@ -27,7 +29,7 @@ class ModelExample:
     output_names: Sequence[str] | None = None
 
 
-def declared_example(model: object) -> ModelExample | None:
+def declared_example(model: torch.nn.Module) -> ModelExample | None:
     """The example that `model` declares, or None. Methods are called, attributes read; what they raise passes."""
     sig = signature(model)
     # A forward without arguments needs no example.

@@ -98,6 +98,6 @@ def _refill(sequence: Any, items: list[Any]) -> None:
         base.extend(sequence, items)
 
 
-def _base(container: Any) -> Any:
+def _base(container: object) -> Any:
     """The class whose methods change the container, past what a subclass makes of them."""
     return next(base for base in _BUILTIN if isinstance(container, base))

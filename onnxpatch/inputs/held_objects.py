@@ -29,7 +29,7 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, torch.dtype, 
 _NOT_FOLLOWED = {*sys.stdlib_module_names, "torch", "numpy", "onnxpatch"} - {"types", "argparse"}
 
 
-def copied(value: object) -> Any:
+def copied(value: object) -> object:
     """A copy of an argument, so that a model may write into it. What cannot be copied is given as it is."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
@@ -82,7 +82,7 @@ class HeldObjects:
         self._attributes.note(attributes)
         self._containers.note(containers)
 
-    def _note(self, value: object, attributes: list[Any], containers: list[Any]) -> Iterable[Any]:
+    def _note(self, value: object, attributes: list[object], containers: list[object]) -> Iterable[object]:
         """Note the contents of `value`, attributes and containers in these lists; returns the objects in it."""
         if isinstance(value, torch.Tensor):
             self.tensors.append(value)
@@ -106,7 +106,7 @@ class HeldObjects:
             return self._note_attributes(value, attributes)
         return ()
 
-    def _note_attributes(self, value: object, noted: list[Any]) -> list[Any]:
+    def _note_attributes(self, value: object, noted: list[object]) -> list[object]:
         attributes = getattr(value, "__dict__", None)
         slots = self._note_slots(value)
         if not isinstance(attributes, dict):
@@ -114,7 +114,7 @@ class HeldObjects:
         noted.append(attributes)
         return [*attributes.values(), *slots]
 
-    def _note_slots(self, value: object) -> list[Any]:
+    def _note_slots(self, value: object) -> list[object]:
         slots = self._slots_by_class.get(type(value))
         if slots is None:
             slots = self._slots_by_class[type(value)] = list(_slots_of(type(value)))
@@ -139,7 +139,7 @@ class HeldObjects:
             generator.set_state(state)
 
 
-def _slots_of(cls: type) -> Iterator[Any]:
+def _slots_of(cls: type) -> Iterator[object]:
     """The descriptors of `__slots__`, those of base classes included."""
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] not in _NOT_FOLLOWED:

@@ -73,7 +73,7 @@ class Inputs:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
-    def __init__(self, model: object, args: ExampleArgs, kwargs: Kwargs | None = None) -> None:
+    def __init__(self, model: torch.nn.Module, args: ExampleArgs, kwargs: Kwargs | None = None) -> None:
         given = pytree.tree_map(_as_tensor, split_kwargs(args, kwargs), is_leaf=is_cache)
         self.given = Call(*given)
         self.has_caches = has_caches(given)
@@ -158,7 +158,7 @@ def split_kwargs(args: ExampleArgs, kwargs: Kwargs | None) -> tuple[tuple[object
     return args, dict(kwargs or {})
 
 
-def signature(model: object) -> inspect.Signature | None:
+def signature(model: torch.nn.Module) -> inspect.Signature | None:
     """The signature of `model.forward`, or of a plain function; None where Python knows none (compiled code).
 
     A ScriptModule's forward takes (*args, **kwargs) to Python; its own schema says which arguments there are.
@@ -175,14 +175,14 @@ def signature(model: object) -> inspect.Signature | None:
         return None
 
 
-def variadic(model: object, kind: inspect._ParameterKind = inspect.Parameter.VAR_POSITIONAL) -> str | None:
+def variadic(model: torch.nn.Module, kind: inspect._ParameterKind = inspect.Parameter.VAR_POSITIONAL) -> str | None:
     """The name of forward's `*args`, or `**kwargs`, if it has one."""
     sig = signature(model)
     kinds = {p.kind: p.name for p in sig.parameters.values()} if sig else {}
     return kinds.get(kind)
 
 
-def bind(model: object, args: tuple[object, ...], kwargs: Kwargs) -> dict[str, object]:
+def bind(model: torch.nn.Module, args: tuple[object, ...], kwargs: Kwargs) -> dict[str, object]:
     """Each argument of the call by the name of forward's parameter, in the signature's order.
 
     Parameters left to their defaults are not in it. Raises InputError where the call does not fit.

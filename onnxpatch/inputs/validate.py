@@ -7,7 +7,6 @@ import numbers
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -91,7 +90,7 @@ def check_dense(values: Iterable[object]) -> None:
             raise InputError(f"the example has a tensor of layout {value.layout}, which no graph takes: make it dense")
 
 
-def refuse_no_module(model: Any) -> None:
+def refuse_no_module(model: object) -> None:
     """Raise InputError for a model that is no torch.nn.Module, or that torch cannot walk."""
     if not isinstance(model, torch.nn.Module):
         called = f"the class {model.__name__}: call it first" if isinstance(model, type) else type(model).__name__
@@ -121,7 +120,7 @@ def check_depth(model: torch.nn.Module) -> None:
         ) from error
 
 
-def check_runnable(model: object) -> None:
+def check_runnable(model: torch.nn.Module) -> None:
     """Raise InputError for a model that has no values yet: on the meta device, or with lazy parameters."""
     if not isinstance(model, torch.nn.Module):
         if isinstance(model, type) or not callable(model):

@@ -1,4 +1,4 @@
-"""What a session's inputs and outputs are declared as, and whether a value fits: `image float32[B,3,H,W]`."""
+"""Checks values against the declared inputs of a session, and describes these: `image float32[B,3,H,W]`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Numbers below 1.2e-38 (denormals) counted as zero while a graph runs.
 
-A masked softmax fills with such numbers, and the processor takes many times longer for each operation on one: attention
-with a mask is up to three times slower for it. onnxruntime has an option, `POOL_OPTION`. It reaches the threads of a
+A masked softmax makes many such numbers, and a processor takes many times longer for an operation on one: attention
+with a mask gets up to three times slower. onnxruntime has an option, `POOL_OPTION`. It reaches the threads of a
 session's own pool, but the calling thread only in the first session of a process, and that thread then stays so. Here
 the calling thread is set for the length of a run, and set back.
 """

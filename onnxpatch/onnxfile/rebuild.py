@@ -107,7 +107,7 @@ def _nodes(tree: Tree) -> Iterator[Tree]:
         yield from _nodes(item)
 
 
-def rebuilt(tree: Tree, values: Mapping[str, object], classes: Classes) -> Any:
+def rebuilt(tree: Tree, values: Mapping[str, object], classes: Classes) -> object:
     """The output as eager returned it. An optional tensor whose flag says that it is missing is None.
 
     tree: one that `tree_check` has checked. values: the graph's outputs by name.
@@ -124,6 +124,7 @@ def rebuilt(tree: Tree, values: Mapping[str, object], classes: Classes) -> Any:
         return tuple(parts) if kind == "tuple" else parts
     fields = {name: rebuilt(item, values, classes) for name, item in _items_by_name(tree).items()}
     if kind == "dict":
+        # The tree is JSON, whose keys are strings: `keys` has the model's own where these are others.
         return dict(zip(tree.get("keys") or fields, fields.values(), strict=True))
     cls = classes.find(tree)
     return Record(fields, skip_none=kind == "dataclass") if cls is None else _instance(cls, fields)

@@ -1,4 +1,4 @@
-"""Which Python lines a time limit may end: where an error is nothing new, and no one is putting anything back.
+"""Which Python lines a time limit may interrupt with an exception, so that nothing is left half changed.
 
 An exception at any other place may end the process or leave it changed. torch's C++ calls Python for warnings, for the
 names of variables and for translations, and does not survive an exception in each of them; a line between a change and

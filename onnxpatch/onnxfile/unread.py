@@ -1,4 +1,4 @@
-"""Takes nodes out of a graph that nothing reads."""
+"""Removes nodes whose results nothing in the graph reads."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def defining_modules(classes: Iterable[type]) -> Iterator[Any]:
             yield sys.modules[name]
 
 
-def code_modules(model: torch.nn.Module, classes: Iterable[type]) -> list[Any]:
+def code_modules(model: torch.nn.Module, classes: Iterable[type]) -> list[ModuleType]:
     """The modules that define a model's classes, and those with the functions that these use, to the second level."""
     # A table is often resized by a function of another file: `int(size / 2)` there is the model's code too.
     found = {module.__name__: module for module in (*defining_modules(classes), *_held(model))}

@@ -125,7 +125,7 @@ def loaded(targets: Iterable[Iterable[str]]) -> list[list[tuple[str, Any]]]:
     return [[(path, _plain(one)) for path in paths if (one := resolve(path)) is not None] for paths in targets]
 
 
-def _plain(found: Any) -> Any:
+def _plain(found: object) -> Any:
     return found.__func__ if isinstance(found, staticmethod) else found
 
 

@@ -105,7 +105,7 @@ def _path(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _until_reentered(method: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+def _until_reentered(method: Callable[..., object], original: Callable[..., object]) -> Callable[..., Any]:
     """`method`; called again from inside itself on the same instance, it runs `original`."""
     # Another thread may run the same instance in eager.
     running = threading.local()
@@ -121,7 +121,7 @@ def _until_reentered(method: Callable[..., Any], original: Callable[..., Any]) -
             if first:
                 inside.discard(id(module))
 
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def forward(self: Any, *args: object, **kwargs: object) -> Any:
         with entering(self) as first:
             return (method if first else original)(self, *args, **kwargs)
 

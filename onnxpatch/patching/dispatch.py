@@ -61,14 +61,14 @@ class Dispatcher:
         named = itertools.chain(self._named.values(), self._choosing.values())
         return [*itertools.chain.from_iterable(named), *self._by_call]
 
-    def asked(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Patch]:
+    def asked(self, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Patch]:
         """The patches of one torch call, by rank. Call it with function modes off: `calls` may call torch itself."""
         # This runs for every torch call of the model: most have no patch, and cost two look-ups and the `calls`.
         named = self.named(function, args, kwargs)
         by_call = [patch for patch in self._by_call if patch.calls and patch.calls(function, args, kwargs)]
         return sorted([*named, *by_call], key=_RANK) if by_call else named
 
-    def named(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Patch]:
+    def named(self, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Patch]:
         """The patches that name a function, without those that leave this call of it to others, by rank."""
         named, choosing = self._named.get(function, []), self._choosing.get(function)
         if choosing is None:
@@ -76,7 +76,9 @@ class Dispatcher:
         chosen = [patch for patch in choosing if patch.calls and patch.calls(function, args, kwargs)]
         return sorted([*named, *chosen], key=_RANK)
 
-    def answer(self, patches: list[Patch], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def answer(
+        self, patches: list[Patch], function: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
         """The result of the first of `patches` that acts; NotImplemented where none does."""
         now = exporting()
         for patch in _after_running(patches, function):
@@ -101,7 +103,7 @@ def _after_running(patches: list[Patch], function: object) -> list[Patch]:
     return patches[last + 1 :]
 
 
-def _called(patch: Patch, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def _called(patch: Patch, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     _running.calls.append((function, patch))
     try:
         return patch.stand_in(function, *args, **kwargs)

@@ -67,7 +67,7 @@ def _cell(value: object) -> types.CellType:
     return cast(types.CellType, function.__closure__[place])
 
 
-def _guarded(patch: Patch, name: str, value: object, acted: Acted) -> Any:
+def _guarded(patch: Patch, name: str, value: object, acted: Acted) -> object:
     # The last class of the stand-in before `object`: after it in the module's __mro__ comes what ran before the patch.
     last = patch.stand_in.__mro__[-2]
     if isinstance(value, property):
@@ -86,7 +86,7 @@ def _guarded_method(
 ) -> Callable[..., Any]:
     onnxpatch_exporters, onnxpatch_patch, onnxpatch_name = patch.conditions.exporters, patch.name, name
 
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def method(self: Any, *args: object, **kwargs: object) -> Any:
         if onnxpatch_exporting() in onnxpatch_exporters:
             found = getattr(super(onnxpatch_guard, self), onnxpatch_name)(*args, **kwargs)
             # A stand-in that declines did nothing: the method before it runs, and no act is counted.
@@ -98,7 +98,7 @@ def _guarded_method(
     return method
 
 
-def _callable_by_script(method: Any, value: Any) -> Any:
+def _callable_by_script(method: Any, value: object) -> Any:
     function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
     if not inspect.isfunction(function):
         return method
@@ -132,7 +132,7 @@ def eager_forward(own: Any, new: Any, exporters: tuple[str, ...]) -> type:
 def _guarded_property(patch: Patch, name: str, last: type) -> property:
     onnxpatch_guard: Any = None
 
-    def read(self: Any) -> Any:
+    def read(self: Any) -> object:
         if exporting() in patch.conditions.exporters:
             return getattr(super(onnxpatch_guard, self), name)
         return vars(self)[name] if name in vars(self) else getattr(super(last, self), name)

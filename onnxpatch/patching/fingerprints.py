@@ -50,7 +50,7 @@ class KnownBody(str):
 
 
 @functools.lru_cache(maxsize=4096)
-def fingerprint(function: Any) -> str | None:
+def fingerprint(function: object) -> str | None:
     """A hash of the source of `function`, twelve hex digits; None if the source cannot be read.
 
     Comments, docstring, annotations, decorators and layout are left out: they do not change what it computes.
@@ -59,12 +59,12 @@ def fingerprint(function: Any) -> str | None:
     return None if code is None else hashlib.sha256(code.encode()).hexdigest()[:12]
 
 
-def outline(function: Any) -> str:
+def outline(function: object) -> str:
     """A hash of four hex digits for each line of `function`: it shows changed lines without storing the code."""
     return "".join(map(_digest, (_code(function) or "").splitlines()))
 
 
-def marked_lines(function: Any, known_outline: str) -> list[str]:
+def marked_lines(function: object, known_outline: str) -> list[str]:
     """The lines of `function`, with "+ " before new ones; last, how many lines of the known code are gone."""
     lines = (_code(function) or "").splitlines()
     digests = [_digest(line) for line in lines]
@@ -170,7 +170,7 @@ def _named(known_one: str) -> str:
     return f"{known_one.where}: {known_one}" if isinstance(known_one, KnownBody) else known_one
 
 
-def _difference(function: Any, prints: Collection[str]) -> str:
+def _difference(function: object, prints: Collection[str]) -> str:
     """The lines that differ from the most similar supported version."""
     outlines = [p.outline for p in prints if isinstance(p, KnownBody) and p.outline]
     lines = (_code(function) or "").splitlines()

@@ -103,7 +103,7 @@ class _Quiet:
 
     def __init_subclass__(cls, **kwargs: object) -> None: ...
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         return _written(self, getattr(class_before(type(self)), "__reduce_ex__")(self, protocol))  # noqa: B009
 
     def __copy__(self) -> Any:
@@ -128,14 +128,14 @@ class _Reduced:
     def __reduce_ex__(self, protocol: Any) -> Any:
         make, *rest = self.module.__reduce_ex__(protocol)
 
-        def noted(*arguments: Any) -> Any:
+        def noted(*arguments: Any) -> object:
             made = self.memo[id(self.module)] = make(*arguments)  # references back to the module must get the copy
             return made
 
         return noted, *rest
 
 
-def _written(module: object, reduced: Any) -> Any:
+def _written(module: object, reduced: object) -> object:
     """What `__reduce_ex__` would return if the module were not patched."""
     if not isinstance(reduced, tuple):
         return reduced
@@ -147,7 +147,7 @@ def _written(module: object, reduced: Any) -> Any:
     return (before if make is cls else make), arguments, *rest
 
 
-def _without_patches(module: object, state: object) -> Any:
+def _without_patches(module: object, state: object) -> object:
     if isinstance(state, tuple) and len(state) == 2:  # attributes, slots
         return _without_patches(module, state[0]), state[1]
     if not isinstance(state, dict):
@@ -162,7 +162,7 @@ def _without_patches(module: object, state: object) -> Any:
     return kept
 
 
-def _patched_too(module: object, made: object, copied: Callable[[Any], Any]) -> Any:
+def _patched_too(module: object, made: object, copied: Callable[[Any], Any]) -> object:
     """The copy `made` of a module, with the same patches until the module is restored."""
     # A `__copy__` of the user's may return something else, which these patches do not fit.
     if type(made) is class_before(type(module)):

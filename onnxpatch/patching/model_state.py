@@ -10,7 +10,7 @@ that is compared must start from the model as the user gave it, and so must ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ Key = tuple[int, str]
 class Bindings:
     """The objects that the attributes and buffers of a module and its submodules refer to at one moment."""
 
-    def __init__(self, model: object) -> None:
+    def __init__(self, model: torch.nn.Module) -> None:
         found = list(model.modules()) if isinstance(model, torch.nn.Module) else []
         # A ScriptModule keeps its attributes in C++; vars() does not have them.
         self.modules = [module for module in found if not isinstance(module, torch.jit.ScriptModule)]
@@ -67,7 +67,7 @@ class Bindings:
         return self.attributes[key[0]].get(key[1], MISSING)
 
 
-def _rebound(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any]]:
+def _rebound(before: Mapping[str, object], now: Mapping[str, object]) -> list[tuple[str, object]]:
     changed = [(name, value) for name, value in now.items() if before.get(name, MISSING) is not value]
     gone = [(name, MISSING) for name in before if name not in now]
     # The dicts of parameters, buffers and submodules are no attributes of forward's; buffers are compared one by one.
@@ -81,7 +81,7 @@ class Snapshot:
     large buffers are copied just before a forward writes into them, if it runs inside `watched()`.
     """
 
-    def __init__(self, model: object, *others: object) -> None:
+    def __init__(self, model: torch.nn.Module, *others: object) -> None:
         self._bindings = Bindings(model)
         modules = self._bindings.modules
         values = (value for attributes in self._bindings.attributes for value in attributes.values())
@@ -127,7 +127,7 @@ class _Tensor:
 class TensorContents:
     """The values of a model's buffers and parameters, and of tensors in its other attributes."""
 
-    def __init__(self, model: object, others: Iterable[torch.Tensor]) -> None:
+    def __init__(self, model: torch.nn.Module, others: Iterable[torch.Tensor]) -> None:
         self._tensors: list[_Tensor] = []
         seen: set[int] = set()
         room = _BUFFER_BYTES
@@ -171,7 +171,7 @@ class TensorContents:
         return [one.name for one in self._tensors if one.content is None and one.tensor._version != one.version]
 
 
-def _registered(model: object) -> list[tuple[str, torch.Tensor]]:
+def _registered(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     return [*model.named_buffers(), *model.named_parameters()] if isinstance(model, torch.nn.Module) else []
 
 

@@ -27,7 +27,7 @@ from onnxpatch.patching.runtime import Scope
 class OptedOut:
     """The mixin of a module that `keep` opted out: no function patch acts inside."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         with scopes.suspended():
             return super().__call__(*args, **kwargs)  # type: ignore[misc]
 
@@ -38,7 +38,7 @@ def root_mixin(scope: Scope) -> type:
     class Root:
         onnxpatch_scope = scope
 
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        def __call__(self, *args: object, **kwargs: object) -> Any:
             exporter = exporting()
             if exporter is None:
                 # torch.onnx.export tries strict=True where the first try failed. No patch acts there: what was
@@ -78,7 +78,7 @@ def watched_functions(model: torch.nn.Module) -> set[str]:
     return {name for scope in scopes_here if scope is not None for name in scope.watched}
 
 
-def _unwrap_outputs(output: object) -> Any:
+def _unwrap_outputs(output: object) -> object:
     """`output` with a tensor in place of each value that patches computed with instead: those that have an
     `onnxpatch_output()`, such as a complex tensor kept as a pair."""
     if not any(map(_is_wrapped, pytree.tree_leaves(output))):
@@ -90,7 +90,7 @@ def _is_wrapped(leaf: object) -> bool:
     return hasattr(type(leaf), "onnxpatch_output")
 
 
-def _copy_stored_tensors(output: Any, model: Any) -> Any:
+def _copy_stored_tensors(output: object, model: Any) -> object:
     """`output` with copies of the model's buffers and parameters: the tracer refuses an output that no operation
     made."""
     stored = {id(tensor) for group in (model.buffers(), model.parameters()) for tensor in group}

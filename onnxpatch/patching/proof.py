@@ -75,7 +75,7 @@ class Proof:
         )
 
 
-def _moved(leaf: Any, dtype: torch.dtype | None, device: str | torch.device | None) -> Any:
+def _moved(leaf: object, dtype: torch.dtype | None, device: str | torch.device | None) -> object:
     if not isinstance(leaf, torch.Tensor):
         return leaf
     return leaf.to(device=device, dtype=dtype if leaf.is_floating_point() else None)

@@ -113,7 +113,7 @@ def installed(substitutions: Sequence[Substitution]) -> Iterator[None]:
         yield
 
 
-def _set(home: Any, name: str, value: Any) -> None:
+def _set(home: object, name: str, value: object) -> None:
     if inspect.ismodule(home):
         vars(home)[name] = value  # not setattr: the module classes of lazy loaders override it
     else:
@@ -160,9 +160,9 @@ def _owner(path: str) -> Any:
     return resolve(path) if "." in path else None
 
 
-def _wrap(original: Callable[..., Any], lookup: Lookup) -> Callable[..., Any]:
+def _wrap(original: Callable[..., object], lookup: Lookup) -> Callable[..., Any]:
     @functools.wraps(original)
-    def substitute(*args: Any, **kwargs: Any) -> Any:
+    def substitute(*args: object, **kwargs: object) -> object:
         found = lookup(original, args, kwargs)
         return original(*args, **kwargs) if found is NotImplemented else found
 
@@ -179,11 +179,32 @@ def _is_size(value: object) -> bool:
     return traced_from_sizes(value)
 
 
-def _substitute_type(original: type, lookup: Lookup) -> type:
-    """A substitute for a type, such as `int`: isinstance, issubclass and == still work with it."""
+def passing_for(original: type) -> type:
+    """A metaclass whose classes pass for `original` in isinstance, issubclass and ==, and as keys of dicts."""
 
-    class Substitute(type):
-        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    class PassingFor(type):
+        # What isinstance is asked about was made by torch or Python, and is no instance of the new class.
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, original)
+
+        def __subclasscheck__(cls, subclass: type) -> bool:
+            return issubclass(subclass, original)
+
+        # A dict may have the original as a key: `{torch.LongTensor: 0}[torch.LongTensor]`.
+        def __eq__(cls, other: object) -> bool:
+            return other is cls or other is original
+
+        def __hash__(cls) -> int:
+            return hash(original)
+
+    return PassingFor
+
+
+def _substitute_type(original: type, lookup: Lookup) -> type:
+    """A substitute for a type, such as `int`."""
+
+    class Substitute(passing_for(original)):  # type: ignore[misc]
+        def __call__(cls, *args: object, **kwargs: object) -> Any:
             found = lookup(original, args, kwargs)
             return original(*args, **kwargs) if found is NotImplemented else found
 
@@ -193,15 +214,6 @@ def _substitute_type(original: type, lookup: Lookup) -> type:
 
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, original) or (original is int and _is_size(instance))
-
-        def __subclasscheck__(cls, subclass: type) -> bool:
-            return issubclass(subclass, original)
-
-        def __eq__(cls, other: object) -> bool:
-            return other is cls or other is original
-
-        def __hash__(cls) -> int:
-            return hash(original)
 
     # A subclass where possible, so that `class Size(int)` in the user's module still works. range allows none.
     bases = (original,) if original.__flags__ & _MAY_BE_BASE else ()

@@ -188,7 +188,7 @@ def suspended() -> Iterator[None]:
         yield
 
 
-def lookup(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def lookup(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     # The innermost patched model first: models may be nested.
     for scope in reversed(_active.scopes):
         found = scope.answer(function, args, kwargs)
@@ -204,7 +204,7 @@ class _Dispatch(TorchFunctionMode):
         super().__init__()
         self._scope = scope
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         # Dynamo compiles the bodies of torch.cond and torch.while_loop, and this method with them. It could not
         # compile reads of the scope, so no patch acts there.

@@ -24,7 +24,7 @@ from onnxpatch.undone import undone
 
 @contextlib.contextmanager
 def positional(
-    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    model: Any, args: tuple[Any, ...], kwargs: dict[str, object]
 ) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
     """(model, args, kwargs) for the exporter. Inside the block, forward takes the given arguments only."""
     if not (_omitted(model, args, kwargs) or _keyword_only(model, kwargs)) or isinstance(model, torch.jit.ScriptModule):
@@ -37,7 +37,7 @@ def positional(
         yield model, (*args, *given.values()), {}
 
 
-def _omitted(model: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> list[str]:
+def _omitted(model: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> list[str]:
     """Parameters whose omitted default would become a graph input, or that a decorator of forward fills in itself.
 
     The exporter gives every None by position. transformers' decorators give `use_cache` by keyword: one too many.
@@ -51,14 +51,14 @@ def _omitted(model: Any, args: tuple[object, ...], kwargs: dict[str, object]) ->
     return [p.name for p in rest if p.name not in kwargs and isinstance(p.default, kinds)]
 
 
-def _keyword_only(model: object, kwargs: dict[str, object]) -> list[str]:
+def _keyword_only(model: torch.nn.Module, kwargs: dict[str, object]) -> list[str]:
     """Arguments that cannot be given by position, the only way the exporter has."""
     sig = signature(model)
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
     return [p.name for p in sig.parameters.values() if p.kind in kinds and kwargs] if sig else []
 
 
-def _ordered(model: object, kwargs: dict[str, object]) -> dict[str, Any]:
+def _ordered(model: torch.nn.Module, kwargs: dict[str, object]) -> dict[str, object]:
     sig = signature(model)
     order = list(sig.parameters) if sig else []
     return dict(sorted(kwargs.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
@@ -66,13 +66,13 @@ def _ordered(model: object, kwargs: dict[str, object]) -> dict[str, Any]:
 
 def _mixin(count: int, names: tuple[str, ...]) -> type:
     class Positional:
-        def forward(self, *values: Any) -> Any:
+        def forward(self, *values: object) -> Any:
             return super().forward(*values[:count], **dict(zip(names, values[count:], strict=True)))  # type: ignore[misc]
 
     return Positional
 
 
-def defaults_kept(model: object) -> type | None:
+def defaults_kept(model: torch.nn.Module) -> type | None:
     """A mixin for the root that keeps torch.onnx.export(dynamo=False) from making inputs of defaults; or None.
 
     The signature that the exporter reads has None in place of such a default: None becomes no input. The mixin's
@@ -87,7 +87,7 @@ def defaults_kept(model: object) -> type | None:
     names = [p.name for p in parameters]
 
     class Defaults:
-        def forward(self, *values: Any, **named: Any) -> Any:
+        def forward(self, *values: object, **named: object) -> Any:
             given = {**dict(zip(names, values, strict=False)), **named}
             kept = {name: numbers[name] for name, value in given.items() if value is None and name in numbers}
             first = [kept.get(name, value) for name, value in zip(names, values, strict=False)]

@@ -11,12 +11,11 @@ import functools
 import inspect
 import types
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from onnxpatch.patching.generated import class_before
 
 
-def written_type(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def written_type(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """Replaces a call of `type`: `type(layer)` returns the class that the user wrote."""
     return class_before(type(args[0])) if len(args) == 1 and not kwargs else NotImplemented
 

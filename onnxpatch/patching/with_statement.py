@@ -10,7 +10,7 @@ _ENTERED = ("SETUP_WITH", "BEFORE_WITH")  # Python 3.10; 3.11 to 3.13
 
 
 def asked_by_with(caller: FrameType | None) -> bool:
-    """Whether the call that `caller` makes is entered at once: `with f():`. False where that cannot be told."""
+    """Whether the call that `caller` makes is entered at once: `with f():`. False where the bytecode is not known."""
     if caller is None:
         return False
     later = (one.opname for one in dis.get_instructions(caller.f_code) if one.offset > caller.f_lasti)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 
-def json_value(value: object) -> Any:
+def json_value(value: object) -> object:
     """The value with dicts, lists, strings, numbers, bools and None only. A dataclass with `ok` gets that key too."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: json_value(getattr(value, field.name)) for field in dataclasses.fields(value)}

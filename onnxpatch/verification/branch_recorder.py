@@ -89,7 +89,7 @@ class Decisions(TorchFunctionMode):
         self.asks_finite = False
         self.compared: list[tuple[float, float]] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         # A mode is off inside its own method: what this call does in turn is not recorded.
         result = func(*args, **(kwargs or {}))
         self.calls += 1

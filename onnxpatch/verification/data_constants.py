@@ -119,7 +119,7 @@ def _takes(tensor: object, value: float) -> bool:
     return tensor.dtype != torch.bool and not tensor.is_complex() and value == int(value)
 
 
-def _planted(values: Sequence[Any], value: float, places: Sequence[int]) -> list[Any]:
+def _planted(values: Sequence[Any], value: float, places: Sequence[int]) -> list[object]:
     return [_at(v, value, places) if _takes(v, value) else v for v in values]
 
 
@@ -130,7 +130,7 @@ def _at(tensor: torch.Tensor, value: float, places: Sequence[int]) -> torch.Tens
     return out
 
 
-def _in_rows(tensor: Any, value: float, place: int) -> Any:
+def _in_rows(tensor: Any, value: float, place: int) -> object:
     if not _takes(tensor, value) or tensor.dim() < 2:
         return tensor
     out = tensor.detach().clone()
@@ -138,23 +138,23 @@ def _in_rows(tensor: Any, value: float, place: int) -> Any:
     return out
 
 
-def _filled(tensor: Any, value: float, share: bool = False) -> Any:
+def _filled(tensor: Any, value: float, share: bool = False) -> object:
     value = value / tensor.numel() if share and _takes(tensor, 0) else value
     return torch.full_like(tensor, value) if _takes(tensor, value) else tensor
 
 
-def _scaled(tensor: Any, factor: float) -> Any:
+def _scaled(tensor: Any, factor: float) -> object:
     return tensor * factor if _takes(tensor, 0.5) else tensor
 
 
-def _ones(tensor: Any, count: float) -> Any:
+def _ones(tensor: Any, count: float) -> object:
     """A tensor of zeros and ones with `count` ones."""
     if not _takes(tensor, 0) or not bool(((tensor == 0) | (tensor == 1)).all()) or not 0 <= count <= tensor.numel():
         return tensor
     return (torch.arange(tensor.numel(), device=tensor.device) < count).to(tensor.dtype).reshape(tensor.shape)
 
 
-def _multiples(tensor: Any, step: float) -> Any:
+def _multiples(tensor: Any, step: float) -> object:
     """Multiples of `step` in the tensor's dtype. They start below zero if the tensor has negative numbers."""
     if not _takes(tensor, 0.5) or not tensor.is_floating_point():
         return tensor

@@ -39,7 +39,7 @@ class Answer:
         return self.outputs is not None
 
 
-def flatten_output(output: Any) -> list[torch.Tensor]:
+def flatten_output(output: object) -> list[torch.Tensor]:
     """The tensors of an output in the order of the graph's outputs: None and Python values are no outputs."""
     found: list[torch.Tensor] = []
     for leaf in pytree.tree_leaves(opened(output)):
@@ -50,7 +50,7 @@ def flatten_output(output: Any) -> list[torch.Tensor]:
     return found
 
 
-def _kept(output: Any) -> Any:
+def _kept(output: object) -> Any:
     """A copy of an output, since its tensors may be views of inputs or buffers."""
     # pytree takes a dataclass that nobody registered for one leaf, and would not copy the tensors in it.
     if is_dataclass(output) and not isinstance(output, type) and type(output) not in pytree.SUPPORTED_NODES:
@@ -58,7 +58,7 @@ def _kept(output: Any) -> Any:
     return pytree.tree_map(_kept_leaf, opened(output))
 
 
-def _kept_leaf(leaf: Any) -> Any:
+def _kept_leaf(leaf: object) -> object:
     if isinstance(leaf, torch.Tensor):
         return leaf.detach().clone()
     return _kept(leaf) if is_dataclass(leaf) and not isinstance(leaf, type) else leaf
@@ -79,7 +79,7 @@ class Eager:
     """
 
     def __init__(
-        self, model: Any, inputs: Inputs, flatten: Flatten | None = None, state: Snapshot | None = None
+        self, model: torch.nn.Module, inputs: Inputs, flatten: Flatten | None = None, state: Snapshot | None = None
     ) -> None:
         """state: the model's, if the caller has a snapshot already."""
         self.model, self.inputs = model, inputs
@@ -89,7 +89,7 @@ class Eager:
         self.elements = 0  # of all inputs so far; the cost of the runs is estimated from them
         self._state = state or Snapshot(model, *inputs.objects())
 
-    def ask(self, values: Sequence[Any], seed: int = 0, gradients: bool = False) -> Answer:
+    def ask(self, values: Sequence[object], seed: int = 0, gradients: bool = False) -> Answer:
         """Run the model. values: one for each leaf of the inputs; they are copied, since a forward may write into them.
 
         seed: of torch's random numbers. gradients: record them, which keeps torch's modules off their fast paths for
@@ -100,7 +100,7 @@ class Eager:
         outputs = None if error is not None else self.flat(raw)
         return Answer(outputs, error, _finite(outputs or ()), raw)
 
-    def flat(self, raw: Any) -> tuple[torch.Tensor | None, ...]:
+    def flat(self, raw: object) -> tuple[torch.Tensor | None, ...]:
         """An output in the form of the graph's outputs."""
         flat: Any = self.flatten(raw)
         found = type(flat).__name__
@@ -113,7 +113,7 @@ class Eager:
             found = f"{found} with {', '.join(sorted(others))}"
         raise InputError(f"flatten returned {found}: give a list of tensors, in the order of the graph's outputs")
 
-    def decisions(self, values: Sequence[Any], sizes: bool = False, numbers: bool = True) -> Decisions | None:
+    def decisions(self, values: Sequence[object], sizes: bool = False, numbers: bool = True) -> Decisions | None:
         """The branches on data that the forward takes; None if eager raises, or if a loop does not end on this data.
 
         sizes: also branches on sizes. numbers: also what numbers from tensors are compared with. This is a run of its
@@ -145,7 +145,7 @@ class Eager:
         least = 2.0 * sum(parameter.numel() for parameter in self.model.parameters())
         return max(count.operations, least), self.decisions(values, sizes)
 
-    def _count(self, values: Sequence[Any]) -> None:
+    def _count(self, values: Sequence[object]) -> None:
         self.elements += sum(v.numel() for v in values if isinstance(v, torch.Tensor))
 
     def _run(self, values: Sequence[Any], seed: int = 0, gradients: bool = False) -> tuple[Any, str | None]:

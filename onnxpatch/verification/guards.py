@@ -47,7 +47,7 @@ class Guard:
         return compiled_condition(self.condition, [symbol for symbol, _ in self.symbols])
 
 
-def holds(condition: Callable[..., Any], sizes: Sequence[int]) -> bool | None:
+def holds(condition: Callable[..., object], sizes: Sequence[int]) -> bool | None:
     """Whether a compiled condition is true at these sizes; None if it cannot be evaluated.
 
     It may divide by zero, or call a function of torch that Python does not know (NameError) or that takes more than

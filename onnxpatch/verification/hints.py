@@ -36,7 +36,7 @@ class SizeHints:
     values: tuple[float, ...] = ()
 
 
-def size_hints(model: object, most: int = 8) -> SizeHints:
+def size_hints(model: torch.nn.Module, most: int = 8) -> SizeHints:
     """The hints in attributes, configs, position tables and the constants in the code of the user's classes."""
     if not isinstance(model, torch.nn.Module):
         return SizeHints((), (), ())

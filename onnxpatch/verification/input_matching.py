@@ -88,6 +88,7 @@ def declared_by(graph: Graph, feed: Feed, inputs: Inputs) -> list[shapes.LeafSpe
     try:
         dynamic_dims(inputs, specs)
     except InputError:
+        # The text is no sum of sizes then: each axis is a dimension of its own, under a name without operators.
         return [{a: _plain_name(str(s)) for a, s in spec.items()} for spec in specs]
     return specs
 

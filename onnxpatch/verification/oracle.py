@@ -166,7 +166,7 @@ class Oracle:
         places = [(place.leaf, place.axis) for dim in self.dims for place in dim.places]
         return list(dict.fromkeys((self._tensors[leaf].shape[axis], shapes[leaf][axis]) for leaf, axis in places))
 
-    def _filled(self, shapes: Mapping[int, Sequence[int]], fill: Fill, moves: Moves = ()) -> list[Any]:
+    def _filled(self, shapes: Mapping[int, Sequence[int]], fill: Fill, moves: Moves = ()) -> list[object]:
         leaves = self.inputs.leaves
         return [
             fill(leaf.value, shapes[leaf.index], self.generator, moves) if leaf.index in shapes else leaf.value

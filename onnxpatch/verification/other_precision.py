@@ -1,6 +1,6 @@
-"""Runs copies of a model whose arithmetic rounds otherwise: in float64, or with every weight moved by one rounding.
+"""Runs copies of a model that round differently: in float64, or with every weight changed by one rounding error.
 
-What such a copy answers otherwise is not determined by float32: a right graph may differ from eager there, too.
+Where such a copy differs from the model, float32 does not determine the answer: a right graph may differ there, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onnxpatch.verification.eager import Answer, Eager
 _LARGEST_COPY = 1 << 27  # parameters
 
 
-def in_float64(eager: Eager, values: Sequence[Any]) -> Answer:
+def in_float64(eager: Eager, values: Sequence[object]) -> Answer:
     """The answer of the model converted to float64; a refusal if it does not run so.
 
     Tensors that the forward itself makes float32 stay so.
@@ -28,7 +28,7 @@ def in_float64(eager: Eager, values: Sequence[Any]) -> Answer:
     return answer if answer.outputs is None else replace(answer, outputs=tuple(map(_narrow, answer.outputs)))
 
 
-def with_moved_weights(eager: Eager, values: Sequence[Any], moved: Callable[[torch.Tensor], Any]) -> Answer:
+def with_moved_weights(eager: Eager, values: Sequence[object], moved: Callable[[torch.Tensor], Any]) -> Answer:
     """The answer of the model with `moved(weight)` for each of its parameters, as other roundings would leave them."""
 
     def move(model: torch.nn.Module) -> torch.nn.Module:

@@ -111,7 +111,7 @@ def is_mask(value: object) -> bool:
     return value.dtype == torch.bool or bool(((value == 0) | (value == 1)).all())
 
 
-def _last_row_off(value: Any) -> Any:
+def _last_row_off(value: Any) -> object:
     """The mask with its last row masked whole: softmax and means over it are NaN in eager. If the mask marks what is
     left out, the whole row is marked."""
     if not is_mask(value) or not value.dim():
@@ -171,7 +171,7 @@ def _first(x: torch.Tensor, factor: float) -> torch.Tensor:
     return out
 
 
-def _on_floats(value: object, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _on_floats(value: object, change: Callable[[torch.Tensor], torch.Tensor]) -> object:
     if isinstance(value, torch.Tensor) and value.is_floating_point():
         # `view` below takes no strides of an expanded or transposed tensor.
         return change(value.detach().contiguous())
@@ -203,6 +203,6 @@ _FLAGS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def _on_ints(value: Any, move: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _on_ints(value: Any, move: Callable[[torch.Tensor], torch.Tensor]) -> object:
     whole = isinstance(value, torch.Tensor) and not value.is_floating_point() and not value.is_complex()
     return move(value.detach()) if whole and value.dtype != torch.bool else value

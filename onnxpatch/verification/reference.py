@@ -31,13 +31,13 @@ class Reference:
 
     def __init__(
         self,
-        model: Any,
+        model: torch.nn.Module,
         inputs: Inputs,
         dims: Sequence[DynamicDim],
         budget: Budget,
         *,
         flatten: Flatten | None = None,
-        data: Sequence[Any] = (),
+        data: Sequence[object] = (),
         sizes: Mapping[str, Sequence[int]] | None = None,
         state: Snapshot | None = None,
     ) -> None:

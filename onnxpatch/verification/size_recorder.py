@@ -58,7 +58,7 @@ class SizeWatch:
     ratios: bool = False
     resized: dict[tuple[int, int], None] = field(default_factory=dict)
 
-    def watched(self, sizes: Any) -> Any:
+    def watched(self, sizes: Any) -> object:
         """The sizes that a tensor returned, as watched sizes."""
         if isinstance(sizes, int):
             return WatchedSize(sizes, self)
@@ -110,10 +110,10 @@ class WatchedSize(int):
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: object) -> Any:
         return self._multiplied(other, True) if isinstance(other, int | float) else NotImplemented
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: object) -> Any:
         return (
             self._fraction(other / int(self), lambda value: other / value) if isinstance(other, int) else NotImplemented
         )
@@ -143,15 +143,15 @@ class WatchedSize(int):
         return self.watch.note(self, 0, int(self) != 0, True)
 
 
-def _computed(plain: Callable[..., Any]) -> Any:
-    def method(self: WatchedSize, *others: Any) -> Any:
+def _computed(plain: Callable[..., object]) -> Any:
+    def method(self: WatchedSize, *others: object) -> Any:
         value = plain(self, *others)
         return WatchedSize(value, self.watch) if type(value) is int else value
 
     return method
 
 
-def _compared(name: str, equality: bool) -> Any:
+def _compared(name: str, equality: bool) -> object:
     def method(self: WatchedSize, other: object) -> Any:
         if not isinstance(other, int | float):
             return NotImplemented

@@ -37,7 +37,7 @@ def _pairs(values: Sequence[object]) -> Iterator[tuple[str, list[Any]]]:
 
 
 def is_dull(values: Sequence[object], outputs: Sequence[torch.Tensor | None]) -> bool:
-    """Whether another branch need not show in the outputs: inputs are all alike, outputs 0 or not finite."""
+    """Whether outputs may be equal on another branch, too: all inputs are alike, or outputs are 0 or not finite."""
     floats = [v for v in values if isinstance(v, torch.Tensor) and v.is_floating_point() and v.numel()]
     if floats and all(bool((v == v.reshape(-1)[0]).all()) for v in floats):
         return True

@@ -1,4 +1,4 @@
-"""Sorts with equal values in another order, which torch.sort does not determine unless `stable=True`."""
+"""Puts equal values into another order in sorts: torch.sort leaves their order open unless `stable=True`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TiesBroken(TorchFunctionMode):
         super().__init__()
         self.last, self.met = last, False
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         form = _FORMS.get(func)
         return result if form is None else form(self, result, *args, **(kwargs or {}))
@@ -39,19 +39,19 @@ class TiesBroken(TorchFunctionMode):
 
 def _sort(
     ties: TiesBroken, result: Any, x: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = False
-) -> Any:
+) -> object:
     return result if stable else type(result)(ties.order(x, dim, descending))
 
 
 def _argsort(
     ties: TiesBroken, result: object, x: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = False
-) -> Any:
+) -> object:
     return result if stable else ties.order(x, dim, descending)[1]
 
 
 def _topk(
     ties: TiesBroken, result: Any, x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> Any:
+) -> object:
     if not x.dim():
         return result
     return type(result)(part.narrow(dim, 0, k) for part in ties.order(x, dim, largest))

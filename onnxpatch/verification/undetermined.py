@@ -131,7 +131,7 @@ def _as_far(again: OutputParity, found: OutputParity) -> bool:
     return again.first_index is not None and again.relative >= found.relative / 2
 
 
-def _nudged(value: object, by: float, seed: int) -> Any:
+def _nudged(value: object, by: float, seed: int) -> object:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
     noise = torch.rand(value.shape, generator=torch.Generator().manual_seed(seed)).to(value)

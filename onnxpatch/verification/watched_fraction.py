@@ -1,7 +1,7 @@
 """`WatchedFraction`: a float computed from a size, whose comparisons are recorded as comparisons of that size.
 
 if h / w > 2: ...              recorded as: h compared with 2 * w
-math.ceil(n / 64)              a watched size again; that it changes beyond n = 64 is recorded, too
+math.ceil(n / 64)              a watched size again; the sizes at which it changes are recorded, too
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class WatchedFraction(float):
     def __round__(self, digits: Any = None) -> Any:
         return self._rounded(round(float(self)), 0, 0.5) if digits is None else round(float(self), digits)
 
-    def _rounded(self, value: int, first: int, until: float) -> Any:
+    def _rounded(self, value: int, first: int, until: float) -> object:
         """The whole number. first: the one of the smallest sizes, which ends at `until`."""
         # Further steps are nearer to each other than the sizes that are tried anyway.
         if value in (first, first + 1):
@@ -78,7 +78,7 @@ def _computed(name: str, back: Callable[[float, float], float]) -> Any:
     return method
 
 
-def _compared(name: str) -> Any:
+def _compared(name: str) -> object:
     plain = getattr(float, f"__{name}__")
 
     def method(self: WatchedFraction, other: object) -> Any:

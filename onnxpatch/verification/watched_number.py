@@ -26,7 +26,7 @@ class WatchedNumber(float):
     __hash__ = float.__hash__
 
 
-def _compared(name: str, equality: bool) -> Any:
+def _compared(name: str, equality: bool) -> object:
     plain = getattr(float, f"__{name}__")
 
     def method(self: WatchedNumber, other: object) -> Any:

@@ -1,8 +1,8 @@
-"""Wan's and Qwen-Image's film autoencoders: a Python loop over chunks of frames, each with the last frames of the one
-before it, as one pass over all frames.
+"""The video autoencoders of Wan and Qwen-Image: one pass over all frames in place of a Python loop over chunks.
 
-Their convolutions look back only, and zeros stand before the first frame: chunks with a cache and the whole film are
-the same sum. The whole film's activations are in memory at once, where the loop has those of a chunk.
+The loop gives each chunk the last frames of the one before it. The convolutions are causal in time, with zeros before
+the first frame, so one pass over the whole video computes the same. It has the activations of all frames in memory at
+once; the loop has those of one chunk.
 """
 
 from __future__ import annotations
@@ -90,11 +90,12 @@ class FilmAutoencoder:
         with _as_whole_film():
             return self.quant_conv(self.encoder(x[:, :, : 1 + (frames - 1) // 4 * 4]))
 
-    def _decode(self: Any, z: Tensor, return_dict: bool = True) -> Any:
+    def _decode(self: Any, z: Tensor, return_dict: bool = True) -> object:
         from diffusers.models.autoencoders.vae import DecoderOutput
 
         if not symbolic(z.shape[2]) or self.use_tiling:
             return super()._decode(z, return_dict=return_dict)  # type: ignore[misc]
+        # The residual decoder drops the frames that doubling adds to the first; a decoder of all frames starts with it.
         first = {"first_chunk": True} if getattr(self.config, "is_residual", False) else {}
         with _as_whole_film():
             out = self.decoder(self.post_quant_conv(z), **first)
@@ -125,9 +126,9 @@ class FilmAutoencoder:
     ),
 )
 class FilmResampling:
-    """Doubles or halves the frames behind the first, which is a chunk of its own and keeps its number."""
+    """Doubles or halves the number of frames after the first, which is a chunk of its own and stays one frame."""
 
-    def forward(self: Any, x: Tensor, feat_cache: Any = None, feat_idx: Any = (0,)) -> Tensor:
+    def forward(self: Any, x: Tensor, feat_cache: object = None, feat_idx: object = (0,)) -> Tensor:
         if not _whole_film.get():
             return super().forward(x, feat_cache, feat_idx)  # type: ignore[misc]
         if self.mode == "upsample3d":
@@ -139,7 +140,7 @@ class FilmResampling:
 
 
 def _doubled(x: Tensor, time_conv: Any) -> Tensor:
-    """Two frames of each behind the first. That one is zeros to the others, as what stands before it."""
+    """Makes two frames of each one after the first. For these the first one is zeros, like the padding before it."""
     batch, channels, _, height, width = x.shape
     first = x[:, :, :1]
     made = time_conv(torch.cat([torch.zeros_like(first), x[:, :, 1:]], dim=2))
@@ -148,9 +149,9 @@ def _doubled(x: Tensor, time_conv: Any) -> Tensor:
 
 
 def _halved(x: Tensor, time_conv: Any) -> Tensor:
-    """One frame of each two behind the first, made of the two and the one before them.
+    """Makes one frame of every two after the first, from these two and the one before them.
 
-    Two frames of zeros in front give a first window to a film of one frame; what is made of it is left out.
+    Two frames of zeros in front, so that a video of one frame has a window, too; the frame made of it is dropped.
     """
     made = time_conv(functional.pad(x, (0, 0, 0, 0, 2, 0)))
     return torch.cat([x[:, :, :1], made[:, :, 1:]], dim=2)

@@ -65,7 +65,7 @@ def _texts() -> list[tuple[Tensor, ...]]:
     ),
 )  # fmt: skip
 class LuminaTransformer:
-    """Texts keep their padding, which attention does not see."""
+    """Keeps the padding of each text, and masks it in attention."""
 
     def forward(
         self: Any,

@@ -43,7 +43,7 @@ def planned(
     return tensor, plan, given
 
 
-def _is_size(length: Any) -> bool:
+def _is_size(length: object) -> bool:
     if isinstance(length, torch.Tensor):  # a traced size
         return length.dim() == 0 and not length.dtype.is_floating_point and length.dtype != torch.bool
     return isinstance(length, int | torch.SymInt) and not isinstance(length, bool)
@@ -102,7 +102,7 @@ _DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
         unchanged="fixed sizes",
     ),
 )
-def rearrange(original: Callable[..., torch.Tensor], tensor: Any, pattern: str, **lengths: Any) -> torch.Tensor:
+def rearrange(original: Callable[..., torch.Tensor], tensor: object, pattern: str, **lengths: object) -> torch.Tensor:
     try:
         found = planned(tensor, pattern, "rearrange", "rearrange", lengths)
     # einops is called for its own error message.
@@ -150,7 +150,7 @@ def reduce(
         unchanged="fixed sizes",
     ),
 )
-def repeat(original: Callable[..., torch.Tensor], tensor: Any, pattern: str, **lengths: Any) -> torch.Tensor:
+def repeat(original: Callable[..., torch.Tensor], tensor: object, pattern: str, **lengths: object) -> torch.Tensor:
     try:
         found = planned(tensor, pattern, "repeat", "repeat", lengths)
     except UnplannedError:

@@ -27,7 +27,7 @@ def packing_plan(before: int, packed: int, after: int) -> AxisPlan:
     return AxisPlan(tuple(alone), outputs, (0,) * count, (-1,) * count, tuple(range(count)))
 
 
-def unpacking_plan(before: int, lengths: Sequence[Any], after: int) -> AxisPlan:
+def unpacking_plan(before: int, lengths: Sequence[object], after: int) -> AxisPlan:
     """The plan that splits them again. lengths: of the dimensions; one may be -1."""
     packing = packing_plan(before, len(lengths), after)
     middle = packing.outputs[before]
@@ -40,7 +40,7 @@ def unpacking_plan(before: int, lengths: Sequence[Any], after: int) -> AxisPlan:
     return AxisPlan(packing.outputs, packing.inputs, packing.fixed, given, inferred)
 
 
-def _is_open(length: Any) -> bool:
+def _is_open(length: object) -> bool:
     return isinstance(length, int) and length == -1
 
 
@@ -63,7 +63,7 @@ def slices(shapes: Sequence[Sequence[Any]]) -> list[slice]:
     return [slice(start, end) for start, end in pairwise(edges)]
 
 
-def _sides(pattern: Any) -> tuple[int, int] | None:
+def _sides(pattern: object) -> tuple[int, int] | None:
     """The numbers of axes before and after the "*"; None for a pattern that einops refuses."""
     axes = pattern.split() if isinstance(pattern, str) else []
     named = [axis for axis in axes if axis != "*"]
@@ -77,14 +77,14 @@ def _is_name(axis: str) -> bool:
     return axis.isidentifier() and not axis.startswith("_") and not axis.endswith("_")
 
 
-def _is_shape(shape: Any) -> bool:
+def _is_shape(shape: object) -> bool:
     if not isinstance(shape, tuple | list):
         return False
     sizes = [length for length in shape if not isinstance(length, torch.SymInt | torch.Tensor)]
     return all(isinstance(length, int) and (length > 0 or length == -1) for length in sizes)
 
 
-def _fits(shapes: Sequence[Sequence[Any]], size: Any) -> bool:
+def _fits(shapes: Sequence[Sequence[Any]], size: object) -> bool:
     """Whether an axis of this size can be unpacked so, as far as sizes are ints."""
     size, *lengths = numbers([size, *(length for shape in shapes for length in shape)])
     if sum(map(_is_open, lengths)) > 1:
@@ -164,6 +164,6 @@ def unpack(original: Any, tensor: Any, packed_shapes: Any, pattern: str) -> list
     ]
 
 
-def _element(part: torch.Tensor, before: int, shape: Sequence[Any], after: int) -> torch.Tensor:
+def _element(part: torch.Tensor, before: int, shape: Sequence[object], after: int) -> torch.Tensor:
     lengths = [1 if _is_open(length) else length for length in shape]
     return rearrange(part, unpacking_plan(before, shape, after), lengths, filled=any(map(_is_open, shape)))

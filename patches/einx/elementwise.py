@@ -79,7 +79,7 @@ def _proof(build: type[torch.nn.Module]) -> Proof:
     exporters=("dynamo", "trace"),
     proof=_proof(_Masked),
 )
-def where(original: Callable[..., Tensor], description: str, mask: Any, x: Any, y: Any) -> Tensor:
+def where(original: Callable[..., Tensor], description: str, mask: object, x: object, y: object) -> Tensor:
     """Handles patterns of plain axes and one ellipsis, and axes composed in the result. einx keeps the others."""
     plain, groups = _composed(description)
     aligned = _aligned(plain, (mask, x, y))
@@ -95,7 +95,7 @@ def where(original: Callable[..., Tensor], description: str, mask: Any, x: Any, 
     exporters=("dynamo", "trace"),
     proof=_proof(_Distances),
 )
-def elementwise(original: Callable[..., Tensor], description: str, *tensors: Any) -> Tensor:
+def elementwise(original: Callable[..., Tensor], description: str, *tensors: object) -> Tensor:
     """Handles the patterns that `where` handles. More than two tensors are combined one after the other."""
     plain, groups = _composed(description)
     aligned = _aligned(plain, tensors)
@@ -131,7 +131,7 @@ def _flattened(tensor: Tensor, groups: list[tuple[int, int]]) -> Tensor:
     return tensor
 
 
-def _aligned(description: str, tensors: tuple[Any, ...]) -> list[Any] | None:
+def _aligned(description: str, tensors: tuple[object, ...]) -> list[Any] | None:
     """Each tensor with the axes of the result, in their order, those that it lacks of size 1."""
     inputs, arrow, output = description.partition("->")
     patterns = [_axes(part, tensor) for part, tensor in zip(inputs.split(","), tensors, strict=False)]
@@ -150,7 +150,7 @@ def _aligned(description: str, tensors: tuple[Any, ...]) -> list[Any] | None:
     return [_in_order(tensor, pattern, wanted) for tensor, pattern in zip(tensors, known, strict=True)]
 
 
-def _axes(part: str, tensor: Any) -> list[str] | None:
+def _axes(part: str, tensor: object) -> list[str] | None:
     """The names of a tensor's axes by its pattern; None for what is no list of plain names."""
     count = tensor.dim() if isinstance(tensor, Tensor) else 0
     axes = part.split()
@@ -165,7 +165,7 @@ def _result(part: str, rest: int) -> list[str] | None:
     return [name for axis in axes for name in ([f"...{i}" for i in range(rest)] if axis == "..." else [axis])]
 
 
-def _in_order(tensor: Any, axes: list[str], wanted: list[str]) -> Any:
+def _in_order(tensor: object, axes: list[str], wanted: list[str]) -> object:
     if not isinstance(tensor, Tensor) or not axes:
         return tensor
     order = [axes.index(axis) for axis in wanted if axis in axes]

@@ -44,7 +44,7 @@ class _Gated(torch.nn.Module):
         beside=("complex-numbers",),
     ),
 )
-def associative_scan(original: Callable[..., Any], operator: Any, elems: Sequence[Any]) -> Any:
+def associative_scan(original: Callable[..., Any], operator: Any, elems: Sequence[Any]) -> object:
     """Computes the running products of the gates and h[t] = gates[t] * h[t - 1] + inputs[t], along axis 1.
 
     The operators of these packages, all named binary_operator, are those of this recurrence.

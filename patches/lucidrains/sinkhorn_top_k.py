@@ -36,7 +36,7 @@ class _Sorted(torch.nn.Module):
         beside=("symbolic-max",),
     ),
 )
-def sinkhorn_top_k(original: Callable[..., Any], x: Tensor, k: Any, temperature: float = 1.0) -> Tensor:
+def sinkhorn_top_k(original: Callable[..., object], x: Tensor, k: Any, temperature: float = 1.0) -> Tensor:
     """Computes all rounds at once: (..., n, dim) to (..., k * n, dim), one entry in each row, the largest first.
 
     Round i takes the largest of what the rounds before have left, and its share of that.

@@ -1,4 +1,4 @@
-"""colt5-attention's router: it hands all tokens on where there are no more than it would choose."""
+"""colt5-attention's router: with no more tokens than it would choose, it passes all of them on."""
 
 from __future__ import annotations
 

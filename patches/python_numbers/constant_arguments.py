@@ -30,7 +30,7 @@ class _Channels(torch.nn.Module):
         return normed, functional.pixel_unshuffle(x, x.shape[1] // 4), functional.max_pool2d(x, x.size(1) // 4)
 
 
-def _of_sizes(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _of_sizes(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     """Whether a function that needs constants is given a 0-d tensor that was computed from sizes."""
     name = function_name(function)
     if name not in _CONSTANT and not name.endswith(_ENDS):
@@ -63,14 +63,14 @@ def _is_size(value: object) -> bool:
         unchanged=lambda: Computes(lambda x: functional.max_pool2d(x, 2)),
     ),
 )
-def constant_arguments(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def constant_arguments(original: Callable[..., object], *args: object, **kwargs: object) -> object:
     """Calls the function with a number for each size that is the same for every input, and with the other sizes."""
     given = tuple(_numbers(one) for one in args)
     named = {key: _numbers(one) for key, one in kwargs.items()}
     return original(*given, **named)
 
 
-def _numbers(argument: Any) -> Any:
+def _numbers(argument: Any) -> object:
     if isinstance(argument, tuple | list):
         # A list for a tuple too: torch takes either for sizes.
         return [_numbers(one) for one in argument]

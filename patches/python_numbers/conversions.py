@@ -44,8 +44,9 @@ def _squares() -> list[tuple[Tensor]]:
         unchanged="fixed sizes",
     ),
 )
-def symbolic_int(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
+def symbolic_int(original: Callable[..., Tensor], *args: object, **kwargs: object) -> object:
     """Keeps `int(size)` symbolic. Anything else goes to Python's int."""
+    # int(text, base) and keywords are no conversions of a size.
     if len(args) == 1 and not kwargs and symbolic(args[0]):
         return truncated(args[0])
     return NotImplemented
@@ -74,7 +75,7 @@ class _Share(torch.nn.Module):
         unchanged="fixed sizes",
     ),
 )
-def symbolic_float(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
+def symbolic_float(original: Callable[..., Tensor], *args: object, **kwargs: object) -> object:
     """Keeps `float(size)` symbolic."""
     if len(args) == 1 and not kwargs and symbolic(args[0]):
         return as_float(args[0])
@@ -107,6 +108,6 @@ def _batches() -> list[tuple[Tensor]]:
         unchanged="fixed sizes",
     ),
 )
-def symbolic_len(original: Callable[[Any], int], value: object) -> Any:
+def symbolic_len(original: Callable[[Any], int], value: object) -> object:
     """Keeps `len(tensor)` symbolic."""
     return value.shape[0] if isinstance(value, Tensor) and value.dim() else NotImplemented

@@ -51,7 +51,7 @@ def _ends(function: object, args: tuple[object, ...], kwargs: dict[str, object])
         unchanged=lambda: Computes(lambda x: x[:, : x.shape[1] // 2] * 2),
     ),
 )
-def cropped_ends(original: Callable[..., Tensor], tensor: Tensor, index: Any) -> Tensor:
+def cropped_ends(original: Callable[..., Tensor], tensor: Tensor, index: object) -> Tensor:
     """Inside such an `if`, counts the end from the front: `size - pad`."""
     frame = deciding_frame(1)
     if frame is None or not crops_ends(frame):

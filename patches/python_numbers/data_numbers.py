@@ -46,7 +46,7 @@ def _sequences() -> list[tuple[Tensor, Tensor]]:
         unchanged=lambda: Computes(lambda x, lengths: x * int(2.5)),
     ),
 )
-def int_of_data(original: Callable[..., int], *args: Any) -> Any:
+def int_of_data(original: Callable[..., int], *args: Any) -> object:
     """`int(tensor)` as a size that the data decides, towards zero; a constant tensor's is a number."""
     if len(args) != 1 or not _is_number(args[0]):
         return NotImplemented
@@ -77,7 +77,7 @@ class _Share(torch.nn.Module):
         unchanged=lambda: Computes(lambda x, lengths: x * float("2.5")),
     ),
 )
-def float_of_data(original: Callable[..., float], *args: Any) -> Any:
+def float_of_data(original: Callable[..., float], *args: Any) -> object:
     """`float(tensor)` as a tensor without axes, which does not promote what it is computed with, as a number."""
     if len(args) != 1 or not _is_number(args[0]):
         return NotImplemented
@@ -114,7 +114,7 @@ class _Extremes(torch.nn.Module):
         unchanged=lambda: Computes(lambda x, lengths: x * max(2.5, 1)),
     ),
 )
-def max_of_a_tensor(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def max_of_a_tensor(original: Callable[..., object], *args: object, **kwargs: object) -> object:
     """`max(lengths)` of a tensor with one axis: its largest element, without axes, as Python gives it."""
     if len(args) != 1 or kwargs or not isinstance(args[0], Tensor) or args[0].dim() != 1:
         return NotImplemented

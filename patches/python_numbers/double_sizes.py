@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +32,7 @@ class _Shares(torch.nn.Module):
 
 
 def _in_double(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
-    """Whether it is arithmetic of sizes and numbers alone whose result is a fraction: float32 would round it."""
+    """Whether a call computes a fraction from sizes and numbers alone, which float32 would round."""
     name = function_name(function).strip("_")
     if name not in _ARITHMETIC or len(args) != 2 or kwargs or not all(_is_number(one) for one in args):
         return False
@@ -72,7 +71,7 @@ def _is_fraction(value: object) -> bool:
         unchanged=lambda: torch.nn.Linear(2, 3),
     ),
 )
-def double_sizes(original: Callable[..., Tensor], *args: Any) -> Tensor:
+def double_sizes(original: Callable[..., Tensor], *args: object) -> Tensor:
     """Computes in float64, on tensors of shape (1,): the exporter writes numbers of shape () as float32."""
     numbers = [_in_float64(one) for one in args]
     word = function_name(original).strip("_")
@@ -82,5 +81,5 @@ def double_sizes(original: Callable[..., Tensor], *args: Any) -> Tensor:
     return _COMPUTED[word](*numbers).reshape(())
 
 
-def _in_float64(number: Any) -> Tensor:
+def _in_float64(number: object) -> Tensor:
     return as_float(number).reshape(1) if isinstance(number, Tensor) else torch.tensor([number], dtype=torch.float64)

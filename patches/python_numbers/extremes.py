@@ -1,4 +1,4 @@
-"""max() and min() of sizes are decided at run time."""
+"""max() and min() of sizes are computed in the graph."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _oblong() -> list[tuple[Tensor]]:
         unchanged="fixed sizes",
     ),
 )
-def symbolic_max(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Any:
+def symbolic_max(original: Callable[..., Tensor], *args: object, **kwargs: object) -> object:
     """Computes `max(a, b, ...)` and `min` of sizes in the graph."""
     values = list(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else list(args)
     if kwargs or len(values) < 2 or not any(symbolic(value) for value in values):
@@ -57,7 +57,7 @@ def _pick(name: str) -> Callable[[Any, Any], Any]:
     symbolic_pick = torch.sym_max if name == "max" else torch.sym_min
     tensor_pick = torch.maximum if name == "max" else torch.minimum
 
-    def pick(a: object, b: object) -> Any:
+    def pick(a: object, b: object) -> object:
         if isinstance(a, Tensor) or isinstance(b, Tensor):
             # Under trace a size is a tensor, the number beside it is not.
             return tensor_pick(torch.as_tensor(a), torch.as_tensor(b))

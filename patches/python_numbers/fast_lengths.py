@@ -54,7 +54,7 @@ class _Convolved(torch.nn.Module):
         unchanged="fixed sizes",
     ),
 )
-def fast_lengths(original: Callable[..., Any], target: Any, real: bool = False) -> Any:
+def fast_lengths(original: Callable[..., object], target: Any, real: bool = False) -> object:
     """The first number of small prime factors that is no smaller than a size, found in a table of them."""
     if not symbolic(target):
         return NotImplemented

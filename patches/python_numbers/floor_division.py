@@ -36,7 +36,7 @@ def _rows() -> list[tuple[Tensor]]:
 _DIVISIONS = (torch.floor_divide, Tensor.floor_divide, Tensor.__floordiv__, Tensor.__rfloordiv__)
 
 
-def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _may_be_negative(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     """Whether a quotient may be negative. For a size that is never negative, both roundings agree."""
     if function not in _DIVISIONS or len(args) < 2:
         return False
@@ -68,7 +68,7 @@ def _may_be_negative(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         unchanged=lambda: Computes(lambda x: x[:, : x.shape[1] // 2]),
     ),
 )
-def floor_division(original: Callable[..., Tensor], input: Any, other: Any) -> Any:
+def floor_division(original: Callable[..., Tensor], input: Any, other: Any) -> object:
     """Ints: (a - a mod b) / b, an exact quotient. Floats: `floor_quotient`, which rounds as Python does."""
     if original.__name__ == "__rfloordiv__":
         input, other = torch.as_tensor(other, dtype=_dtype(other, input), device=input.device), input
@@ -152,7 +152,7 @@ class _Shifts(torch.nn.Module):
         unchanged=lambda: Computes(lambda x: x.long() >> x.long().abs()),
     ),
 )
-def right_shift(original: Callable[..., Tensor], input: object, other: object) -> Any:
+def right_shift(original: Callable[..., Tensor], input: object, other: object) -> object:
     """Writes a shift by n as a floor division by 2 ** n."""
     # Shifts by a tensor would need its powers of two: the exporter's own form stays.
     if not isinstance(other, int) or not isinstance(input, Tensor):
@@ -219,7 +219,7 @@ class _Halved(torch.nn.Module):
         unchanged="fixed sizes",
     ),
 )
-def floor_division_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> Any:
+def floor_division_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> object:
     """Subtracts the rest first, so that the division is exact. Sizes that are never negative need none of it."""
     # torch's own code divides sizes too, and compares the results: another formula there would be another expression.
     if not isinstance(step, int) or step < 1 or deciding_frame(1) is None:

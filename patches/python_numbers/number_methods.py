@@ -42,7 +42,7 @@ class _Whole(torch.nn.Module):
         unchanged=lambda: Computes(lambda x: x * (3 / 2).is_integer()),
     ),
 )
-def size_is_integer(original: Callable[[Tensor], Any], value: Tensor) -> Any:
+def size_is_integer(original: Callable[[Tensor], Any], value: Tensor) -> object:
     """Whether a quotient of sizes is whole: a 0-d bool tensor, or a bool where no input changes it."""
     if value.dim():
         return NotImplemented
@@ -74,7 +74,7 @@ class _Doublings(torch.nn.Module):
         unchanged=lambda: Computes(lambda x: x * (5).bit_length()),
     ),
 )
-def size_bit_length(original: Callable[[Tensor], Any], value: Tensor) -> Any:
+def size_bit_length(original: Callable[[Tensor], Any], value: Tensor) -> object:
     """The number of bits of a size: a 0-d int64 tensor, or an int where no input changes it."""
     if value.dim() or value.is_floating_point():
         return NotImplemented

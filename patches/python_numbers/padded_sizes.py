@@ -38,7 +38,7 @@ class _Groups(torch.nn.Module):
         unchanged="fixed sizes",
     ),
 )
-def padded_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> Any:
+def padded_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> object:
     """Writes the padding as `k * ceil(size / k) - size`. If the size is added, it cancels, and sympy knows the rest."""
     if not isinstance(step, int) or step < 2:
         return NotImplemented

@@ -43,7 +43,7 @@ class _Flat(torch.nn.Module):
         unchanged=lambda: Computes(lambda x: x * math.prod((2, 3))),
     ),
 )
-def symbolic_product(original: Callable[..., Tensor], values: object) -> Any:
+def symbolic_product(original: Callable[..., Tensor], values: object) -> object:
     """Keeps `numpy.prod(x.shape[1:3])` symbolic under trace. dynamo needs no patch: SymInts are multiplied."""
     numbers = list(values) if isinstance(values, tuple | list) else []
     if not any(isinstance(number, Tensor) and symbolic(number) for number in numbers):

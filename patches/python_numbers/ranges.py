@@ -1,4 +1,4 @@
-"""range() over a dynamic size that is one step long: the whole, taken in chunks of its own length."""
+"""range() of one step, where the step is a dynamic size: `range(0, n, n)`, for an input in a single chunk."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Frames(torch.nn.Module):
         unchanged=lambda: Computes(lambda x: torch.cat([x[:, at : at + 2] for at in range(0, 4, 2)], 1)),
     ),
 )
-def whole_range(original: Callable[..., object], *bounds: Any) -> Any:
+def whole_range(original: Callable[..., object], *bounds: Any) -> object:
     """`range(start, start + step, step)` of a dynamic step has one number, `start`."""
     if len(bounds) != 3 or not symbolic(bounds[2]):
         return NotImplemented

@@ -37,7 +37,7 @@ class _Root(torch.nn.Module):
         unchanged="fixed sizes",
     ),
 )
-def symbolic_sqrt(original: Callable[..., Tensor], value: object) -> Any:
+def symbolic_sqrt(original: Callable[..., Tensor], value: object) -> object:
     """Keeps `math.sqrt(size)` symbolic."""
     if not symbolic(value):
         return NotImplemented
@@ -68,7 +68,7 @@ class _Halvings(torch.nn.Module):
         unchanged=lambda: Computes(lambda x: x * math.log2(8)),
     ),
 )
-def symbolic_log2(original: Callable[..., Tensor], value: object) -> Any:
+def symbolic_log2(original: Callable[..., Tensor], value: object) -> object:
     """Keeps `math.log2(size)` symbolic under trace."""
     # as_float is float64: in float32 log2(8) may be a little below 3.
     return torch.log2(as_float(value)) if isinstance(value, Tensor) and symbolic(value) else NotImplemented
@@ -97,7 +97,7 @@ class _Entropy(torch.nn.Module):
         unchanged="fixed sizes",
     ),
 )
-def symbolic_log(original: Callable[..., Tensor], value: Any, *base: Any) -> Any:
+def symbolic_log(original: Callable[..., Tensor], value: Any, *base: object) -> object:
     """Computes `math.log(size)` as a 0-d tensor: torch.export has a symbolic logarithm to base 2 only."""
     if not symbolic(value) or not all(isinstance(b, int | float) for b in base):
         return NotImplemented

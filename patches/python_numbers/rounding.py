@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,7 +39,7 @@ class _Rounded(torch.nn.Module):
         unchanged=lambda: Computes(lambda x: x * math.ceil(2.5)),
     ),
 )
-def symbolic_rounding(original: Callable[..., Tensor], value: object) -> Any:
+def symbolic_rounding(original: Callable[..., Tensor], value: object) -> object:
     """Keeps `math.ceil`, `math.floor` and `math.trunc` symbolic under trace. torch.SymFloat rounds by itself."""
     if not (isinstance(value, Tensor) and symbolic(value)):
         return NotImplemented
@@ -70,7 +69,7 @@ class _Nearest(torch.nn.Module):
         unchanged=lambda: Computes(lambda x: x * round(2.5)),
     ),
 )
-def symbolic_round(original: Callable[..., Tensor], value: object, *digits: object) -> Any:
+def symbolic_round(original: Callable[..., Tensor], value: object, *digits: object) -> object:
     """Rounds to the nearest whole number, halves to the even one, as Python does."""
     if digits or not isinstance(value, Tensor) or not symbolic(value):
         return NotImplemented

@@ -37,7 +37,7 @@ class _Trained(torch.nn.Module):
         super().__init__()
         self.table = torch.nn.Parameter(torch.randn(1, 16, 6))
 
-    def positions(self, height: Any, width: Any, count: Any) -> Tensor:
+    def positions(self, height: Any, width: Any, count: object) -> Tensor:
         if count == self.table.shape[1] and height == width:
             return self.table
         grid = self.table.reshape(1, 4, 4, 6).permute(0, 3, 1, 2)
@@ -122,7 +122,7 @@ def _answer(value: object) -> bool | None:
     return relation == "different"
 
 
-def _equal(a: object, b: object) -> Any:
+def _equal(a: object, b: object) -> object:
     if symbolic(a) or symbolic(b):
         return as_tensor(a, torch.int64) == as_tensor(b, torch.int64)
     return bool(a == b)

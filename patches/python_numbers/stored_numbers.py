@@ -47,7 +47,7 @@ class _Scheduled(torch.nn.Module):
         reason="data-dependent expression",
     ),
 )
-def stored_numbers(original: Callable[..., Tensor], tensor: Tensor) -> Any:
+def stored_numbers(original: Callable[..., Tensor], tensor: Tensor) -> object:
     """Gives the Python number of a tensor that is computed from parameters and buffers only: these are constants."""
     running = running_model()
     # Without a model no tensor is known to be stored.

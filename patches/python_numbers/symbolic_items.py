@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,7 +44,7 @@ def _pairs() -> list[tuple[Tensor, Tensor]]:
         reason="shape",
     ),
 )
-def symbolic_items(original: Callable[..., Tensor], tensor: Tensor) -> Any:
+def symbolic_items(original: Callable[..., Tensor], tensor: Tensor) -> object:
     """Keeps a tensor that is computed from sizes as a 0-d tensor, or as nested lists of them for tolist()."""
     if not traced_from_sizes(tensor) or (not tensor.dim() and static_number(tensor) is not None):
         return NotImplemented
@@ -55,7 +54,7 @@ def symbolic_items(original: Callable[..., Tensor], tensor: Tensor) -> Any:
     return _nested(tensor, original(tensor))
 
 
-def _nested(tensor: Tensor, numbers: object) -> Any:
+def _nested(tensor: Tensor, numbers: object) -> object:
     if not isinstance(numbers, list):
         return tensor
     return [_nested(tensor[index], inner) for index, inner in enumerate(numbers)]

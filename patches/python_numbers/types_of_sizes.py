@@ -14,7 +14,7 @@ from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.formulas.symbolic import symbolic
 
 
-def _trimmed(x: Tensor, reference: Any) -> Tensor:
+def _trimmed(x: Tensor, reference: object) -> Tensor:
     """The first rows, as many as another tensor has, or as a number says."""
     return x[:, : reference.size(1)] if isinstance(reference, Tensor) else x[:, :reference]
 
@@ -41,7 +41,7 @@ class _Trims(torch.nn.Module):
         unchanged=lambda: Computes(lambda x: x * 2 if isinstance(x, Tensor) else x),
     ),
 )
-def types_of_sizes(original: Callable[..., bool], value: object, classes: Any) -> bool:
+def types_of_sizes(original: Callable[..., bool], value: object, classes: object) -> bool:
     """Answers as for an int, where a whole number of sizes is compared with torch.Tensor."""
     if not isinstance(value, Tensor) or value.dim() or value.dtype != torch.int64:
         return NotImplemented
@@ -51,7 +51,7 @@ def types_of_sizes(original: Callable[..., bool], value: object, classes: Any) -
     return any(one is not Tensor and original(0, one) for one in asked)
 
 
-def _flat(classes: Any) -> tuple[Any, ...]:
+def _flat(classes: object) -> tuple[Any, ...]:
     """The classes of a class, a union or a nest of tuples."""
     inner = classes if isinstance(classes, tuple) else typing.get_args(classes)
     return tuple(one for part in inner for one in _flat(part)) if inner else (classes,)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -82,7 +81,7 @@ def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size
 )
 def adaptive_max(
     original: Callable[..., object], input: Tensor, output_size: object, return_indices: bool = False
-) -> Any:
+) -> object:
     """Computes the maximum in each window, one axis after the other."""
     spatial = int(original.__name__[-2]) if original.__name__[-1] == "d" else input.dim() - 2
     sizes = _sizes(input, output_size, spatial)
@@ -102,7 +101,7 @@ def _largest(x: Tensor, dim: int, size: object) -> Tensor:
     return largest_under(x, dim, size)
 
 
-def _sizes(input: Tensor, output_size: object, spatial: int) -> list[Any]:
+def _sizes(input: Tensor, output_size: object, spatial: int) -> list[object]:
     asked = list(output_size) if isinstance(output_size, tuple | list) else [output_size] * spatial
     lengths = input.shape[-spatial:]
     # None keeps the size of that axis.

@@ -34,7 +34,7 @@ class _Masks(torch.nn.Module):
         reason="Type Error: Type 'tensor",
     ),
 )
-def reduce_bool(original: Callable[..., torch.Tensor], input: Any, **kwargs: Any) -> Any:
+def reduce_bool(original: Callable[..., torch.Tensor], input: Any, **kwargs: Any) -> object:
     """Reduces ints in place of bools, and converts the result back if torch returns bool.
 
     Also any() of floats under trace: the exporter converts them to ints first, where 0.2 becomes 0.

@@ -6,8 +6,6 @@ takes a complex tensor is computed with `Pair`s: two real tensors, the real and 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from onnxpatch import Proof, patch
@@ -48,6 +46,6 @@ class _Rotary(torch.nn.Module):
         reason="complex",
     ),
 )
-def complex_as_pairs(original: object, *args: object, **kwargs: object) -> Any:
+def complex_as_pairs(original: object, *args: object, **kwargs: object) -> object:
     """Computes a torch call on complex tensors with pairs of real ones."""
     return complex_call(original, *args, **kwargs)

@@ -126,7 +126,7 @@ def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     return windows.movedim(last, axis)
 
 
-def roll(x: Tensor, shifts: Any, dims: Any = None) -> Any:
+def roll(x: Tensor, shifts: Any, dims: object = None) -> object:
     """Without axes, all elements in one row are rolled. The exporter has the form with axes."""
     if dims is not None and dims != ():
         return NotImplemented
@@ -205,7 +205,7 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
 """By the name that torch gives the function."""
 
 
-def composed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def composed(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     """Whether the call is one of these functions."""
     return _name(function) in COMPOSITES
 
@@ -233,7 +233,7 @@ def _name(function: Any) -> str:
         unchanged=lambda: Computes(torch.abs),
     ),
 )
-def compose(original: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+def compose(original: Callable[..., torch.Tensor], *args: object, **kwargs: object) -> object:
     """Computes the function from others."""
     composite = COMPOSITES[_name(original)]
     # The composites name their arguments as they like: the call is passed on by torch's own signature.

@@ -43,7 +43,7 @@ class _Attention(torch.nn.Module):
         slower={"dynamo": 1.2, "trace": 1.2},
     ),
 )  # fmt: skip
-def einsum(original: object, equation: str, *operands: Any) -> Tensor:
+def einsum(original: object, equation: str, *operands: object) -> Tensor:
     """Writes an einsum of two float32 tensors as one product. If no single product does, Einsum stays."""
     tensors: Sequence[Any] = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
     if not isinstance(equation, str) or len(tensors) != 2:
@@ -75,7 +75,7 @@ class _Counted(torch.nn.Module):
         unchanged=lambda: Computes(lambda x, counts: torch.einsum("bi,bj->bij", x, x)),
     ),
 )
-def einsum_of_two_dtypes(original: Callable[..., Tensor], equation: str, *operands: Any) -> Tensor:
+def einsum_of_two_dtypes(original: Callable[..., Tensor], equation: str, *operands: object) -> Tensor:
     """The operands in the dtype that eager promotes them to, where it takes them at all."""
     tensors: Sequence[Any] = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
     dtypes = {one.dtype for one in tensors if isinstance(one, Tensor)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -158,7 +158,7 @@ class _Spectrum(torch.nn.Module):
         fails=("trace",), reason="linalg_eigvalsh",
     ),
 )  # fmt: skip
-def spectrum(original: Callable[..., Tensor], A: Tensor, *ignored: Any, **named: Any) -> Tensor:
+def spectrum(original: Callable[..., Tensor], A: Tensor, *ignored: object, **named: object) -> Tensor:
     """Eigenvalues by Jacobi rotations; singular values as roots of the eigenvalues of AᵀA, computed in float64.
 
     Not under dynamo, where so many nodes take minutes.

@@ -27,13 +27,13 @@ def count(size: Any, like: torch.Tensor) -> torch.Tensor:
     return torch.ones_like(torch.arange(size, device=like.device)).sum()
 
 
-def known(size: Any) -> Any:
+def known(size: object) -> Any:
     """A size as an int where no input changes it: under trace every size is a tensor."""
     number = static_number(size) if isinstance(size, torch.Tensor) else None
     return size if number is None else number
 
 
-def matrices(rows: Any, columns: Any, points: Any, like: torch.Tensor, sign: int) -> Matrices:
+def matrices(rows: Any, columns: Any, points: object, like: torch.Tensor, sign: int) -> Matrices:
     """Real and imaginary part of exp(sign 2 pi i j k / points), for j < rows and k < columns."""
     if all(isinstance(size, int) for size in (rows, columns, points)):
         found = fourier.waves(rows, columns, points, sign)
@@ -69,11 +69,11 @@ def _parts(x: Any, size: Any, dim: int) -> tuple[torch.Tensor, torch.Tensor | No
     return (_last(x.real, size, dim), _last(x.imag, size, dim)) if isinstance(x, Pair) else (_last(x, size, dim), None)
 
 
-def _last(part: torch.Tensor, size: Any, dim: int) -> torch.Tensor:
+def _last(part: torch.Tensor, size: object, dim: int) -> torch.Tensor:
     return _fit(part, size, dim).transpose(dim, -1)
 
 
-def inverse_real_1d(x: Pair, size: Any, dim: int) -> torch.Tensor:
+def inverse_real_1d(x: Pair, size: object, dim: int) -> torch.Tensor:
     """Unscaled real inverse of a half spectrum along `dim`, of `size` points (2 (terms - 1) when None)."""
     points = known(size) if size is not None else 2 * (known(x.real.shape[dim]) - 1)
     terms = points // 2 + 1
@@ -110,7 +110,7 @@ def _padded(x: torch.Tensor, size: Any, dim: int) -> torch.Tensor:
     return torch.cat((x, x.new_zeros(shape)), dim).narrow(dim, 0, size)
 
 
-def scaled(x: Any, sizes: list[Any], norm: str | None, inverse: bool) -> Any:
+def scaled(x: Any, sizes: list[Any], norm: str | None, inverse: bool) -> object:
     """`x` with the factor that `norm` gives this direction: 1, 1 / n or 1 / sqrt(n)."""
     norm = norm or "backward"
     if norm not in ("backward", "forward", "ortho"):
@@ -134,7 +134,7 @@ def _axes(x: Any, s: Any, dim: Any, default: int | None) -> tuple[list[int], lis
     return list(dim), s
 
 
-def transform(name: str, x: Any, s: Any, dim: Any, norm: str | None) -> Any:
+def transform(name: str, x: Any, s: object, dim: object, norm: str | None) -> Any:
     """torch.fft.<name>. name: (i)(r)fft, with 2 or n at the end for several dimensions."""
     kind = name.removesuffix("2").removesuffix("n")
     if kind not in ("fft", "ifft", "rfft", "irfft"):
@@ -199,7 +199,7 @@ def fft(
     norm: str | None = None,
     *,
     n: object = None,
-) -> Any:
+) -> object:
     """torch.fft's transforms over one, two or all dimensions, of real or complex input."""
     name = original.__name__.removeprefix("fft_")
     # One-dimensional transforms call it n, the others s.

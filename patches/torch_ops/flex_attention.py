@@ -78,10 +78,10 @@ def flex_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
     return_lse: bool = False,
-    kernel_options: Any = None,
+    kernel_options: object = None,
     *,
-    return_aux: Any = None,
-) -> Any:
+    return_aux: object = None,
+) -> object:
     """As in torch, but return_aux is refused. (batch, heads, length, features)."""
     if return_aux is not None:
         raise RefusedError("flex_attention with return_aux has no ONNX form here: ask for the output alone")

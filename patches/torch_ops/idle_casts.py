@@ -1,4 +1,4 @@
-"""`module.to(dtype)` in forward, of a module that has the dtype already: routers of experts make sure of it so."""
+"""`module.to(dtype)` in forward, where the module has that dtype already: routers of experts do so in every call."""
 
 from __future__ import annotations
 

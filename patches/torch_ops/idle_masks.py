@@ -60,7 +60,7 @@ def _texts() -> list[tuple[Tensor]]:
     ),
 )
 def idle_mask(original: Callable[[Tensor], bool], tensor: Tensor) -> bool:
-    """The answer with which the mask is used. Where it hides nothing, it changes nothing."""
+    """Answers so that the mask is used: a mask that hides nothing changes nothing."""
     frame = deciding_frame(1)
     if frame is None or tensor.dim() or traced_from_sizes(tensor):
         return NotImplemented

@@ -121,7 +121,7 @@ def _is_constant_size(settings: Settings, asked: tuple[object, ...]) -> bool:
     return exporting() == "dynamo" and not any(symbolic(number) for number in leaves)
 
 
-def _numbers(value: Any) -> Any:
+def _numbers(value: Any) -> object:
     """A size or scale as Python numbers, those of the example: the table is stored for them."""
     if value is None or isinstance(value, int | float):
         return value
@@ -181,7 +181,7 @@ def _misplaced_by(scales: list[float], mode: str, recompute: bool | None) -> boo
     return mode == "nearest-exact"
 
 
-def _outputs(input: Tensor, sizes: list[Any] | None, scales: list[Any] | None) -> list[Any]:
+def _outputs(input: Tensor, sizes: list[object] | None, scales: list[object] | None) -> list[Any]:
     return sizes or [scaled(extent, scale) for extent, scale in zip(input.shape[2:], scales or (), strict=True)]
 
 
@@ -214,7 +214,7 @@ def _axes(input: Tensor, sizes: list[object] | None, scales: list[object] | None
     ]
 
 
-def _precise(extent: Any, size: Any, scale: Any) -> Any:
+def _precise(extent: Any, size: object, scale: Any) -> object:
     """The scale in float64, if it is (a whole number of elements + an offset) / the table's size."""
     if not isinstance(scale, torch.SymFloat):
         return scale

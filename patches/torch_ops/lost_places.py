@@ -1,4 +1,4 @@
-"""Places to sample at that are not finite: NaN in eager, a number in onnxruntime."""
+"""grid_sample at places that are NaN or infinite: NaN in eager, a number in onnxruntime."""
 
 from __future__ import annotations
 

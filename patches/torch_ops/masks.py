@@ -41,7 +41,7 @@ def _masks() -> list[tuple[Tensor, Tensor]]:
         unchanged=lambda: Computes(lambda mask, x: x.masked_fill(mask, 0.0)),
     ),
 )
-def bools_filled(original: Callable[..., Tensor], input: Tensor, mask: Tensor, value: Any) -> Tensor:
+def bools_filled(original: Callable[..., Tensor], input: Tensor, mask: Tensor, value: object) -> Tensor:
     """Fills bools by `input | mask` for True, and by `input & ~mask` for False."""
     if input.dtype != torch.bool or isinstance(value, Tensor):
         return NotImplemented
@@ -80,7 +80,7 @@ class _Assigned(torch.nn.Module):
         unchanged=lambda: Computes(lambda x, mask: torch.where(mask[..., None], x, 0.0)),
     ),
 )
-def masked_assignment(original: Callable[..., None], tensor: Tensor, index: Any, value: Any) -> None:
+def masked_assignment(original: Callable[..., None], tensor: Tensor, index: object, value: Any) -> None:
     """Assigns to the whole tensor: the value inside of the mask, its own elements outside."""
     before, mask, rest = _mask_of(tensor, index)
     if mask is None or _is_known(before, mask, rest, tensor):
@@ -98,17 +98,17 @@ def masked_assignment(original: Callable[..., None], tensor: Tensor, index: Any,
     return None
 
 
-def _is_known(before: int, mask: Tensor, rest: tuple[Any, ...], tensor: Tensor) -> bool:
+def _is_known(before: int, mask: Tensor, rest: tuple[object, ...], tensor: Tensor) -> bool:
     """Whether the exporter has a form: the mask names single elements; under dynamo, the first axes too."""
     if rest or before:
         return False
     return exporting() == "dynamo" or mask.dim() == tensor.dim()
 
 
-def _mask_of(tensor: Tensor, index: Any) -> tuple[int, Tensor | None, tuple[Any, ...]]:
+def _mask_of(tensor: Tensor, index: object) -> tuple[int, Tensor | None, tuple[Any, ...]]:
     """(the number of whole axes before it, the mask, the numbers and slices behind it) of `x[:, mask, 1:]`.
 
-    Without a mask for other indices, such as two masks.
+    The mask is None for any other index, such as one with two masks.
     """
     items = index if isinstance(index, tuple) else (index,)
     found = [at for at, item in enumerate(items) if isinstance(item, Tensor)]

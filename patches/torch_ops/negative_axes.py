@@ -40,7 +40,7 @@ class _Turned(torch.nn.Module):
         reason="perm",
     ),
 )
-def permute(original: Callable[..., Tensor], x: Tensor, *axes: Any, **named: Any) -> Tensor:
+def permute(original: Callable[..., Tensor], x: Tensor, *axes: object, **named: object) -> Tensor:
     """Makes the call with axes counted from the front."""
     rank = x.dim()
     if "permute" in original.__name__:

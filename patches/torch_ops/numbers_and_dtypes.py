@@ -100,6 +100,7 @@ class _Largest(torch.nn.Module):
 )
 def largest(original: Callable[..., Tensor], input: Tensor, dim: object = (), keepdim: bool = False) -> Tensor:
     """Lists all axes, which the exporter asks for."""
+    # A 0-d tensor has no axes to list.
     if dim != () or input.dim() == 0:
         return NotImplemented
     return original(input, tuple(range(input.dim())), keepdim)
@@ -131,6 +132,7 @@ def squeeze(original: Callable[..., Tensor], input: Tensor, *axes: Any, **named:
     if len(given) != 1 or isinstance(given[0], str):
         return NotImplemented
     wanted = list(given[0]) if isinstance(given[0], tuple | list) else [given[0]]
+    # torch.export takes an axis of size 1 for static. A dynamic one is longer, and eager keeps it.
     fixed = [axis for axis in wanted if not isinstance(input.shape[axis], torch.SymInt)]
     if len(fixed) == len(wanted):
         return NotImplemented

@@ -50,7 +50,7 @@ def sort(
     dim: int = -1,
     descending: bool = False,
     stable: bool | None = None,
-) -> Any:
+) -> object:
     """sort(stable=True) as TopK over all entries. ONNX's TopK keeps the order of equal entries; torch.topk does not.
 
     stable=False is left out: torch's default, which exporters know.
@@ -89,7 +89,7 @@ class _Search(torch.nn.Module):
 )
 def searchsorted(
     original: Callable[..., torch.Tensor],
-    sorted_sequence: Any = None, input: Any = None, *, boundaries: Any = None, out_int32: bool = False,
+    sorted_sequence: object = None, input: object = None, *, boundaries: Any = None, out_int32: bool = False,
     right: bool = False, side: str | None = None, sorter: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """Counts the boundaries before each value, by a search tree."""
@@ -139,7 +139,7 @@ class _Middle(torch.nn.Module):
         reason="aten.median|aten::median",
     ),
 )
-def order_statistic(original: Callable[..., torch.Tensor], input: torch.Tensor, **given: Any) -> Any:
+def order_statistic(original: Callable[..., torch.Tensor], input: torch.Tensor, **given: object) -> object:
     """Computes median, kthvalue or quantile from the smallest entries of the axis."""
     forms: dict[str, Callable[..., Any]] = {"median": median, "kthvalue": kthvalue, "quantile": quantile}
     return forms[original.__name__](input, **given)

@@ -74,7 +74,7 @@ def _proof(*beside: str) -> Proof:
 def pack(
     original: Callable[..., rnn.PackedSequence],
     input: Tensor,
-    lengths: Any,
+    lengths: object,
     batch_first: bool = False,
     enforce_sorted: bool = True,
 ) -> rnn.PackedSequence:
@@ -106,7 +106,7 @@ def pad(
     sequence: Any,
     batch_first: bool = False,
     padding_value: float = 0.0,
-    total_length: Any = None,
+    total_length: object = None,
 ) -> tuple[Tensor, Tensor]:
     """(batch, length, ...) or (length, batch, ...), cut to the longest sequence or filled up to `total_length`."""
     if exporting() == "trace":

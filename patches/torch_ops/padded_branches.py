@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,8 +47,8 @@ class _Landmarks(torch.nn.Module):
     ),
 )
 def padding_in_branches(
-    original: Callable[..., Tensor], input: Tensor, pad: Sequence[Any], *args: Any, **kwargs: Any
-) -> Any:
+    original: Callable[..., Tensor], input: Tensor, pad: Sequence[object], *args: object, **kwargs: object
+) -> object:
     """Pads by nothing where the test of the `if` around the call is false."""
     if not any(symbolic(amount) for amount in pad):
         return NotImplemented

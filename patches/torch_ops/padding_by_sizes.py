@@ -1,7 +1,7 @@
-"""Convolutions and pools whose `padding` is computed from a size: padded by a Pad of their own, then without padding.
+"""Convolutions and pools whose `padding` is computed from a size: a Pad first, then the layer without padding.
 
-`padding=[n % 2 for n in x.shape[2:]]` and `padding=(n - 1) * stride // 2` are attributes of the node in ONNX, and
-attributes are numbers.
+`padding=[n % 2 for n in x.shape[2:]]` would be an attribute of the ONNX node, and attributes are constants; the pads of
+a Pad are an input.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def convolution(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: object = 1,
+    padding: object = 0,
+    dilation: object = 1,
     groups: int = 1,
 ) -> Tensor:
     """Zeros around the input, then the convolution without padding."""
@@ -103,12 +103,12 @@ class _Averaged(torch.nn.Module):
 def average_pool(
     original: Callable[..., Tensor],
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    kernel_size: object,
+    stride: object = None,
+    padding: object = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-    divisor_override: Any = None,
+    divisor_override: object = None,
 ) -> Tensor:
     """Zeros around the input; where they do not count, divided by the share of each window that lies in the input."""
     rank = int(original.__name__[-2])
@@ -119,6 +119,7 @@ def average_pool(
     sums = original(functional.pad(input, pads), kernel_size, stride)
     if count_include_pad:
         return sums
+    # The same pooling of ones gives the share of each window that is no padding.
     inside = functional.pad(torch.ones_like(input[:1, :1] if input.dim() == rank + 2 else input[:1]), pads)
     return sums / original(inside, kernel_size, stride)
 
@@ -146,10 +147,10 @@ class _Largest(torch.nn.Module):
 def max_pool(
     original: Callable[..., Tensor],
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: object,
+    stride: object = None,
+    padding: object = 0,
+    dilation: object = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor:
@@ -161,10 +162,11 @@ def max_pool(
     return original(functional.pad(input, pads, value=float("-inf")), kernel_size, stride, 0, dilation)
 
 
-def _pads(padding: Any, axes: int) -> list[Any] | None:
-    """What `F.pad` takes, the last axis first; None for a padding of plain numbers, or one by its name."""
+def _pads(padding: object, axes: int) -> list[Any] | None:
+    """The argument of `F.pad`, last axis first; None for plain numbers and for "same" or "valid"."""
     each: Sequence[Any] = padding if isinstance(padding, tuple | list | torch.Size) else [padding]
     if not any(map(symbolic, each)):
         return None
+    # One number stands for all axes; each axis is padded by it on both sides.
     each = list(each) * axes if len(each) == 1 else list(each)
     return [size for size in reversed(each) for _ in range(2)]

@@ -1,11 +1,11 @@
-"""Parts of a batch whose numbers are data (images for each text), put together again as they were.
+"""Parts of a batch whose numbers are data (images for each text), joined again in the same order.
 
     parts = x.split(numbers.tolist())                    as many rows in each as the example has
     parts = [part.reshape(-1, c) for part in parts]      the same is done to each
     torch.cat(parts)                                     all rows of x, reshaped: no number is needed
 
-A graph cannot have a number of parts that data decides. But what is only taken apart and put together again does not
-depend on the numbers, so each part remembers what it is a part of, and the last step returns the whole.
+A graph cannot have a number of parts that depends on data. But splitting and joining in the same order gives the whole
+again, whatever the numbers are: each part remembers what it is a part of, and the last step returns the whole.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _proof(*beside: str) -> Proof:
     proof=_proof("parts-flattened", "parts-together"),
 )
 def parts_apart(
-    original: Callable[..., Sequence[Tensor]], tensor: Tensor, split_size_or_sections: Any, dim: int = 0
+    original: Callable[..., Sequence[Tensor]], tensor: Tensor, split_size_or_sections: object, dim: int = 0
 ) -> tuple[Tensor, ...]:
     """Splits as in the example. Each part remembers its number and the whole."""
     if dim != 0 or not isinstance(split_size_or_sections, list | tuple):

@@ -43,10 +43,10 @@ class _Sequences(torch.nn.Module):
 def max_pool1d(
     original: object,
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: object,
+    stride: object = None,
+    padding: object = 0,
+    dilation: object = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor:
@@ -60,5 +60,5 @@ def max_pool1d(
     return image.squeeze(-2)
 
 
-def _number(one: Any) -> Any:
+def _number(one: object) -> Any:
     return one[0] if isinstance(one, tuple | list) else one

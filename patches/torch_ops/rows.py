@@ -1,4 +1,4 @@
-"""`list(x)` and back: the rows of a batch taken apart, and put together again as they were.
+"""`list(x)` and back: the rows of a batch, taken apart and joined again in the same order.
 
 The graph would have as many rows as the example. Each row remembers which row of which tensor it is; where all of them
 are stacked or joined again in their order, the tensor itself is the result, at any batch.

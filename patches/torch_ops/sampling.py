@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,12 +40,12 @@ class _Drawn(torch.nn.Module):
 def multinomial(
     original: Callable[..., Tensor],
     input: Tensor,
-    num_samples: Any,
+    num_samples: object,
     replacement: bool = False,
     *,
     generator: object = None,
 ) -> Tensor:
-    """The classes with the largest p / e, with e drawn from an exponential distribution: they come up by their p.
+    """Draws classes by their probabilities p: those with the largest p / e, with e exponentially distributed.
 
     input: (classes,) or (batch, classes), not negative. Returns int64 (..., num_samples).
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,7 +33,7 @@ class _Squeezed(torch.nn.Module):
         unchanged=lambda: Computes(lambda x: x.unsqueeze(1).squeeze(1) * 2),
     ),
 )
-def squeeze(original: Callable[..., Tensor], input: Tensor, dim: Any = None) -> Tensor:
+def squeeze(original: Callable[..., Tensor], input: Tensor, dim: object = None) -> Tensor:
     """Takes one axis after the other, the last first."""
     if not isinstance(dim, tuple | list):
         return NotImplemented

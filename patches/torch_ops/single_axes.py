@@ -43,7 +43,7 @@ def _takes_rest(function: object, args: tuple[object, ...], kwargs: dict[str, ob
     ),
 )
 def single_axis(original: Callable[..., Tensor], tensor: Tensor, index: tuple[Any, ...]) -> Tensor:
-    """Takes an axis of one element whole, if the slice has that element in the example."""
+    """Takes the whole axis if it has one element, and the slice has that element in the example."""
     # These move the axes that the entries behind them are of.
     if Ellipsis in index or None in index or not all(isinstance(item, slice) for item in index):
         return NotImplemented

@@ -95,7 +95,7 @@ def invert(
     *,
     left: bool = True,
     check_errors: bool = False,
-) -> Any:
+) -> object:
     """inv(a), or solve(a, B) = inv(a) B: the adjugate over the determinant, or elimination."""
     name = original.__name__
     if "solve" in name:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,8 +20,8 @@ _SCALING = {
 }  # fmt: skip
 
 
-def _taken_for_nothing(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a number is added that is nearly 0, or multiplied by that is nearly 1."""
+def _taken_for_nothing(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+    """Whether a call adds a number near 0, or multiplies by one near 1."""
     if kwargs or len(args) != 2 or function not in _ADDING | _SCALING:
         return False
     tensor, number = args

@@ -85,7 +85,9 @@ class _Halves(torch.nn.Module):
         unchanged="fixed sizes",
     ),
 )
-def chunk(original: Callable[..., tuple[Tensor, ...]], input: Tensor, chunks: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def chunk(
+    original: Callable[..., tuple[Tensor, ...]], input: Tensor, chunks: object, dim: int = 0
+) -> tuple[Tensor, ...]:
     """As many slices as there are chunks in the example."""
     length = input.shape[dim]
     example = example_of(length)

@@ -27,7 +27,7 @@ def _window(window: torch.Tensor | None, length: int, points: int, like: torch.T
     return F.pad(window, (before, points - length - before))
 
 
-def _sizes(n_fft: Any, hop_length: Any, win_length: Any) -> tuple[int, int, int]:
+def _sizes(n_fft: object, hop_length: object, win_length: object) -> tuple[int, int, int]:
     """(points, hop, window length) with torch's defaults. All must be static."""
     points = _number(n_fft)
     hop = points // 4 if hop_length is None else _number(hop_length)
@@ -37,7 +37,7 @@ def _sizes(n_fft: Any, hop_length: Any, win_length: Any) -> tuple[int, int, int]
     return points, hop, length
 
 
-def _number(size: Any) -> Any:
+def _number(size: object) -> Any:
     """A size that is the same for all inputs, such as `2 * spectrum.shape[1] - 2`, as a number; others as they are."""
     known = static_number(size) if isinstance(size, torch.Tensor) else None
     return size if known is None else known
@@ -79,7 +79,7 @@ class _Spectrogram(torch.nn.Module):
         beside=("complex-numbers",),
     ),
 )
-def stft(original: Callable[..., torch.Tensor], input: Any, **given: Any) -> Any:
+def stft(original: Callable[..., torch.Tensor], input: Any, **given: Any) -> object:
     """torch.stft and torch.istft."""
     transform = inverse if "istft" in original.__name__ else forward
     return transform(input, **given)

@@ -68,7 +68,7 @@ def as_strided(
     return elements[places]
 
 
-def _from_sizes(input: Tensor, order: Sequence[int], own: Sequence[int], stride: Sequence[Any]) -> list[Any] | None:
+def _from_sizes(input: Tensor, order: Sequence[int], own: Sequence[int], stride: Sequence[object]) -> list[Any] | None:
     """Under trace a stride is a number of the example: each as a multiple of one of the input's, made of its sizes."""
     products: dict[int, Any] = {}
     product: Any = 1

@@ -48,9 +48,9 @@ def max_unpool(
     original: Callable[..., Tensor],
     input: Tensor,
     indices: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    kernel_size: object,
+    stride: object = None,
+    padding: object = 0,
     output_size: Any = None,
 ) -> Tensor:
     """Scatters the values over the places of one map, as one axis."""
@@ -71,5 +71,5 @@ def max_unpool(
     return empty.scatter(-1, indices.flatten(lead), input.flatten(lead)).reshape([*front, *sizes])
 
 
-def _each(value: Any, rank: int) -> list[Any]:
+def _each(value: object, rank: int) -> list[Any]:
     return list(value) if isinstance(value, tuple | list) else [value] * rank

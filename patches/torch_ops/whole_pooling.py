@@ -56,12 +56,12 @@ def _proof(pool: Callable[..., Tensor]) -> Proof:
 def average(
     original: Callable[..., Tensor],
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    kernel_size: object,
+    stride: object = None,
+    padding: object = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-    divisor_override: Any = None,
+    divisor_override: object = None,
 ) -> Tensor:
     """The mean over the axes whose window is the whole axis; the window of the others as it is."""
     found = _whole(input, kernel_size, stride, padding)
@@ -81,17 +81,18 @@ def average(
     proof=_proof(functional.max_pool2d),
 )
 def largest(
-    original: Callable[..., Any],
+    original: Callable[..., object],
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: object,
+    stride: object = None,
+    padding: object = 0,
+    dilation: object = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Any:
+) -> object:
     """The maximum over the axes whose window is the whole axis; the window of the others as it is."""
     found = _whole(input, kernel_size, stride, padding)
+    # Indices would count places of the whole input; a window with gaps is longer than the axis.
     if found is None or return_indices or dilation not in (1, (1, 1), [1, 1]):
         return NotImplemented
     return _others(original, input.amax(found[0], keepdim=True), found, 1, ceil_mode)
@@ -100,7 +101,7 @@ def largest(
 Windows = tuple[tuple[int, ...], list[int], list[int], list[int]]
 
 
-def _whole(input: Tensor, kernel_size: Any, stride: Any, padding: Any) -> Windows | None:
+def _whole(input: Tensor, kernel_size: object, stride: object, padding: object) -> Windows | None:
     """(axes that a window covers whole, and the window, step and padding of each axis once these have one element).
 
     None where there is no such axis, where one is padded, or where another window depends on a size.
@@ -114,18 +115,20 @@ def _whole(input: Tensor, kernel_size: Any, stride: Any, padding: Any) -> Window
     for place, window in enumerate(kernel):
         if isinstance(window, int):
             continue
+        # With padding, an average divides by more than the axis has, and a longer axis has several windows.
         if not same_size(window, input.shape[place - rank]) or pads[place] != 0:
             return None
         axes.append(place - rank)
+        # One element is left, which the pooling of the other axes passes on.
         kernel[place], steps[place] = 1, 1
     return (tuple(axes), kernel, steps, pads) if axes else None
 
 
-def _others(original: Callable[..., Any], pooled: Tensor, windows: Windows, *more: object) -> Any:
+def _others(original: Callable[..., object], pooled: Tensor, windows: Windows, *more: object) -> Any:
     """The axes that are not whole, by the function itself with these further arguments."""
     _, kernel, steps, pads = windows
     return pooled if all(n == 1 for n in kernel) else original(pooled, kernel, steps, pads, *more)
 
 
-def _each(value: Any, rank: int) -> list[Any]:
+def _each(value: object, rank: int) -> list[Any]:
     return list(value) if isinstance(value, tuple | list) else [value] * rank

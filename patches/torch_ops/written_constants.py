@@ -34,7 +34,7 @@ _SIGNS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or",
 _WRITING = frozenset(("__setitem__", "__idiv__", *(f"__i{sign}__" for sign in _SIGNS)))
 
 
-def writes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def writes(function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     """Whether a call writes to its first argument, by its name: `add_`, `__iadd__`, `__setitem__`."""
     name = function_name(function)
     in_place = name in _WRITING or (name.endswith("_") and not name.endswith("__"))
@@ -58,6 +58,6 @@ def writes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         unchanged=lambda: Computes(lambda x: x.clone().mul_(2)),
     ),
 )
-def written_constants(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def written_constants(original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:
     """Copies the constant in the graph, then writes."""
     return original(*args, **kwargs) if keep_constant(args[0]) else NotImplemented

@@ -45,8 +45,8 @@ class _Grouped(torch.nn.Module):
     ),
 )
 def get_interface(
-    original: Callable[..., object], interface: Any, attn_implementation: str | None, default: Callable[..., Any]
-) -> Any:
+    original: Callable[..., object], interface: Any, attn_implementation: str | None, default: Callable[..., object]
+) -> object:
     """Returns `attention_forward` for "sdpa", unless somebody has registered another function under that name."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 

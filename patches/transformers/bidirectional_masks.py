@@ -1,8 +1,6 @@
-"""The mask of an encoder that was given none: eager leaves it out, and transformers writes it while exporting."""
+"""An encoder without a mask: eager uses none, but during an export transformers makes one."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,7 +59,7 @@ class _Masked(torch.nn.Module):
 )
 def ignored_mask(
     original: object, padding_mask: Tensor | None, kv_length: object, local_attention_size: int | None = None
-) -> Any:
+) -> object:
     """Whether there is no mask of padding, or one of ones, as in eager. padding_mask: (batch, length)."""
     if local_attention_size is not None or not (padding_mask is None or all_ones(padding_mask)):
         return NotImplemented

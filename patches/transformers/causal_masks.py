@@ -1,7 +1,8 @@
 """The causal mask of attention that is not causal by itself: eager leaves it out where no token is padding.
 
 transformers relies on the attention's own `is_causal` then. Where that is False (PaliGemma, and Gemma with
-`use_bidirectional_attention`), a batch without padding sees all tokens, and one with padding only those before.
+`use_bidirectional_attention`), the tokens of a batch without padding see all others, those of a batch with
+padding only the ones before.
 """
 
 from __future__ import annotations
@@ -53,14 +54,14 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
     ),
 )
 def causal_mask(
-    original: Callable[..., Any],
+    original: Callable[..., object],
     config: Any,
     inputs_embeds: Tensor,
     attention_mask: Tensor | None,
     past_key_values: object,
     position_ids: Tensor | None = None,
-    **others: Any,
-) -> Any:
+    **others: object,
+) -> object:
     """attention_mask: (batch, seen + length). Returns (batch, 1, length, seen + length), true where a key is seen."""
     causal = getattr(config, "is_causal", True) and getattr(config, "use_bidirectional_attention", False) is not True
     overlaid = any(others.get(name) is not None for name in _OVERLAYS) or others.get("allow_is_causal_skip") is False

@@ -1,4 +1,4 @@
-"""Doge's dynamic mask: a head keeps its window's worth of keys, which is all of them in a short text."""
+"""Doge's dynamic mask: each head keeps as many keys as its window is long; in a short text, all of them."""
 
 from __future__ import annotations
 

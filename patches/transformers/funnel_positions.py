@@ -1,4 +1,4 @@
-"""Funnel's relative positions: Python lists of as many numbers as there are tokens, as formulas of the length."""
+"""Funnel's relative positions: formulas of the length, in place of Python lists with a number for each token."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _Structure(torch.nn.Module):
 class FunnelAttentionStructure:
     """Makes the position vectors and masks for Funnel's attention."""
 
-    def get_position_embeds(self: Any, seq_len: Any, dtype: torch.dtype, device: torch.device) -> Any:
+    def get_position_embeds(self: Any, seq_len: object, dtype: torch.dtype, device: torch.device) -> object:
         """For each block [vectors of pooled queries and keys, vectors of pooled queries and the keys before]."""
         if self.config.attention_type == "factorized" or not symbolic(seq_len):
             return super().get_position_embeds(seq_len, dtype, device)  # type: ignore[misc]

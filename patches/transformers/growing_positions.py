@@ -1,4 +1,4 @@
-"""Tables of sines and cosines that a model makes anew where a text outgrows them: as long as the text in the graph."""
+"""Tables of sines and cosines that a model makes longer for a long text: in the graph they are as long as the text."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class _Growing:
 
     cosines_first = False
 
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def forward(self: Any, *args: object, **kwargs: object) -> Any:
         """Runs the class's own forward on a table that is long enough."""
         table = _grown(self, args, kwargs, self.cosines_first)
         if table is None:

@@ -58,7 +58,7 @@ class MiniMaxLightningAttention:
         position_embeddings: tuple[Tensor, Tensor],
         attention_mask: Tensor | None,
         past_key_values: Any = None,
-        **others: Any,
+        **others: object,
     ) -> tuple[Tensor, Tensor]:
         """hidden_states: (batch, length, hidden); attention_mask: (batch, length). Returns the same, and the sum of
         keys times values, (batch, heads, features, features)."""

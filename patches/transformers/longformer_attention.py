@@ -72,7 +72,7 @@ class LongformerSelfAttention:
         attention_mask: Tensor | None = None,
         is_index_masked: Tensor | None = None,
         is_index_global_attn: Tensor | None = None,
-        is_global_attn: Any = None,
+        is_global_attn: object = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor, ...]:
         """hidden_states: (batch, length, hidden); the masks: (batch, length), attention_mask 0 for what is neither
@@ -201,6 +201,6 @@ class LEDEncoder:
 
     def _pad_to_window_size(
         self: Any, input_ids: Tensor | None, attention_mask: Tensor, inputs_embeds: Tensor | None, pad_token_id: int
-    ) -> tuple[Any, ...]:
+    ) -> tuple[object, ...]:
         """How much was padded, and the inputs."""
         return 0, input_ids, attention_mask, inputs_embeds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -38,6 +37,6 @@ def _experts() -> torch.nn.Module:
 )
 def experts_by_expert(
     original: object, interface: object, experts_implementation: str | None, default: Callable[..., object]
-) -> Any:
+) -> object:
     """Returns the form with one product for each expert, whatever the configuration names: it copies no weights."""
     return by_expert

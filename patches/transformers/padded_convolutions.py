@@ -56,7 +56,7 @@ class _Codec(torch.nn.Module):
 class PaddedConv1d:
     """A convolution over audio (batch, channels, samples), padded so that the last stride is whole."""
 
-    def forward(self: Any, hidden_states: Tensor, padding_cache: Any = None) -> Tensor:
+    def forward(self: Any, hidden_states: Tensor, padding_cache: object = None) -> Tensor:
         """As many outputs as the samples have strides, the last of them begun or whole."""
         length = hidden_states.shape[-1]
         if padding_cache is not None:

@@ -1,4 +1,4 @@
-"""The cache of a layer with a sliding window: how many keys the mask spans, before the window is full and after."""
+"""The cache of a layer with a sliding window: how many keys the mask spans, before and after the window is full."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import onnx
 import torch
 
 import onnxpatch
-from onnxpatch.attempts.provenance import digest
+from onnxpatch.attempts.finished import digest
 from onnxpatch.onnxfile import stamp
 from tests import exporting
 

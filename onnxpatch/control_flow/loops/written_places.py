@@ -77,10 +77,10 @@ def _in_row(row: torch.Tensor, rest: list[object], value: object) -> torch.Tenso
 
 
 def _moved(value: torch.Tensor, places: torch.Tensor, axis: int, dims: int) -> torch.Tensor:
-    """The value's rows along an axis at the places that they are written to; outside them anything."""
+    """The value's rows along an axis, at the places that they are written to. What is elsewhere does not matter."""
     if value.dim() < dims:
         value = value.reshape(*(1 for _ in range(dims - value.dim())), *value.shape)
-    # One row more, so that a value without rows has a row to take.
+    # One row is appended: a value without any rows must still have one to gather.
     last = value.sum(axis, keepdim=True).to(value.dtype)
     padded = torch.cat([value, last], axis)
     highest = (as_tensor(value.shape[axis], torch.int64) - 1).clamp(min=0)

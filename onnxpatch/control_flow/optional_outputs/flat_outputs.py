@@ -39,6 +39,22 @@ def flattened_without_branches(capture: Capture, value: object) -> torch.Tensor 
     return flattened(capture, template, [MergedValue(value, None) for value in values])
 
 
+def always_missing(capture: Capture) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sentinel and the flag of a declared output that is None on every path."""
+    assert capture.missing is not None
+    mark, like = capture.missing
+    if like is None:
+        raise capture.refusal(
+            None,
+            "every path returns None: nothing says what shape the missing output has in the graph",
+            remedy="name an argument of the same shape: @optional_output(like='...')",
+        )
+    present = mark.flag == "present"
+    capture.report.outputs = [OutputSlot((), True, like.dtype, present)]
+    capture.report.layout = {"kind": "tensor", "hint": "output", "form": mark.form, "present": present}
+    return torch.full_like(like, mark.fill), torch.full((), not present)
+
+
 class _Flattening:
     """Walks a structure: collects the tensors in `flat`, and returns the tree that describes them."""
 

@@ -93,7 +93,7 @@ def form_key(form: Form) -> FormKey:
     return str(form.spec), tuple(None if p is None else (type(p[0]), form_key(p[1])) for p in form.objects)
 
 
-def output_leaves(output: object) -> list[Any]:
+def output_leaves(output: object) -> list[object]:
     """The tensors and whole numbers of an output, in order; flags, strings and None are no graph outputs."""
     found: list[Any] = []
     for leaf in opened(output).leaves:

@@ -16,7 +16,7 @@ from onnxpatch.formulas.einops.words import refuse
 from onnxpatch.formulas.nodes import Recipe, Value, Writer, numbers, run
 
 
-def rearrange(x: torch.Tensor, plan: AxisPlan, given: Sequence[Any] = (), filled: bool = False) -> torch.Tensor:
+def rearrange(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = (), filled: bool = False) -> torch.Tensor:
     """The tensor rearranged.
 
     given: the lengths that the pattern leaves to the caller. filled: eager refuses an empty tensor.
@@ -41,19 +41,19 @@ def rearrange(x: torch.Tensor, plan: AxisPlan, given: Sequence[Any] = (), filled
     return run(Recipe(in_torch, in_onnx), x, *tensors)
 
 
-def start(writer: Writer, x: Value, plan: AxisPlan, given: Sequence[Any]) -> Layout:
+def start(writer: Writer, x: Value, plan: AxisPlan, given: Sequence[object]) -> Layout:
     """The layout of the input of a plan."""
     sizes = Sizes(writer, x, given)
     return Layout(writer, sizes, x, plan.inputs, sizes.axes(plan))
 
 
-def separate(given: Sequence[Any]) -> tuple[list[Any], list[torch.Tensor]]:
+def separate(given: Sequence[object]) -> tuple[list[Any], list[torch.Tensor]]:
     """(lengths with None for tensors, these tensors): under trace, sizes are tensors and inputs of the recipe."""
     lengths = [None if isinstance(length, torch.Tensor) else length for length in given]
     return lengths, [length for length in given if isinstance(length, torch.Tensor)]
 
 
-def together(lengths: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
+def together(lengths: Sequence[object], tensors: Sequence[object]) -> list[Any]:
     """The reverse of `separate`."""
     rest = iter(tensors)
     return [next(rest) if length is None else length for length in lengths]
@@ -71,7 +71,7 @@ def permute(x: torch.Tensor, places: Sequence[int]) -> torch.Tensor:
     return x if list(places) == list(range(len(places))) else x.permute(list(places))
 
 
-def merge(x: torch.Tensor, plan: AxisPlan, sizes: Sequence[Any]) -> torch.Tensor:
+def merge(x: torch.Tensor, plan: AxisPlan, sizes: Sequence[object]) -> torch.Tensor:
     """Reshape from one dimension for each axis to the dimensions of the output."""
     if all(len(group) == 1 for group in plan.outputs):
         return x

@@ -29,7 +29,7 @@ _NODES = {
 _REDUCIBLE = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
 
 
-def reduce(x: torch.Tensor, plan: AxisPlan, reduction: str, given: Sequence[Any] = ()) -> torch.Tensor:
+def reduce(x: torch.Tensor, plan: AxisPlan, reduction: str, given: Sequence[object] = ()) -> torch.Tensor:
     """The tensor reduced over the axes that the output lacks, and rearranged.
 
     given: the lengths that the plan's pattern leaves to the caller.

@@ -39,7 +39,7 @@ def stepwise(pattern: str, reduction: str, lengths: Mapping[str, int]) -> dict[s
     }
 
 
-def _steps(ndim: int, plan: AxisPlan, given: Sequence[int]) -> tuple[Any, ...]:
+def _steps(ndim: int, plan: AxisPlan, given: Sequence[int]) -> tuple[object, ...]:
     """(dimensions, split?, [(dim, divisor, length)], reduced?, [dim], permute?, [dim], merge?, [(start, end)])"""
     known = [given[place] if place >= 0 else length for place, length in zip(plan.given, plan.fixed, strict=True)]
     split = tuple(_source(axis, plan, known) for axis in plan.split)

@@ -97,7 +97,7 @@ class _InTensorRt:
         self._engine = trt.Runtime(trt.Logger(trt.Logger.ERROR)).deserialize_cuda_engine(built)
 
 
-def _flag(name: str) -> Any:
+def _flag(name: str) -> object:
     import tensorrt as trt
 
     return getattr(trt.BuilderFlag, name)
@@ -111,7 +111,7 @@ def _dtype(dtype: Any) -> torch.dtype:
     return found
 
 
-def _allocator() -> Any:
+def _allocator() -> object:
     """An object that gives TensorRT memory for one output, and keeps its shape."""
     import tensorrt as trt
 
