@@ -129,3 +129,28 @@ def _centred(x: Tensor, correction: int) -> tuple[Tensor, Tensor]:
 def cartesian_prod(*axes: Tensor) -> Tensor:
     grids = torch.meshgrid(*axes, indexing="ij")
     return torch.stack([grid.flatten() for grid in grids], -1) if len(axes) > 1 else axes[0]
+
+
+def inner(x: Tensor, y: Tensor) -> Tensor:
+    return torch.tensordot(x, y, ([x.dim() - 1], [y.dim() - 1])) if x.dim() and y.dim() else x * y
+
+
+def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    axes = [axis for axis in range(x.dim()) if axis != dim % x.dim()]
+    length = torch.linalg.vector_norm(x, p, axes, keepdim=True)
+    return torch.where(length > maxnorm, x * (maxnorm / (length + 1e-7)), x)
+
+
+def pdist(x: Tensor, p: float = 2.0) -> Tensor:
+    pairs = torch.triu(torch.ones_like(x[:, :1] == x[:, 0]), 1)
+    return torch.cdist(x, x, p).masked_select(pairs)
+
+
+def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    if dim is None:
+        return x.flatten().gather(0, indices.flatten())
+    axis = dim % x.dim()
+    # All axes but `dim` broadcast; ONNX's GatherElements does not broadcast by itself.
+    shape = torch.broadcast_shapes(*([1 if i == axis else n for i, n in enumerate(t.shape)] for t in (x, indices)))
+    widths = ([t.shape[axis] if i == axis else n for i, n in enumerate(shape)] for t in (x, indices))
+    return torch.gather(*(x.expand(next(widths)), axis, indices.expand(next(widths))))

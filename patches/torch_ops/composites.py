@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,10 +19,14 @@ from onnxpatch.formulas.matrices import (
     diag_embed,
     diagflat,
     diagonal,
+    inner,
     kron,
     linalg_diagonal,
     matrix_power,
+    pdist,
+    renorm,
     rot90,
+    take_along_dim,
     trace,
     transposed,
     vander,
@@ -70,16 +75,6 @@ def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -
     return mixed if bias is None else mixed + bias
 
 
-def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    if dim is None:
-        return x.flatten().gather(0, indices.flatten())
-    axis = dim % x.dim()
-    # All axes but `dim` broadcast; ONNX's GatherElements does not broadcast by itself.
-    shape = torch.broadcast_shapes(*([1 if i == axis else n for i, n in enumerate(t.shape)] for t in (x, indices)))
-    widths = ([t.shape[axis] if i == axis else n for i, n in enumerate(shape)] for t in (x, indices))
-    return torch.gather(*(x.expand(next(widths)), axis, indices.expand(next(widths))))
-
-
 def copysign(x: Tensor, y: Tensor | float) -> Tensor:
     y = torch.as_tensor(y)
     # A reciprocal tells -0.0 from 0.0; it is taken of floats alone, since whole numbers have one 0.
@@ -98,6 +93,19 @@ def float_power(x: Any, exponent: Any) -> Tensor:
 
 def logspace(start: Any, end: Any, steps: Any, base: float = 10.0, **kwargs: Any) -> Tensor:
     return torch.pow(base, torch.linspace(start, end, steps, **kwargs))
+
+
+def l1_loss(x: Tensor, y: Tensor, size_average: object = None, reduce: object = None, reduction: str = "mean") -> Any:
+    if size_average is not None or reduce is not None:
+        return NotImplemented
+    apart = (x - y).abs()
+    return apart if reduction == "none" else apart.sum() if reduction == "sum" else apart.mean()
+
+
+def isclose(x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    # Equal infinities are close, though their difference is NaN; nothing else is close to an infinity.
+    near = (x == y) | (((x - y).abs() <= atol + rtol * y.abs()) & torch.isfinite(y))
+    return near | (torch.isnan(x) & torch.isnan(y)) if equal_nan else near
 
 
 def unflatten(x: Tensor, dim: Any, sizes: Any) -> Tensor:
@@ -178,6 +186,14 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "logspace": logspace,
     "cov": cov,
     "corrcoef": corrcoef,
+    "inner": inner,
+    "isclose": isclose,
+    "renorm": renorm,
+    "pdist": pdist,
+    "linalg_multi_dot": lambda matrices: functools.reduce(torch.matmul, matrices),
+    "chain_matmul": lambda *matrices: functools.reduce(torch.matmul, matrices),
+    "l1_loss": l1_loss,
+    "_threshold": lambda x, threshold, value, inplace=False: torch.where(x > threshold, x, torch.full_like(x, value)),
     "unflatten": unflatten,
     "unfold": unfold,
     "mT": transposed,

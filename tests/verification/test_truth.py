@@ -217,3 +217,13 @@ def test_the_nan_of_a_fast_path_is_no_verdict() -> None:
     padding = torch.tensor([[False, False, False], [False, True, True]])
     report = onnxpatch.export(Encoder().eval(), (torch.randn(2, 3, 8), padding), exporter="trace", attempts="asked")
     assert report.ok and any("fast path" in check.error for check in report.checks if check.status == "unsteady")
+
+
+def test_what_is_sorted_in_the_example_is_sorted_at_other_sizes() -> None:
+    class Search(nn.Module):
+        def forward(self, bins: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            return torch.searchsorted(bins, x)
+
+    args = torch.randn(9).sort().values, torch.randn(5)
+    report = onnxpatch.export(Search().eval(), args, dynamic_shapes=({0: "n"}, {0: "k"}), exporter="trace")
+    assert report.ok and len(report.checks) > 5
