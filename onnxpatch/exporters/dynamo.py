@@ -118,10 +118,10 @@ def _declare_later_opset(request: ExportRequest, program: Any) -> None:
 
 
 def _nodes(model: Any) -> Iterator[Any]:
-    # With those inside If, Loop and Scan.
-    yield from model.graph.all_nodes()
+    # With those inside If, Loop and Scan. onnxscript 0.2 has no `Graph.all_nodes`.
+    yield from ir.traversal.RecursiveGraphIterator(model.graph)
     for function in model.functions.values():
-        yield from function.all_nodes()
+        yield from ir.traversal.RecursiveGraphIterator(function)
 
 
 def _same_since(op: str, before: int, after: int) -> bool:
