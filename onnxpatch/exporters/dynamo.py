@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -90,6 +91,14 @@ def _weight(program: Any) -> int:
     return sum(int(tensor.nbytes) for tensor in tensors if tensor is not None)
 
 
+# Before torch 2.10, torch.export.export has no such argument, and torch's ONNX exporter does without it.
+_ASSERTED: dict[str, Any] = {
+    name: True
+    for name in inspect.signature(torch.export.export).parameters
+    if name == "prefer_deferred_runtime_asserts_over_guards"
+}
+
+
 def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any:
     """An ExportedProgram like the ONNX exporter's, with runtime asserts, for its guards.
 
@@ -103,7 +112,7 @@ def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any
             kwargs=call.kwargs,
             dynamic_shapes=torch_shapes(inputs, specs),
             strict=False,
-            prefer_deferred_runtime_asserts_over_guards=True,
+            **_ASSERTED,
         )
 
 
