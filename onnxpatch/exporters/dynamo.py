@@ -91,7 +91,7 @@ def _weight(program: Any) -> int:
     return sum(int(tensor.nbytes) for tensor in tensors if tensor is not None)
 
 
-# Before torch 2.10, torch.export.export has no such argument, and torch's ONNX exporter does without it.
+# In torch up to 2.8 torch.export.export has no such argument, and torch's ONNX exporter does without it.
 _ASSERTED: dict[str, Any] = {
     name: True
     for name in inspect.signature(torch.export.export).parameters

@@ -46,7 +46,7 @@ def first_block(x: Tensor, width: int, filling: float) -> Tensor:
 def moved(x: Tensor, places: int, filling: float) -> Tensor:
     """(..., n), shifted right by `places` (1 or more, less than n), with `filling` on the left.
 
-    onnxruntime before 1.24 reads other memory where one Pad cuts off the whole row.
+    onnxruntime up to 1.23 reads other memory where one Pad cuts off the whole row.
     """
     return nodes.run(_moved(places, filling), x)
 

@@ -20,7 +20,7 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
         gap = x.unsqueeze(-2) - y.unsqueeze(-3)
         return torch.sqrt((gap * gap).sum(-1))
     # Transposed before the terms are put together: where the operand of a product in float64 is itself a transpose,
-    # onnxruntime before 1.24 makes one node of the two, for which it has no kernel.
+    # onnxruntime up to 1.23 makes one node of the two, for which it has no kernel.
     left, right = x.double(), y.transpose(-1, -2).double()
     # All three terms in one product: the rows are (-2 x, x.x, 1), the columns (y, 1, y.y).
     left = torch.cat((-2 * left, (left * left).sum(-1, keepdim=True), torch.ones_like(left[..., :1])), -1)

@@ -1,7 +1,7 @@
 """Factorizations of small matrices, unrolled: n is static, and the number of nodes grows with it.
 
 Matrices are (..., n, n), or (..., m, n) for `qr`. Everything is computed in float64, since the formulas that unroll
-well lose more digits than LAPACK's. No product has a transposed operand: onnxruntime before 1.24 makes one node of the
+well lose more digits than LAPACK's. No product has a transposed operand: onnxruntime up to 1.23 makes one node of the
 two, for which it has no kernel in float64.
 """
 

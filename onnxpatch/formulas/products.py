@@ -19,7 +19,7 @@ from torch import Tensor
 from onnxpatch.formulas.nodes import numbers
 
 Letters = tuple[str, ...]
-# Of which onnxruntime has MatMul and Mul. Of whole numbers, too: its Einsum ends the process before 1.24 where an axis
+# Of which onnxruntime has MatMul and Mul. Of whole numbers, too: its Einsum ends the process up to 1.23 where an axis
 # is empty. Not float64: with a transposed operand, that MatMul has no kernel there.
 _DTYPES = (torch.float32, torch.int32, torch.int64)
 
