@@ -68,7 +68,8 @@ def asked_cases(name: str, options: argparse.Namespace) -> list[str]:
     """The cases to measure, those exported from the native size behind their own."""
     endings = [EXAMPLES[example] for example in options.example.split(",")]
     wanted = options.only.split("|")
-    return [case + end for case in family(name).CASES for end in endings if any(part in case for part in wanted)]
+    cases = list(family(name).CASES)[:: options.every]
+    return [case + end for case in cases for end in endings if any(part in case for part in wanted)]
 
 
 def gather(name: str, options: argparse.Namespace, record: Path) -> Iterator[Answer]:
@@ -138,6 +139,7 @@ def read(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--family", help=f"of {', '.join(families())}, separated by commas; all unless given")
     parser.add_argument("--only", default="", help="parts of case names, separated by |")
+    parser.add_argument("--every", type=int, default=1, help="a sample: every third case of a family with 3")
     parser.add_argument("--exporter", default=",".join(EXPORTERS))
     parser.add_argument("--kit", default="plain,patched,export,branches", help=f"of {', '.join(KITS)}")
     parser.add_argument("--example", default="own,native", help="what to export from: own, native")
@@ -163,9 +165,10 @@ def main(argv: list[str] | None = None) -> None:
     for name in chosen:
         warm_up(family(name).LIBRARIES)
         found = list(gather(name, asked, (asked.answers or RESULTS) / f"{asked.into}_{name}.jsonl"))
-        text = document(name, found, asked.only)
+        text = document(name, found, asked.only, asked.every)
         print(text)
-        if not asked.only or asked.into != "coverage":
+        whole = not asked.only and asked.every == 1
+        if whole or asked.into != "coverage":
             (RESULTS / f"{asked.into}_{name}.md").write_text(text)
 
 

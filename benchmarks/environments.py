@@ -36,6 +36,7 @@ NOT_TOGETHER = [
     ("onnxruntime 1.24 and later", "Python 3.10", "no wheels; the newest there is 1.23"),
     ("transformers 5.21 and later", "Python 3.10", "asks for Python 3.11; the newest there is 5.20"),
     ("onnxscript 0.2", "torch 2.8 and later", "installs, and torch.onnx does not find what it asks of onnxscript"),
+    ("onnxscript 0.2", "protobuf 7", "installs; under dynamo, MaxPool, Gemm and others with flags cannot be written"),
     ("onnxscript 0.7", "onnx 1.16", "asks for onnx 1.17"),
     ("onnxruntime 1.18", "numpy 2", "installs, and does not load"),
 ]

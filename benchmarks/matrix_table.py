@@ -56,7 +56,8 @@ def tables(found: dict[str, tuple[Row, list[Row]]]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A table in Markdown."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
@@ -67,7 +68,7 @@ def _installed(found: dict[str, tuple[Row, list[Row]]]) -> str:
         versions = made["versions"]
         bare = [versions.get(library, "-") for library in LIBRARIES]
         rows.append((name, made["date"], made["python"], versions["torch"].partition("+")[0], *bare))
-    return _table(("environment", "date", "Python", "torch", *LIBRARIES), rows)
+    return table(("environment", "date", "Python", "torch", *LIBRARIES), rows)
 
 
 def _counts(found: dict[str, tuple[Row, list[Row]]]) -> str:
@@ -78,7 +79,7 @@ def _counts(found: dict[str, tuple[Row, list[Row]]]) -> str:
             if counts:
                 shown = [str(counts[one]) for one in _SHOWN]
                 rows.append((name, title, str(counts.total()), *shown))
-    return _table(("environment", "exporter", "proofs run", *_SHOWN), rows)
+    return table(("environment", "exporter", "proofs run", *_SHOWN), rows)
 
 
 def _exceptions(found: dict[str, tuple[Row, list[Row]]]) -> str:
@@ -90,16 +91,22 @@ def _exceptions(found: dict[str, tuple[Row, list[Row]]]) -> str:
                 places[STATUSES[row["status"]], row["patch"], row["exporter"], reason(row)].append(name)
     rows = [(kind, f"`{patch}`", exporter, ", ".join(names), why)
             for (kind, patch, exporter, why), names in sorted(places.items())]  # fmt: skip
-    return _table(("", "proof", "exporter", "where", "what it says"), rows) if rows else ""
+    return table(("", "proof", "exporter", "where", "what it says"), rows) if rows else ""
 
 
 def _not_together() -> str:
-    return "Versions that cannot be installed together:\n\n" + _table(("", "with", "why not"), NOT_TOGETHER)
+    return "Versions that cannot be installed together:\n\n" + table(("", "with", "why not"), NOT_TOGETHER)
 
 
 def _not_run(found: dict[str, tuple[Row, list[Row]]]) -> str:
     missing = [f"`{name}` (Python {python})" for name, (python, _) in ENVIRONMENTS.items() if name not in found]
     return f"Environments of the matrix that were not run: {', '.join(missing)}." if missing else ""
+
+
+def put(begin: str, text: str, end: str) -> None:
+    """Write the text into the page, between two marks."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(begin)
+    PAGE.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}", encoding="utf-8")
 
 
 def failures(path: Path) -> list[str]:
@@ -119,9 +126,7 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(1 if told else 0)
     paths = {name: RESULTS / f"proofs_{name}.jsonl" for name in ENVIRONMENTS}
     found = {name: read(path) for name, path in paths.items() if path.exists()}
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{tables(found)}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    put(BEGIN, tables(found), END)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from benchmarks.case import Case
 from benchmarks.steady import in_order, movement
 from onnxpatch.errors import InputError
 from onnxpatch.onnxfile import size_bounds
+from onnxpatch.onnxfile.runtimes.openvino import run_error
 from onnxpatch.onnxfile.size_bounds import SizeBound
 
 # Some models keep one, which copy.deepcopy does not know.
@@ -153,11 +154,18 @@ def in_openvino(path: Path) -> tuple[set[str], Run]:
     import openvino
 
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
-    compiled = openvino.Core().compile_model(str(path), "CPU", settings)
+    try:
+        compiled = openvino.Core().compile_model(str(path), "CPU", settings)
+    except RuntimeError as error:
+        # Without the lines of OpenVINO's own source, which come first.
+        raise run_error(error) from None
     names = {name for value in compiled.inputs for name in value.names}
 
     def run(feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-        found = compiled(feed)
+        try:
+            found = compiled(feed)
+        except RuntimeError as error:
+            raise run_error(error) from None
         return [found[output] for output in compiled.outputs]
 
     return names, run

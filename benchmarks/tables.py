@@ -28,9 +28,10 @@ Answer = dict[str, Any]
 Column = tuple[str, str]  # exporter, kit
 
 
-def document(name: str, found: list[Answer], only: str = "") -> str:
-    """All of one family's page. only: parts of the names of its cases, where not all were measured."""
+def document(name: str, found: list[Answer], only: str = "", every: int = 1) -> str:
+    """All of one family's page. only: parts of the names of its cases; every: one case in so many was measured."""
     part = [f"A part of the family: the cases named {', '.join(only.split('|'))}.", ""] if only else []
+    part += [f"A sample of the family: one case in {every}.", ""] if every > 1 else []
     parts = [f"# Coverage: {name}", "", f"Versions: {versions(name)}.", "", *part, *totals(found), "", *times(found)]
     parts += ["", *attempts(found), *in_openvino(found), *details(found)]
     if left := reasons(found):

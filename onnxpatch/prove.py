@@ -22,6 +22,8 @@ from onnxpatch.patching.registry import Patch, Registry
 from onnxpatch.settings import Exporter, Settings
 from onnxpatch.verification.comparison import tolerance_for
 
+# As this package and torch say it.
+_NO_OPSET = re.compile(r"the installed onnx \S+ knows|Unsupported ONNX opset version")
 MAX_SECONDS = 60.0  # of the processor, for one export; a machine that does other work too does not change the verdict
 MAX_MEMORY = 64.0  # bytes of the largest intermediate value, for each byte of inputs, outputs and weights
 
@@ -32,7 +34,8 @@ class Outcome:
 
     status: proven; failed (not right with the patch, or past a bound); obsolete (as good without it); unexplained
     (fails without it, for another reason than the proof names); refused (the patch's conditions are not met here, or
-    the code that it patches is not the code that it knows, or is not in the installed version, or eager fails there).
+    the code that it patches is not the code that it knows, or is not in the installed version, or eager fails there, or
+    the installed onnx or torch does not know the proof's opset).
     """
 
     status: str
@@ -61,7 +64,7 @@ def prove(patch: Patch, exporter: Exporter, runtime: str | Sequence[str] | None 
     if refusal:
         return Outcome("refused", after=refusal)
     after = tried(proof, exporter, patch, runtime)
-    if after.eager_fails:
+    if after.eager_fails or _NO_OPSET.search(after.problem or ""):
         return Outcome("refused", after=str(after))
     problem = after.problem or _past_bounds(after) or changed(proof, exporter, patch)
     if problem:

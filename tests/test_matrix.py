@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import matrix_table
+from benchmarks import matrix_table, openvino_table, opset_table
 from benchmarks.environments import ENVIRONMENTS, NOT_TOGETHER
 
 ROOT = Path(__file__).parent.parent
@@ -65,3 +65,28 @@ def test_the_page_has_the_table_of_the_committed_results() -> None:
     paths = {name: matrix_table.RESULTS / f"proofs_{name}.jsonl" for name in ENVIRONMENTS}
     found = {name: matrix_table.read(path) for name, path in paths.items() if path.exists()}
     assert matrix_table.tables(found) in matrix_table.PAGE.read_text(encoding="utf-8"), "run: nox -s table"
+
+
+def test_the_page_has_the_other_tables_of_the_committed_results() -> None:
+    page = matrix_table.PAGE.read_text(encoding="utf-8")
+    assert openvino_table.text(openvino_table.read()) in page, "run: python -m benchmarks.openvino_table"
+    assert opset_table.text(opset_table.found()) in page, "run: python -m benchmarks.opset_table"
+
+
+def answer(case: str, kit: str, verdict: str, openvino: str = "", why: str = "") -> dict[str, str]:
+    return {"case": case, "kit": kit, "verdict": verdict, "openvino": openvino, "openvino_reason": why}
+
+
+def test_the_table_of_openvino_counts_what_is_right_in_both() -> None:
+    plain = [answer("a", "plain", "wrong"), answer("b", "plain", "right", "refused")]
+    kit = [answer("a", "export", "right", "wrong", "at (2, 3): x | y"), answer("b", "export", "right", "refused", "no")]
+    text = openvino_table.text({"two_words": [*plain, *kit, answer("c", "export", "right", "right")]})
+    assert "| two words | 3 | 3 | 1 (33%) |" in text and "| **all** | 3 | 3 | 1 (33%) |" in text
+    assert "| `a` | wrong | wrong in onnxruntime | at (2, 3): x \\| y |" in text
+    assert "| `b` | refused | refused | no |" in text and "`c`" not in text
+
+
+def test_the_table_of_opsets_counts_each() -> None:
+    text = opset_table.text({21: [row("a", "proven"), row("b", "refused", "refused (without it no, with it no)")]})
+    assert "| 21 | 2 | 1 | 1 | 0 |" in text
+    assert "| 21 | `b` | refused | without it no, with it no |" in text

@@ -98,6 +98,11 @@ def test_a_proof_shows_the_failure_and_the_cure():
     assert "aten::frac" in outcome.before and outcome.after.startswith("right, ")
 
 
+def test_a_proof_at_an_opset_that_is_not_there_is_refused():
+    assert "the installed onnx" in (outcome := proven(right, opset=99)).sentence
+    assert (outcome.status, outcome.holds) == ("refused", True)
+
+
 @pytest.mark.parametrize(
     ("stand_in", "changes", "status", "words"),
     [

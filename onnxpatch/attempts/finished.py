@@ -24,6 +24,7 @@ from onnxpatch.exporters.exported import Exported
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.attention_nodes import OPSET as ATTENTION
 from onnxpatch.onnxfile.attention_nodes import name_attention
+from onnxpatch.onnxfile.empty_constants import write_as_nodes
 from onnxpatch.onnxfile.norm_nodes import FOUND_BY, name_norms
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
 from onnxpatch.onnxfile.residual_sums import sum_residuals
@@ -36,7 +37,7 @@ from onnxpatch.versions import versions
 
 def finished(exported: Exported, patched: Patched, call: str) -> Exported:
     """The file with all that belongs into it: names, structure, optional outputs, how it was made."""
-    request = exported.request
+    request, model = exported.request, exported.request.model
     if patched.plan.settings.branches:
         exported = _with_structure(exported, report_of(request.model))
     elif request.layout is not None and request.layout.numbers:
@@ -44,6 +45,8 @@ def finished(exported: Exported, patched: Patched, call: str) -> Exported:
     operators = patched.plan.settings.operators
     if patched.plan.patches():  # the attempt without patches is to be what torch.onnx.export makes
         exported = replace(exported, notes=[*exported.notes, *_named(exported, operators)])
+        if any(one.dim() > 1 and 0 in one.shape for one in itertools.chain(model.parameters(), model.buffers())):
+            write_as_nodes(exported.path)
     if operators == "onnxruntime":
         sum_residuals(exported.path)
     return replace(exported, plan=_stamped(exported, patched, call))

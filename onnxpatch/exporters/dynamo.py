@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -90,6 +91,14 @@ def _weight(program: Any) -> int:
     return sum(int(tensor.nbytes) for tensor in tensors if tensor is not None)
 
 
+# In torch up to 2.8 torch.export.export has no such argument, and torch's ONNX exporter does without it.
+_ASSERTED: dict[str, Any] = {
+    name: True
+    for name in inspect.signature(torch.export.export).parameters
+    if name == "prefer_deferred_runtime_asserts_over_guards"
+}
+
+
 def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any:
     """An ExportedProgram like the ONNX exporter's, with runtime asserts, for its guards.
 
@@ -103,7 +112,7 @@ def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any
             kwargs=call.kwargs,
             dynamic_shapes=torch_shapes(inputs, specs),
             strict=False,
-            prefer_deferred_runtime_asserts_over_guards=True,
+            **_ASSERTED,
         )
 
 
@@ -118,10 +127,10 @@ def _declare_later_opset(request: ExportRequest, program: Any) -> None:
 
 
 def _nodes(model: Any) -> Iterator[Any]:
-    # With those inside If, Loop and Scan.
-    yield from model.graph.all_nodes()
+    # With those inside If, Loop and Scan. onnxscript 0.2 has no `Graph.all_nodes`.
+    yield from ir.traversal.RecursiveGraphIterator(model.graph)
     for function in model.functions.values():
-        yield from function.all_nodes()
+        yield from ir.traversal.RecursiveGraphIterator(function)
 
 
 def _same_since(op: str, before: int, after: int) -> bool:

@@ -33,13 +33,21 @@ def one_more(x: Tensor, filling: float) -> Tensor:
     return nodes.run(_one_more(filling), x)
 
 
+def one_before(x: Tensor, filling: float) -> Tensor:
+    """(..., n) to (..., n + 1): `filling` in front."""
+    return nodes.run(_one_before(filling), x)
+
+
 def first_block(x: Tensor, width: int, filling: float) -> Tensor:
     """(..., n) to (..., width): padded with `filling`, or cut."""
     return nodes.run(_first_block(width, filling), x)
 
 
 def moved(x: Tensor, places: int, filling: float) -> Tensor:
-    """(..., n), shifted right by `places` (1 or more), with `filling` on the left."""
+    """(..., n), shifted right by `places` (1 or more, less than n), with `filling` on the left.
+
+    onnxruntime up to 1.23 reads other memory where one Pad cuts off the whole row.
+    """
     return nodes.run(_moved(places, filling), x)
 
 
@@ -103,6 +111,20 @@ def _one_more(filling: float) -> Recipe:
         return _write_filled(writer, x, writer.ints([1]), filling, None if length is None else length + 1)
 
     return Recipe(lambda x: _filled(x, 1, filling), write)
+
+
+@functools.cache
+def _one_before(filling: float) -> Recipe:
+    def write(writer: Writer, x: Value) -> Value:
+        sizes = writer.shape(x)
+        pads = writer.ints([*[0] * (len(sizes) - 1), 1, *[0] * len(sizes)])
+        length = None if sizes[-1] is None else sizes[-1] + 1
+        return writer.node("Pad", x, pads, _constant(writer, filling, writer.dtype(x)), shape=(*sizes[:-1], length))
+
+    def put(x: Tensor) -> Tensor:
+        return torch.cat((torch.full([*x.shape[:-1], 1], filling, dtype=x.dtype, device=x.device), x), -1)
+
+    return Recipe(put, write)
 
 
 @functools.cache

@@ -19,12 +19,14 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
     if _few(x.shape[-2]) and _few(y.shape[-2]):
         gap = x.unsqueeze(-2) - y.unsqueeze(-3)
         return torch.sqrt((gap * gap).sum(-1))
-    left, right = x.double(), y.double()
-    # All three terms in one product: the rows are (-2 x, x.x, 1) and (y, 1, y.y).
+    # Transposed before the terms are put together: where the operand of a product in float64 is itself a transpose,
+    # onnxruntime up to 1.23 makes one node of the two, for which it has no kernel.
+    left, right = x.double(), y.transpose(-1, -2).double()
+    # All three terms in one product: the rows are (-2 x, x.x, 1), the columns (y, 1, y.y).
     left = torch.cat((-2 * left, (left * left).sum(-1, keepdim=True), torch.ones_like(left[..., :1])), -1)
-    right = torch.cat((right, torch.ones_like(right[..., :1]), (right * right).sum(-1, keepdim=True)), -1)
+    right = torch.cat((right, torch.ones_like(right[..., :1, :]), (right * right).sum(-2, keepdim=True)), -2)
     # Rounding may leave a little below 0 for equal rows; its root would be NaN.
-    return torch.sqrt(torch.relu(torch.matmul(left, right.transpose(-1, -2)).to(x.dtype)))
+    return torch.sqrt(torch.relu(torch.matmul(left, right).to(x.dtype)))
 
 
 def is_many(x: Tensor) -> bool:

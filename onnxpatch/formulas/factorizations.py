@@ -1,7 +1,8 @@
 """Factorizations of small matrices, unrolled: n is static, and the number of nodes grows with it.
 
 Matrices are (..., n, n), or (..., m, n) for `qr`. Everything is computed in float64, since the formulas that unroll
-well lose more digits than LAPACK's.
+well lose more digits than LAPACK's. No product has a transposed operand: onnxruntime up to 1.23 makes one node of the
+two, for which it has no kernel in float64.
 """
 
 from __future__ import annotations
@@ -64,10 +65,17 @@ def qr(a: Tensor, n: int, rows: int) -> tuple[Tensor, Tensor]:
         # A column of zeros needs no reflection. The inner `where` keeps 2 / 0 out of the branch that is not taken.
         some = square != 0
         scale = torch.where(some, 2 / torch.where(some, square, torch.ones_like(square)), torch.zeros_like(square))
-        v = mirror.unsqueeze(-1)
-        upper = upper - torch.matmul(v * scale.unsqueeze(-1), torch.matmul(v.transpose(-2, -1), upper))
-        q = q - torch.matmul(torch.matmul(q, v), v.transpose(-2, -1) * scale.unsqueeze(-1))
+        standing, lying = mirror.unsqueeze(-1), mirror.unsqueeze(-2)
+        upper = upper - torch.matmul(standing * scale.unsqueeze(-1), torch.matmul(lying, upper))
+        q = q - torch.matmul(torch.matmul(q, standing), lying * scale.unsqueeze(-1))
     return q[..., :, :k], torch.triu(upper[..., :k, :])
+
+
+def smaller_square(a: Tensor, rows: int, columns: int) -> Tensor:
+    """AᵀA or A Aᵀ, whichever is smaller."""
+    if columns <= rows:
+        return (a.unsqueeze(-1) * a.unsqueeze(-2)).sum(-3)
+    return (a.unsqueeze(-2) * a.unsqueeze(-3)).sum(-1)
 
 
 def eigvalsh(a: Tensor, n: int) -> Tensor:
@@ -79,8 +87,9 @@ def eigvalsh(a: Tensor, n: int) -> Tensor:
             for q in range(p + 1, n):
                 c, s = _rotation(a[..., p, p], a[..., q, q], a[..., p, q])
                 on, beside = _places(a, n, {(p, p): 1, (q, q): 1}), _places(a, n, {(p, q): 1, (q, p): -1})
-                turn = eye + (c - 1)[..., None, None] * on + s[..., None, None] * beside
-                a = torch.matmul(turn.transpose(-2, -1), torch.matmul(a, turn))
+                both, slanted = eye + (c - 1)[..., None, None] * on, s[..., None, None] * beside
+                # With -s the same rotation back, its transpose.
+                a = torch.matmul(both - slanted, torch.matmul(a, both + slanted))
     found = (a * eye).sum(-1)
     return found.topk(n, dim=-1, largest=False, sorted=True)[0]
 

@@ -19,6 +19,9 @@ from torch import Tensor
 from onnxpatch.formulas.nodes import numbers
 
 Letters = tuple[str, ...]
+# Of which onnxruntime has MatMul and Mul. Of whole numbers, too: its Einsum ends the process up to 1.23 where an axis
+# is empty. Not float64: with a transposed operand, that MatMul has no kernel there.
+_DTYPES = (torch.float32, torch.int32, torch.int64)
 
 
 @dataclass(frozen=True)
@@ -95,9 +98,10 @@ def plan_product(equation: str) -> Product | None:
 
 
 def einsum(equation: str, first: Tensor, second: Tensor) -> Tensor | None:
-    """torch.einsum of two float32 tensors as one product; None where that is not possible, or an axis is broadcast."""
+    """torch.einsum of two tensors of one dtype, float32 or whole numbers, as one product; None where that is not
+    possible, or an axis is broadcast."""
     plan = plan_product(equation)
-    if plan is None or any(one.dtype != torch.float32 for one in (first, second)):
+    if plan is None or first.dtype not in _DTYPES or second.dtype != first.dtype:
         return None
     operands = (second, first) if plan.exchanged else (first, second)
     names = (plan.first, plan.second)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from onnxpatch.formulas.blocks import blocks, first_block, moved
+from onnxpatch.formulas.blocks import blocks, first_block, moved, one_before
 
 # log2 of it is the number of steps: longer blocks take more of them, shorter ones more levels.
 _BLOCK = 128
@@ -130,7 +130,11 @@ def _along_last(scan: Scan, state: State, levels: int) -> State:
     blocked = _doubled(scan, _each(scan, state, blocks), _BLOCK)
     totals = _along_last(scan, tuple(part[..., -1] for part in blocked), levels - 1)
     # The totals of a dynamic length end in a padded block; only those of this level's blocks are used.
-    before = tuple(part.narrow(-1, 0, blocked[0].shape[-2]).unsqueeze(-1) for part in _moved(scan, totals, 1))
+    count = blocked[0].shape[-2]
+    before = tuple(
+        one_before(part, value).narrow(-1, 0, count).unsqueeze(-1)
+        for part, value in zip(totals, scan.neutral, strict=True)
+    )
     whole = scan.combine(before, blocked)
     return tuple(part.flatten(-2).narrow(-1, 0, length) for part in whole)
 

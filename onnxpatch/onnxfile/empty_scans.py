@@ -21,8 +21,8 @@ def write_as_loops(model: ir.Model) -> None:
     given = {
         size.value for value in model.graph.inputs for size in value.shape or () if isinstance(size, ir.SymbolicDim)
     }
-    # A list, since nodes are replaced on the way.
-    for node in list(model.graph.all_nodes()):
+    # A list, since nodes are replaced on the way. onnxscript 0.2 has no `Graph.all_nodes`.
+    for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
         if node.op_type == "Scan" and node.domain == "" and not _has_rows(node, given):
             _replace(node)
 

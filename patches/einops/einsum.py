@@ -47,6 +47,7 @@ _AXES = {0: "batch", 1: "step", 2: "things"}
         (_AXES, _AXES),
         fails=("dynamo", "trace"),
         reason="Could not find an implementation for Einsum",
+        beside=("einsum",),
     ),
 )
 def einsum(original: Callable[..., torch.Tensor], *tensors_and_pattern: object) -> torch.Tensor:

@@ -44,7 +44,7 @@ class _Attention(torch.nn.Module):
     ),
 )  # fmt: skip
 def einsum(original: object, equation: str, *operands: object) -> Tensor:
-    """Writes an einsum of two float32 tensors as one product. If no single product does, Einsum stays."""
+    """Writes an einsum of two tensors, of float32 or whole numbers, as one product. Else Einsum stays."""
     tensors: Sequence[Any] = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
     if not isinstance(equation, str) or len(tensors) != 2:
         return NotImplemented

@@ -169,8 +169,6 @@ def spectrum(original: Callable[..., Tensor], A: Tensor, *ignored: object, **nam
     if not values:
         lower = torch.tril(wide)  # torch reads only one triangle
         return unrolled.eigvalsh(lower + torch.tril(wide, -1).transpose(-2, -1), rows[0]).to(A.dtype)
-    turned = wide.transpose(-2, -1)
-    square = torch.matmul(turned, wide) if rows[1] <= rows[0] else torch.matmul(wide, turned)
     # Rounding may make the smallest eigenvalue negative; its root would be NaN.
-    found = unrolled.eigvalsh(square, min(rows)).clamp(min=0)
+    found = unrolled.eigvalsh(unrolled.smaller_square(wide, *rows), min(rows)).clamp(min=0)
     return torch.sqrt(found).flip(-1).to(A.dtype)

@@ -51,6 +51,8 @@ def _sequences() -> list[tuple[Tensor]]:
         dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("dynamo", "trace"),
         reason="onnxruntime fails|specializ|broadcast|inferred a static shape",
+        # transformers pads by the width of the weight, of which torch 2.8 makes a traced size.
+        beside=("constant-arguments",),
         unchanged="fixed sizes",
     ),
 )

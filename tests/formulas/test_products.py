@@ -45,5 +45,16 @@ def test_an_axis_that_torch_repeats_is_left():
     assert einsum("b i, b i -> b i", torch.randn(2, 1), torch.randn(2, 3)) is None
 
 
-def test_other_types_than_float32_are_left():
-    assert einsum("i, i -> i", torch.arange(3), torch.arange(3)) is None
+def test_whole_numbers_and_empty_axes():
+    """onnxruntime up to 1.23 ends the process at an Einsum over an empty axis."""
+    for batch, dtype in ((2, torch.int64), (0, torch.int32)):
+        given = [torch.randint(0, 9, (batch, 4, 6)).to(dtype) for _ in range(2)]
+        made = einsum("b i d, b j d -> b i j", *given)
+        assert made is not None and made.dtype == dtype
+        torch.testing.assert_close(made, torch.einsum("b i d, b j d -> b i j", *given))
+
+
+def test_types_without_a_product_in_every_onnxruntime_are_left():
+    for dtype in (torch.float64, torch.float16, torch.uint8):
+        assert einsum("i, i -> i", torch.ones(3, dtype=dtype), torch.ones(3, dtype=dtype)) is None
+    assert einsum("i, i -> i", torch.ones(3), torch.arange(3)) is None

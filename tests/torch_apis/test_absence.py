@@ -21,6 +21,17 @@ from onnxpatch._torch.relied_on import RELIED_ON, Api, find
 from tests.torch_apis.hidden import hidden
 
 ROOT = Path(__file__).parents[2]
+
+
+def is_there(api: Api) -> bool:
+    with contextlib.suppress(LookupError):
+        find(api.path)
+        return True
+    return False
+
+
+# Some are of later versions of torch than the installed one.
+THERE = [api for api in RELIED_ON if is_there(api)]
 IMPORTED = """
 import contextlib, importlib, json, pkgutil, sys, torch, torch.onnx
 from tests.torch_apis.hidden import hidden
@@ -38,7 +49,7 @@ print(len(list(onnxpatch.REGISTRY)))
 
 
 def test_the_kit_imports_where_every_private_api_is_gone() -> None:
-    paths = json.dumps([api.path for api in RELIED_ON])
+    paths = json.dumps([api.path for api in THERE])
     done = subprocess.run([sys.executable, "-c", IMPORTED, paths], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout) > 50
@@ -143,7 +154,7 @@ LONG = {name for name, jobs in EXERCISES.items() if {TRACE, DYNAMO, BRANCHES} & 
 
 @pytest.mark.parametrize(
     "api",
-    [pytest.param(api, id=api.path, marks=[pytest.mark.slow] * (api.used_in in LONG)) for api in RELIED_ON],
+    [pytest.param(api, id=api.path, marks=[pytest.mark.slow] * (api.used_in in LONG)) for api in THERE],
 )
 def test_what_needs_an_api_falls_back_or_names_it(api: Api) -> None:
     for job in EXERCISES[api.used_in]:
@@ -155,7 +166,7 @@ def test_what_needs_an_api_falls_back_or_names_it(api: Api) -> None:
 
 
 def test_a_hidden_api_is_back_afterwards() -> None:
-    for api in RELIED_ON:
+    for api in THERE:
         before = find(api.path)
         with hidden(api.path), pytest.raises(LookupError):
             find(api.path)
