@@ -110,7 +110,12 @@ def first_attempt(have: dict[tuple[str, str, str], Answer], key: tuple[str, str,
 
     The first attempt is the call of kit "export", with dynamo of all; bounds="narrow" comes after all attempts.
     """
-    earlier = {"default": (key[1], "export"), AUTO: ("dynamo", "export"), NARROW: (AUTO, AUTO)}.get(key[2])
+    earlier = {
+        "default": (key[1], "export"),
+        "declared": (key[1], "default"),
+        AUTO: ("dynamo", "export"),
+        NARROW: (AUTO, AUTO),
+    }.get(key[2])
     found = have.get((key[0], *earlier)) if earlier else None
     return {**found, "exporter": key[1], "kit": key[2]} if found and found["verdict"] == "right" else None
 

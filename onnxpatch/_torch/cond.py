@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.trace_state import untraced
+from onnxpatch._torch.trace_state import tracing_parts, untraced
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -169,7 +169,7 @@ def compiled_function(
     with other shapes are refused under the trace exporter. The caller must keep the function alive: a traced graph
     refers to it without owning it.
     """
-    with untraced():
+    with untraced(), tracing_parts():
         known = {
             called: _traced(function, tuple(operand.detach().clone() for operand in example))
             for called, (function, example) in functions.items()

@@ -8,6 +8,7 @@ exporter; nothing else uses them.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 
 import torch
@@ -18,6 +19,27 @@ from onnxpatch.undone import undone
 def running_trace() -> object:
     """The trace that runs at the moment, the same object each time while somebody holds it; None where none runs."""
     return torch._C._get_tracing_state()
+
+
+class _Parts(threading.local):
+    depth = 0
+
+
+_parts = _Parts()
+
+
+@contextlib.contextmanager
+def tracing_parts() -> Iterator[None]:
+    """A context in which bodies of loops and sides of an `If` are traced, each by itself."""
+    before = _parts.depth
+    with undone(lambda: setattr(_parts, "depth", before)):
+        _parts.depth = before + 1
+        yield
+
+
+def traces_a_part() -> bool:
+    """Whether the running trace is one of a loop's body or of a side of an `If`, and not the export's."""
+    return _parts.depth > 0
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ from onnxpatch.control_flow.source_sites import subscripting
 from onnxpatch.control_flow.stacked_numbers import as_tensor, full_scalar
 from onnxpatch.control_flow.static_values import static_dim, static_value
 from onnxpatch.control_flow.symbolic_numbers import as_number
+from onnxpatch.formulas.symbolic import one_step
 from onnxpatch.patching import rebinding, runtime
 from onnxpatch.patching.code_modules import defining_modules
 from onnxpatch.undone import undone
@@ -143,8 +144,8 @@ def _same_dtype(values: Iterable[object]) -> list[torch.Tensor]:
 
 def _range(capture: Capture, *bounds: object) -> object:
     dynamic = any(isinstance(b, torch.Tensor | torch.SymInt) and static_value(capture, b) is None for b in bounds)
-    # `range(n)[i]` asks for one number, and is no loop.
-    if not dynamic or subscripting():
+    # `range(n)[i]` asks for one number, and is no loop; nor is a range of one round, which a patch answers.
+    if not dynamic or subscripting() or one_step(bounds):
         return NotImplemented
     return Rows(capture, capture.execute(torch.arange, bounds, {"dtype": torch.int64}), counts=True)
 

@@ -8,12 +8,15 @@ identity of the real tensors:
     y = x @ w [3, 10]                   shadow [s0, 10]
     y.shape[0] == 3 while tracing       shadow s0: depends on the input, so a branch on it is a decision
 
-A call that cannot be repeated leaves its results without a shadow. Their sizes then count as dynamic.
+A call that cannot be repeated leaves its results without a shadow. Their sizes then count as dynamic. What an If gives
+has the sizes that all paths have; each of the others is a symbol of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+from collections.abc import Sequence
 from typing import TypeAlias, cast
 
 import torch
@@ -36,6 +39,7 @@ class SymbolicShadow:
         # By id, which stays valid: the capture keeps every call alive, with its tensors.
         self._known: dict[int, Shadow] = {}
         self._derived: set[int] = set()  # ids of tensors that depend on the inputs
+        self._numbers = itertools.count(len(inputs))
         axes = traced_dynamic_axes()
         with tracing_paused():
             for number, tensor in enumerate(inputs):
@@ -73,6 +77,21 @@ class SymbolicShadow:
                 self._keep(results, self._repeat(call))
         except Exception:  # the results have no shadow then; who needs their sizes refuses, with the user's line
             return
+
+    def join(self, result: torch.Tensor, values: Sequence[object]) -> None:
+        """Give `result`, which an If has made of one of these values, a shadow."""
+        if any(not isinstance(value, torch.Tensor) or self.unknown(value) for value in values):
+            return
+        with contextlib.suppress(ImportError, AttributeError, TypeError), tracing_paused():
+            shapes = [shadow.shape for value in values if isinstance(shadow := self._shadow_of(value), torch.Tensor)]  # type: ignore[arg-type]
+            if len(shapes) != len(values) or len({len(shape) for shape in shapes}) != 1:
+                return
+            same = [
+                len({size if isinstance(size, int) else None for size in sizes}) == 1
+                for sizes in zip(*shapes, strict=True)
+            ]
+            dynamic = frozenset(dim for dim, size in enumerate(shapes[0]) if not same[dim] or not isinstance(size, int))
+            self._known[id(result)] = self._world.fake(result, dynamic, next(self._numbers))
 
     def _repeat(self, call: TorchCall) -> object:
         name = call.name.strip("_")

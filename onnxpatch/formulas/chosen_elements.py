@@ -27,11 +27,24 @@ _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", 
 def choose_elements(frame: FrameType) -> bool:
     """Carry out the body of the `if` whose test `frame` is evaluating. Returns whether it is such an `if`."""
     for node in _ifs(frame.f_code):
-        test = node.test
-        if isinstance(test, ast.Compare) and test.lineno <= frame.f_lineno <= (test.end_lineno or test.lineno):
-            comparison = value_in(test.left, frame), _SIGNS[type(test.ops[0])], value_in(test.comparators[0], frame)
+        comparison = comparison_at(node.test, frame)
+        if comparison is not None:
             return _carried_out(list(_assigned(node.body, frame)), frame, comparison)
     return False
+
+
+def comparison_at(test: ast.expr, frame: FrameType) -> tuple[Any, str, Any] | None:
+    """(size, sign, size) of a test of one comparison without calls; None where `frame` is evaluating another line."""
+    if not isinstance(test, ast.Compare) or not test.lineno <= frame.f_lineno <= (test.end_lineno or test.lineno):
+        return None
+    if not _compares(test):
+        return None
+    return value_in(test.left, frame), _SIGNS[type(test.ops[0])], value_in(test.comparators[0], frame)
+
+
+def is_plain(expression: ast.expr) -> bool:
+    """Whether an expression is made of names, numbers and operators alone, so that evaluating it changes nothing."""
+    return all(isinstance(part, _PLAIN) for part in ast.walk(expression))
 
 
 def _carried_out(elements: list[ast.Assign], frame: FrameType, comparison: tuple[Any, str, Any]) -> bool:

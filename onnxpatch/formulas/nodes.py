@@ -18,7 +18,7 @@ import torch
 from onnxpatch._torch import exporting
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch._torch.script_graph import absent_input, if_node
-from onnxpatch._torch.trace_state import running_trace
+from onnxpatch._torch.trace_state import running_trace, traces_a_part
 from onnxpatch.settings import Operators, in_force
 from onnxpatch.thread_output import filtered
 
@@ -91,7 +91,8 @@ def run(recipe: Recipe, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
     """
     # Both are asked: torch.export and torch.jit.trace alone, without ONNX behind them, must see no ONNX nodes.
     how = exporting() if torch.onnx.is_in_onnx_export() else None
-    if x.is_complex() or how is None:
+    # In a loop's body or a side of an `If`, the exporter would put the nodes of `_Recorded` outside of it.
+    if x.is_complex() or how is None or traces_a_part():
         return recipe.torch(x, *more)
     if how == "trace":
         return _as_one_call(recipe, running_trace(), x, *more)

@@ -7,6 +7,7 @@ here keeps it symbolic.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -38,6 +39,7 @@ __all__ = [
     "example_of",
     "missing_to",
     "never_negative",
+    "one_step",
     "relation_of",
     "same_size",
     "sampled_sizes",
@@ -79,6 +81,19 @@ def same_size(a: Any, b: Any) -> bool:
     if isinstance(difference, Tensor):
         return static_number(difference) == 0
     return not free_symbols(difference) and int(difference) == 0
+
+
+def one_step(bounds: Sequence[Any]) -> bool:
+    """Whether `range(start, stop, step)` of a dynamic step has one number, since `stop` is `start + step`.
+
+    The formula itself must say so: at the example alone it may be chance.
+    """
+    if len(bounds) != 3 or not symbolic(bounds[2]):
+        return False
+    start, stop, step = bounds
+    if isinstance(step, Tensor) or isinstance(stop, Tensor):
+        return isinstance(start, int) and start == 0 and stop is step
+    return constant_size(stop - start - step) == 0
 
 
 def _known(value: torch.SymInt | torch.SymFloat) -> bool:
@@ -149,6 +164,8 @@ def chosen(comparison: tuple[Any, str, Any], new: Any, old: Any) -> Any:
         return old + differ * (new - old) if sign == "!=" else new + differ * (old - new)
     # Whole numbers: a <= b is a < b + 1.
     above = (right - left if sign in ("<", "<=") else left - right) + (1 if "=" in sign else 0)
+    if same_size(new - old, above):  # the amount that is missing: old + max(above, 0)
+        return torch.sym_max(new, old)
     # As for equality: 1 where the difference is at least 1, else 0.
     return old + torch.sym_min(1, torch.sym_max(0, above)) * (new - old)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from onnxpatch import Proof, patch
 from onnxpatch.formulas.proof_models import Computes
-from onnxpatch.formulas.symbolic import constant_size, symbolic
+from onnxpatch.formulas.symbolic import one_step
 
 
 class _Frames(torch.nn.Module):
@@ -27,7 +27,7 @@ class _Frames(torch.nn.Module):
     name="whole-range",
     why="range(0, n, n): inferred a static shape, torch.export keeps the length of the example",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/encodec/modeling_encodec.py",
-    exporters=("dynamo",),
+    exporters=("dynamo", "trace"),
     proof=Proof(
         _Frames,
         lambda: [(torch.randn(b, n),) for b, n in ((2, 5), (3, 9), (1, 1))],
@@ -39,8 +39,4 @@ class _Frames(torch.nn.Module):
 )
 def whole_range(original: Callable[..., object], *bounds: Any) -> object:
     """`range(start, start + step, step)` of a dynamic step has one number, `start`."""
-    if len(bounds) != 3 or not symbolic(bounds[2]):
-        return NotImplemented
-    start, stop, step = bounds
-    # Only where the formula itself says so: at the example alone it may be chance.
-    return (start,) if constant_size(stop - start - step) == 0 else NotImplemented
+    return (bounds[0],) if one_step(bounds) else NotImplemented

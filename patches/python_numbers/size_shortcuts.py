@@ -18,6 +18,7 @@ from torch import Tensor
 
 from onnxpatch import Proof, patch
 from onnxpatch.formulas.chosen_elements import choose_elements
+from onnxpatch.formulas.chosen_names import choose_names
 from onnxpatch.formulas.idle_branches import may_always_run
 from onnxpatch.formulas.idle_crops import crops_back
 from onnxpatch.formulas.idle_returns import returns_unpadded
@@ -104,7 +105,7 @@ def _answer(value: object) -> bool | None:
     if frame is None:
         return None
     # Its body has been carried out for every size, so Python must not run it again.
-    if choose_elements(frame):
+    if choose_elements(frame) or choose_names(frame):
         return False
     if may_always_run(frame) or crops_back(frame) or (relation == "different" and sizes_handed_on(frame)):
         return True

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from onnxpatch import Proof, patch
 from onnxpatch.formulas.nodes import Recipe, Value, Writer, numbers, run
@@ -45,8 +44,12 @@ def group_norm(
     if any(one.dtype != torch.float32 for one in (input, *affine)):
         return NotImplemented
 
-    def in_torch(x: Tensor, *_: Tensor) -> Tensor:
-        return functional.group_norm(x, num_groups, weight, bias, eps)
+    def in_torch(x: Tensor, *given: Tensor) -> Tensor:
+        # Those of `affine`: a side of an `If` has no other tensors.
+        scale = given[0] if weight is not None else None
+        # Not functional.group_norm: its stand-in is this one.
+        made: Tensor = torch.ops.aten.group_norm(x, num_groups, scale, given[-1] if bias is not None else None, eps)
+        return made
 
     def in_onnx(writer: Writer, x: Value, *given: Value) -> Value:
         normal = _by_group(writer, x, num_groups, eps)

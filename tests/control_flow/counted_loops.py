@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 
@@ -49,3 +51,25 @@ class cell_over_steps(nn.Module):
             h = self.cell(x[:, t], h)
             outs.append(h)
         return torch.stack(outs, dim=1), h
+
+
+class _Halves(nn.Module):
+    """A module of its own, whose If gives (2, b, n): the 2 is the same on both sides."""
+
+    def forward(self, x):
+        if math.ceil(x.shape[1] / 2) > 3:
+            return torch.stack([x[:, :3], x[:, -3:]])
+        return torch.stack([x, -x])
+
+
+@right(torch.rand(2, 4), torch.rand(3, 9), torch.rand(1, 1), torch.rand(2, 7), dynamic=({0: "b", 1: "n"},))
+class rows_behind_an_if(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.halves = _Halves()
+
+    def forward(self, x):
+        scales, total = [0.5, 2.0], 0
+        for i, half in enumerate(self.halves(x)):
+            total = total + half * scales[i]
+        return total

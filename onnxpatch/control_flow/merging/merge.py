@@ -12,7 +12,7 @@ The tree of paths is merged from the root down; a decision inside a branch of an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -129,10 +129,14 @@ class BranchMerger:
         outputs = call(predicate, now) if self.capture.paused else self.capture.execute(call, (predicate, now))
         self.capture.alive.append(call)
         found = iter(outputs)
-        return [
+        merged = [
             MergedValue(self._dim_moved_back(slot, next(found)), next(found) if slot.optional else None)
             for slot in self._slots
         ]
+        if self.capture.shadow is not None and not self.capture.paused:
+            for value, slot in zip(merged, self._slots, strict=True):
+                self.capture.shadow.join(cast(torch.Tensor, value.value), slot.values)
+        return merged
 
     def branch(self, node: PathNode, operands: list[Operand], inner: list[Operand]) -> list[torch.Tensor]:
         """Repeat the calls of one side inside an If, where `inner` are the operands.
