@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from onnxpatch.exporters.exported import Exported
+from onnxpatch.onnxfile import call_inputs
 from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.patched import Patched
 from onnxpatch.patching.registry import Patch
@@ -21,7 +22,8 @@ def stamped(exported: Exported, patched: Patched, call: str) -> list[dict[str, A
     rows = _plan_rows(patched)
     acted = {row["patch"] for row in rows}
     code = digest(patch for patch in patched.plan.patches() if patch.name in acted)
-    stamp(exported.path, exported.request.exporter, rows, code, versions(), call)
+    request = exported.request
+    stamp(exported.path, request.exporter, rows, code, versions(), call, call_inputs.entry(request.call_names()))
     return rows
 
 

@@ -122,9 +122,12 @@ class Inputs:
         if exporter == "dynamo":
             return [leaf for leaf in self.leaves if leaf.is_tensor]
         # The TorchScript exporter makes inputs in the signature's order, whatever the order of the kwargs.
+        return [leaf for leaf in self.in_signature_order() if leaf.is_tensor or leaf.is_number]
+
+    def in_signature_order(self) -> list[Leaf]:
+        """All leaves in the order of forward's parameters."""
         order = {name: i for i, name in enumerate(self.arguments)}
-        usable = [leaf for leaf in self.leaves if leaf.is_tensor or leaf.is_number]
-        return sorted(usable, key=lambda leaf: (order.get(leaf.argument, len(order)), leaf.index))
+        return sorted(self.leaves, key=lambda leaf: (order.get(leaf.argument, len(order)), leaf.index))
 
     def find(self, name: str) -> Leaf | None:
         """The leaf of this name, or the only leaf of the argument of this name; None where there is neither."""
@@ -136,8 +139,8 @@ class Inputs:
 
 
 def _as_tensor(value: object) -> object:
-    # torch takes no array with negative strides.
-    return torch.from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
+    # torch takes no array with negative strides. np.ascontiguousarray would make one dimension of none.
+    return torch.from_numpy(np.asarray(value, order="C")) if isinstance(value, np.ndarray) else value
 
 
 def split_kwargs(args: ExampleArgs, kwargs: Kwargs | None) -> tuple[tuple[object, ...], dict[str, object]]:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -37,6 +38,17 @@ def test_right_file_by_its_own_free_sizes(tmp_path: Path) -> None:
     report = onnxpatch.verify(file, model, (x,), guards=False)
     assert report.ok and report.dimensions == {"b": 2, "h": 16} and len(report.checks) > 6
     assert fingerprint(model) == before and "right" in str(report)
+
+
+@pytest.mark.parametrize("number", [torch.tensor, np.array])
+def test_an_input_without_dimensions_has_none_in_the_runtime(number: Any) -> None:
+    class From(nn.Module):
+        def forward(self, x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+            return x[int(k) :].amax(0)
+
+    args = (torch.randn(4, 3), number(2))
+    asked: dict[str, Any] = {"exporter": "trace", "branches": True, "attempts": "asked"}
+    assert onnxpatch.export(From().eval(), args, dynamic_shapes=({0: "n"}, None), **asked).ok
 
 
 def test_dropped_guard_is_named_with_the_sizes_that_break_it(tmp_path: Path) -> None:
