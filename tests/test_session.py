@@ -145,9 +145,8 @@ def called(request, tmp_path_factory):
 def test_what_the_graph_has_no_input_for_may_be_given_as_to_the_model(called):
     x, unread = torch.randn(6, 3), torch.ones(2)
     wanted, least = Called()(x, True, mode="mean"), [x, unread][: len(called.inputs)]
-    for args, kwargs in (
-        (least, {}), ([x, True, unread], {}), ([x, True, unread], {"mode": "mean"}), ([x], {"flip": 1, "unread": unread}),
-    ):  # fmt: skip
+    every, named = [x, True, unread], {"flip": 1, "unread": unread}
+    for args, kwargs in ((least, {}), (every, {}), (every, {"mode": "mean"}), ([x], named)):
         assert torch.allclose(called(*args, **kwargs), wanted)
 
 

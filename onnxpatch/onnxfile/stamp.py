@@ -63,8 +63,9 @@ def stamp(
 ) -> None:
     """Write the provenance into the metadata of the file at `path`, without reading the file.
 
-    rows, digest, versions, call: as in `Provenance`. more: further entries, with their whole keys. Bytes of a protobuf message that are appended to another one are
-    merged with it when it is read, so a file of gigabytes costs no more than a small one.
+    rows, digest, versions, call: as in `Provenance`. more: further entries, with their whole keys. Bytes of a protobuf
+    message that are appended to another one are merged with it when it is read, so a file of gigabytes costs no more
+    than a small one.
     """
     import onnx
 

@@ -67,6 +67,16 @@ def judged(name: str) -> Report:
         ("neighbours: long_by_a_helper", "n=97"),
         ("neighbours: log_of_the_size", "n=1025"),
         ("neighbours: sixteen_to_nine", "h=9, w=16"),
+        ("own_tensors: Gated", "3001"),
+        ("own_tensors: StopSequence", "802, 17 at the end"),
+        ("own_tensors: Centroids", "…"),
+        ("own_tensors: Window", "0.225 of it positive"),
+        ("looked_up: StopIds", "last of each row"),
+        ("looked_up: written_number", "42"),
+        ("looked_up: Known", "n=12"),
+        ("looked_up: Heads", "n=12"),
+        ("looked_up: written_sizes", "h=16, w=12"),
+        ("sizes_in_python: root_of_the_area", "h=25, w=25"),
     ],
 )
 def test_found_wrong(name: str, label: str) -> None:

@@ -111,14 +111,21 @@ def test_constant_grid_is_a_frozen_node(tmp_path: Path) -> None:
     )
 
 
-def test_special_values_on_request(tmp_path: Path) -> None:
+class _Root(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sqrt()
+
+
+def test_special_values_where_the_model_heals_them_and_on_request(tmp_path: Path) -> None:
     class Root(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.clamp(min=0).sqrt() if torch.jit.is_tracing() else x.nan_to_num(0).clamp(min=0).sqrt()
 
     model, x = Root(), torch.rand(2, 3)
     file = traced(model, (x,), tmp_path / "m.onnx")
-    assert onnxpatch.verify(file, model, (x,)).ok
+    first = onnxpatch.verify(file, model, (x,)).first_wrong()
+    assert first is not None and first.label == "one NaN"
+    assert onnxpatch.verify(file, torch.nn.Sequential(nn.ReLU(), _Root()), (x,)).ok  # asks for none: not tried
     nan = torch.tensor([[0.0, -1.0, float("nan")]] * 2)
     report = onnxpatch.verify(file, model, (x,), data=[(torch.zeros(2, 3),), (nan,)])
     assert [c.status for c in report.checks if c.kind == "given"] == ["right", "wrong"]
