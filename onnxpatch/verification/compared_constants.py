@@ -25,10 +25,15 @@ def beyond_constants(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
     largest = max((dim.size for dim in oracle.dims), default=0)
     constants = (c for code in own_code(oracle.eager.model) for c in compared_constants(code))
     found = [c for c in dict.fromkeys(constants) if c not in _recorded(example)]
-    sizes = [n for n in map(_beyond, found) if largest < n <= _LARGEST]
-    sizes += [n for n in map(_power, found) if 3 * largest < n]
-    wishes = (dict.fromkeys(names, size) for size in sizes[:_MOST] for names in _groups(oracle))
-    yield from filter(None, (oracle.at(wish, far=True) for wish in wishes))
+    beyond = [n for n in map(_beyond, found) if largest < n <= _LARGEST]
+    far = [n for n in beyond if n > 3 * largest] + [n for n in map(_power, found) if n > 3 * largest]
+    near = [n for n in beyond if n not in far]
+    for size in (*far[:_MOST], *near[:_MOST]):
+        # The usual search reaches about three times the example by itself, and needs the other half.
+        if size in near and oracle.half_spent:
+            return
+        wishes = (dict.fromkeys(names, size) for names in _groups(oracle))
+        yield from filter(None, (oracle.at(wish, far=True) for wish in wishes))
 
 
 def at_keys(oracle: Oracle) -> Iterator[Probe]:
@@ -37,6 +42,9 @@ def at_keys(oracle: Oracle) -> Iterator[Probe]:
         for names in _groups(oracle):
             fitting = len(key) == 1 or len(names) == len(key)
             wish = dict(zip(names, key if len(key) > 1 else key * len(names), strict=True)) if fitting else {}
+            # Each is a guess: the usual sizes need the other half.
+            if oracle.used_up or oracle.half_spent:
+                return
             probe = oracle.at(wish, far=True) if any(wish[name] != oracle.example[name] for name in wish) else None
             if probe:
                 yield probe

@@ -62,7 +62,7 @@ class DataConstants:
         row = tuple(float(one) for one in known.tolist())
         if among or len(row) == 1:
             self.values |= dict.fromkeys(value for value in row[:_MOST] if value not in self.values)
-        else:
+        elif len(self.sequences) < _SEQUENCES:
             self.sequences.setdefault(row)
 
     def divided(self, left: object, right: object) -> None:
@@ -76,7 +76,7 @@ class DataConstants:
         """Inputs that may flip such a comparison, likely ones first. more: constants of the code."""
         if self.sameness:
             yield from _same(values)
-        for row in list(self.sequences)[:_SEQUENCES]:
+        for row in self.sequences:
             for place, where in ((0, "start"), (1, "end of the first row"), (-1, "end")):
                 yield f"{_words(row)} at the {where}", [_with_row(v, row, place) for v in values]
         known = list(self.values)[:_MOST]
