@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.graph_inputs import UnmatchedError, match_inputs
+from onnxpatch.inputs.graph_inputs import UnmatchedError, match_call
 from onnxpatch.inputs.validate import checked_path
 from onnxpatch.messages.visible import one_line
-from onnxpatch.onnxfile import denormals, output_structure, size_bounds
+from onnxpatch.onnxfile import call_inputs, denormals, output_structure, size_bounds
 from onnxpatch.onnxfile.bound import BoundCall
 from onnxpatch.onnxfile.declared_inputs import check, described, refuse_call
 from onnxpatch.onnxfile.rebuild import Classes, rebuilt
@@ -37,7 +37,9 @@ class Session:
     """An ONNX file in onnxruntime whose outputs have the structure that the model returned in eager.
 
     session(*inputs, **inputs_by_name): tensors or arrays, nested as the model takes them, caches included.
-    A keyword, or a key of a dict, goes to the input of that name; the rest go to the inputs in their order.
+    A keyword, or a key of a dict, goes to the input of that name; the rest go to the inputs in their order. What the
+    graph has no input for (a flag, a tensor that nothing reads) may be given or left out: a number or a text has to be
+    the one of the export.
     Tensors in, tensors out; arrays in, arrays out. Returns dicts, lists and tuples as the model does, and None for an
     optional output whose flag says that it is missing. A dataclass, named tuple or ModelOutput is returned as a
     `Record`: `out.name`, `out["name"]`, `out[0]`. A file that onnxpatch did not write gives a plain list, or its only
@@ -90,6 +92,7 @@ class Session:
         if self.structure is not None:
             self._classes.check(self.structure)
         self._bounds = size_bounds.read(metadata)
+        self._called = call_inputs.read(metadata)
         self._runs = InOnnxRuntime(self.session)
 
     def __repr__(self) -> str:
@@ -131,9 +134,10 @@ class Session:
     def _feed(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
         """The inputs by name. Raises InputError where the values do not fit them."""
         try:
-            return match_inputs(self.inputs, args, kwargs)
+            found = match_call(self.inputs, list(self._called), args, kwargs)
         except UnmatchedError as error:
             refuse_call(list(self._declared.values()), error.given, error.unknown)
+        return call_inputs.left_out(self._called, found, self.inputs)
 
     def _structured(self, values: list[Output]) -> Any:
         if self.structure is not None:

@@ -31,6 +31,18 @@ def image(h: int = 24, w: int = 40) -> torch.Tensor:
 
 # ------------------------------------------------------------------ right
 @BOTH
+def test_a_dict_at_the_end_is_an_argument_where_the_model_takes_one(dynamo: bool, tmp_path: Path) -> None:
+    class Batch(nn.Module):
+        def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+            return batch["x"] * batch["scale"]
+
+    given, file = ({"x": torch.randn(4, 3), "scale": torch.tensor(2.0)},), tmp_path / "m.onnx"
+    sizes = ({"x": {0: "n"}, "scale": None},)
+    assert onnxpatch.export(Batch().eval(), given, file, dynamic_shapes=sizes, dynamo=dynamo).ok
+    assert onnxpatch.Session(file)({"scale": torch.tensor(3.0), "x": torch.ones(2, 3)}).tolist() == [[3.0] * 3] * 2
+
+
+@BOTH
 def test_right_model_is_exported_checked_and_given_back(dynamo: bool, tmp_path: Path) -> None:
     model, file = Right().eval(), tmp_path / "m.onnx"
     before = fingerprint(model)

@@ -121,3 +121,46 @@ def test_layers_of_a_cache_by_keyword():
     assert match_inputs(names, (0,), {"past": layers}) == dict(zip(names, range(5), strict=True))
     with pytest.raises(UnmatchedError):
         match_inputs(names, (0,), {"past": pairs[:1]})
+
+
+class Called(torch.nn.Module):
+    """It is called with more than its graph has inputs for."""
+
+    def forward(self, x, flip: bool = False, unread=None, *, mode="sum"):
+        return getattr(x.flip(0) if flip else x, mode)(1)
+
+
+@pytest.fixture(scope="module", params=["trace", "dynamo"])
+def called(request, tmp_path_factory):
+    args, kwargs, file = (
+        (torch.randn(4, 3), True, torch.ones(2)),
+        {"mode": "mean"},
+        tmp_path_factory.mktemp("c") / "m.onnx",
+    )
+    sizes = {"x": {0: "n"}, "flip": None, "unread": None, "mode": None}
+    onnxpatch.export(Called().eval(), args, file, kwargs=kwargs, exporter=request.param, dynamic_shapes=sizes)
+    return onnxpatch.Session(file)
+
+
+def test_what_the_graph_has_no_input_for_may_be_given_as_to_the_model(called):
+    x, unread = torch.randn(6, 3), torch.ones(2)
+    wanted, least = Called()(x, True, mode="mean"), [x, unread][: len(called.inputs)]
+    every, named = [x, True, unread], {"flip": 1, "unread": unread}
+    for args, kwargs in ((least, {}), (every, {}), (every, {"mode": "mean"}), ([x], named)):
+        assert torch.allclose(called(*args, **kwargs), wanted)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "told"),
+    [
+        ((False, torch.ones(2)), {}, "flip is False, and True in this file"),
+        ((torch.ones(2), torch.ones(2)), {}, "flip is a Tensor, and True in this file"),
+        ((True, torch.ones(2)), {"mode": "amax"}, "mode is 'amax', and 'mean' in this file"),
+        ((True, torch.ones(2)), {"other": 1}, "no input is called 'other'"),
+        ((True, torch.ones(2), "mean", 1), {}, "5 inputs given"),
+    ],
+)
+def test_what_is_a_constant_in_the_file_cannot_be_another_one(called, args, kwargs, told):
+    with pytest.raises(InputError) as refused:
+        called(torch.randn(6, 3), *args, **kwargs)
+    assert told in str(refused.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -119,7 +119,9 @@ def _of_wrong(
     text = first.sentence() if first else str(error).splitlines()[0]
     # At the example the graph has the very branch that eager takes: what is wrong there is something else.
     elsewhere = first is not None and first.kind not in ("example", "loading")
-    branch = elsewhere and not isinstance(model, torch.jit.ScriptModule) and (_decides(decisions) or _has_loops(model))
+    branch = (
+        elsewhere and not isinstance(model, torch.jit.ScriptModule) and (_decides(decisions) or _decides_in_code(model))
+    )
     source = next(_sources(report), "") if report is not None else ""
     return Failure(attempt, "wrong", text[:_LONGEST], "", source, names, branch=branch, seconds=seconds)
 
@@ -135,13 +137,20 @@ def _decides(decisions: Decisions | None) -> bool:
     return decisions is None or bool(decisions.signature) or bool(decisions.sizes.comparisons)
 
 
+def _decides_in_code(model: torch.nn.Module) -> bool:
+    """Whether its code loops, or branches on a size: of `len(x)` no comparison is recorded."""
+    return _has(model, kinds.LOOPS | {kinds.BRANCH_SIZE})
+
+
 def _has_loops(model: torch.nn.Module) -> bool:
-    """Whether a forward of the model's own classes, or a function that it calls, loops over rows, sizes or values."""
+    return _has(model, kinds.LOOPS)
+
+
+def _has(model: torch.nn.Module, wanted: Container[str]) -> bool:
+    """Whether a forward of the model's own classes, or a function that it calls, has a line of these kinds."""
     classes = {type(module) for module in model.modules()}
     own = {cls.forward: None for cls in classes if not cls.__module__.startswith("torch.")}
-    return any(
-        found.kind in kinds.LOOPS for function in _with_called(list(own)) for found in kinds.in_function(function)
-    )
+    return any(found.kind in wanted for function in _with_called(list(own)) for found in kinds.in_function(function))
 
 
 def _with_called(functions: list[Any]) -> list[object]:

@@ -21,7 +21,7 @@ from onnxpatch.control_flow.optional_outputs.output_names import name_outputs
 from onnxpatch.control_flow.optional_outputs.reference import flatten_reference
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.exported import Exported
-from onnxpatch.onnxfile import output_structure
+from onnxpatch.onnxfile import call_inputs, output_structure
 from onnxpatch.onnxfile.attention_nodes import OPSET as ATTENTION
 from onnxpatch.onnxfile.attention_nodes import name_attention
 from onnxpatch.onnxfile.empty_constants import write_as_nodes
@@ -106,7 +106,8 @@ def _stamped(exported: Exported, patched: Patched, call: str) -> list[dict[str, 
     rows = _plan_rows(patched)
     acted = {row["patch"] for row in rows}
     code = digest(patch for patch in patched.plan.patches() if patch.name in acted)
-    stamp(exported.path, exported.request.exporter, rows, code, versions(), call)
+    request = exported.request
+    stamp(exported.path, request.exporter, rows, code, versions(), call, call_inputs.entry(request.call_names()))
     return rows
 
 

@@ -190,4 +190,4 @@ def _numpy(path: Path) -> dict[str, torch.Tensor]:
 
 def _native(value: NumpyArray) -> NumpyArray:
     """The array contiguous and in this machine's byte order, which torch asks for."""
-    return np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("="))
+    return np.asarray(value, dtype=value.dtype.newbyteorder("="), order="C")

@@ -18,6 +18,7 @@ from onnxpatch._torch.quiet import quiet_torch
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.double_sizes import TRANSLATIONS
 from onnxpatch.exporters.opened_call import opened_call
+from onnxpatch.exporters.output_dtypes import cast_outputs
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.exporters.same_sizes import same_sizes
 from onnxpatch.inputs import dynamic_shapes as shapes
@@ -61,7 +62,8 @@ def export_dynamo(request: ExportRequest, path: Path) -> object:
     ):
         program: Any = torch.onnx.export(
             request.model,
-            call.args,
+            # torch takes a dict at the end for keywords.
+            (*call.args, {}) if call.args and isinstance(call.args[-1], dict) and not call.kwargs else call.args,
             None,
             kwargs=call.kwargs or None,
             dynamo=True,
@@ -74,6 +76,7 @@ def export_dynamo(request: ExportRequest, path: Path) -> object:
     _declare_later_opset(request, program)
     _refuse_another_opset(request, program)
     write_as_loops(program.model)
+    cast_outputs(program)
     _name_sizes(request, program)
     _name_outputs(program, request)
     params = asked.get("export_params", True)

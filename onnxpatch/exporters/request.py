@@ -104,6 +104,20 @@ class ExportRequest:
             return self.input_names
         return [*(self.input_names or ()), *(leaf.name for leaf in leaves[len(self.input_names or ()) :])]
 
+    def call_names(self) -> list[tuple[str, object]]:
+        """(name of the graph's input, value) of every tensor, number and text of the call, in the signature's order.
+
+        What the graph has no input for is called after its argument.
+        """
+        names = self.dynamo_names() if self.exporter == "dynamo" else self.trace_names()
+        graph = self.inputs.graph_leaves(self.exporter)
+        named = {leaf.index: name for leaf, name in zip(graph, names or (), strict=False)}
+        return [
+            (named.get(leaf.index, leaf.name), leaf.value)
+            for leaf in self.inputs.in_signature_order()
+            if leaf.is_tensor or leaf.is_number or isinstance(leaf.value, str)
+        ]
+
     def names_among(self, have: Sequence[str]) -> Sequence[str] | None:
         """The names of the file's inputs in the order of the leaves; None to match them by position.
 

@@ -20,7 +20,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from onnxpatch.formulas.chosen_elements import comparison_at, is_plain
-from onnxpatch.formulas.idle_branches import PADS
+from onnxpatch.formulas.pad_calls import pad_call
 from onnxpatch.formulas.shortcuts import tree_of
 from onnxpatch.formulas.symbolic import chosen, symbolic
 
@@ -93,13 +93,14 @@ def _kind(statement: ast.stmt) -> str:
     name, value = _assigned(statement)
     if not isinstance(value, ast.Call):
         return "number" if is_plain(value) else ""
-    padded = ast.unparse(value.func) in PADS and len(value.args) > 1 and ast.unparse(value.args[0]) == name
-    listed = padded and isinstance(value.args[1], ast.Tuple | ast.List)
+    call = pad_call(value)
+    listed = call is not None and ast.unparse(call.padded) == name and isinstance(call.amounts, ast.Tuple | ast.List)
     return "padding" if listed and all(is_plain(amount) for amount in _amounts(value)) else ""
 
 
-def _amounts(call: ast.Call) -> list[ast.expr]:
-    return list(getattr(call.args[1], "elts", ()))
+def _amounts(value: ast.expr) -> list[ast.expr]:
+    call = pad_call(value)
+    return list(getattr(call.amounts, "elts", ())) if call is not None else []
 
 
 def _assigned(statement: Any) -> tuple[str, ast.expr]:

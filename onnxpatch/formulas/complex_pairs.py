@@ -126,7 +126,7 @@ def _stored(value: torch.Tensor) -> Pair:
         if type(value) in (torch.Tensor, torch.nn.Parameter):
             # Through NumPy, so that the TorchScript tracer records two constants and no complex operator.
             numbers = value.detach().cpu().numpy()
-            parts = (np.ascontiguousarray(part) for part in (numbers.real, numbers.imag))
+            parts = (np.asarray(part, order="C") for part in (numbers.real, numbers.imag))
             return Pair(*(torch.from_numpy(part).to(value.device) for part in parts))
         # A fake tensor, under torch.export, has no numbers to read. aten.view_as_real has an ONNX form there.
         both = torch.ops.aten.view_as_real.default(value)

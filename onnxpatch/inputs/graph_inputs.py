@@ -45,6 +45,25 @@ def match_inputs(names: Sequence[str], args: tuple[object, ...], kwargs: Mapping
     return found
 
 
+def match_call(
+    names: Sequence[str], called: Sequence[str], args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> dict[str, object]:
+    """As `match_inputs`, for a call that may give what the graph has no input for; these are in the result too.
+
+    called: what the model is called with, in order.
+    """
+    more = {name: value for name, value in kwargs.items() if name in called and name not in names}
+    rest = {name: value for name, value in kwargs.items() if name not in more}
+    try:
+        return match_inputs(names, args, rest) | more
+    except UnmatchedError as error:
+        # As many as there are values: parameters at the end may be left to their defaults.
+        first = [name for name in called if name not in more][: error.given]
+        if not set(names) <= set(first):
+            raise
+        return match_inputs(first, args, rest) | more
+
+
 def _leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
     """The tensors, arrays and numbers in a value, each with its path; None is left out."""
     value = opened(value) if is_cache(value) else value

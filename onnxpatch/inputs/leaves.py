@@ -74,7 +74,7 @@ class Inputs:
     kwargs: dict[str, Any]
 
     def __init__(self, model: torch.nn.Module, args: ExampleArgs, kwargs: Kwargs | None = None) -> None:
-        given = pytree.tree_map(_as_tensor, split_kwargs(args, kwargs), is_leaf=is_cache)
+        given = pytree.tree_map(_as_tensor, split_kwargs(model, args, kwargs), is_leaf=is_cache)
         self.given = Call(*given)
         self.has_caches = has_caches(given)
         self.args, self.kwargs = opened(given) if self.has_caches else given
@@ -122,9 +122,12 @@ class Inputs:
         if exporter == "dynamo":
             return [leaf for leaf in self.leaves if leaf.is_tensor]
         # The TorchScript exporter makes inputs in the signature's order, whatever the order of the kwargs.
+        return [leaf for leaf in self.in_signature_order() if leaf.is_tensor or leaf.is_number]
+
+    def in_signature_order(self) -> list[Leaf]:
+        """All leaves in the order of forward's parameters."""
         order = {name: i for i, name in enumerate(self.arguments)}
-        usable = [leaf for leaf in self.leaves if leaf.is_tensor or leaf.is_number]
-        return sorted(usable, key=lambda leaf: (order.get(leaf.argument, len(order)), leaf.index))
+        return sorted(self.leaves, key=lambda leaf: (order.get(leaf.argument, len(order)), leaf.index))
 
     def find(self, name: str) -> Leaf | None:
         """The leaf of this name, or the only leaf of the argument of this name; None where there is neither."""
@@ -136,15 +139,18 @@ class Inputs:
 
 
 def _as_tensor(value: object) -> object:
-    # torch takes no array with negative strides.
-    return torch.from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
+    # torch takes no array with negative strides. np.ascontiguousarray would make one dimension of none.
+    return torch.from_numpy(np.asarray(value, order="C")) if isinstance(value, np.ndarray) else value
 
 
-def split_kwargs(args: ExampleArgs, kwargs: Kwargs | None) -> tuple[tuple[object, ...], dict[str, object]]:
+def split_kwargs(
+    model: torch.nn.Module, args: ExampleArgs, kwargs: Kwargs | None
+) -> tuple[tuple[object, ...], dict[str, object]]:
     """(args, kwargs) after torch.onnx.export's conventions.
 
-    A bare tensor is the one argument. A dict at the end of `args` is the keyword arguments, if `kwargs` gives none.
-    Raises InputError for `args` of another kind.
+    A bare tensor is the one argument. A dict at the end of `args` is the keyword arguments, if `kwargs` gives none and
+    the model has such keywords: a forward that takes one dict gets it as it is. Raises InputError for `args` of another
+    kind.
     """
     if isinstance(args, torch.Tensor | np.ndarray):
         args = (args,)
@@ -154,8 +160,18 @@ def split_kwargs(args: ExampleArgs, kwargs: Kwargs | None) -> tuple[tuple[object
         raise InputError(f"kwargs must be a dict of forward's keyword arguments, not {type(kwargs).__name__}")
     args = tuple(args)
     if not kwargs and args and isinstance(args[-1], dict) and all(isinstance(k, str) for k in args[-1]):
-        return args[:-1], dict(args[-1])
+        keywords = (args[:-1], dict(args[-1]))
+        if _fits(model, *keywords) or not _fits(model, args, {}):
+            return keywords
     return args, dict(kwargs or {})
+
+
+def _fits(model: torch.nn.Module, args: tuple[object, ...], kwargs: Kwargs) -> bool:
+    try:
+        bind(model, args, kwargs)
+    except InputError:
+        return False
+    return True
 
 
 def signature(model: torch.nn.Module) -> inspect.Signature | None:

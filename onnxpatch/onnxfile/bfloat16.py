@@ -56,7 +56,7 @@ class BridgedSession:
 
 def _bits(array: Array) -> Array:
     """The bfloat16 numbers nearest to those of a float array, as uint16."""
-    narrow = torch.from_numpy(np.ascontiguousarray(array)).to(torch.bfloat16)
+    narrow = torch.from_numpy(np.asarray(array, order="C")).to(torch.bfloat16)
     return narrow.view(torch.int16).numpy().view(np.uint16)
 
 

@@ -180,7 +180,7 @@ def open_graph(model: str | bytes, runtime: Runtime, providers: Sequence[Provide
 def _input_array(value: object, elem_type: int) -> Array:
     """A tensor as an array of its own dtype, a Python number as one of the dtype that the graph declares."""
     if isinstance(value, torch.Tensor):
-        return np.ascontiguousarray(as_array(value))
+        return np.asarray(as_array(value), order="C")  # ascontiguousarray makes one dimension of none
     import onnx
 
     return np.asarray(value, dtype=onnx.helper.tensor_dtype_to_np_dtype(elem_type))

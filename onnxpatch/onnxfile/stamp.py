@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from onnxpatch.onnxfile.metadata import Json, damaged, parse_json, short_string
@@ -58,11 +59,13 @@ def stamp(
     digest: str,
     versions: dict[str, str],
     call: str = "",
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write the provenance into the metadata of the file at `path`, without reading the file.
 
-    rows, digest, versions, call: as in `Provenance`. Bytes of a protobuf message that are appended to another one are
-    merged with it when it is read, so a file of gigabytes costs no more than a small one.
+    rows, digest, versions, call: as in `Provenance`. more: further entries, with their whole keys. Bytes of a protobuf
+    message that are appended to another one are merged with it when it is read, so a file of gigabytes costs no more
+    than a small one.
     """
     import onnx
 
@@ -75,8 +78,8 @@ def stamp(
         "call": call[:_MOST_CALL],
     }
     appended = onnx.ModelProto()
-    for key, value in entries.items():
-        appended.metadata_props.add(key=_PREFIX + key, value=value)
+    for key, value in ({_PREFIX + key: value for key, value in entries.items()} | dict(more)).items():
+        appended.metadata_props.add(key=key, value=value)
     with open(path, "ab") as file:
         file.write(appended.SerializeToString())
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Container, Sequence
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch.messages.user_code import package_of, user_frame
-from onnxpatch.verification.data_constants import DataConstants
+from onnxpatch.verification.data_constants import DataConstants, number_of
 from onnxpatch.verification.size_recorder import SizeWatch
 from onnxpatch.verification.watched_number import WatchedNumber
 
@@ -33,19 +33,20 @@ _NUMBERS = {
 }
 _ARRAYS: Collection[Any] = {torch.Tensor.numpy, torch.Tensor.__array__}
 
-_FINITE = {
-    getattr(home, name) for home in (torch, torch.Tensor) for name in ("isnan", "isinf", "isfinite", "nan_to_num")
-}
-
 
 def _functions(*names: str) -> Collection[Any]:
     """The functions of torch and the methods of Tensor with these names."""
     return {getattr(home, name) for home in (torch, torch.Tensor) for name in names if hasattr(home, name)}
 
 
+_FINITE = _functions(
+    "isnan", "isinf", "isfinite", "nan_to_num", "nanmean", "nansum", "nanmedian", "nanquantile", "fmax", "fmin"
+)
 _ORDERING = _functions("__lt__", "__le__", "__gt__", "__ge__", "lt", "le", "gt", "ge")
 _EQUALITY = _functions("__eq__", "__ne__", "eq", "ne", "isclose", "not_equal")
 _SAMENESS = _functions("equal", "allclose")
+_AMONG = _functions("isin")
+_APART = _functions("__sub__", "sub", "cdist")
 _COUNTING = _functions("nonzero", "masked_select", "unique", "unique_consecutive")
 _STEPPING = _functions("__floordiv__", "floor_divide", "__mod__", "remainder", "fmod")
 _DIVIDING = _functions("__truediv__", "div", "divide", "true_divide", "reciprocal", "__rtruediv__", "rsqrt", "log")
@@ -75,8 +76,12 @@ class Decisions(TorchFunctionMode):
     watch_numbers: return floats that record their comparisons. Some code does not accept them.
     """
 
-    def __init__(self, watch_sizes: bool = False, watch_numbers: bool = True) -> None:
+    def __init__(
+        self, watch_sizes: bool = False, watch_numbers: bool = True, own: Container[int] = frozenset()
+    ) -> None:
+        """own: addresses of the model's own tensors."""
         super().__init__()
+        self._own = own
         self.sizes = SizeWatch()
         self.constants = DataConstants()
         self.divides = self.gave_numbers = False
@@ -100,6 +105,8 @@ class Decisions(TorchFunctionMode):
         self.asks_finite |= func in _FINITE
         if func in _ORDERING or func in _EQUALITY or func in _SAMENESS:
             self._compare(func, result, *args[:2])
+        elif func in _AMONG or func in _APART:
+            self._meet(args, among=func in _AMONG)
         elif func in _STEPPING:
             self.constants.divided(*args[:2])
         elif func in _DIVIDING:
@@ -144,13 +151,22 @@ class Decisions(TorchFunctionMode):
         if not all(isinstance(side, torch.Tensor | int | float) for side in sides):
             return
         equality = func not in _ORDERING
+        if equality:
+            self._meet(sides)
         self.constants.compared(left, right, equality)
         # torch.equal and allclose answer in Python: a branch, without a conversion of its own.
         if isinstance(answer, bool):
             self._add(answer)
         if isinstance(answer, torch.Tensor) and answer.numel() == 1 and all(map(_is_number, sides)):
-            a, b = (float(side.item()) if isinstance(side, torch.Tensor) else float(side) for side in sides)
-            self._note(a, b, equality)
+            a, b = (number_of(side) for side in sides)
+            if a is not None and b is not None:
+                self._note(a, b, equality)
+
+    def _meet(self, sides: Sequence[object], among: bool = False) -> None:
+        """Note the model's own tensors among the sides."""
+        for side in sides:
+            if isinstance(side, torch.Tensor) and side.numel() > 1 and _address(side) in self._own:
+                self.constants.met(side, among)
 
     def _decide(self, number: float, other: float, equality: bool, answer: bool) -> None:
         self._note(number, other, equality)
@@ -177,6 +193,20 @@ class Decisions(TorchFunctionMode):
             self.lines.setdefault(f"{frame.f_code.co_filename}:{frame.f_lineno}")
         if len(self.signature) > _ENDLESS:
             raise EndlessError(f"more than {_ENDLESS} decisions: a loop that this data does not end")
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Of its memory, which views share; 0 for one without, such as a sparse one, or a row under torch.vmap."""
+    try:
+        return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
+    except (RuntimeError, NotImplementedError):
+        return 0
+
+
+def addresses(model: object) -> frozenset[int]:
+    """The addresses of a model's parameters and buffers."""
+    tensors = (*model.parameters(), *model.buffers()) if isinstance(model, torch.nn.Module) else ()
+    return frozenset(map(_address, tensors)) - {0}
 
 
 def _is_number(side: object) -> bool:

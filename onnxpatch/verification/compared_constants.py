@@ -15,24 +15,45 @@ from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.own_code import own_code
 from onnxpatch.verification.probe import Probe
 
-_MOST = 3  # constants
+_MOST, _KEYS = 3, 6  # constants, keys
 _LARGEST = 1 << 16
 _ASKS = ("COMPARE_OP", "CONTAINS_OP")
 
 
 def beyond_constants(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
-    """Probes at sizes beyond such constants: those far beyond the example's, which the usual search does not reach."""
-    far = 3 * max((dim.size for dim in oracle.dims), default=0)
+    """Probes at sizes beyond such constants: those beyond the example's, all dimensions inside together."""
+    largest = max((dim.size for dim in oracle.dims), default=0)
     constants = (c for code in own_code(oracle.eager.model) for c in compared_constants(code))
     found = [c for c in dict.fromkeys(constants) if c not in _recorded(example)]
-    sizes = [n for n in map(_beyond, found) if far < n <= _LARGEST] + [n for n in map(_power, found) if far < n]
-    inner = [dim.name for dim in oracle.dims if any(axis for _, axis, _ in dim.places)]
-    outer = [dim.name for dim in oracle.dims if dim.name not in inner]
-    for size in sizes[:_MOST]:
-        for names in filter(None, (inner, outer)):
-            probe = oracle.at(dict.fromkeys(names, size), far=True)
+    beyond = [n for n in map(_beyond, found) if largest < n <= _LARGEST]
+    far = [n for n in beyond if n > 3 * largest] + [n for n in map(_power, found) if n > 3 * largest]
+    near = [n for n in beyond if n not in far]
+    for size in (*far[:_MOST], *near[:_MOST]):
+        # The usual search reaches about three times the example by itself, and needs the other half.
+        if size in near and oracle.half_spent:
+            return
+        wishes = (dict.fromkeys(names, size) for names in _groups(oracle))
+        yield from filter(None, (oracle.at(wish, far=True) for wish in wishes))
+
+
+def at_keys(oracle: Oracle) -> Iterator[Probe]:
+    """Probes at the sizes by which the model looks something up."""
+    for key in [one for one in oracle.hints.looked_up if all(1 <= n <= _LARGEST for n in one)][:_KEYS]:
+        for names in _groups(oracle):
+            fitting = len(key) == 1 or len(names) == len(key)
+            wish = dict(zip(names, key if len(key) > 1 else key * len(names), strict=True)) if fitting else {}
+            # Each is a guess: the usual sizes need the other half.
+            if oracle.used_up or oracle.half_spent:
+                return
+            probe = oracle.at(wish, far=True) if any(wish[name] != oracle.example[name] for name in wish) else None
             if probe:
                 yield probe
+
+
+def _groups(oracle: Oracle) -> Iterator[list[str]]:
+    """The dimensions inside, such as height and width; those outside, such as the batch."""
+    inner = [dim.name for dim in oracle.dims if any(axis for _, axis, _ in dim.places)]
+    yield from filter(None, (inner, [dim.name for dim in oracle.dims if dim.name not in inner]))
 
 
 def compared_constants(code: CodeType) -> Iterator[float]:

@@ -21,7 +21,9 @@ from typing import Any
 import torch
 
 _MOST = 6  # values of one kind
+_SEQUENCES = 3
 _LONGEST = 1 << 20  # elements of an input that gets such values
+_WIDEST = 1024  # elements of a row of a tensor that is the model's own
 Variant = tuple[str, list[Any]]
 
 
@@ -30,18 +32,20 @@ class DataConstants:
     """The values that a run of eager compared its data with, each once and in order.
 
     values: what elements are compared with, or the next values above and below. equals: by what a number computed from
-    the data is compared with (==), that number. steps: divisors of floor divisions of elements. sameness: two tensors
-    are compared with each other.
+    the data is compared with (==), that number. steps: divisors of floor divisions of elements. sequences: rows of the
+    model's own tensors that data is compared with, or that are subtracted from it. sameness: two tensors are compared
+    with each other.
     """
 
     values: dict[float, None] = field(default_factory=dict)
     equals: dict[float, float] = field(default_factory=dict)
     steps: dict[float, None] = field(default_factory=dict)
+    sequences: dict[tuple[float, ...], None] = field(default_factory=dict)
     sameness: bool = False
 
     def compared(self, left: object, right: object, equality: bool) -> None:
         """Record a comparison of tensors, or of a tensor with a number."""
-        numbers = [_number(side) for side in (left, right)]
+        numbers = [number_of(side) for side in (left, right)]
         if numbers[0] is None and numbers[1] is None:
             self.sameness |= equality
             return
@@ -50,9 +54,20 @@ class DataConstants:
                 found = (number,) if equality else (number + 1, number - 1)
                 self.values |= dict.fromkeys(value for value in found if value not in self.values)
 
+    def met(self, own: torch.Tensor, among: bool = False) -> None:
+        """Record that data meets a tensor of the model. among: it is looked for among the elements."""
+        known = own.detach().reshape(-1) if among else own.detach().reshape(-1, own.shape[-1])[0]
+        if own.is_complex() or not 0 < known.numel() <= _WIDEST or not bool(torch.isfinite(known).all()):
+            return
+        row = tuple(float(one) for one in known.tolist())
+        if among or len(row) == 1:
+            self.values |= dict.fromkeys(value for value in row[:_MOST] if value not in self.values)
+        elif len(self.sequences) < _SEQUENCES:
+            self.sequences.setdefault(row)
+
     def divided(self, left: object, right: object) -> None:
         """Record a floor division of floats by a step whose multiples are not exact in binary, such as 0.7."""
-        step = _number(right)
+        step = number_of(right)
         # A mantissa of 0.5 means a power of two, whose multiples are exact.
         if step and isinstance(left, torch.Tensor) and left.is_floating_point() and math.frexp(step)[0] != 0.5:
             self.steps.setdefault(step)
@@ -61,6 +76,9 @@ class DataConstants:
         """Inputs that may flip such a comparison, likely ones first. more: constants of the code."""
         if self.sameness:
             yield from _same(values)
+        for row in self.sequences:
+            for place, where in ((0, "start"), (1, "end of the first row"), (-1, "end")):
+                yield f"{_words(row)} at the {where}", [_with_row(v, row, place) for v in values]
         known = list(self.values)[:_MOST]
         # Such as the 3 of `(x == 0).sum() == 3`: a number of elements.
         counts = [int(n) for n in self.equals if n == int(n) and 1 < n < 64][:2]
@@ -87,9 +105,13 @@ class DataConstants:
             yield f"multiples of {step:g}", [_multiples(v, step) for v in values]
 
 
-def _number(side: object) -> float | None:
+def number_of(side: object) -> float | None:
+    """A number, or a tensor of one element, as a float; None for others."""
     if isinstance(side, torch.Tensor):
-        return float(side.item()) if side.numel() == 1 and not side.is_complex() else None
+        try:
+            return float(side.item()) if side.numel() == 1 and not side.is_complex() else None
+        except RuntimeError:  # torch.vmap: it stands for the elements of all rows
+            return None
     return float(side) if isinstance(side, int | float) else None
 
 
@@ -136,6 +158,24 @@ def _in_rows(tensor: Any, value: float, place: int) -> object:
     out = tensor.detach().clone()
     out.select(-1, place).fill_(value)
     return out
+
+
+def _with_row(tensor: Any, row: Sequence[float], place: int) -> object:
+    """The tensor with the row at its start, at the end of its first row (1), or at its end (-1)."""
+    if not _takes_all(tensor, row) or tensor.dim() == 0 or tensor.shape[-1] < len(row):
+        return tensor
+    out = tensor.detach().clone(memory_format=torch.contiguous_format)
+    start = {0: 0, 1: tensor.shape[-1] - len(row), -1: tensor.numel() - len(row)}[place]
+    out.view(-1)[start : start + len(row)] = torch.tensor(row, dtype=torch.float64).to(out)
+    return out
+
+
+def _takes_all(tensor: object, row: Sequence[float]) -> bool:
+    return all(_takes(tensor, value) for value in row)
+
+
+def _words(row: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in row[:3]) + (", …" if len(row) > 3 else "")
 
 
 def _filled(tensor: Any, value: float, share: bool = False) -> object:

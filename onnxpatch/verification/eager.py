@@ -20,7 +20,7 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.messages.visible import said_by
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.undone import Shared, undone
-from onnxpatch.verification.branch_recorder import Decisions
+from onnxpatch.verification.branch_recorder import Decisions, addresses
 
 Flatten = Callable[[Any], Sequence[torch.Tensor | None]]
 
@@ -119,7 +119,7 @@ class Eager:
         sizes: also branches on sizes. numbers: also what numbers from tensors are compared with. This is a run of its
         own, since function modes change the kernels that torch picks.
         """
-        watch = Decisions(watch_sizes=sizes, watch_numbers=numbers)
+        watch = Decisions(watch_sizes=sizes, watch_numbers=numbers, own=addresses(self.model))
         # Function modes do not see inside a ScriptModule, which freezes no branch either.
         if isinstance(self.model, torch.jit.ScriptModule):
             return watch

@@ -140,13 +140,13 @@ def source_of(node: Any) -> str:
 
 
 def unproven_dimensions(reference: Reference, checks: Sequence[Checked]) -> list[Unproven]:
-    """The dynamic dimensions without a right comparison at another size, with what would prove each of them."""
-    right = [check.sizes for check in checks if check.status == "right"]
+    """The dynamic dimensions of which no other size has a verdict, with what would prove each of them."""
+    known = [check.sizes for check in checks if check.status in ("right", "wrong", "refused")]
     oracle = reference.oracle
     return [
         Unproven(dim.name, dim.size, _reason(dim, reference), _remedy(dim, reference))
         for dim in reference.dims
-        if not oracle.is_moved(dim, {sizes[dim.name] for sizes in right if dim.name in sizes})
+        if not oracle.is_moved(dim, {sizes[dim.name] for sizes in known if dim.name in sizes})
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from onnxpatch.verification.looked_up import looked_up
 from onnxpatch.verification.own_code import own_code
 
 # By the names of attributes, since nothing else tells a size from the other numbers of a model.
@@ -28,12 +30,14 @@ class SizeHints:
 
     native: sizes to try as they are. steps: strides and patch sizes; sizes may have to be multiples of them.
     thresholds: constants that code compares with. values: numbers that data may be compared with, such as token ids.
+    looked_up: keys of tables, and texts made of sizes: `self.steps[n]`, `f"{h}x{w}" == "16x12"`.
     """
 
     native: tuple[int, ...]
     steps: tuple[int, ...]
     thresholds: tuple[int, ...]
     values: tuple[float, ...] = ()
+    looked_up: tuple[tuple[int, ...], ...] = ()
 
 
 def size_hints(model: torch.nn.Module, most: int = 8) -> SizeHints:
@@ -54,7 +58,9 @@ def size_hints(model: torch.nn.Module, most: int = 8) -> SizeHints:
     values = Counter({c: n for c, n in constants.items() if abs(c) > 1 or c != int(c)})
     # Counted 100 times, so that token ids come before the constants of the code.
     values.update({float(n): 100 for n in _identifiers(model)})
-    return SizeHints(_top(native, most), _top(steps, most), _top(thresholds, most), _top(values, most))
+    keys = tuple(itertools.islice(dict.fromkeys(looked_up(model)), most))
+    values.update({float(key[0]): 50 for key in keys if len(key) == 1})
+    return SizeHints(_top(native, most), _top(steps, most), _top(thresholds, most), _top(values, most), keys)
 
 
 def _identifiers(model: torch.nn.Module) -> Iterator[int]:

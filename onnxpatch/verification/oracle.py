@@ -56,7 +56,7 @@ class Oracle:
         self._asked = self._held = self._before = 0
         self._reserve = 0  # runs beyond the budget, for a dimension that no probe has moved yet
         self._finite = True
-        self._example = {dim.name: dim.size for dim in dims}
+        self.example = {dim.name: dim.size for dim in dims}
         self._tensors = {leaf.index: leaf.value for leaf in inputs.leaves if isinstance(leaf.value, torch.Tensor)}
         self._elements = max(1, sum(tensor.numel() for tensor in self._tensors.values()))
         self._cost = operations / self._elements  # of one element
@@ -71,7 +71,7 @@ class Oracle:
         """The probe of the example. Runs from here on count against the budget."""
         self._finite, self._before = example.finite, self.eager.elements
         return self.kept(
-            Probe("example", "example", self._example, self.inputs.values(), example.outputs or (), example.raw)
+            Probe("example", "example", self.example, self.inputs.values(), example.outputs or (), example.raw)
         )
 
     # -------------------------------------------------------------- one size
@@ -81,11 +81,11 @@ class Oracle:
         must: also when the budget is used up. far: also far beyond the example, if the budget allows it. A size that
         was left out for the budget may be asked for again.
         """
-        full = {**self._example, **sizes}
+        full = {**self.example, **sizes}
         key = tuple(full.values())
         if key in self._known:
             return self._known[key]
-        if not all(dim.allows(full[dim.name]) and dim.fills(full, self._example) for dim in self.dims):
+        if not all(dim.allows(full[dim.name]) and dim.fills(full, self.example) for dim in self.dims):
             self._known[key] = None
             return None
         shapes = self._shapes(full)
@@ -101,7 +101,7 @@ class Oracle:
 
     def reason(self, sizes: Mapping[str, int]) -> str:
         """Why `at` has no probe at these sizes."""
-        full = {**self._example, **sizes}
+        full = {**self.example, **sizes}
         outside = [dim for dim in self.dims if not dim.allows(full[dim.name])]
         if outside:
             return f"dynamic_shapes allows {outside[0].name} from {outside[0].minimum} to {outside[0].maximum or 'any'}"
@@ -131,7 +131,7 @@ class Oracle:
             return self.kept(odd)
         self.first_refusal = self.first_refusal or f"{format_sizes(sizes)}: {error}"
         self.refused += 1
-        moved = [name for name, size in sizes.items() if size != self._example[name]]
+        moved = [name for name, size in sizes.items() if size != self.example[name]]
         if len(moved) == 1 and sizes[moved[0]] != 1:
             self.refused_alone.setdefault(moved[0], f"{format_sizes({moved[0]: sizes[moved[0]]})}: {error}")
         return None
@@ -182,7 +182,7 @@ class Oracle:
         answer = self.eager.ask(other)
         if not self.usable(answer):
             return None
-        return self.kept(Probe("other data", "data", self._example, other, answer.outputs or (), answer.raw))
+        return self.kept(Probe("other data", "data", self.example, other, answer.outputs or (), answer.raw))
 
     # -------------------------------------------------------------- the budget
     def usable(self, answer: Answer) -> bool:

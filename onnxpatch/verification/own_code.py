@@ -15,7 +15,7 @@ def own_code(model: torch.nn.Module) -> Iterator[CodeType]:
 
     One level deep: helpers that a forward calls by name, such as `self.interpolate(...)`, have the comparisons too.
     """
-    forwards = [(cls, vars(cls).get("forward")) for cls in _own_classes(model)]
+    forwards = [(cls, vars(cls).get("forward")) for cls in own_classes(model)]
     for cls, forward in forwards:
         for name in ("forward", *forward.__code__.co_names) if isinstance(forward, FunctionType) else ():
             method = vars(cls).get(name)
@@ -36,7 +36,8 @@ def _helpers(function: FunctionType) -> Iterator[FunctionType]:
             yield helper
 
 
-def _own_classes(model: torch.nn.Module) -> list[type]:
+def own_classes(model: torch.nn.Module) -> list[type]:
+    """The classes of its modules that are not torch's, with their bases."""
     classes = dict.fromkeys(cls for module in model.modules() for cls in type(module).__mro__)
     return [c for c in classes if _is_own(c.__module__)]
 

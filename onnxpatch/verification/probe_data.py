@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -102,7 +103,9 @@ def variants(
     if any(isinstance(v, torch.Tensor) and v.is_floating_point() for v in values):
         for factor in _factors(compared):
             yield f"times {factor:.3g}", [_on_floats(v, lambda x, f=factor: x * f) for v in values]  # type: ignore[misc]
-        for label, change in _FLOATS.items() if finite else {**_FLOATS, **_NON_FINITE}.items():
+        for share in _shares(compared):
+            yield f"{share:.3g} of it positive", [_on_floats(v, lambda x, s=share: _signed(x, s)) for v in values]  # type: ignore[misc]
+        for label, change in _FLOATS.items() if finite else {**_FLOATS, **NON_FINITE}.items():
             yield label, [_on_floats(v, change) for v in values]
         yield from _one_at_a_time(values)
     if any(isinstance(v, torch.Tensor) and not v.is_floating_point() and not v.is_complex() for v in values):
@@ -142,6 +145,18 @@ def _factors(compared: Sequence[tuple[float, float]], most: int = 6) -> list[flo
     return [f for f in factors if 1e-12 < abs(f) < 1e12][:most]
 
 
+def _shares(compared: Sequence[tuple[float, float]], most: int = 3) -> list[float]:
+    """Shares between those that are compared with: 0.1, 0.225 and 0.625 for 0.2 and 0.25."""
+    bounds = [0.0, *sorted({other for _, other in compared if 0 < other < 1}), 1.0]
+    return [(low + high) / 2 for low, high in itertools.pairwise(bounds)][:most] if len(bounds) > 2 else []
+
+
+def _signed(x: torch.Tensor, share: float) -> torch.Tensor:
+    """The magnitudes, with this share of them positive and the others negative."""
+    positive = torch.arange(x.numel(), device=x.device) < round(share * x.numel())
+    return torch.where(positive.reshape(x.shape), x.abs(), -x.abs())
+
+
 def _plant(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
     def change(x: torch.Tensor) -> torch.Tensor:
         out = x.clone()
@@ -174,7 +189,7 @@ _FLOATS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "times 0.001": lambda x: x * 0.001,
     "times 1000": lambda x: x * 1000,
 }
-_NON_FINITE = {"one NaN": _plant(float("nan")), "one infinity": _plant(float("inf"))}
+NON_FINITE = {"one NaN": _plant(float("nan")), "one infinity": _plant(float("inf"))}
 
 
 def _first(x: torch.Tensor, factor: float) -> torch.Tensor:

@@ -22,12 +22,12 @@ import torch
 
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.compared_constants import beyond_constants
+from onnxpatch.verification.compared_constants import at_keys, beyond_constants
 from onnxpatch.verification.eager import Answer
 from onnxpatch.verification.fractions_of_sizes import fractions_of_sizes
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.probe_data import MASKED, is_mask, variants
+from onnxpatch.verification.probe_data import MASKED, NON_FINITE, is_mask, variants
 from onnxpatch.verification.ratios_of_sizes import ratios_of_sizes
 from onnxpatch.verification.resized_sizes import resized_sizes
 from onnxpatch.verification.size_branches import size_branches
@@ -75,6 +75,7 @@ def _decided(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
         yield from resized_sizes(oracle, example.sizes)
     if oracle.dims:
         yield from beyond_constants(oracle, example)
+        yield from at_keys(oracle)
 
 
 def _unmoved(oracle: Oracle, found: Sequence[Probe]) -> Iterator[Probe]:
@@ -130,13 +131,15 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
             continue
         always = exact is None or label in (_ALWAYS + _MORE if spare else _ALWAYS)
         always |= label == _ZEROS and example is not None and example.divides
+        # A model that asks for NaN may heal it: then the graph has to.
+        heals = label in NON_FINITE and example is not None and example.asks_finite
         watched = oracle.eager.decisions(changed) if decides else None
-        tried += decides or always
+        tried += decides or always or heals
         flips = watched is not None and watched.signature not in seen
         # Python may compute with a number from the data, and decide on the result.
         far = watched is not None and len(measured) <= _MAGNITUDES and watched.magnitudes not in measured
         # Eager raises on this data, or nothing new can be seen with it.
-        if (decides and watched is None) or not (always or flips or far or draws):
+        if (decides and watched is None) or not (always or flips or far or draws or heals):
             continue
         flipped |= flips
         if flips and watched is not None and example is not None:
@@ -145,7 +148,8 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
         answer = oracle.eager.ask(changed)
         # A forward that draws may use the numbers for some data only (noise under a mask).
         chance = draws and not (always or flips or far) and _by_chance(oracle, changed, answer)
-        if answer.outputs is not None and (always or flips or chance or far) and (answer.finite or always or flips):
+        wanted = always or flips or chance or far or heals
+        if answer.outputs is not None and wanted and (answer.finite or always or flips):
             most -= 1
             kind = "branch" if flips else "data"
             yield oracle.kept(
@@ -175,7 +179,8 @@ def _candidates(
         yield from ((label, changed, None) for label, changed in example.constants.multiples(values))
     masks = any(map(is_mask, values))
     divides = example is not None and example.divides
-    if not (anything or masks or divides or _whole(values)):
+    heals = example is not None and example.asks_finite
+    if not (anything or masks or divides or heals or _whole(values)):
         return
     finite, compared = not (example and example.asks_finite), example.compared if example else ()
     usual = ((label, changed, False) for label, changed in variants(values, finite, compared))

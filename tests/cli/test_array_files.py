@@ -84,6 +84,8 @@ def test_honest_files_are_read(tmp_path: Path) -> None:
     for name in ("x.npy", "x.npz"):
         (found,) = read(f"x={tmp_path / name}", Sizes())
         assert found.value.tolist() == x.tolist()
+    np.save(tmp_path / "k.npy", np.array(3))
+    assert read(f"k={tmp_path / 'k.npy'}", Sizes())[0].value.shape == ()
 
 
 def _files() -> list[tuple[str, bytes]]:

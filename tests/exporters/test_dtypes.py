@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -98,3 +99,16 @@ def test_convolutions_and_batch_norms_under_autocast(dynamo: bool) -> None:
 @EXPORTERS
 def test_attention_under_autocast(dynamo: bool) -> None:
     assert right(Cast(Block()), torch.randn(2, 5, 8), dynamo)
+
+
+@EXPORTERS
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
+def test_outputs_have_the_models_dtypes(dtype: torch.dtype, dynamo: bool, tmp_path: Path) -> None:
+    class Sums(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+            return x.sum(-1), x.cumsum(0), x.float().mean(), x * 2
+
+    x = torch.randn(2, 5).to(dtype)
+    assert onnxpatch.export(Sums().eval(), (x,), tmp_path / "m.onnx", dynamo=dynamo, dynamic_shapes=SIZES)
+    outputs = onnxpatch.Session(tmp_path / "m.onnx")(x)
+    assert [one.dtype for one in outputs] == [dtype, dtype, torch.float32, dtype]

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import onnxpatch
-from onnxpatch.onnxfile import output_structure, stamp
+from onnxpatch.onnxfile import call_inputs, output_structure, stamp
 from onnxpatch.onnxfile.graph import module_of
 from onnxpatch.onnxfile.rebuild import Classes, Record, rebuilt
 from onnxpatch.verification.findings import source_of
@@ -200,6 +200,25 @@ def test_stamps_of_a_wrong_form_are_one_input_error(change: dict[str, str], tmp_
     onnx.save(with_metadata(STAMP | change), str(tmp_path / "m.onnx"))
     with pytest.raises(onnxpatch.InputError, match="is damaged"):
         onnxpatch.verify(tmp_path / "m.onnx", torch.nn.ReLU(), (X,))
+
+
+CALLS = ["{", "{}", "7", "[7]", "[{}]", '[{"name": 7}]', '[{"name": "x", "value": [1]}]', "[" * 100_000]
+CALLS += [json.dumps([{"name": "x" * 1000}]), json.dumps([{"name": "x", "value": {"a": 1}}])]
+
+
+@pytest.mark.parametrize("text", CALLS, ids=[text[:30] for text in CALLS])
+def test_calls_of_a_wrong_form_are_one_input_error(text: str) -> None:
+    with pytest.raises(onnxpatch.InputError, match=r"metadata onnxpatch\.inputs is damaged"):
+        onnxpatch.Session(with_metadata({call_inputs.KEY: text}).SerializeToString())
+
+
+@pytest.mark.parametrize("rows", [[{"name": "other"}], [{"name": "x", "value": 3}], [{"name": "x"}] * 3])
+def test_a_call_that_the_graph_does_not_have_changes_nothing(rows: list[dict[str, Any]]) -> None:
+    session = onnxpatch.Session(with_metadata({call_inputs.KEY: json.dumps(rows)}).SerializeToString())
+    assert torch.equal(session(X)[0], X.relu())
+    for args in ((X, X), ()):
+        with pytest.raises(onnxpatch.InputError):
+            session(*args)
 
 
 # ------------------------------------------------------------------ fuzzing

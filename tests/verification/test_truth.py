@@ -72,6 +72,16 @@ def judged(name: str) -> Report:
         ("resized: mask_at_the_size_of_the_other", "h=35"),
         ("resized: seven_thirds_of_it", "h=27"),
         ("resized: steps_of_a_tenth", "n=11"),
+        ("own_tensors: Gated", "3001"),
+        ("own_tensors: StopSequence", "802, 17 at the end"),
+        ("own_tensors: Centroids", "…"),
+        ("own_tensors: Window", "0.225 of it positive"),
+        ("looked_up: StopIds", "last of each row"),
+        ("looked_up: written_number", "42"),
+        ("looked_up: Known", "n=12"),
+        ("looked_up: Heads", "n=12"),
+        ("looked_up: written_sizes", "h=16, w=12"),
+        ("sizes_in_python: root_of_the_area", "h=25, w=25"),
     ],
 )
 def test_found_wrong(name: str, label: str) -> None:

@@ -155,3 +155,14 @@ def test_values_stay_in_the_range_of_the_example(tmp_path: Path) -> None:
         attempts="asked",
     )  # fmt: skip
     assert report.verdict == "right"
+
+
+def test_a_dimension_whose_other_sizes_are_wrong_is_not_called_unproven() -> None:
+    class Frozen(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * float(torch.ones(x.shape[0]).sum())
+
+    asked: dict[str, Any] = {"exporter": "trace", "only": (), "attempts": "asked"}
+    with pytest.raises(onnxpatch.VerificationError) as wrong:
+        onnxpatch.export(Frozen().eval(), (torch.randn(4, 3),), dynamic_shapes=({0: "n"},), **asked)
+    assert "wrong" in str(wrong.value) and "unproven" not in str(wrong.value)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -37,6 +38,17 @@ def test_right_file_by_its_own_free_sizes(tmp_path: Path) -> None:
     report = onnxpatch.verify(file, model, (x,), guards=False)
     assert report.ok and report.dimensions == {"b": 2, "h": 16} and len(report.checks) > 6
     assert fingerprint(model) == before and "right" in str(report)
+
+
+@pytest.mark.parametrize("number", [torch.tensor, np.array])
+def test_an_input_without_dimensions_has_none_in_the_runtime(number: Any) -> None:
+    class From(nn.Module):
+        def forward(self, x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+            return x[int(k) :].amax(0)
+
+    args = (torch.randn(4, 3), number(2))
+    asked: dict[str, Any] = {"exporter": "trace", "branches": True, "attempts": "asked"}
+    assert onnxpatch.export(From().eval(), args, dynamic_shapes=({0: "n"}, None), **asked).ok
 
 
 def test_dropped_guard_is_named_with_the_sizes_that_break_it(tmp_path: Path) -> None:
@@ -99,14 +111,21 @@ def test_constant_grid_is_a_frozen_node(tmp_path: Path) -> None:
     )
 
 
-def test_special_values_on_request(tmp_path: Path) -> None:
+class _Root(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sqrt()
+
+
+def test_special_values_where_the_model_heals_them_and_on_request(tmp_path: Path) -> None:
     class Root(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.clamp(min=0).sqrt() if torch.jit.is_tracing() else x.nan_to_num(0).clamp(min=0).sqrt()
 
     model, x = Root(), torch.rand(2, 3)
     file = traced(model, (x,), tmp_path / "m.onnx")
-    assert onnxpatch.verify(file, model, (x,)).ok
+    first = onnxpatch.verify(file, model, (x,)).first_wrong()
+    assert first is not None and first.label == "one NaN"
+    assert onnxpatch.verify(file, torch.nn.Sequential(nn.ReLU(), _Root()), (x,)).ok  # asks for none: not tried
     nan = torch.tensor([[0.0, -1.0, float("nan")]] * 2)
     report = onnxpatch.verify(file, model, (x,), data=[(torch.zeros(2, 3),), (nan,)])
     assert [c.status for c in report.checks if c.kind == "given"] == ["right", "wrong"]
