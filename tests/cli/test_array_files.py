@@ -97,7 +97,10 @@ def _files() -> list[tuple[str, bytes]]:
     return [("f.npy", npy.getvalue()), ("f.npz", npz.getvalue()), ("f.safetensors", save({"x": x}))]
 
 
-@pytest.mark.parametrize("often", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+_LONG = [pytest.mark.slow, pytest.mark.timeout(1800)]  # minutes alone, more beside other work
+
+
+@pytest.mark.parametrize("often", [300, pytest.param(10_000, marks=_LONG)])
 @pytest.mark.parametrize(("name", "whole"), _files(), ids=["npy", "npz", "safetensors"])
 def test_files_with_other_bytes_are_read_or_refused(name: str, whole: bytes, often: int, tmp_path: Path) -> None:
     place = st.integers(0, len(whole) - 1)
