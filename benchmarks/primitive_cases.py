@@ -138,8 +138,9 @@ CASES = [
     Primitive("diff", lambda x: torch.diff(x, dim=1), row, _ROW, patches=("composites",)),
     Primitive("unfold 16, 4", lambda x: x.unfold(1, 16, 4), row, _ROW),
     Primitive("diag_embed", lambda x: torch.diag_embed(x), root, _ROW, 900),
-    Primitive("kron with 2 x 2", lambda x: torch.kron(x, torch.ones(2, 2)), matrix, _ROWS, 640),
-    Primitive("corrcoef of 8 rows", torch.corrcoef, eight, _ROW, 400),
+    Primitive("kron with 2 x 2", lambda x: torch.kron(x, torch.ones(2, 2)), matrix, _ROWS, 640,
+              ("specialized-functions",)),
+    Primitive("corrcoef of 8 rows", torch.corrcoef, eight, _ROW, 400, ("specialized-functions",)),
     Primitive("inverse of 3 x 3", torch.inverse, cameras, _ROWS, patches=("inverse",)),
     Primitive("affine_grid", grid, warped, (*_IMAGE, None), 900, patches=("affine-grid",)),
     Primitive("rms_norm", lambda x: F.rms_norm(x, (64,)), matrix, _ROWS, 640, patches=("rms-norm",)),
@@ -239,4 +240,6 @@ NOT_MEASURED = {
     "symbolic-split": _SIZES,
     "tensor-checks": _ONE_NODE,
     "tensor-of-sizes": _SIZES,
+    "float-ranges": "one number for each element of the result",
+    "without-batch": "the same operator, of a batch of one",
 }
