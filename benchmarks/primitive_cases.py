@@ -240,6 +240,7 @@ NOT_MEASURED = {
     "symbolic-split": _SIZES,
     "tensor-checks": _ONE_NODE,
     "tensor-of-sizes": _SIZES,
+    "empty-reductions": _ONE_NODE,
     "float-ranges": "one number for each element of the result",
     "without-batch": "the same operator, of a batch of one",
 }
