@@ -24,7 +24,7 @@ class _Differences(torch.nn.Module):
 @patch(
     *(f"{home}.{name}" for home in ("torch", "torch.Tensor") for name in _NAMES),
     name="empty-reductions",
-    why="x[:, 1:].sum(-1) of one column has shape (b, 0): onnxruntime's ReduceSum of an empty axis, counted from the end",
+    why="x[:, 1:].sum(-1) of one column has shape (b, 0): onnxruntime's ReduceSum of an empty axis -1",
     link="https://onnx.ai/onnx/operators/onnx__ReduceSum.html",
     exporters=("dynamo", "trace"),
     proof=Proof(
