@@ -67,17 +67,8 @@ def sizes_are_known() -> bool:
 
 def static_number(tensor: torch.Tensor) -> int | float | bool | None:
     """The value of a 0-d tensor of the running trace that was computed from sizes, if it is the same for all inputs."""
-    sizes, state = _running.sizes, torch._C._get_tracing_state()
-    if sizes is None or state is None:
-        return None
-    try:
-        value = torch._C._get_value_trace(tensor)  # type: ignore[attr-defined]
-        with tracing_paused():
-            fixed = sizes.of(state).fixed(value)
-            # Read off the example: it is the same there as anywhere.
-            return tensor.item() if fixed else None
-    except Exception:  # an operator that cannot be run again: the size counts as dynamic, which is right too
-        return None
+    # Read off the example: it is the same there as anywhere.
+    return _answer(tensor, lambda sizes, value: tensor.item() if sizes.fixed(value) else None)
 
 
 def symbolic_number(tensor: torch.Tensor) -> int | float | bool | torch.SymInt | torch.SymFloat | None:
@@ -85,14 +76,19 @@ def symbolic_number(tensor: torch.Tensor) -> int | float | bool | torch.SymInt |
 
     Symbols stand for the declared dimensions.
     """
+    return _answer(tensor, lambda sizes, value: sizes.number(value))
+
+
+def _answer(tensor: torch.Tensor, ask: Callable[[_Sizes, Any], Any]) -> Any:
+    """What `ask` says of the tensor's value in the graph, with the trace paused; None where nothing is known of it."""
     sizes, state = _running.sizes, torch._C._get_tracing_state()
     if sizes is None or state is None:
         return None
     try:
         value = torch._C._get_value_trace(tensor)  # type: ignore[attr-defined]
         with tracing_paused():
-            return sizes.of(state).number(value)
-    except Exception:  # as for static_number
+            return ask(sizes.of(state), value)
+    except Exception:  # an operator that cannot be run again: the size counts as dynamic, which is right too
         return None
 
 

@@ -6,7 +6,7 @@ Each has the arguments and the result of the torch function of its name.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -154,3 +154,11 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor
     shape = torch.broadcast_shapes(*([1 if i == axis else n for i, n in enumerate(t.shape)] for t in (x, indices)))
     widths = ([t.shape[axis] if i == axis else n for i, n in enumerate(shape)] for t in (x, indices))
     return torch.gather(*(x.expand(next(widths)), axis, indices.expand(next(widths))))
+
+
+def multi_dot(matrices: Sequence[Tensor]) -> Tensor:
+    return functools.reduce(torch.matmul, matrices)
+
+
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    return multi_dot(matrices)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from onnxpatch.formulas.binding import call_of
 from onnxpatch.formulas.matrices import (
     block_diag,
     cartesian_prod,
+    chain_matmul,
     corrcoef,
     cov,
     diag,
@@ -23,6 +23,7 @@ from onnxpatch.formulas.matrices import (
     kron,
     linalg_diagonal,
     matrix_power,
+    multi_dot,
     pdist,
     renorm,
     rot90,
@@ -190,8 +191,8 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "isclose": isclose,
     "renorm": renorm,
     "pdist": pdist,
-    "linalg_multi_dot": lambda matrices: functools.reduce(torch.matmul, matrices),
-    "chain_matmul": lambda *matrices: functools.reduce(torch.matmul, matrices),
+    "linalg_multi_dot": multi_dot,
+    "chain_matmul": chain_matmul,
     "l1_loss": l1_loss,
     "_threshold": lambda x, threshold, value, inplace=False: torch.where(x > threshold, x, torch.full_like(x, value)),
     "unflatten": unflatten,

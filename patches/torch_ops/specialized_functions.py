@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from onnxpatch import Proof, patch
 from onnxpatch.formulas.binding import call_of
-from onnxpatch.formulas.matrices import corrcoef, cov, kron, take_along_dim, vander
+from onnxpatch.formulas.matrices import chain_matmul, corrcoef, cov, kron, multi_dot, take_along_dim, vander
 from onnxpatch.formulas.symbolic import symbolic
 from onnxpatch.formulas.tracing import function_name
 
@@ -20,8 +19,8 @@ _COMPOSED: dict[str, Callable[..., Tensor]] = {
     "cov": cov,
     "vander": vander,
     "take_along_dim": take_along_dim,
-    "linalg_multi_dot": lambda matrices: functools.reduce(torch.matmul, matrices),
-    "chain_matmul": lambda *matrices: functools.reduce(torch.matmul, matrices),
+    "linalg_multi_dot": multi_dot,
+    "chain_matmul": chain_matmul,
 }
 
 
