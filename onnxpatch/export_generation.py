@@ -13,8 +13,10 @@ import torch
 from onnxpatch.export import export
 from onnxpatch.generation.parts import generation_parts
 from onnxpatch.results.report import Report
+from onnxpatch.verification.eager import process_state_kept
 
 
+@process_state_kept()
 def export_generation(
     model: torch.nn.Module,
     folder: str | os.PathLike[str],

@@ -34,6 +34,7 @@ _log = logging.getLogger("onnxpatch")
 _CAPTURE = 600.0  # seconds for torch.export, which serves for its conditions alone here, and may never end
 
 
+@process_state_kept()
 def verify(
     file: str | os.PathLike[str],
     model: torch.nn.Module,
@@ -100,8 +101,7 @@ def verify(
     # Without a size that may change there is no condition that could break.
     if guards and dims:
         try:
-            with process_state_kept():
-                conditions, notes = _conditions(model, inputs, specs, budget)
+            conditions, notes = _conditions(model, inputs, specs, budget)
         finally:
             # torch.export runs the model, which may keep tensors without data in its attributes.
             state.restore()

@@ -98,6 +98,13 @@ def test_a_proof_shows_the_failure_and_the_cure():
     assert "aten::frac" in outcome.before and outcome.after.startswith("right, ")
 
 
+def test_a_proof_leaves_the_random_numbers_of_the_process():
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    assert proven(right).holds
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_proof_at_an_opset_that_is_not_there_is_refused():
     assert "the installed onnx" in (outcome := proven(right, opset=99)).sentence
     assert (outcome.status, outcome.holds) == ("refused", True)

@@ -4,8 +4,9 @@ model catches an error of torch (`try: ... except RuntimeError:`). By these APIs
 - `torch.overrides.get_overridable_functions` (public) says which functions a TorchFunctionMode sees.
 - `torch._C.DisableTorchFunction` runs a block past every mode, as `torch.overrides` itself does. If it moves, patches
   of functions are refused.
-- `torch._C._len_torch_function_stack` and `torch.overrides._pop_mode`: the modes of this thread. An interrupt
-  between a `with mode:` and the mode's own end leaves it active; where these have moved, it stays.
+- `_get_current_function_mode_stack`, `_pop_mode` and `_push_mode` of torch.overrides, and their likes of
+  torch.utils._python_dispatch: the modes of this thread. An interrupt between a `with mode:` and the mode's own end
+  leaves it active; where these have moved, it stays.
 - torch.jit.trace: `torch._C._get_tracing_state`, its setter, and `TracingState.graph`. The tracer sets its state aside
   during a call and does not restore it when the call raises; the process then dies of a null pointer (signal 11). If
   these move, a model that catches an error fails with AttributeError.
@@ -40,21 +41,41 @@ _BUILTINS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.Wrappe
 
 
 @contextlib.contextmanager
-def function_modes_kept() -> Iterator[None]:
-    """After the block, deactivate the modes that it left active in this thread."""
-    depth = _modes()
+def modes_kept() -> Iterator[None]:
+    """After the block, deactivate the function modes and dispatch modes that it left active in this thread, and record
+    gradients if they were recorded before it.
 
-    def leave() -> None:
-        while _modes() > depth:
-            torch.overrides._pop_mode()
-
-    with undone(leave):
+    The default device is a mode too: one that the block set stays, as it would in eager.
+    """
+    functions = _Stack(torch.overrides, "_get_current_function_mode_stack")
+    operators = _Stack(torch.utils._python_dispatch, "_get_current_dispatch_mode_stack")
+    gradients = torch.is_grad_enabled()
+    with undone(lambda: torch.set_grad_enabled(gradients)), undone(operators.put_back), undone(functions.put_back):
         yield
 
 
-def _modes() -> int:
-    count = getattr(torch._C, "_len_torch_function_stack", None)
-    return int(count()) if count is not None and hasattr(torch.overrides, "_pop_mode") else 0
+class _Stack:
+    """The modes of one kind that were active in this thread when this was made."""
+
+    def __init__(self, home: Any, modes: str) -> None:
+        self._modes: Any = getattr(home, modes, None)
+        self._pop: Any = getattr(home, "_pop_mode", None)
+        self._push: Any = getattr(home, "_push_mode", None)
+        self._before = self._active()
+
+    def _active(self) -> list[Any]:
+        return list(self._modes()) if self._modes and self._pop and self._push else []
+
+    def put_back(self) -> None:
+        """Deactivate all others."""
+        active = self._active()
+        kept = [mode for mode in active if mode in self._before or type(mode).__name__ == "DeviceContext"]
+        if len(kept) == len(active):
+            return
+        for _ in active:
+            self._pop()
+        for mode in kept:
+            self._push(mode)
 
 
 @functools.cache

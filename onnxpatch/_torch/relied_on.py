@@ -41,7 +41,7 @@ _NEIGHBOURS = "nearest resizing between dynamic sizes is a Gather where one Resi
 _TABLES = "onnxpatch ops has no rows for that exporter"
 _NO_LINES = "conditions on sizes are reported without their lines"
 _NO_CONDITIONS = "conditions on sizes that the file lost are not probed"
-_MODES = "after Ctrl-C at the wrong moment, a TorchFunctionMode of onnxpatch may stay active"
+_MODES = "after Ctrl-C at the wrong moment, a mode of onnxpatch may stay active"
 _WEIGHTS = "the TorchScript exporter copies large weights three times"
 _VIEWS = "writes through views are lost under trace, as in torch's own export, and such files are refused"
 _AS_WRITTEN = "stand-ins get a call of a C++ function as it was written"
@@ -54,8 +54,12 @@ RELIED_ON = (
     Api("torch._C._get_tracing_state", "trace_state", _TRACE),
     Api("torch._C._set_tracing_state", "trace_state", _TRACE),
     Api("torch._C.DisableTorchFunction", "function_modes", "patches of functions are refused"),
-    Api("torch._C._len_torch_function_stack", "function_modes", _MODES),
+    Api("torch.overrides._get_current_function_mode_stack", "function_modes", _MODES),
     Api("torch.overrides._pop_mode", "function_modes", _MODES),
+    Api("torch.overrides._push_mode", "function_modes", _MODES),
+    Api("torch.utils._python_dispatch._get_current_dispatch_mode_stack", "function_modes", _MODES),
+    Api("torch.utils._python_dispatch._pop_mode", "function_modes", _MODES),
+    Api("torch.utils._python_dispatch._push_mode", "function_modes", _MODES),
     Api(f"{_PROXY}.get_proxy_mode", "function_modes", _CAUGHT),
     Api(f"{_PROXY}.get_proxy_slot", "producers", _CONSTANT),
     Api(f"{_PROXY}._AttrProxy", "module_marks", "models with shared modules are exported unpatched"),

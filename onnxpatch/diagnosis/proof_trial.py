@@ -23,7 +23,7 @@ from onnxpatch.patching.proof import Args, Proof
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
 from onnxpatch.settings import Exporter
 from onnxpatch.verification.comparison import compare_all
-from onnxpatch.verification.eager import flatten_output
+from onnxpatch.verification.eager import flatten_output, process_state_kept
 from onnxpatch.verification.input_matching import match_inputs
 
 TOLERANCE = 1e-4  # of a float32 output: largest error, as a share of its largest magnitude
@@ -49,6 +49,7 @@ class Trial:
         return f"right, {self.nodes} nodes" if self.problem is None else self.problem
 
 
+@process_state_kept()
 def tried(
     proof: Proof,
     exporter: Exporter,

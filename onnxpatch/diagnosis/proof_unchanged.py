@@ -13,8 +13,10 @@ from onnxpatch.patching.proof import Args, Proof
 from onnxpatch.patching.registry import Patch
 from onnxpatch.settings import Exporter
 from onnxpatch.thread_output import filtered
+from onnxpatch.verification.eager import process_state_kept
 
 
+@process_state_kept()
 def changed(proof: Proof, exporter: Exporter, patch: Patch) -> str | None:
     """Which case the patch changes, of those in which it must change nothing; None where it changes none."""
     if exporter == "script":  # scripting compiles the model's own code: the swap itself is the switch

@@ -12,11 +12,13 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from onnxpatch._torch import pytree
 from onnxpatch.exporters.opened_call import OpenedCall
 from onnxpatch.inputs.axis_specs import LeafSpec, has_operator
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.undone import undone
 
 # (index of the leaf in the flattened call, axis)
 _Axis = tuple[int, int]
@@ -42,11 +44,15 @@ def same_sizes(model: torch.nn.Module, call: OpenedCall, inputs: Inputs, specs: 
                 # Not for the answer: a bool that is asked for makes torch.export replace one symbol by the other.
                 bool(size == leaves[other].shape[place])
 
-    handle = model.register_forward_pre_hook(compare, with_kwargs=True)
-    try:
+    handles: list[RemovableHandle] = []
+
+    def remove() -> None:
+        for handle in handles:
+            handle.remove()
+
+    with undone(remove):
+        handles.append(model.register_forward_pre_hook(compare, with_kwargs=True))
         yield
-    finally:
-        handle.remove()
 
 
 def _axes_by_name(inputs: Inputs, specs: Sequence[LeafSpec]) -> dict[str, list[_Axis]]:

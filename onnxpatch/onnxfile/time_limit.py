@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from onnxpatch.onnxfile.safe_lines import is_safe, may_end, safe_frames
+from onnxpatch.undone import undone
 
 _AGAIN = 0.05  # seconds between one look for a safe line and the next
 _Tracer = Callable[[FrameType, str, object], "_Tracer | None"]
@@ -44,18 +45,21 @@ def limited(seconds: float | None) -> Iterator[None]:
         yield
         return
     alarm, start = _Alarm(seconds, sys._getframe()), time.monotonic()
-    before = signal.signal(signal.SIGALRM, alarm.rung)
-    # At least a hundredth of a second: a timer of 0 would be no timer.
-    remaining, interval = signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01), _AGAIN)
-    try:
-        yield
-    finally:
+    before, (remaining, interval) = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+
+    def put_back() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         # The timer first: an alarm in between would go to the handler of somebody else.
         signal.signal(signal.SIGALRM, before)
         alarm.end()
         if remaining:
             signal.setitimer(signal.ITIMER_REAL, max(0.01, remaining - (time.monotonic() - start)), interval)
+
+    with undone(put_back):
+        signal.signal(signal.SIGALRM, alarm.rung)
+        # At least a hundredth of a second: a timer of 0 would be no timer.
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01), _AGAIN)
+        yield
     if alarm.late:
         raise TimeLimit(seconds)
 

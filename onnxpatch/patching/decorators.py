@@ -24,6 +24,7 @@ import torch
 
 from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.registry import Patch
+from onnxpatch.undone import undone
 
 _FORWARD = "__onnxpatch_forward__"
 _STAND_IN = "__onnxpatch_stand_in__"
@@ -112,14 +113,10 @@ def _until_reentered(method: Callable[..., object], original: Callable[..., obje
 
     @contextlib.contextmanager
     def entering(module: object) -> Iterator[bool]:
-        inside = vars(running).setdefault("inside", set())
-        first = id(module) not in inside
-        inside.add(id(module))
-        try:
-            yield first
-        finally:
-            if first:
-                inside.discard(id(module))
+        inside: frozenset[int] = vars(running).get("inside", frozenset())
+        with undone(lambda: setattr(running, "inside", inside)):
+            running.inside = inside | {id(module)}
+            yield id(module) not in inside
 
     def forward(self: Any, *args: object, **kwargs: object) -> Any:
         with entering(self) as first:

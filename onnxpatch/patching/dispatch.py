@@ -25,6 +25,7 @@ from typing import Any
 from onnxpatch._torch import exporting
 from onnxpatch.formulas.binding import call_of
 from onnxpatch.patching.registry import Patch
+from onnxpatch.undone import undone
 
 _RANK = operator.attrgetter("rank")
 
@@ -32,7 +33,7 @@ _RANK = operator.attrgetter("rank")
 class _Running(threading.local):
     def __init__(self) -> None:
         # (function, patch) of the stand-ins that run in this thread, the innermost last.
-        self.calls: list[tuple[Any, Patch]] = []
+        self.calls: tuple[tuple[Any, Patch], ...] = ()
 
 
 _running = _Running()
@@ -104,8 +105,8 @@ def _after_running(patches: list[Patch], function: object) -> list[Patch]:
 
 
 def _called(patch: Patch, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-    _running.calls.append((function, patch))
-    try:
+    before = _running.calls
+    # A call that an interrupt left in the list would keep its patch from acting in this thread for good.
+    with undone(lambda: setattr(_running, "calls", before)):
+        _running.calls = (*before, (function, patch))
         return patch.stand_in(function, *args, **kwargs)
-    finally:
-        _running.calls.pop()

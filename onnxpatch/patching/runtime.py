@@ -22,7 +22,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch.function_modes import ExportKept, function_modes_kept, torch_function_key
+from onnxpatch._torch.function_modes import ExportKept, modes_kept, torch_function_key
 from onnxpatch._torch.guards import ignore_frames
 from onnxpatch._torch.script_tracing import traced
 from onnxpatch.patching import dispatch, rebinding
@@ -142,7 +142,7 @@ class Scope:
         """
         # A copy: the list of this thread is set back even if an inner context was not left properly.
         outside = list(_active.scopes)
-        with function_modes_kept(), contextlib.ExitStack() as stack:
+        with modes_kept(), contextlib.ExitStack() as stack:
             if running is not None and self.model is not None and running is not self.model:
                 stack.callback(self._set_model, self.model)
                 self._set_model(running)

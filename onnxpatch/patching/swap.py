@@ -20,6 +20,7 @@ import torch
 
 from onnxpatch.errors import InputError, RestoreError
 from onnxpatch.patching.generated import MISSING, generated, set_class, specialise, without
+from onnxpatch.undone import release
 
 
 class UndoLog:
@@ -137,7 +138,8 @@ class _Claim:
     logs: set[int] = field(default_factory=set)
 
 
-_lock = threading.Lock()
+# Reentrant: an interrupt may leave this thread with the lock, and it must still be able to give up its claim.
+_lock = threading.RLock()
 # By id, since a class may define __eq__ without __hash__. An id stays valid while the model is patched.
 _claims: dict[int, _Claim] = {}
 
@@ -168,3 +170,4 @@ def _release(model: int, log: int) -> None:
             held.logs.discard(log)
             if not held.logs:
                 del _claims[model]
+    release(_lock)

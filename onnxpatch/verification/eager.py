@@ -13,6 +13,7 @@ import torch
 
 from onnxpatch._torch import pytree
 from onnxpatch._torch.dispatch_modes import OperationCount
+from onnxpatch._torch.function_modes import modes_kept
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.caches import opened, output_names
 from onnxpatch.inputs.held_objects import copied
@@ -178,18 +179,13 @@ def lost_state(state: Snapshot) -> list[str]:
 
 @contextmanager
 def process_state_kept(seed: int | None = None) -> Iterator[None]:
-    """A context that restores what a forward may set: random generators, the default dtype, whether gradients are on.
+    """A context that restores what a forward may set: random generators, default dtype, gradients on or off, modes.
 
     seed: for all random generators, inside.
     """
-    back, gradients = _put_back(), torch.is_grad_enabled()
-
-    def put_back() -> None:
-        back()
-        torch.set_grad_enabled(gradients)  # of this thread alone
-
     # Where threads overlap, each puts back what it found, which may be another's. Last comes what the first found.
-    with _KEPT.held(), undone(put_back):
+    # Modes belong to this thread alone.
+    with _KEPT.held(), undone(_put_back()), modes_kept():
         if seed is not None:
             random.seed(seed)
             np.random.seed(seed)

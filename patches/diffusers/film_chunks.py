@@ -7,8 +7,6 @@ once; the loop has those of one chunk.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -17,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, patch
+from onnxpatch.formulas.lent import variable_lent
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import symbolic
 
@@ -26,15 +25,6 @@ _HOME = "diffusers.models.autoencoders"
 _SMALL: dict[str, Any] = dict(base_dim=2, z_dim=2, dim_mult=[1, 1], num_res_blocks=1, temperal_downsample=[True])
 # Whether frames come as a whole film: the resampling layers have no other way to know.
 _whole_film: ContextVar[bool] = ContextVar("whole_film", default=False)
-
-
-@contextlib.contextmanager
-def _as_whole_film() -> Iterator[None]:
-    token = _whole_film.set(True)
-    try:
-        yield
-    finally:
-        _whole_film.reset(token)
 
 
 class _Film(torch.nn.Module):
@@ -87,7 +77,7 @@ class FilmAutoencoder:
 
             x = patchify(x, patch_size=patch_size)
         # One frame, then whole chunks of four: frames that fill no chunk are left out.
-        with _as_whole_film():
+        with variable_lent(_whole_film, True):
             return self.quant_conv(self.encoder(x[:, :, : 1 + (frames - 1) // 4 * 4]))
 
     def _decode(self: Any, z: Tensor, return_dict: bool = True) -> object:
@@ -97,7 +87,7 @@ class FilmAutoencoder:
             return super()._decode(z, return_dict=return_dict)  # type: ignore[misc]
         # The residual decoder drops the frames that doubling adds to the first; a decoder of all frames starts with it.
         first = {"first_chunk": True} if getattr(self.config, "is_residual", False) else {}
-        with _as_whole_film():
+        with variable_lent(_whole_film, True):
             out = self.decoder(self.post_quant_conv(z), **first)
         if getattr(self.config, "patch_size", None) is not None:
             from diffusers.models.autoencoders.autoencoder_kl_wan import unpatchify

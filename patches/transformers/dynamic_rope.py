@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from onnxpatch import KnownBody, Proof, Settings, patch
+from onnxpatch.formulas.lent import attributes_lent
 
 WRITTEN_FOR = "transformers 5.23.0"
 # forward as most models have it, then with other dtypes of the angles, other orders of sine and cosine, and for images
@@ -58,14 +59,10 @@ class LlamaRotaryEmbedding:
         """position_ids: (batch, length), or with an axis in front for the axes of an image."""
         from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-        kind, kept = self.rope_type, self.inv_freq
-        frequencies, self.attention_scaling = ROPE_INIT_FUNCTIONS[kind](
+        frequencies, self.attention_scaling = ROPE_INIT_FUNCTIONS[self.rope_type](
             self.config, x.device, seq_len=torch.max(position_ids) + 1
         )
         # The original forward updates its frequencies by a Python `if` on the length, for "dynamic" types only. They
         # are computed here for every length, so while it runs the type is one that is never updated.
-        self.rope_type, self.inv_freq = "default", frequencies
-        try:
+        with attributes_lent(self, rope_type="default", inv_freq=frequencies):
             return super().forward(x, position_ids)  # type: ignore[misc]
-        finally:
-            self.rope_type, self.inv_freq = kind, kept

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import KnownBody, Proof, patch
+from onnxpatch.formulas.lent import attributes_lent
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
 
@@ -110,11 +111,8 @@ class _Growing:
             return super().forward(*args, **kwargs)  # type: ignore[misc]
         # The table is longer than any position, so the model's own `if` that would make a new one is false at every
         # size. An attribute of the instance hides the buffer or parameter, which stays as it is.
-        vars(self)["weights"] = table
-        try:
+        with attributes_lent(self, weights=table):
             return super().forward(*args, **kwargs)  # type: ignore[misc]
-        finally:
-            del vars(self)["weights"]
 
 
 @patch(

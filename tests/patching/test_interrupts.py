@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 import onnxpatch
 from onnxpatch.patching.with_statement import asked_by_with
 from tests.exporting import while_traced
-from tests.patching.interrupting import Interrupt, everything, leaks
+from tests.patching.interrupting import At, Interrupt, everything, interrupted, leaks
 
 
 class Net(nn.Module):
@@ -67,6 +67,47 @@ def outcome(how, exporter, times, seed):
 @pytest.mark.parametrize(("how", "times"), [(plain, 8), (whole, 2)])
 def test_an_interrupt_at_random_lines(how, times):
     assert outcome(how, "trace", times, 0) == []
+
+
+def places_of(names, run):
+    """The number of the first run of each line of these functions, while `run` runs."""
+    run()
+    with At() as count:
+        run()
+    numbers = [numbers[0] for (code, _), numbers in count.places.items() if code.co_name in names]
+    assert len(numbers) > len(names)
+    return numbers
+
+
+def test_an_interrupt_at_each_line_around_a_stand_in():
+    model = Net().eval().requires_grad_(False)
+    before = everything(model)
+    for number in places_of({"_called", "entered", "put_in_force", "claim", "_release"}, lambda: plain(model, "trace")):
+        assert interrupted(model, lambda: plain(model, "trace"), number, before) == []
+
+
+def test_an_interrupt_on_the_way_into_a_marked_forward():
+    class Marked(nn.Module):
+        def forward(self, x):
+            return x
+
+        @onnxpatch.onnx_forward
+        def forward_onnx(self, x):
+            seen.append(1)
+            return x + 0
+
+    def run():
+        with onnxpatch.patched(model):
+            while_traced(lambda: model(torch.zeros(2)))
+
+    seen, model = [], Marked().eval()
+    numbers = places_of({"entering"}, run)
+    before = everything(model)
+    for number in numbers:
+        assert interrupted(model, run, number, before) == []
+        del seen[:]
+        run()
+        assert seen  # the interrupted call does not count as one that still runs
 
 
 def interrupted_at(name, event, cls=onnxpatch.patched, nth=1):

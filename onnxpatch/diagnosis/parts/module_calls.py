@@ -171,23 +171,20 @@ def record(
 ) -> dict[tuple[int, str], list[list[RecordedCall]]]:
     """Run every probe in eager; for each unit, by its key, and each probe, the calls it gets. model: not patched."""
     found: dict[tuple[int, str], list[list[RecordedCall]]] = {unit.key: [] for unit in units}
-    undo: list[Callable[[], None]] = []
-    try:
+    undo: list[Callable[[], object]] = []
+    with undone(lambda: [one() for one in undo]):
         for unit in units:
-            undo += _record_calls(unit, found[unit.key])
+            _record_calls(unit, found[unit.key], undo)
         eager = Eager(model, inputs)
         for probe in probes:
             for calls in found.values():
                 calls.append([])
             eager.ask(probe.values)
-    finally:
-        for one in undo:
-            one()
     return found
 
 
-def _record_calls(unit: Unit, into: list[list[RecordedCall]]) -> list[Callable[[], None]]:
-    """Have the calls of a unit appended to the last list of `into`; returns what takes the hooks out."""
+def _record_calls(unit: Unit, into: list[list[RecordedCall]], undo: list[Callable[[], object]]) -> None:
+    """Have the calls of a unit appended to the last list of `into`, and what takes the hooks out to `undo`."""
     pending: list[Value] = []
 
     def enter(args: object, kwargs: object) -> None:
@@ -198,16 +195,21 @@ def _record_calls(unit: Unit, into: list[list[RecordedCall]]) -> list[Callable[[
         into[-1].append(RecordedCall(pending.pop(), outputs))
 
     if unit.method != "forward":
-        return [_wrap_method(unit, enter, leave)]
+        _wrap_method(unit, enter, leave, undo)
+        return
     # prepend: before hooks of the model's own, which may change the inputs.
-    before = unit.module.register_forward_pre_hook(lambda _m, a, k: enter(a, k), with_kwargs=True, prepend=True)
-    after = unit.module.register_forward_hook(lambda _m, _a, o: leave(o))
-    return [before.remove, after.remove]
+    undo.append(
+        unit.module.register_forward_pre_hook(lambda _m, a, k: enter(a, k), with_kwargs=True, prepend=True).remove
+    )
+    undo.append(unit.module.register_forward_hook(lambda _m, _a, o: leave(o)).remove)
 
 
 def _wrap_method(
-    unit: Unit, enter: Callable[[object, object], None], leave: Callable[[object], None]
-) -> Callable[[], None]:
+    unit: Unit,
+    enter: Callable[[object, object], None],
+    leave: Callable[[object], None],
+    undo: list[Callable[[], object]],
+) -> None:
     """Record a method other than forward, which has no hooks: an instance attribute in front of it."""
     original: Callable[..., object] = getattr(unit.module, unit.method)
 
@@ -219,5 +221,5 @@ def _wrap_method(
 
     # An attribute of the instance comes before the method of its class; without it the method is back.
     attributes = vars(unit.module)
+    undo.append(lambda: attributes.pop(unit.method, None))
     attributes[unit.method] = recording
-    return lambda: attributes.pop(unit.method, None) and None

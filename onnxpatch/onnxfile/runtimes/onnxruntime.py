@@ -20,6 +20,7 @@ from onnxpatch.errors import InputError, RunError
 from onnxpatch.onnxfile import bfloat16
 from onnxpatch.onnxfile.mapped_weights import LARGE, is_large, weigh, without_weights
 from onnxpatch.onnxfile.runtimes.interface import Array, LoadedGraph, Output, Provider, Runtime, importable, stopped
+from onnxpatch.undone import release, undone
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, RunOptions, SessionOptions
@@ -156,16 +157,15 @@ class TerminatedRuns:
         options.log_severity_level = 4  # its log would repeat the error, with the file's names not made safe to print
         if seconds is None:
             return self._session.run(names, feed, options)
-        self._deadlines.add(options, time.monotonic() + seconds)
-        try:
-            return self._session.run(names, feed, options)
-        except Exception:
-            # A run that was ended raises an error without a type of its own.
-            if options.terminate:
-                raise stopped(seconds) from None
-            raise
-        finally:
-            self._deadlines.remove(options)
+        with undone(lambda: self._deadlines.remove(options)):
+            self._deadlines.add(options, time.monotonic() + seconds)
+            try:
+                return self._session.run(names, feed, options)
+            except Exception:
+                # A run that was ended raises an error without a type of its own.
+                if options.terminate:
+                    raise stopped(seconds) from None
+                raise
 
 
 class _Deadlines:
@@ -176,7 +176,7 @@ class _Deadlines:
 
     def __init__(self) -> None:
         self._pending: dict[int, tuple[float, RunOptions]] = {}  # by id: RunOptions cannot be hashed
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant: `remove` must work after an interrupt in `add`
         self._running = False
 
     def add(self, options: RunOptions, deadline: float) -> None:
@@ -184,14 +184,15 @@ class _Deadlines:
         with self._lock:
             self._pending[id(options)] = (deadline, options)
             if not self._running:
-                self._running = True
                 # A daemon: the process need not wait for it at its end.
                 threading.Thread(target=self._loop, name="onnxpatch-run-limit", daemon=True).start()
+                self._running = True
 
     def remove(self, options: RunOptions) -> None:
         """Forget a run that has come to its end."""
         with self._lock:
             self._pending.pop(id(options), None)
+        release(self._lock)
 
     def _loop(self) -> None:
         """Until nothing has run for `_IDLE` seconds; the next run then starts another thread."""
