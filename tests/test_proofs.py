@@ -101,7 +101,7 @@ def test_a_proof_shows_the_failure_and_the_cure():
 def test_a_proof_leaves_the_random_numbers_of_the_process():
     torch.manual_seed(7)
     before = torch.get_rng_state()
-    assert proven(right).holds
+    assert prove(onnxpatch.REGISTRY["symbolic-sqrt"], "trace").holds
     assert torch.equal(torch.get_rng_state(), before)
 
 

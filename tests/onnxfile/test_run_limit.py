@@ -36,7 +36,7 @@ def test_session_stops_a_loop_that_never_ends(tmp_path: Path, capfd: pytest.Capt
 def test_verify_stops_it_and_calls_it_wrong(runtime: str, tmp_path: Path) -> None:
     file = endless(tmp_path / "m.onnx")
     start = time.perf_counter()
-    report = onnxpatch.verify(file, Twice(), (X,), runtime=runtime, max_seconds=0.3)
+    report = onnxpatch.verify(file, Twice(), (X,), runtime=runtime, max_seconds=0.3, guards=False)
     assert not report.ok and time.perf_counter() - start < 60
     assert [check.status for check in report.checks] == ["refused"]  # the other inputs are not waited for
     assert "stopped after 0.3 s" in report.checks[0].error and "more inputs were not tried" in str(report)
