@@ -33,6 +33,8 @@ _CONCLUDED = "with branches=True under dynamo, sizes that a failed path fixed st
 _LOOPS = "loops, and branches with other shapes, are refused under trace"
 _SIZES = "sizes are unknown under trace, and branches on them are refused"
 _PLAIN = "the dynamo exporter is called by its public name, a second slower"
+_BUILT = "every dynamo export builds torch's table of translations, half a second"
+_AGAIN = "dynamo exports take up to twice as long: torch traces every program again"
 _CONSTANT = "constants under dynamo are computed in the graph"
 _CAUGHT = "a model that catches an error of torch is refused"
 _GUARDS = "conditions that torch.export cannot solve are refused as it refuses them"
@@ -99,6 +101,13 @@ RELIED_ON = (
     ),
     Api(f"{_EXPORTER}._core.export", "exporters", _PLAIN),
     Api(f"{_EXPORTER}._registration.ONNXRegistry.from_torchlib", "exporters", _PLAIN),
+    Api(f"{_EXPORTER}._registration.ONNXRegistry.from_torchlib", "translations", _BUILT),
+    Api(f"{_EXPORTER}._torchlib._torchlib_registry.get_torchlib_ops", "translations", _BUILT),
+    Api("torch._C._dispatch_get_all_op_names", "translations", _BUILT),
+    Api(f"{_EXPORTER}._fx_passes.decompose_with_registry", "decompositions", _AGAIN),
+    Api("torch._C._dispatch_has_kernel_for_dispatch_key", "decompositions", _AGAIN),
+    Api("torch._ops.HigherOrderOperator", "decompositions", _AGAIN),
+    Api("torch.fx.experimental.sym_node.SymNode.expr", "size_nodes", _AGAIN),
     Api(f"{_EXPORTER}._capture_strategies.CAPTURE_STRATEGIES", "exporters", "a dynamo export is one step for doctor"),
     Api("torch._C._jit_onnx_log", "quiet", "the TorchScript exporter prints graphs where it fails"),
     Api("torch._C._jit_pass_onnx_deduplicate_initializers", "traced_weights", _WEIGHTS),

@@ -13,8 +13,10 @@ import torch
 from onnxscript import ir
 from torch.export import Dim
 
+from onnxpatch._torch.decompositions import few_decompositions
 from onnxpatch._torch.exporters import without_tracing
 from onnxpatch._torch.quiet import quiet_torch
+from onnxpatch._torch.translations import kept_translations
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.double_sizes import TRANSLATIONS
 from onnxpatch.exporters.opened_call import opened_call
@@ -57,6 +59,8 @@ def export_dynamo(request: ExportRequest, path: Path) -> object:
     translations = {**TRANSLATIONS, **(options.get("custom_translation_table") or {})}
     with (
         without_tracing(),
+        kept_translations(),
+        few_decompositions(),
         opened_call(request.model, request.inputs, request.layout) as call,
         same_sizes(request.model, call, request.inputs, request.specs),
     ):
