@@ -107,7 +107,6 @@ RELIED_ON = (
     Api(f"{_EXPORTER}._fx_passes.decompose_with_registry", "decompositions", _AGAIN),
     Api("torch._C._dispatch_has_kernel_for_dispatch_key", "decompositions", _AGAIN),
     Api("torch._ops.HigherOrderOperator", "decompositions", _AGAIN),
-    Api("torch.fx.experimental.sym_node.SymNode.expr", "size_nodes", _AGAIN),
     Api(f"{_EXPORTER}._capture_strategies.CAPTURE_STRATEGIES", "exporters", "a dynamo export is one step for doctor"),
     Api("torch._C._jit_onnx_log", "quiet", "the TorchScript exporter prints graphs where it fails"),
     Api("torch._C._jit_pass_onnx_deduplicate_initializers", "traced_weights", _WEIGHTS),

@@ -148,7 +148,7 @@ EXERCISES: dict[str, list[Callable[[], bool]]] = {
     "module_marks": [DYNAMO], "fake_sizes": [BRANCHES], "traced_weights": [TRACE],
     "size_samples": [lambda: export(Growing(), dynamo=False)],
     "traced_writes": [write], "written_values": [write],
-    "translations": [DYNAMO], "decompositions": [DYNAMO], "size_nodes": [DYNAMO],
+    "translations": [DYNAMO], "decompositions": [DYNAMO],
 }  # fmt: skip
 LONG = {name for name, jobs in EXERCISES.items() if {TRACE, DYNAMO, BRANCHES} & set(jobs)}
 
