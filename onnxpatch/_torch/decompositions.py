@@ -92,6 +92,9 @@ def rewritten(program: Any, registry: Any) -> bool:
 
 def _known(module: fx.GraphModule, node: fx.Node, registry: Any) -> bool:
     """Whether the node has a translation as it is, or is rewritten here."""
+    # A capture may have removed a node and not told those that it reads.
+    if any(node not in one.users for one in node.all_input_nodes):
+        return False
     if node.op == "get_attr":  # the body of a block, which is looked at where the block is
         return all(_is_block(user) for user in node.users)
     if node.op != "call_function":
