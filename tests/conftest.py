@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 import logging
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
 import onnxpatch
 from benchmarks import torchvision_ops
@@ -17,6 +20,16 @@ from tests.layers import Doubling
 torch.set_num_threads(1)
 logging.getLogger("torch.onnx").setLevel(logging.ERROR)
 torchvision_ops.declare()
+# What fails is printed with the line that makes it again, and is tried first by the next run, outside the checkout.
+# A machine that is busy fails no property: there is no deadline.
+settings.register_profile(
+    "kept",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+    database=DirectoryBasedExampleDatabase(Path(tempfile.gettempdir()) / "onnxpatch-examples"),
+)
+settings.load_profile("kept")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -17,16 +17,16 @@ from onnxpatch.onnxfile.metadata import Json, damaged, parse_json, short_string
 
 KEY = "onnxpatch.inputs"
 Constant: TypeAlias = "bool | int | float | str"
-_LONGEST = 200  # characters of a text
+_LONGEST = 200  # characters of a name or a text
 
 # By name; None for a tensor.
 Call: TypeAlias = "dict[str, Constant | None]"
 
 
 def entry(call: Sequence[tuple[str, object]]) -> dict[str, str]:
-    """The metadata for a call: (name, value) of each tensor, number and text. {} where the call has other things."""
+    """The metadata for a call: (name, value) of each tensor, number and text. {} where one has no place in it."""
     known = [(name, _constant(value)) for name, value in call]
-    if any(isinstance(value, str) and len(value) > _LONGEST for _, value in known):
+    if not all(len(name) <= _LONGEST and _fits(value) for name, value in known):
         return {}
     rows = [{"name": name} if value is None else {"name": name, "value": value} for name, value in known]
     return {KEY: json.dumps(rows)}
@@ -61,10 +61,17 @@ def _constant(value: object) -> Constant | None:
     return value if isinstance(value, bool | int | float | str) else None
 
 
+def _fits(value: Constant | None) -> bool:
+    """Whether a number or text is written and read. Whole numbers have 64 bits: a longer one equals no float."""
+    return len(value) <= _LONGEST if isinstance(value, str) else not isinstance(value, int) or abs(value) < 1 << 63
+
+
 def _checked(row: Json) -> tuple[str, Constant | None]:
     if not isinstance(row, dict):
         raise damaged(KEY, "it is not a list of objects")
     value = row.get("value")
     if value is not None and _constant(value) is None:
         raise damaged(KEY, "a value is neither a number nor text")
+    if not _fits(_constant(value)):
+        raise damaged(KEY, "a value is too long")
     return short_string(KEY, row.get("name")), _constant(value)

@@ -98,8 +98,8 @@ def scopes(node: NodeProto) -> list[str] | None:
         return None
     try:
         names = ast.literal_eval(written)
-    # The last two are what deeply nested text ends in.
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+    # The last two are what deeply nested text ends in, OverflowError a sum of a huge and an imaginary number.
+    except (ValueError, SyntaxError, TypeError, OverflowError, MemoryError, RecursionError):
         return None
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 

@@ -8,6 +8,7 @@ caller did not give becomes a `Record`.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, SupportsIndex
 
@@ -139,12 +140,12 @@ def _instance(cls: type, fields: dict[str, object]) -> object:
 
 
 def _flag(name: str, value: object) -> bool:
-    import numpy as np
-
-    array = np.asarray(value)
-    if array.size != 1 or array.dtype != np.bool_:
+    # A sequence or an optional has no dtype.
+    dtype, shape = getattr(value, "dtype", None), tuple(getattr(value, "shape", ()))
+    if str(dtype) not in ("bool", "torch.bool") or math.prod(shape) != 1:
+        found = f"a {type(value).__name__}" if dtype is None else f"of dtype {dtype} and shape {shape}"
         raise InputError(
-            f"the graph's output {name!r} is a flag for another output, and must be a single bool; it has dtype "
-            f"{array.dtype} and shape {array.shape}: export the file again"
+            f"the graph's output {name!r} is a flag for another output, and must be a single bool; it is {found}: "
+            "export the file again"
         )
-    return bool(array.reshape(()))
+    return bool(value)

@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from onnxpatch.errors import InputError
 from onnxpatch.onnxfile.editing import edited
@@ -116,9 +116,10 @@ def _checked(entry: Json) -> SizeBound:
         raise damaged(KEY, "it is not a list of objects")
     low, high, multiple = entry.get("low"), entry.get("high"), entry.get("multiple")
     places = entry.get("places")
-    # type() and not isinstance: a bool is an int too.
-    if type(low) is not int or type(multiple) is not int or multiple < 1 or not (high is None or type(high) is int):
+    if not (_is_size(low) and _is_size(multiple) and multiple > 0) or not (high is None or _is_size(high)):
         raise damaged(KEY, "its sizes are not whole numbers")
+    if high is not None and high < low:
+        raise damaged(KEY, "no size fits it")
     if not isinstance(places, list) or not all(_is_place(place) for place in places):
         raise damaged(KEY, "a place is not an input and an axis")
     found: list[Any] = places
@@ -127,8 +128,13 @@ def _checked(entry: Json) -> SizeBound:
     )
 
 
+def _is_size(value: Json) -> TypeGuard[int]:
+    # type() and not isinstance: a bool is an int too. A size or an axis in ONNX has 64 bits.
+    return type(value) is int and 0 <= value < 1 << 63
+
+
 def _is_place(place: Json) -> bool:
-    return isinstance(place, list) and len(place) == 2 and isinstance(place[0], str) and type(place[1]) is int
+    return isinstance(place, list) and len(place) == 2 and isinstance(place[0], str) and _is_size(place[1])
 
 
 def check(bounds: Sequence[SizeBound], shapes: Mapping[str, Sequence[int]]) -> None:

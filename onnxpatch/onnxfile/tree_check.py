@@ -54,12 +54,12 @@ def _children(node: _Node) -> Iterator[tuple[str | int, Json]]:
 
 
 def _tensor(node: _Node, outputs: frozenset[str]) -> str:
-    for entry in ("name", "flag"):
+    for entry in ("name", "flag") if "flag" in node else ("name",):
         output = node.get(entry)
-        if output is None and entry == "flag":
-            continue
         if not isinstance(output, str) or output not in outputs:
-            return f"its {entry} {str(output)[:60]!r} is not an output of the graph"
+            # Only strings are shown: what is nested may be too deep to be printed.
+            shown = repr(output[:60]) if isinstance(output, str) else f"(a {type(output).__name__})"
+            return f"its {entry} {shown} is not an output of the graph"
     if ("flag" in node) != ("present" in node) or not isinstance(node.get("present", True), bool):
         return "it must have both flag and present, or neither, and present must be true or false"
     return ""

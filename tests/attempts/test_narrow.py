@@ -72,6 +72,8 @@ def test_the_widest_sizes_are_found_proven_and_written(case: str, tmp_path: Path
             session(torch.randn(*size))
     again = onnxpatch.verify(file, make(), (torch.randn(*shape),), dynamic_shapes=BOTH)
     assert again.ok and again.bounds == words
+    with pytest.raises(onnxpatch.InputError, match="in the example, and the file says that it is right for"):
+        onnxpatch.verify(file, make(), (torch.randn(*outside[0]),), dynamic_shapes=BOTH)
 
 
 def test_both_edges_are_compared() -> None:
@@ -116,7 +118,11 @@ def test_a_file_that_is_right_everywhere_has_no_bounds() -> None:
     "text",
     ["{", "3", "[3]", '[{"name": "h"}]', '[{"name": "h", "low": 1, "high": "2", "multiple": 1, "places": []}]',
      '[{"name": "h", "low": 1, "high": 2, "multiple": 0, "places": []}]',
-     '[{"name": "h", "low": 1, "high": 2, "multiple": 1, "places": [["x"]]}]'],
+     '[{"name": "h", "low": 1, "high": 2, "multiple": 1, "places": [["x"]]}]',
+     '[{"name": "h", "low": 1, "high": 2, "multiple": 1, "places": [["x", -1]]}]',
+     '[{"name": "h", "low": -1, "high": 2, "multiple": 1, "places": []}]',
+     '[{"name": "h", "low": 3, "high": 2, "multiple": 1, "places": []}]',
+     f'[{{"name": "h", "low": {1 << 63}, "high": null, "multiple": 1, "places": []}}]'],
 )  # fmt: skip
 def test_damaged_metadata_is_one_error(text: str) -> None:
     with pytest.raises(onnxpatch.InputError, match="damaged"):

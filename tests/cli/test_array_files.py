@@ -105,7 +105,7 @@ _LONG = [pytest.mark.slow, pytest.mark.timeout(1800)]  # minutes alone, more bes
 def test_files_with_other_bytes_are_read_or_refused(name: str, whole: bytes, often: int, tmp_path: Path) -> None:
     place = st.integers(0, len(whole) - 1)
 
-    @settings(max_examples=often, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=often, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.tuples(place, st.integers(0, 255)), max_size=6), place | st.none(), st.binary(max_size=5))
     def check(changes: list[tuple[int, int]], end: int | None, more: bytes) -> None:
         data = bytearray(whole)

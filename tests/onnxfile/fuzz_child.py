@@ -120,7 +120,13 @@ def main(reader: str, examples: str, number: str, folder: str) -> None:
     readers = list(READERS.values()) if reader == "all" else [READERS[reader]]
 
     @seed(int(number))
-    @settings(max_examples=int(examples), deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=int(examples),
+        deadline=None,
+        database=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(other_bytes(whole()))
     def check(data: bytes) -> None:
         count[0] += 1

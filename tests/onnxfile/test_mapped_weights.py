@@ -84,7 +84,7 @@ def test_a_large_file_is_edited_without_its_weights(tmp_path, monkeypatch):
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_bytes_that_are_no_model_are_refused_or_read(tmp_path_factory, content):
     file = tmp_path_factory.getbasetemp() / "fuzz.onnx"
     file.write_bytes(content)

@@ -162,8 +162,6 @@ def steps(examples, each):
         settings=settings(
             max_examples=examples,
             stateful_step_count=each,
-            deadline=None,
-            database=None,
             suppress_health_check=list(HealthCheck),
             phases=[Phase.generate],  # to find fewer steps takes minutes
         ),

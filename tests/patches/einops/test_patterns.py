@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onnxpatch
@@ -19,7 +19,7 @@ from onnxpatch.formulas.einops.rearrange import rearrange
 from onnxpatch.formulas.einops.reduce import reduce
 from onnxpatch.formulas.einops.repeat import repeat
 
-quick = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+quick = settings(derandomize=True, database=None)
 REDUCTIONS = ("min", "max", "sum", "mean", "prod")
 
 
