@@ -113,7 +113,7 @@ class Patched:
         if self.plan.settings.exporter == "trace" and (defaults := defaults_kept(self.model)) is not None:
             self._specialise(self.model, defaults)
         # The root's mixin comes last, so that it stands in front of all others and enters the scope before they run.
-        self.scope.watch(self.model, functions, self.plan.classes)
+        self.scope.watch(self.model, functions, self.plan.classes, bool(self.plan.swaps))
         self._specialise(self.model, root_mixin(self.scope))
 
     def _specialise(self, module: torch.nn.Module, mixin: type) -> None:

@@ -23,6 +23,8 @@ from onnxpatch.patching import runtime as scopes
 from onnxpatch.patching.generated import mixins_of
 from onnxpatch.patching.runtime import Scope
 
+_ASKED = "type(layer) in the model's code would be the class of a stand-in under torch.export(strict=True)"
+
 
 class OptedOut:
     """The mixin of a module that `keep` opted out: no function patch acts inside."""
@@ -43,8 +45,13 @@ def root_mixin(scope: Scope) -> type:
             if exporter is None:
                 # torch.onnx.export tries strict=True where the first try failed. No patch acts there: what was
                 # refused would come out as a plain export without an error.
-                if scope.refused and torch.compiler.is_dynamo_compiling():
-                    raise RefusedError(scope.refused)
+                if torch.compiler.is_dynamo_compiling():
+                    if scope.refused:
+                        raise RefusedError(scope.refused)
+                    # The names are not exchanged there, since Dynamo cannot trace that.
+                    if scope.shows_stand_ins:
+                        raise RefusedError(_ASKED)
+                    return super().__call__(*args, **kwargs)  # type: ignore[misc]
                 with scope.types_as_written():
                     return super().__call__(*args, **kwargs)  # type: ignore[misc]
             scope.refused = ""

@@ -72,11 +72,13 @@ class Scope:
     settings: what the user asked for. hits: by name, how often each patch acted. model: the patched model.
     tensors: its parameters and buffers by name, as they were before an exporter replaced them by FakeTensors.
     refused: the message of the RefusedError that ended the last run under an exporter, or "".
+    shows_stand_ins: whether `type(layer)` in the model's code is a stand-in's class where names are not exchanged.
     """
 
     def __init__(self, settings: Settings, paths: dict[int, str]) -> None:
         self.settings = settings
         self.refused = ""
+        self.shows_stand_ins = False
         self.model: torch.nn.Module | None = None
         self.tensors: dict[str, torch.Tensor] = {}
         self._paths = paths
@@ -89,8 +91,11 @@ class Scope:
         """The module's path in the patched model ("" for the root), for messages."""
         return self._paths.get(id(module), f"<{type(module).__name__} outside the patched model>")
 
-    def watch(self, model: torch.nn.Module, patches: list[FunctionPatch], classes: set[type]) -> None:
-        """Let function patches act while the model runs. classes: those of the model's modules."""
+    def watch(
+        self, model: torch.nn.Module, patches: list[FunctionPatch], classes: set[type], swapped: bool = False
+    ) -> None:
+        """Let function patches act while the model runs. classes: those of the model's modules. swapped: whether any of
+        these has a stand-in."""
         self._set_model(model)
         elsewhere: list[tuple[str, Any]] = []
         named: list[tuple[Patch, Collection[Any]]] = []
@@ -114,6 +119,7 @@ class Scope:
         self._substitutions = rebinding.substitutions(model, elsewhere, classes, lookup) if elsewhere else []
         if ask_for_types(defining_modules(classes)):
             self._types = rebinding.substitutions(model, [("builtins.type", type)], classes, written_type)
+            self.shows_stand_ins = swapped
 
     @property
     def hits(self) -> Counter[str]:

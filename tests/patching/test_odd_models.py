@@ -15,6 +15,7 @@ from einops.layers.torch import Rearrange
 from torch import nn
 
 import onnxpatch
+from tests.patching.strict_models import Asserting
 
 
 @pytest.fixture(autouse=True)
@@ -133,6 +134,17 @@ def test_a_forward_that_asks_for_the_class_of_a_layer_gets_the_written_one():
         assert len(patched.plan.swaps) == 1 and type(model.rearrange) is not Rearrange
     assert exported(model).ok
     assert "type" not in globals()
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_strict_export_of_a_module_that_asks_for_types(swapped):
+    rows = (torch.randn(5, 2), torch.tensor([2, 5]))
+    options = {"dynamic_shapes": ({0: "n"}, None), "exporter": "dynamo", "attempts": "asked"}
+    if not swapped:
+        assert onnxpatch.export(Asserting().eval(), rows, None, **options).ok
+        return
+    with pytest.raises(onnxpatch.ExportError):  # type(layer) would be the stand-in's
+        onnxpatch.export(Asserting(Rearrange("n c -> c n")).eval(), rows, None, **options)
 
 
 class NoAssignment(Rearrange):
