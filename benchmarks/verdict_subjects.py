@@ -17,6 +17,7 @@ from onnxpatch.inputs.leaves import Inputs
 
 Args = tuple[Any, ...]
 IMAGE = ({0: "b", 2: "h", 3: "w"},)
+_ROUGH = ("ill_conditioned", "nearly_equal")  # kinds whose answers hang on the last digit
 
 
 @dataclass
@@ -38,7 +39,7 @@ def devious() -> Iterator[Subject]:
     for name, one in everything():
         torch.manual_seed(0)
         reference = (lambda output, args: output) if one.branches else None
-        yield Subject(name, one.build().eval(), one.inputs(), one.dynamic, reference, exact="ill_cond" not in name)
+        yield Subject(name, one.build().eval(), one.inputs(), one.dynamic, reference, exact=not name.startswith(_ROUGH))
 
 
 def small() -> Iterator[Subject]:

@@ -184,9 +184,11 @@ def _with_larger_example(request: ExportRequest, reference: Reference | None) ->
 
 
 def _layout(attempt: Attempt, shared: Shared) -> OutputLayout | None:
-    """The structure of the model's output. With branches it is known only when all of them have been run."""
+    """The structure of the model's output. With branches it is known only when all of them have been run, unless the
+    model's hooks say what it is."""
     # The caller's `flatten` and the paths of a branching forward decide the outputs themselves.
-    if attempt.branches or (shared.reference is None and shared.flatten is not None):
+    forked = attempt.branches and not shared.request.model._forward_hooks
+    if forked or (shared.reference is None and shared.flatten is not None):
         return None
     flatten = shared.flatten or flatten_output
     if shared.reference is not None:

@@ -107,6 +107,10 @@ OPERATIONS: dict[str, Any] = {
     "float": lambda a: Pair.of(a).real.float(),
     "prod": prod,
 }
+# Torch's names of what is computed with, in the order of its functions.
+_OPERANDS = (
+    "condition", "input", "self", "A", "x", "tensors", "abs", "real", "other", "exponent", "mat2", "angle", "imag",
+)  # fmt: skip
 MAKERS = frozenset(("view_as_complex", "complex", "polar"))
 """Functions that make a complex tensor out of real ones."""
 
@@ -119,6 +123,8 @@ def _broadcast(*all: object) -> list[object]:
 def complex_call(function: Any, *args: Any, **kwargs: Any) -> object:
     """The result of a torch function on Pairs. Raises RefusedError for one without an ONNX form."""
     name = function_name(function)
+    operands = [key for key in _OPERANDS if key in kwargs]
+    args, kwargs = (*args, *map(kwargs.get, operands)), {k: v for k, v in kwargs.items() if k not in operands}
     if name in OPERATIONS:
         return OPERATIONS[name](*args, **kwargs)
     if name in PROPERTIES:

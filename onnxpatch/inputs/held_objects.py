@@ -140,9 +140,12 @@ class HeldObjects:
 
 
 def _slots_of(cls: type) -> Iterator[object]:
-    """The descriptors of `__slots__`, those of base classes included."""
+    """The descriptors of `__slots__`, those of base classes included.
+
+    Classes written in C have descriptors of the same kind, which may be read only: SimpleNamespace's `__dict__`.
+    """
     for base in cls.__mro__:
-        if base.__module__.partition(".")[0] not in _NOT_FOLLOWED:
+        if "__slots__" in vars(base) and base.__module__.partition(".")[0] not in _NOT_FOLLOWED:
             for value in vars(base).values():
                 if type(value).__name__ == "member_descriptor":
                     yield value

@@ -76,7 +76,7 @@ def take_in(path: Path, source: str) -> None:
     """Put the weights that the model at `path` has in the file `source` beside it into its own, and remove `source`."""
     content = path.read_bytes()
     pieces: list[bytes | _Elsewhere] = []
-    for number, start, inside, end in _fields(content, 0, len(content)):
+    for number, start, inside, end in fields(content, 0, len(content)):
         filled = _framed(_GRAPH, _filled(content, inside, end, source)) if number == _GRAPH else None
         pieces += filled or [content[start:end]]
     # Written beside it first: if this breaks off, the model and its weights are as they were.
@@ -121,12 +121,12 @@ def _framed(number: int, pieces: Sequence[bytes | _Elsewhere]) -> list[bytes | _
 def _filled(content: bytes, start: int, end: int, source: str) -> list[bytes | _Elsewhere]:
     """A GraphProto, with raw data in place of what is in the file `source`."""
     pieces: list[bytes | _Elsewhere] = []
-    for number, first, inside, last in _fields(content, start, end):
+    for number, first, inside, last in fields(content, start, end):
         external = dict(_external(content, inside, last)) if number == _INITIALIZER else {}
         if external.get("location") != source:
             pieces.append(content[first:last])
             continue
-        rest = [content[f[1] : f[3]] for f in _fields(content, inside, last) if f[0] not in (_EXTERNAL, _LOCATION)]
+        rest = [content[f[1] : f[3]] for f in fields(content, inside, last) if f[0] not in (_EXTERNAL, _LOCATION)]
         data = _Elsewhere(external["location"], int(external.get("offset", 0)), int(external["length"]))
         pieces += _framed(_INITIALIZER, [*rest, *_framed(_RAW_DATA, [data])])
     return pieces
@@ -134,14 +134,14 @@ def _filled(content: bytes, start: int, end: int, source: str) -> list[bytes | _
 
 def _external(content: bytes, start: int, end: int) -> Iterator[tuple[str, str]]:
     """The entries that say where a TensorProto has its data."""
-    for number, _, inside, last in _fields(content, start, end):
+    for number, _, inside, last in fields(content, start, end):
         if number == _EXTERNAL:
-            entry = {f[0]: content[f[2] : f[3]].decode() for f in _fields(content, inside, last)}
+            entry = {f[0]: content[f[2] : f[3]].decode() for f in fields(content, inside, last)}
             yield entry[1], entry[2]
 
 
 def _model(content: Content, name: bytes) -> Iterator[bytes]:
-    for number, start, inside, end in _fields(content, 0, len(content)):
+    for number, start, inside, end in fields(content, 0, len(content)):
         if number == _GRAPH and inside < end:
             yield _written(_GRAPH, b"".join(_graph(content, inside, end, name)))
         else:
@@ -149,7 +149,7 @@ def _model(content: Content, name: bytes) -> Iterator[bytes]:
 
 
 def _graph(content: Content, start: int, end: int, name: bytes) -> Iterator[bytes]:
-    for number, first, inside, last in _fields(content, start, end):
+    for number, first, inside, last in fields(content, start, end):
         if number == _INITIALIZER and last - inside > SMALL:
             yield _written(_INITIALIZER, b"".join(_tensor(content, inside, last, name)))
         else:
@@ -157,7 +157,7 @@ def _graph(content: Content, start: int, end: int, name: bytes) -> Iterator[byte
 
 
 def _tensor(content: Content, start: int, end: int, name: bytes) -> Iterator[bytes]:
-    for number, first, inside, last in _fields(content, start, end):
+    for number, first, inside, last in fields(content, start, end):
         if number != _RAW_DATA:
             yield content[first:last]
             continue
@@ -167,7 +167,8 @@ def _tensor(content: Content, start: int, end: int, name: bytes) -> Iterator[byt
         yield _varint(_LOCATION << 3) + b"\x01"
 
 
-def _fields(content: Content, at: int, end: int) -> Iterator[Field]:
+def fields(content: Content, at: int, end: int) -> Iterator[Field]:
+    """The fields of a message. Raises IndexError or ValueError for what is none."""
     while at < end:
         start = at
         tag, at = _number(content, at)

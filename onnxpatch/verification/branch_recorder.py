@@ -45,6 +45,10 @@ _FINITE = _functions(
 _ORDERING = _functions("__lt__", "__le__", "__gt__", "__ge__", "lt", "le", "gt", "ge")
 _EQUALITY = _functions("__eq__", "__ne__", "eq", "ne", "isclose", "not_equal")
 _SAMENESS = _functions("equal", "allclose")
+# Of numbers outside their domain they are NaN, though all inputs are finite.
+_PARTIAL = _functions("sqrt", "log", "log2", "log10", "log1p", "acos", "asin", "arccos", "arcsin", "acosh", "atanh")
+# They draw for some data only, so that the example need not show it.
+_DRAWING: Collection[Any] = {*_functions("rrelu", "rrelu_"), torch.nn.functional.rrelu}
 _AMONG = _functions("isin")
 _APART = _functions("__sub__", "sub", "cdist")
 _COUNTING = _functions("nonzero", "masked_select", "unique", "unique_consecutive")
@@ -71,7 +75,9 @@ class Decisions(TorchFunctionMode):
     asks_finite: the forward tests for NaN or infinity.
     compared: (number computed from the data, what it is compared with).
     constants: values that data is compared with, and steps that it is divided by.
-    calls: of torch's functions. divides: data is divided by data, or its logarithm is taken: zeros make NaN.
+    calls: of torch's functions. divides: data is divided by data, or its logarithm is taken: zeros make NaN. partial:
+    roots, logarithms or angles of data are taken: other signs make NaN. draws: it may draw random numbers.
+    told: the floats that were converted to Python numbers. converts: to others than bools.
     sizes: comparisons of sizes, if `watch_sizes`.
     watch_numbers: return floats that record their comparisons. Some code does not accept them.
     """
@@ -84,7 +90,8 @@ class Decisions(TorchFunctionMode):
         self._own = own
         self.sizes = SizeWatch()
         self.constants = DataConstants()
-        self.divides = self.gave_numbers = False
+        self.divides = self.partial = self.draws = self.gave_numbers = self.converts = False
+        self.told: list[float] = []
         self.calls = 0
         self._numbers = watch_numbers
         self._shapes = _SHAPES if watch_sizes else frozenset()
@@ -103,6 +110,8 @@ class Decisions(TorchFunctionMode):
         if func is torch.nn.functional.interpolate and self._shapes:
             self._resize(result, *args, **(kwargs or {}))
         self.asks_finite |= func in _FINITE
+        self.partial |= func in _PARTIAL
+        self.draws |= func in _DRAWING
         if func in _ORDERING or func in _EQUALITY or func in _SAMENESS:
             self._compare(func, result, *args[:2])
         elif func in _AMONG or func in _APART:
@@ -114,8 +123,10 @@ class Decisions(TorchFunctionMode):
             self.divides |= isinstance(args[-1], torch.Tensor)
         # Code of this package reads arrays for itself: the state of the random generator.
         if func in _ARRAYS and package_of(sys._getframe(1)) != "onnxpatch":
+            self.converts = True
             self._measure(args[0].detach())
         if func in _NUMBERS:
+            self._tell(args[0], result)
             self._add(_coarse(result))
             self._measure(result)
             if func is torch.Tensor.item and self._numbers and type(result) is float:
@@ -123,8 +134,9 @@ class Decisions(TorchFunctionMode):
                 return WatchedNumber(result, self._decide)
         elif func in _COUNTING or (func is torch.where and len(args) == 1):
             first = result[0] if isinstance(result, tuple) else result
-            # The exact number would make a branch of every input; none and one are what torch and ONNX treat specially.
-            self._add(("none, one or more", min(first.numel(), 2)))
+            # The exact number would make a branch of every input; none and one are what torch and ONNX treat specially,
+            # and two or three what a model may count.
+            self._add(("none, one or more", min(first.numel(), 4)))
         return result
 
     def _resize(
@@ -151,6 +163,8 @@ class Decisions(TorchFunctionMode):
         if not all(isinstance(side, torch.Tensor | int | float) for side in sides):
             return
         equality = func not in _ORDERING
+        # `x != x` is a way to ask for NaN.
+        self.asks_finite |= left is right or any(isinstance(side, float) and not math.isfinite(side) for side in sides)
         if equality:
             self._meet(sides)
         self.constants.compared(left, right, equality)
@@ -168,6 +182,16 @@ class Decisions(TorchFunctionMode):
             if isinstance(side, torch.Tensor) and side.numel() > 1 and _address(side) in self._own:
                 self.constants.met(side, among)
 
+    def _tell(self, of: torch.Tensor, told: object) -> None:
+        self.converts |= not isinstance(told, bool)
+        if (
+            of.is_floating_point()
+            and of.numel() == 1
+            and not isinstance(told, bool)
+            and len(self.told) < _MOST_COMPARED
+        ):
+            self.told.append(float(of))
+
     def _decide(self, number: float, other: float, equality: bool, answer: bool) -> None:
         self._note(number, other, equality)
         self._add(answer)
@@ -175,7 +199,7 @@ class Decisions(TorchFunctionMode):
     def _note(self, number: float, other: float, equality: bool) -> None:
         if len(self.compared) < _MOST_COMPARED:
             self.compared.append((number, other))
-        if equality:
+        if equality and math.isfinite(other):
             self.constants.equals.setdefault(other, number)
 
     def _measure(self, told: object) -> None:

@@ -1,30 +1,25 @@
-"""Reads the numbers that a model's code compares with, for the comparisons that no watched size or number shows.
+"""Finds sizes beyond the numbers that a model's code compares with, where no watched size or number shows it.
 
 if int(x.shape[0]) > 512: ...      int(), len() and functions of math return plain numbers
 """
 
 from __future__ import annotations
 
-import dis
 import math
 from collections.abc import Iterator
-from types import CodeType
 
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.oracle import Oracle
-from onnxpatch.verification.own_code import own_code
 from onnxpatch.verification.probe import Probe
 
 _MOST, _KEYS = 3, 6  # constants, keys
 _LARGEST = 1 << 16
-_ASKS = ("COMPARE_OP", "CONTAINS_OP")
 
 
 def beyond_constants(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
     """Probes at sizes beyond such constants: those beyond the example's, all dimensions inside together."""
     largest = max((dim.size for dim in oracle.dims), default=0)
-    constants = (c for code in own_code(oracle.eager.model) for c in compared_constants(code))
-    found = [c for c in dict.fromkeys(constants) if c not in _recorded(example)]
+    found = [c for c in oracle.hints.asked.numbers if c not in _recorded(example)]
     beyond = [n for n in map(_beyond, found) if largest < n <= _LARGEST]
     far = [n for n in beyond if n > 3 * largest] + [n for n in map(_power, found) if n > 3 * largest]
     near = [n for n in beyond if n not in far]
@@ -34,6 +29,16 @@ def beyond_constants(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
             return
         wishes = (dict.fromkeys(names, size) for names in _groups(oracle))
         yield from filter(None, (oracle.at(wish, far=True) for wish in wishes))
+
+
+def beyond_counts(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
+    """Probes at which a number that is a size of the example passes what it is compared with: `mask.sum() > 90`."""
+    pairs = [(a, b) for a, b in dict.fromkeys(example.compared) if a != b and math.isfinite(b)]
+    for number, other in pairs[:_MOST]:
+        size = math.floor(other) + 1 if number <= other else math.ceil(other) - 1
+        names = [dim.name for dim in oracle.dims if dim.size == number]
+        if names and 0 < size <= _LARGEST and (probe := oracle.at(dict.fromkeys(names, size), far=True)):
+            yield probe
 
 
 def at_keys(oracle: Oracle) -> Iterator[Probe]:
@@ -54,27 +59,6 @@ def _groups(oracle: Oracle) -> Iterator[list[str]]:
     """The dimensions inside, such as height and width; those outside, such as the batch."""
     inner = [dim.name for dim in oracle.dims if any(axis for _, axis, _ in dim.places)]
     yield from filter(None, (inner, [dim.name for dim in oracle.dims if dim.name not in inner]))
-
-
-def compared_constants(code: CodeType) -> Iterator[float]:
-    """The numbers that stand beside a comparison in the code, those of the functions inside it included."""
-    before: list[dis.Instruction] = []
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in _ASKS:
-            yield from (number for one in before for number in _numbers(one))
-        before = [*before[-1:], instruction]
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from compared_constants(inner)
-
-
-def _numbers(instruction: dis.Instruction) -> Iterator[float]:
-    if not instruction.opname.startswith(("LOAD_CONST", "LOAD_SMALL_INT")):
-        return
-    value = instruction.argval
-    for one in value if isinstance(value, tuple | frozenset) else (value,):
-        if isinstance(one, int | float) and not isinstance(one, bool) and math.isfinite(one):
-            yield one
 
 
 def _recorded(example: Decisions) -> set[float]:

@@ -22,6 +22,7 @@ import torch
 
 _MOST = 6  # values of one kind
 _SEQUENCES = 3
+_MOST_PLANTED = 4096
 _LONGEST = 1 << 20  # elements of an input that gets such values
 _WIDEST = 1024  # elements of a row of a tensor that is the model's own
 Variant = tuple[str, list[Any]]
@@ -76,28 +77,30 @@ class DataConstants:
         """Inputs that may flip such a comparison, likely ones first. more: constants of the code."""
         if self.sameness:
             yield from _same(values)
+        yield from _paired(values, [one for one in self.values if one][:2])
         for row in self.sequences:
-            for place, where in ((0, "start"), (1, "end of the first row"), (-1, "end")):
-                yield f"{_words(row)} at the {where}", [_with_row(v, row, place) for v in values]
+            yield from with_rows(row, values)
         known = list(self.values)[:_MOST]
         # Such as the 3 of `(x == 0).sum() == 3`: a number of elements.
         counts = [int(n) for n in self.equals if n == int(n) and 1 < n < 64][:2]
         for value in dict.fromkeys([*known, *list(self.equals)[:_MOST], *more[:_MOST]]):
-            yield from _with(value, values, counts if value in known else ())
+            yield from with_number(value, values, counts if value in known else ())
+        for low, high in itertools.islice(itertools.pairwise(sorted(known)), _MOST):
+            yield f"elements between {low:g} and {high:g}", [_between(v, low, high) for v in values]
         for one, two in itertools.islice(itertools.combinations(known, 2), _MOST):
-            yield f"{one:g} and {two:g} among them", _planted(_planted(values, one, (0,)), two, (-1,))
-            yield f"{one:g} and {two:g} side by side", _planted(_planted(values, one, (0,)), two, (1,))
+            yield f"{one:g} and {two:g} among them", planted(planted(values, one, (0,)), two, (-1,))
+            yield f"{one:g} and {two:g} side by side", planted(planted(values, one, (0,)), two, (1,))
         for total, number in list(self.equals.items())[:_MOST]:
             if number and total and math.isfinite(total / number):
-                yield f"scaled to {total:g}", [_scaled(v, total / number) for v in values]
-            yield f"elements that sum up to {total:g}", [_filled(v, total, share=True) for v in values]
+                yield f"scaled to {total:g}", [scaled(v, total / number) for v in values]
+            yield f"elements that sum up to {total:g}", [filled(v, total, share=True) for v in values]
             yield f"{total:g} ones", [_ones(v, total) for v in values]
 
     def beyond(self, known: DataConstants, values: Sequence[object]) -> Iterator[Variant]:
         """As `flips`, for constants that `known` lacks: those of the second half of `a and b`."""
         for value in [one for one in self.values if one not in known.values][:2]:
-            yield f"one element {value:g}", _planted(values, value, (-1,))
-            yield f"the first element {value:g}", _planted(values, value, (0,))
+            yield f"one element {value:g}", planted(values, value, (-1,))
+            yield f"the first element {value:g}", planted(values, value, (0,))
 
     def multiples(self, values: Sequence[object]) -> Iterator[Variant]:
         """Inputs at exact multiples of the recorded steps."""
@@ -122,15 +125,31 @@ def _same(values: Sequence[object]) -> Iterator[Variant]:
             yield f"input {j} equal to input {i}", [a.clone() if k == j else v for k, v in enumerate(values)]
 
 
-def _with(value: float, values: Sequence[object], counts: Sequence[int]) -> Iterator[Variant]:
-    yield f"one element {value:g}", _planted(values, value, (-2,))
-    yield f"the first element {value:g}", _planted(values, value, (0,))
-    yield f"the last element {value:g}", _planted(values, value, (-1,))
+def _paired(values: Sequence[object], constants: Sequence[float]) -> Iterator[Variant]:
+    """Two inputs whose sum or difference is a constant everywhere."""
+    tensors = [(i, v) for i, v in enumerate(values) if isinstance(v, torch.Tensor)]
+    for (i, a), (j, b) in itertools.islice(itertools.combinations(tensors, 2), _SEQUENCES):
+        for value in constants if a.shape == b.shape and a.dtype == b.dtype else ():
+            if _takes(a, value):
+                yield (
+                    f"input {j} and input {i} add up to {value:g}",
+                    [value - a if k == j else v for k, v in enumerate(values)],
+                )
+                yield f"input {j} {value:g} above input {i}", [a + value if k == j else v for k, v in enumerate(values)]
+
+
+def with_number(value: float, values: Sequence[object], counts: Sequence[int] = ()) -> Iterator[Variant]:
+    """The values with a number at one element, at some, at all. counts: at how many."""
+    yield f"one element {value:g}", planted(values, value, (-2,))
+    yield f"the first element {value:g}", planted(values, value, (0,))
+    yield f"the last element {value:g}", planted(values, value, (-1,))
     for count in counts:
-        yield f"{count} elements {value:g}", _planted(values, value, range(count))
+        yield f"{count} elements {value:g}", planted(values, value, range(count))
     for where, place in (("first", 0), ("last", -1)):
         yield f"the {where} of each row {value:g}", [_in_rows(v, value, place) for v in values]
-    yield f"all elements {value:g}", [_filled(v, value) for v in values]
+    yield f"all elements {value:g}", [filled(v, value) for v in values]
+    for first, name in enumerate(("first", "second")):
+        yield f"every other element {value:g}, from the {name}", planted(values, value, range(first, _MOST_PLANTED, 2))
 
 
 def _takes(tensor: object, value: float) -> bool:
@@ -141,14 +160,15 @@ def _takes(tensor: object, value: float) -> bool:
     return tensor.dtype != torch.bool and not tensor.is_complex() and value == int(value)
 
 
-def _planted(values: Sequence[Any], value: float, places: Sequence[int]) -> list[object]:
+def planted(values: Sequence[Any], value: float, places: Sequence[int]) -> list[object]:
+    """The values with a number at these places, counted from the end if negative."""
     return [_at(v, value, places) if _takes(v, value) else v for v in values]
 
 
 def _at(tensor: torch.Tensor, value: float, places: Sequence[int]) -> torch.Tensor:
     out = tensor.detach().clone(memory_format=torch.contiguous_format)
-    for place in places:
-        out.view(-1)[max(-out.numel(), min(place, out.numel() - 1))] = value
+    at = {max(-out.numel(), place) for place in places if place < out.numel()} or {-1}
+    out.view(-1)[sorted(at)] = value
     return out
 
 
@@ -158,6 +178,12 @@ def _in_rows(tensor: Any, value: float, place: int) -> object:
     out = tensor.detach().clone()
     out.select(-1, place).fill_(value)
     return out
+
+
+def with_rows(row: Sequence[float], values: Sequence[object]) -> Iterator[Variant]:
+    """The values with the row at its usual places."""
+    for place, where in ((0, "start"), (1, "end of the first row"), (-1, "end")):
+        yield f"{_words(row)} at the {where}", [_with_row(v, row, place) for v in values]
 
 
 def _with_row(tensor: Any, row: Sequence[float], place: int) -> object:
@@ -178,13 +204,25 @@ def _words(row: Sequence[float]) -> str:
     return ", ".join(f"{value:g}" for value in row[:3]) + (", …" if len(row) > 3 else "")
 
 
-def _filled(tensor: Any, value: float, share: bool = False) -> object:
+def filled(tensor: Any, value: float, share: bool = False) -> object:
+    """The number at all elements. share: shared by them."""
     value = value / tensor.numel() if share and _takes(tensor, 0) else value
     return torch.full_like(tensor, value) if _takes(tensor, value) else tensor
 
 
-def _scaled(tensor: Any, factor: float) -> object:
-    return tensor * factor if _takes(tensor, 0.5) else tensor
+def scaled(tensor: Any, factor: float) -> object:
+    """The tensor times a factor, rounded if it has ints."""
+    if not _takes(tensor, 0):
+        return tensor
+    return tensor * factor if tensor.is_floating_point() else (tensor * factor).round().to(tensor.dtype)
+
+
+def _between(tensor: Any, low: float, high: float) -> object:
+    """Rising numbers inside the bounds."""
+    if not _takes(tensor, 0.5):
+        return tensor
+    share = torch.linspace(0.2, 0.8, tensor.numel(), dtype=torch.float64, device=tensor.device)
+    return (low + (high - low) * share).to(tensor.dtype).reshape(tensor.shape)
 
 
 def _ones(tensor: Any, count: float) -> object:

@@ -130,6 +130,7 @@ class Eager:
         if error is not None and (sizes or watch.gave_numbers):
             # First without watched sizes, then without watched numbers too.
             return self.decisions(values, numbers=sizes)  # some code accepts no subclass of int
+        self.draws |= watch.draws
         return watch if error is None else None
 
     def operations(self, values: Sequence[Any], sizes: bool) -> tuple[float, Decisions | None]:

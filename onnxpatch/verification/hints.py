@@ -7,12 +7,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, TypeVar
 
 import torch
 
+from onnxpatch.verification.asked_numbers import Asked, asked
 from onnxpatch.verification.looked_up import looked_up
 from onnxpatch.verification.own_code import own_code
 
@@ -30,7 +31,8 @@ class SizeHints:
 
     native: sizes to try as they are. steps: strides and patch sizes; sizes may have to be multiples of them.
     thresholds: constants that code compares with. values: numbers that data may be compared with, such as token ids.
-    looked_up: keys of tables, and texts made of sizes: `self.steps[n]`, `f"{h}x{w}" == "16x12"`.
+    looked_up: keys of tables, and texts made of sizes: `self.steps[n]`, `f"{h}x{w}" == "16x12"`. asked: what stands
+    beside comparisons in the code.
     """
 
     native: tuple[int, ...]
@@ -38,6 +40,7 @@ class SizeHints:
     thresholds: tuple[int, ...]
     values: tuple[float, ...] = ()
     looked_up: tuple[tuple[int, ...], ...] = ()
+    asked: Asked = field(default_factory=Asked)
 
 
 def size_hints(model: torch.nn.Module, most: int = 8) -> SizeHints:
@@ -60,7 +63,9 @@ def size_hints(model: torch.nn.Module, most: int = 8) -> SizeHints:
     values.update({float(n): 100 for n in _identifiers(model)})
     keys = tuple(itertools.islice(dict.fromkeys(looked_up(model)), most))
     values.update({float(key[0]): 50 for key in keys if len(key) == 1})
-    return SizeHints(_top(native, most), _top(steps, most), _top(thresholds, most), _top(values, most), keys)
+    return SizeHints(
+        _top(native, most), _top(steps, most), _top(thresholds, most), _top(values, most), keys, asked(model)
+    )
 
 
 def _identifiers(model: torch.nn.Module) -> Iterator[int]:

@@ -22,7 +22,7 @@ def own_code(model: torch.nn.Module) -> Iterator[CodeType]:
             if isinstance(method, FunctionType):
                 yield method.__code__
     kept = (value for module in model.modules() for value in vars(module).values())
-    held = list(dict.fromkeys(value for value in kept if isinstance(value, FunctionType) and _is_own(value.__module__)))
+    held = list(dict.fromkeys(value for value in kept if isinstance(value, FunctionType) and is_own(value.__module__)))
     yield from (function.__code__ for function in held)
     called = [function for _, function in forwards if isinstance(function, FunctionType)]
     yield from dict.fromkeys(helper.__code__ for function in (*called, *held) for helper in _helpers(function))
@@ -32,15 +32,16 @@ def _helpers(function: FunctionType) -> Iterator[FunctionType]:
     """The functions among the globals that it names."""
     for name in function.__code__.co_names:
         helper = function.__globals__.get(name)
-        if isinstance(helper, FunctionType) and _is_own(helper.__module__):
+        if isinstance(helper, FunctionType) and is_own(helper.__module__):
             yield helper
 
 
 def own_classes(model: torch.nn.Module) -> list[type]:
     """The classes of its modules that are not torch's, with their bases."""
     classes = dict.fromkeys(cls for module in model.modules() for cls in type(module).__mro__)
-    return [c for c in classes if _is_own(c.__module__)]
+    return [c for c in classes if is_own(c.__module__)]
 
 
-def _is_own(module: str | None) -> bool:
+def is_own(module: str | None) -> bool:
+    """Whether a module of this name is the user's, and none of torch's or Python's."""
     return (module or "").split(".")[0] not in _NOT_OWN

@@ -188,8 +188,21 @@ _FLOATS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "first element negated": lambda x: _first(x, -1),
     "times 0.001": lambda x: x * 0.001,
     "times 1000": lambda x: x * 1000,
+    "halves": lambda x: torch.full_like(x, 0.5),
 }
-NON_FINITE = {"one NaN": _plant(float("nan")), "one infinity": _plant(float("inf"))}
+NON_FINITE = {
+    "one NaN": _plant(float("nan")),
+    "one infinity": _plant(float("inf")),
+    "NaN alone": lambda x: torch.full_like(x, float("nan")),
+    "one infinity below zero": _plant(float("-inf")),
+    "a row of infinities below zero": lambda x: _last_row(x, float("-inf")),
+}
+
+
+def _last_row(x: torch.Tensor, value: float) -> torch.Tensor:
+    out = x.clone()
+    (out[-1] if out.dim() > 1 else out).fill_(value)
+    return out
 
 
 def _first(x: torch.Tensor, factor: float) -> torch.Tensor:
@@ -220,6 +233,7 @@ _INTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "whole numbers zero": torch.zeros_like,
     "whole numbers reversed": lambda x: x.flip(-1) if x.dim() else x,
     "whole numbers negated": lambda x: -x,
+    "whole numbers below zero": lambda x: -x - 1,
 }
 
 

@@ -21,8 +21,9 @@ from typing import Any
 import torch
 
 from onnxpatch.inputs.dims import DynamicDim
+from onnxpatch.verification.asked_data import asked_data, moved_to_constants
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.compared_constants import at_keys, beyond_constants
+from onnxpatch.verification.compared_constants import at_keys, beyond_constants, beyond_counts
 from onnxpatch.verification.eager import Answer
 from onnxpatch.verification.fractions_of_sizes import fractions_of_sizes
 from onnxpatch.verification.oracle import Oracle
@@ -38,13 +39,18 @@ _TRIES = 4  # other data tried for a branch, even beyond the budget
 _SIZES = 8  # probes at other sizes, however many branches there are
 _LAST_QUESTIONS = 24  # for a dimension without a probe at another size
 _BRANCHES = 12  # inputs that take another branch
+_QUICK_BRANCHES = 40  # the same for a forward that takes no time
 _QUICK = 100  # calls of torch's functions in a forward that is run for data of every structure
 _MAGNITUDES = 8  # inputs that give Python numbers of another magnitude
 
 # Ints and bools are indices and masks: a graph may be wrong for other ones without any branch.
 _ALWAYS = ("whole numbers + 1", "flags flipped", MASKED)
-_MORE = ("whole numbers zero", "whole numbers negated", "whole numbers reversed", "flags all set", "no flag set")
+_MORE = (
+    "whole numbers zero", "whole numbers negated", "whole numbers reversed", "whole numbers below zero",
+    "flags all set", "no flag set",
+)  # fmt: skip
 _ZEROS = "zeros"
+_OUTSIDE = ("negated", "alternating signs")  # of what roots and logarithms take
 Candidate = tuple[str, list[Any], bool | None]
 
 
@@ -75,6 +81,7 @@ def _decided(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
         yield from resized_sizes(oracle, example.sizes)
     if oracle.dims:
         yield from beyond_constants(oracle, example)
+        yield from beyond_counts(oracle, example)
         yield from at_keys(oracle)
 
 
@@ -117,9 +124,11 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
     """
     values, seen = first.values, {example.signature if example else ()}
     measured = {example.magnitudes if example else ()}
-    decides, tried, flipped, most = seen != {()} or measured != {()}, 0, False, _BRANCHES
+    decides, tried, flipped = seen != {()} or measured != {()}, 0, False
+    most = _QUICK_BRANCHES if _is_quick(example) else _BRANCHES
     # Without a conversion to Python (`decides`) no data can take another branch, and runs that record them are saved.
     draws = oracle.eager.draws
+    labels: set[str] = set()
     found: list[Candidate] = []  # found on the way: the second half of `a and b`
     for label, changed, exact in _growing(_candidates(oracle, values, example, decides or draws), found):
         # Beyond the budget a few are tried still, until one input takes another branch: else no branch would be
@@ -127,10 +136,12 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
         spare = not oracle.used_up and not oracle.half_spent
         if not most or (not spare and (flipped or tried >= _TRIES)) or oracle.late:
             return
-        if _equal(changed, values):
+        if label in labels or _equal(changed, values):
             continue
+        labels.add(label)
         always = exact is None or label in (_ALWAYS + _MORE if spare else _ALWAYS)
         always |= label == _ZEROS and example is not None and example.divides
+        always |= label in _OUTSIDE and example is not None and example.partial
         # A model that asks for NaN may heal it: then the graph has to.
         heals = label in NON_FINITE and example is not None and example.asks_finite
         watched = oracle.eager.decisions(changed) if decides else None
@@ -160,7 +171,8 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
         # Two branches may agree on dull data: another input that takes the branch is wanted then.
         if watched and not is_dull(changed, answer.outputs or ()):
             seen.add(watched.signature)
-            measured.add(watched.magnitudes)
+            if exact is not None:
+                measured.add(watched.magnitudes)
 
 
 def _growing(first: Iterator[Candidate], more: list[Candidate]) -> Iterator[Candidate]:
@@ -178,19 +190,33 @@ def _candidates(
     if example is not None and example.constants.steps:
         yield from ((label, changed, None) for label, changed in example.constants.multiples(values))
     masks = any(map(is_mask, values))
-    divides = example is not None and example.divides
+    undefined = example is not None and (example.divides or example.partial)
     heals = example is not None and example.asks_finite
-    if not (anything or masks or divides or heals or _whole(values)):
+    if not (anything or masks or undefined or heals or _whole(values)):
         return
     finite, compared = not (example and example.asks_finite), example.compared if example else ()
     usual = ((label, changed, False) for label, changed in variants(values, finite, compared))
-    quick = example is not None and example.calls <= _QUICK
-    related = ((label, changed, True) for label, changed in structured(values)) if anything and quick else ()
+    quick = anything and _is_quick(example)
+    related = ((label, changed, True) for label, changed in structured(values)) if quick else ()
     flips = example.constants.flips(values, oracle.hints.values) if example is not None and anything else iter(())
     constant = ((label, changed, True) for label, changed in flips)
-    # In turn, so that neither kind uses up the budget alone.
-    for pair in itertools.zip_longest(constant, itertools.chain(usual, related)):
-        yield from filter(None, pair)
+    # In turn, so that no kind uses up the budget alone.
+    kinds = [constant, _asked(oracle, values, example) if quick else (), itertools.chain(usual, related)]
+    for turn in itertools.zip_longest(*kinds):
+        yield from filter(None, turn)
+
+
+def _is_quick(example: Decisions | None) -> bool:
+    return example is not None and example.calls <= _QUICK
+
+
+def _asked(oracle: Oracle, values: Sequence[object], example: Decisions | None) -> Iterator[Candidate]:
+    """Data for the numbers that the code asks for, by name or through a number computed from the data."""
+    if example is None:
+        return
+    yield from ((label, moved, True) for label, moved in moved_to_constants(values, example, oracle.eager.decisions))
+    if example.converts:
+        yield from ((label, found, None) for label, found in asked_data(values, oracle.hints.asked, example))
 
 
 def _by_chance(oracle: Oracle, values: Sequence[object], answer: Answer) -> bool:

@@ -87,10 +87,16 @@ def _counted(x: torch.Tensor) -> torch.Tensor:
     return torch.arange(x.shape[-1], device=x.device).to(x.dtype).expand_as(x).clone()
 
 
+def _in_turn(x: torch.Tensor, kinds: int) -> torch.Tensor:
+    known = x.unique()[:kinds]
+    return known[torch.arange(x.numel(), device=x.device) % known.numel()].reshape(x.shape)
+
+
 _FLOATS: dict[str, Change] = {
     "absolute values": torch.abs,
     "absolute values negated": lambda x: -x.abs(),
     "elements in order": _sorted,
+    "elements falling": _falling,
     "rows all alike": _alike,
     "symmetric": _symmetric,
     "an orthogonal matrix": _orthogonal,
@@ -105,7 +111,9 @@ _INTS: dict[str, Change] = {
     "whole numbers in order": _sorted,
     "whole numbers falling": _falling,
     "whole numbers counted from 0": _counted,
-    "whole numbers all alike": lambda x: x.reshape(-1)[:1].expand_as(x).clone(),
+    "whole numbers all alike": lambda x: _in_turn(x, 1),
+    "two whole numbers in turn": lambda x: _in_turn(x, 2),
+    "three whole numbers in turn": lambda x: _in_turn(x, 3),
 }
 
 _PAIRS: dict[str, Change] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -47,6 +48,26 @@ def test_a_refusal_names_module_line_and_remedy(case: Refusal, exporter: str) ->
         assert text in str(refusal)
     assert vars(model).keys() == before[0].keys()
     assert type(model) is before[1]
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_what_a_hook_of_the_model_returns_is_its_output(exporter: str, tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3)).eval()
+    model[0].register_forward_hook(lambda module, args, output: output * 2 if output.sum() > 0 else output)
+    model.register_forward_hook(lambda module, args, output: {"y": output, "total": output.sum(0)})
+    file = tmp_path / "m.onnx"
+    onnxpatch.export(
+        model,
+        (torch.randn(2, 3),),
+        file,
+        dynamic_shapes=({0: "b"},),
+        exporter=exporter,
+        branches=True,
+        attempts="asked",
+    )
+    for x in (torch.full((4, 3), 3.0), torch.full((1, 3), -3.0)):
+        found = onnxpatch.Session(file)(x)
+        assert wrong(list(found.values()), list(model(x).values()), 1e-4) is None and list(found) == ["y", "total"]
 
 
 def test_nothing_of_the_kit_is_left_behind() -> None:

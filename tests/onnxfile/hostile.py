@@ -62,3 +62,22 @@ def endless(file: Path) -> Path:
     )  # fmt: skip
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), str(file))
     return file
+
+
+def exploding(file: Path, depth: int = 40) -> Path:
+    """Functions that each call the next one twice: 2^depth nodes when they are written out."""
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("me", 1)]
+
+    def twice(i: int) -> onnx.FunctionProto:
+        called = {"op_type": f"F{i + 1}", "domain": "me"} if i < depth else {"op_type": "Relu"}
+        nodes = [helper.make_node(inputs=[a], outputs=[b], **called) for a, b in (("a", "b"), ("b", "c"))]
+        return helper.make_function("me", f"F{i}", ["a"], ["c"], nodes, opsets)
+
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("F0", ["x"], ["y"], domain="me")], "graph",
+        [value("x", TensorProto.FLOAT, ["n"])], [value("y", TensorProto.FLOAT, ["n"])],
+    )  # fmt: skip
+    functions = [twice(i) for i in range(depth + 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=9), str(file))
+    return file

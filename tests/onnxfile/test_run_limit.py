@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ import torch
 import onnxpatch
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.runtimes.interface import DEFAULT_SECONDS
-from tests.onnxfile.hostile import endless, structured
+from tests.onnxfile.hostile import endless, exploding, structured
 
 X = torch.tensor([1.0, 2.0])
 
@@ -30,6 +31,16 @@ def test_session_stops_a_loop_that_never_ends(tmp_path: Path, capfd: pytest.Capt
             session(X)
         assert caught.value.stopped and time.perf_counter() - start < 10
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("verb", [onnxpatch.Session, lambda file: onnxpatch.verify(file, Twice().eval(), (X,))])
+def test_functions_that_explode_are_refused_before_they_are_loaded(verb: Any, tmp_path: Path) -> None:
+    file = exploding(tmp_path / "m.onnx")
+    with pytest.raises(onnxpatch.InputError, match=r"functions call each other so often .* 2,199,023,255,552 nodes"):
+        verb(file)
+    with pytest.raises(onnxpatch.InputError, match="the model given as bytes: its functions"):
+        onnxpatch.Session(file.read_bytes())
+    assert torch.equal(onnxpatch.Session(exploding(file, 3))(X), X)
 
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "reference"])

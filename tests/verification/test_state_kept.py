@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -100,6 +102,25 @@ def test_export_asks_a_model_that_counts_always_from_the_same_state():
     model = Halved().eval()
     assert onnxpatch.export(model, (X,), exporter="trace", dynamic_shapes=SHAPES).ok
     assert model.weight.tolist() == [-1.0, 0.5, 2.0, 3.0] and (model.own.n, model.slots.n) == (0, 0)
+
+
+class Configured(nn.Module):
+    """Its settings are an object of a class written in C, whose own descriptors cannot be set."""
+
+    def __init__(self):
+        super().__init__()
+        self.settings = SimpleNamespace(scale=3, inner=SimpleNamespace(calls=0))
+        self.part = functools.partial(torch.mul, 2)
+
+    def forward(self, x):
+        self.settings.inner.calls += 1
+        return self.part(x * self.settings.scale * self.settings.inner.calls)
+
+
+def test_settings_of_a_class_written_in_c_are_put_back():
+    model = Configured().eval()
+    assert onnxpatch.export(model, (X,), exporter="trace", dynamic_shapes=SHAPES).ok
+    assert model.settings == SimpleNamespace(scale=3, inner=SimpleNamespace(calls=0))
 
 
 def test_what_is_not_seen_to_be_written_is_named():

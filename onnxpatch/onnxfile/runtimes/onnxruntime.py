@@ -19,6 +19,7 @@ import torch
 from onnxpatch.errors import InputError, RunError
 from onnxpatch.onnxfile import bfloat16
 from onnxpatch.onnxfile.mapped_weights import LARGE, is_large, weigh, without_weights
+from onnxpatch.onnxfile.nested_functions import check_functions
 from onnxpatch.onnxfile.runtimes.interface import Array, LoadedGraph, Output, Provider, Runtime, importable, stopped
 from onnxpatch.undone import release, undone
 
@@ -85,9 +86,12 @@ def open_session(
 ) -> InferenceSession:
     """An InferenceSession on exactly these providers, the CPU's where None are named.
 
-    Raises InputError for a provider that the installed onnxruntime lacks, or that it gave up for the CPU.
+    Raises InputError for a provider that the installed onnxruntime lacks, or that it gave up for the CPU, and for a
+    file that it could not load in any time.
     """
     import onnxruntime
+
+    check_functions(model)
 
     wanted = list(CPU if providers is None else providers)
     _check_providers(wanted, onnxruntime.get_available_providers())
