@@ -74,7 +74,7 @@ def _with_structure(exported: Exported, forked: BranchReport | None) -> Exported
     if forked is None:
         return exported
     if exported.request.model._forward_hooks:  # what a hook returns is the output, not what the forward returned
-        forked = replace(forked, outputs=(), layout=None)
+        forked = replace(forked, outputs=[], layout=None)
     path, names = exported.path, exported.request.output_names
     try:
         name_outputs(path, forked, names)

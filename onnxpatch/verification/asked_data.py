@@ -20,7 +20,7 @@ from onnxpatch.verification.asked_numbers import Asked
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.data_constants import Variant, filled, planted, scaled, with_number, with_rows
 
-_MOST = 4  # numbers, rows, sizes
+_MOST = 6  # numbers, rows, sizes
 _BESIDE = 1.002
 _BEYOND = 1.5  # times the way to a threshold
 Watch = Callable[[Sequence[object]], Decisions | None]
@@ -32,8 +32,9 @@ def asked_data(values: Sequence[Any], asked: Asked, example: Decisions) -> Itera
     example: what eager was seen to do; it converts data to Python numbers.
     """
     seen = {0, 1, -1, *example.constants.values}
-    known = [one for one in asked.numbers if one in seen]
-    numbers = [one for one in asked.numbers if one not in seen][:_MOST]
+    named = (*asked.numbers, *asked.others)
+    known = [one for one in named if one in seen]
+    numbers = [one for one in named if one not in seen][:_MOST]
     # In turn: the likely forms of each number before the others.
     forms = [_forms(one, values) for one in numbers if _is_exact(one)]
     rows = (variant for row in asked.sequences[:_MOST] for variant in with_rows(row, values))
@@ -67,7 +68,8 @@ def _told(values: Sequence[Any], numbers: Sequence[float], told: Sequence[float]
             )
     for now, number in itertools.product(list(dict.fromkeys(told))[:2], numbers):
         # A little beside it, so that rounding does not decide which side it is.
-        for wanted in (number * _BESIDE, number + 0.5) if number == int(number) else (number * _BESIDE,):
+        halves = (number + 0.5, number - 0.5) if number == int(number) else ()
+        for wanted in (number * _BESIDE, *halves):
             if now and wanted and math.isfinite(wanted / now):
                 yield f"scaled to {wanted:g}", [scaled(v, wanted / now) if _is_float(v) else v for v in values]
 

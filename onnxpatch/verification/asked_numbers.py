@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import dis
 import math
+import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -31,15 +32,18 @@ _DEEPEST = 4  # helpers of helpers
 _MOST = 256  # functions
 _LONGEST = 32  # elements of a table: with more it is a vocabulary
 _NOTHING = object()
-_DECIMAL = re.compile(r"-?\d{1,6}\.\d{1,6}")
+_IN_TEXT = re.compile(r"-?\d+(?:\.\d+)?")
+_TEXT = re.compile(r"[-\d.,;: ]{1,32}")
+_ARITHMETIC: dict[str, Callable[[Any, Any], float]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
 @dataclass(frozen=True)
 class Asked:
-    """numbers: each once, in the order of the code. sequences: lists and tuples of them. finite: NaN or infinity are
-    asked for by name."""
+    """numbers: on lines that ask, each once, in the order of the code. others: on other lines. sequences: lists and
+    tuples of them. finite: NaN or infinity are asked for by name."""
 
     numbers: tuple[float, ...] = ()
+    others: tuple[float, ...] = ()
     sequences: tuple[tuple[float, ...], ...] = ()
     finite: bool = False
 
@@ -50,7 +54,7 @@ class _Scope:
 
     code: CodeType
     globals: Mapping[str, Any]
-    names: Mapping[str, Any]
+    names: dict[str, Any]
     depth: int = 0
 
     def inside(self, code: CodeType) -> _Scope:
@@ -66,14 +70,15 @@ class _Method:
 def asked(model: torch.nn.Module) -> Asked:
     """What the forwards of the model's own classes ask for, with the functions and methods that they name."""
     numbers: dict[float, None] = {}
+    others: dict[float, None] = {}
     sequences: dict[tuple[float, ...], None] = {}
     finite = False
     for scope in _reached(model):
         finite |= bool(_FINITE & set(scope.code.co_names))
-        for value in _beside_questions(scope):
-            numbers.update(dict.fromkeys(_numbers(value)))
-            sequences.update(dict.fromkeys(_rows(value)))
-    return Asked(tuple(numbers), tuple(sequences), finite)
+        for value, asks in _values(scope):
+            (numbers if asks else others).update(dict.fromkeys(_numbers(value)))
+            sequences.update(dict.fromkeys(_rows(value)) if asks else {})
+    return Asked(tuple(numbers), tuple(one for one in others if one not in numbers), tuple(sequences), finite)
 
 
 def _reached(model: torch.nn.Module) -> Iterator[_Scope]:
@@ -124,16 +129,17 @@ def _scope(made: Any, depth: int = 0) -> _Scope:
     return _Scope(code, function.__globals__, names, depth)
 
 
-def _beside_questions(scope: _Scope) -> Iterator[object]:
-    """The values on the lines that ask."""
+def _values(scope: _Scope) -> Iterator[tuple[object, bool]]:
+    """(value, whether its line asks) of what is loaded."""
     found = list(_loaded(scope))
     asking = {line for line, _, asks in found if asks}
-    yield from (value for line, value, _ in found if line in asking)
+    yield from ((value, line in asking) for line, value, _ in found)
 
 
 def _loaded(scope: _Scope) -> Iterator[tuple[int, object, bool]]:
     """(line, value, whether it asks) of what is loaded, as far as it is known without running the code."""
     line, before, top = 0, _NOTHING, _NOTHING
+    scope = replace(scope, names=dict(scope.names))  # with its own variables, as they are set
     instructions = list(dis.get_instructions(scope.code))
     for one, following in zip(instructions, [*instructions[1:], None], strict=True):
         line = _line(one, line)
@@ -143,6 +149,8 @@ def _loaded(scope: _Scope) -> Iterator[tuple[int, object, bool]]:
         value = _value(one, scope, before, top)
         if asks or (value is not _NOTHING and not _subscribes(following)):
             yield line, value, asks
+        if one.opname == "STORE_FAST":
+            scope.names[one.argval] = top
         before, top = top, value
 
 
@@ -162,6 +170,12 @@ def _value(one: dis.Instruction, scope: _Scope, before: object, top: object) -> 
         return _attribute(top, named)
     if kind.startswith(("LOAD_FAST", "LOAD_DEREF")):
         return scope.names.get(named[-1] if isinstance(named, tuple) else named, _NOTHING)
+    if (
+        one.opname == "BINARY_OP"
+        and one.argrepr in _ARITHMETIC
+        and all(type(side) in (int, float) for side in (before, top))
+    ):
+        return _ARITHMETIC[one.argrepr](before, top)
     if _subscribes(one):
         return before.get(top, _NOTHING) if type(before) is dict and isinstance(top, str | int) else _NOTHING
     return _NOTHING
@@ -188,8 +202,8 @@ def _attribute(owner: object, name: str) -> object:
 
 
 def _numbers(value: object, depth: int = 2) -> Iterator[float]:
-    if isinstance(value, str) and _DECIMAL.fullmatch(value):  # a number is compared as text
-        value = float(value)
+    if isinstance(value, str):  # a number is compared as text
+        value = _in_text(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
         if math.isfinite(value):
             yield value
@@ -198,7 +212,12 @@ def _numbers(value: object, depth: int = 2) -> Iterator[float]:
             yield from _numbers(one, depth - 1)
 
 
+def _in_text(text: str) -> tuple[float, ...]:
+    return tuple(map(float, _IN_TEXT.findall(text))) if _TEXT.fullmatch(text) else ()
+
+
 def _rows(value: object) -> Iterator[tuple[float, ...]]:
+    value = _in_text(value) if isinstance(value, str) else value
     if not isinstance(value, dict | set | frozenset | tuple | list) or not 0 < len(value) <= _LONGEST:
         return
     if isinstance(value, tuple | list) and _are_numbers(value):

@@ -59,6 +59,7 @@ _SHAPES = {torch.Tensor.shape.__get__, torch.Tensor.size, torch.Tensor.numel, to
 # Conversions in one forward, after which it is taken for one that does not end.
 _ENDLESS = 2000
 _MOST_COMPARED = 16
+_QUICK = 100  # calls of torch's functions
 
 
 class EndlessError(Exception):
@@ -100,6 +101,11 @@ class Decisions(TorchFunctionMode):
         self.lines: dict[str, None] = {}
         self.asks_finite = False
         self.compared: list[tuple[float, float]] = []
+
+    @property
+    def quick(self) -> bool:
+        """Whether the forward makes so few calls that it may be run for data and sizes of every kind."""
+        return self.calls <= _QUICK
 
     def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         # A mode is off inside its own method: what this call does in turn is not recorded.

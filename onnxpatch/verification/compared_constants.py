@@ -5,6 +5,7 @@ if int(x.shape[0]) > 512: ...      int(), len() and functions of math return pla
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -14,21 +15,35 @@ from onnxpatch.verification.probe import Probe
 
 _MOST, _KEYS = 3, 6  # constants, keys
 _LARGEST = 1 << 16
+_MOST_TIMES = 8
 
 
 def beyond_constants(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
     """Probes at sizes beyond such constants: those beyond the example's, all dimensions inside together."""
     largest = max((dim.size for dim in oracle.dims), default=0)
-    found = [c for c in oracle.hints.asked.numbers if c not in _recorded(example)]
+    asked = oracle.hints.asked
+    # What only stands in the code is one of many guesses.
+    named = (*asked.numbers, *asked.others) if example.quick else asked.numbers
+    found = [c for c in named if c not in _recorded(example)]
     beyond = [n for n in map(_beyond, found) if largest < n <= _LARGEST]
     far = [n for n in beyond if n > 3 * largest] + [n for n in map(_power, found) if n > 3 * largest]
     near = [n for n in beyond if n not in far]
-    for size in (*far[:_MOST], *near[:_MOST]):
+    most = 2 * _MOST if example.quick else _MOST
+    for size in (*far[:most], *near[:most]):
         # The usual search reaches about three times the example by itself, and needs the other half.
         if size in near and oracle.half_spent:
             return
         wishes = (dict.fromkeys(names, size) for names in _groups(oracle))
         yield from filter(None, (oracle.at(wish, far=True) for wish in wishes))
+
+
+def in_proportion(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
+    """Probes at which one dimension is as often another one as the code says: `len(x) // len(y) == 3`."""
+    asked = oracle.hints.asked
+    times = [int(c) for c in (*asked.numbers, *asked.others) if c == int(c) and 2 <= c <= _MOST_TIMES]
+    pairs = [(a, b) for a, b in itertools.permutations(oracle.dims, 2) if a.places[0][0] != b.places[0][0]]
+    wishes = ({a.name: k * b.size} for k, (a, b) in itertools.product(times[:2], pairs[:2]) if k * b.size != a.size)
+    yield from filter(None, map(oracle.at, wishes)) if example.quick else ()
 
 
 def beyond_counts(oracle: Oracle, example: Decisions) -> Iterator[Probe]:

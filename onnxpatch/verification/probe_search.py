@@ -23,7 +23,7 @@ import torch
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.verification.asked_data import asked_data, moved_to_constants
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.compared_constants import at_keys, beyond_constants, beyond_counts
+from onnxpatch.verification.compared_constants import at_keys, beyond_constants, beyond_counts, in_proportion
 from onnxpatch.verification.eager import Answer
 from onnxpatch.verification.fractions_of_sizes import fractions_of_sizes
 from onnxpatch.verification.oracle import Oracle
@@ -40,7 +40,6 @@ _SIZES = 8  # probes at other sizes, however many branches there are
 _LAST_QUESTIONS = 24  # for a dimension without a probe at another size
 _BRANCHES = 12  # inputs that take another branch
 _QUICK_BRANCHES = 40  # the same for a forward that takes no time
-_QUICK = 100  # calls of torch's functions in a forward that is run for data of every structure
 _MAGNITUDES = 8  # inputs that give Python numbers of another magnitude
 
 # Ints and bools are indices and masks: a graph may be wrong for other ones without any branch.
@@ -82,6 +81,7 @@ def _decided(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
     if oracle.dims:
         yield from beyond_constants(oracle, example)
         yield from beyond_counts(oracle, example)
+        yield from in_proportion(oracle, example)
         yield from at_keys(oracle)
 
 
@@ -125,7 +125,7 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
     values, seen = first.values, {example.signature if example else ()}
     measured = {example.magnitudes if example else ()}
     decides, tried, flipped = seen != {()} or measured != {()}, 0, False
-    most = _QUICK_BRANCHES if _is_quick(example) else _BRANCHES
+    most = _QUICK_BRANCHES if example is not None and example.quick else _BRANCHES
     # Without a conversion to Python (`decides`) no data can take another branch, and runs that record them are saved.
     draws = oracle.eager.draws
     labels: set[str] = set()
@@ -196,7 +196,7 @@ def _candidates(
         return
     finite, compared = not (example and example.asks_finite), example.compared if example else ()
     usual = ((label, changed, False) for label, changed in variants(values, finite, compared))
-    quick = anything and _is_quick(example)
+    quick = anything and example is not None and example.quick
     related = ((label, changed, True) for label, changed in structured(values)) if quick else ()
     flips = example.constants.flips(values, oracle.hints.values) if example is not None and anything else iter(())
     constant = ((label, changed, True) for label, changed in flips)
@@ -204,10 +204,6 @@ def _candidates(
     kinds = [constant, _asked(oracle, values, example) if quick else (), itertools.chain(usual, related)]
     for turn in itertools.zip_longest(*kinds):
         yield from filter(None, turn)
-
-
-def _is_quick(example: Decisions | None) -> bool:
-    return example is not None and example.calls <= _QUICK
 
 
 def _asked(oracle: Oracle, values: Sequence[object], example: Decisions | None) -> Iterator[Candidate]:
