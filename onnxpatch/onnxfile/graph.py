@@ -70,7 +70,9 @@ def histogram(proto: ModelProto) -> Counter[str]:
 
 def draws(proto: ModelProto) -> bool:
     """Whether a graph draws random numbers, so that two runs of it may differ."""
-    return not _DRAWN.isdisjoint(histogram(proto))
+    nodes = (node for part in (proto.graph, *proto.functions) for node in all_nodes(part))
+    # Dropout draws where it is told that it trains, by its third input.
+    return any(node.op_type in _DRAWN or (node.op_type == "Dropout" and any(node.input[2:])) for node in nodes)
 
 
 def module_of(node: NodeProto) -> str | None:

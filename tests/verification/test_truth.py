@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ import onnxpatch
 from benchmarks.devious import everything
 from benchmarks.devious.kinds import Devious
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.onnxfile.graph import draws
 from onnxpatch.results.report import Checked, Report
 from onnxpatch.verification import undetermined
 from onnxpatch.verification.eager import Eager
@@ -264,3 +266,9 @@ def test_what_is_sorted_in_the_example_is_sorted_at_other_sizes() -> None:
     args = torch.randn(9).sort().values, torch.randn(5)
     report = onnxpatch.export(Search().eval(), args, dynamic_shapes=({0: "n"}, {0: "k"}), exporter="trace")
     assert report.ok and len(report.checks) > 5
+
+
+@pytest.mark.parametrize(("inputs", "drawn"), [(["x", "ratio", "train"], True), (["x"], False), (["x", "", ""], False)])
+def test_a_dropout_that_trains_draws(inputs: list[str], drawn: bool) -> None:
+    node = onnx.helper.make_node("Dropout", inputs, ["y"])
+    assert draws(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], []))) is drawn
