@@ -162,9 +162,11 @@ class PathExplorer:
         answer = self._answer(predicate, site, on_sizes=condition is not None)
         self.decided_at.append(len(self.recorder.calls))
         # On the side of `h == w`, torch.export must not record the equality as a guard of the whole graph.
-        if condition is not None and equates(condition, answer) and hint_of(condition) is not None:
+        # A number from data has no value at the example.
+        of_data = condition is not None and hint_of(condition) is None
+        if condition is not None and not of_data and equates(condition, answer):
             self._equal_sizes.assume(condition, answer, site)
-        self._end.on_sizes = on_sizes
+        self._end.on_sizes = on_sizes and not of_data
         # The node may be there: other paths have come this way.
         self._end = self._end.children.setdefault(answer, PathNode())
         return answer

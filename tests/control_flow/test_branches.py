@@ -32,6 +32,13 @@ def test_every_branch_is_in_the_graph(case: Case, exporter: str) -> None:
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
+def test_a_number_from_data_chooses_a_layer_at_every_size(exporter: str) -> None:
+    case = next(case for case in RIGHT if case.name == "chosen_expert")
+    asked = {"branches": True, "exporter": exporter, "attempts": "asked"}
+    assert onnxpatch.export(case.model(), case.inputs[0], dynamic_shapes=case.dynamic, **asked).ok
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
 def test_a_refusal_names_module_line_and_remedy(case: Refusal, exporter: str) -> None:
     model = case.model()
