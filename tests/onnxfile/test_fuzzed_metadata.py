@@ -26,16 +26,17 @@ from tests.onnxfile.hostile import OUTPUTS, STAMP, TENSOR, structured, with_meta
 
 X = torch.tensor([[1.0, -1.0]])
 QUICK, LONG = 150, 10_000
-_LONG = [pytest.mark.slow, pytest.mark.timeout(1800)]
+_LONG = [pytest.mark.slow, pytest.mark.timeout(3600)]  # minutes alone, more beside other work
 
 
-def fuzzed(quick: int, long: int = LONG):
-    """Runs a property a few times in the quick tier, and often in the slow one."""
+def fuzzed(quick: int, *drawn: st.SearchStrategy[Any]):
+    """Runs a property a few times in the quick tier, and often in the slow one. drawn: its arguments."""
 
     def decorate(check):
-        @pytest.mark.parametrize("often", [pytest.param(quick), pytest.param(long, marks=_LONG)])
+        @pytest.mark.parametrize("often", [pytest.param(quick), pytest.param(LONG, marks=_LONG)])
         def run(often):  # a name of its own: pytest takes no mark for a lambda
-            settings(max_examples=often, suppress_health_check=list(HealthCheck))(check)()
+            # Given anew: a property takes settings once, and both tiers may run in one process.
+            settings(max_examples=often, suppress_health_check=list(HealthCheck))(given(*drawn)(check))()
 
         return run
 
@@ -159,8 +160,7 @@ def _answers(text: str, classes: tuple[type, ...]) -> Any:
         return error
 
 
-@fuzzed(QUICK)
-@given(VALID)
+@fuzzed(QUICK, VALID)
 def test_every_valid_structure_is_built(tree: Any) -> None:
     found = _answers(json.dumps(tree), ())
     assert not isinstance(found, Exception), found
@@ -182,20 +182,17 @@ def _kinds_of(found: Any) -> Any:
     return found is None
 
 
-@fuzzed(QUICK)
-@given(written(mutated() | _json), st.sampled_from([(), (Found,), (Found, Pair)]))
+@fuzzed(QUICK, written(mutated() | _json), st.sampled_from([(), (Found,), (Found, Pair)]))
 def test_structures_give_an_answer_or_an_input_error(text: str, classes: tuple[type, ...]) -> None:
     _answers(text, classes)
 
 
-@fuzzed(QUICK)
-@given(st.text(max_size=60) | st.text('{}[]":,kindtesor0.', max_size=60))
+@fuzzed(QUICK, st.text(max_size=60) | st.text('{}[]":,kindtesor0.', max_size=60))
 def test_any_text_as_structure(text: str) -> None:
     _answers(text, (Found,))
 
 
-@fuzzed(40)
-@given(written(mutated() | VALID))
+@fuzzed(40, written(mutated() | VALID))
 def test_sessions_of_any_structure(text: str) -> None:
     with contextlib.suppress(onnxpatch.OnnxpatchError):
         onnxpatch.Session(structured(text), classes=(Found,))(X)
@@ -217,8 +214,7 @@ _bounds = st.lists(st.fixed_dictionaries({}, optional={
 }), max_size=2)  # fmt: skip
 
 
-@fuzzed(60)
-@given(written(_calls | _json), st.sampled_from([1, 3.0, True, "a", math.nan, np.float64(1), np.int8(1), X, None]))
+@fuzzed(60, written(_calls | _json), st.sampled_from([1, 3.0, True, "a", math.nan, np.float64(1), np.int8(1), X, None]))
 def test_sessions_of_any_call(text: str, value: Any) -> None:
     try:
         session = onnxpatch.Session(with_metadata({call_inputs.KEY: text}).SerializeToString())
@@ -233,8 +229,7 @@ def test_sessions_of_any_call(text: str, value: Any) -> None:
             assert len(str(error)) < 1000
 
 
-@fuzzed(60)
-@given(written(_bounds | _json))
+@fuzzed(60, written(_bounds | _json))
 def test_sessions_of_any_bounds(text: str) -> None:
     try:
         onnxpatch.Session(with_metadata({size_bounds.KEY: text}).SerializeToString())(X)
@@ -242,8 +237,7 @@ def test_sessions_of_any_bounds(text: str) -> None:
         assert len(str(error)) < 1000
 
 
-@fuzzed(10)
-@given(written(_bounds), st.integers(0, 4))
+@fuzzed(10, written(_bounds), st.integers(0, 4))
 def test_verify_of_any_bounds(text: str, size: int) -> None:
     asked = {"dynamic_shapes": ({0: "n"},), "max_probes": 2, "guards": False}
     with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
@@ -260,8 +254,7 @@ _row = st.dictionaries(st.sampled_from(["path", "class", "patch", "x"]), _json |
 _stamps = st.text(max_size=40) | written(_json | st.lists(_row) | _special)
 
 
-@fuzzed(QUICK)
-@given(st.dictionaries(st.sampled_from(sorted(STAMP)), _stamps))
+@fuzzed(QUICK, st.dictionaries(st.sampled_from(sorted(STAMP)), _stamps))
 def test_any_stamp(change: dict[str, str]) -> None:
     try:
         made = stamp.read(
@@ -272,13 +265,13 @@ def test_any_stamp(change: dict[str, str]) -> None:
         pass
 
 
-@fuzzed(QUICK)
-@given(
+@fuzzed(
+    QUICK,
     st.text(max_size=60)
     | st.text("[]'\",{}()x", max_size=80)
     | _json.map(repr)
     | st.integers(1, 500).map(lambda n: "[" * n)
-    | st.integers(300, 5000).map(lambda n: f"{'1' * n} + 1j")
+    | st.integers(300, 5000).map(lambda n: f"{'1' * n} + 1j"),
 )
 def test_any_scopes_and_stack_traces_of_a_node(text: str) -> None:
     node = onnx.helper.make_node("Relu", ["x"], ["y"], name="/a/b", doc_string=text.encode(errors="replace").decode())
