@@ -9,13 +9,14 @@ found, and the tensor is computed in the graph.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from onnxpatch._torch import exporting
+from onnxpatch._torch.function_modes import unseen
 from onnxpatch._torch.producers import producer, running_tracer
 from onnxpatch._torch.trace_state import tracing_paused
 
@@ -48,14 +49,13 @@ def unrecorded(function: Callable[[], object]) -> Any:
         return result.detach().clone() if isinstance(result, Tensor) else result
 
 
-def _no_modes() -> Any:
+@contextlib.contextmanager
+def _no_modes() -> Iterator[None]:
     from torch.utils._python_dispatch import _disable_current_modes
 
-    stack = contextlib.ExitStack()
     # Two kinds of modes: those of torch functions (onnxpatch's own), and those of dispatch (torch.export's).
-    stack.enter_context(torch._C.DisableTorchFunction())
-    stack.enter_context(_disable_current_modes())
-    return stack
+    with unseen(), _disable_current_modes():
+        yield
 
 
 def _replayed(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tensor], tracer: object) -> Tensor:

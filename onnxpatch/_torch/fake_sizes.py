@@ -50,9 +50,13 @@ class FakeWorld:
         fixes none: a table of 16 rows added at 16 tokens does not make 16 of every number of tokens."""
         from torch._dispatch.python import enable_python_dispatcher
 
-        # Without the dispatcher, addcmul, addcdiv, lerp and addbmm that broadcast refuse symbolic sizes.
-        with self.mode, self.mode.shape_env.suppress_guards(), enable_python_dispatcher(), _QUIET.held():
-            yield
+        # Without the dispatcher, addcmul, addcdiv, lerp and addbmm that broadcast refuse symbolic sizes. An interrupt
+        # at the end of a `with enable_python_dispatcher():` would leave it in force for good.
+        dispatcher = enable_python_dispatcher()
+        with undone(lambda: dispatcher.__exit__(None, None, None)), self.mode, self.mode.shape_env.suppress_guards():
+            dispatcher.__enter__()
+            with _QUIET.held():
+                yield
 
     def fake(self, tensor: torch.Tensor, dynamic: frozenset[int] | None, number: int | None) -> torch.Tensor:
         """A fake tensor of the same shape; `dynamic`: which dimensions are symbols (None: all)."""

@@ -31,13 +31,20 @@ from onnxpatch._torch.gone import gone_class
 from onnxpatch.undone import undone
 
 try:
-    unseen = torch._C.DisableTorchFunction
+    _Disabled = torch._C.DisableTorchFunction
 except AttributeError:
-    unseen = gone_class("torch._C.DisableTorchFunction")
-"""Context manager: torch calls inside are seen by no TorchFunctionMode."""
-
-
+    _Disabled = gone_class("torch._C.DisableTorchFunction")
 _BUILTINS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
+@contextlib.contextmanager
+def unseen() -> Iterator[None]:
+    """A context in which torch calls are seen by no TorchFunctionMode."""
+    # Not `with _Disabled():`, which stays in force for good where an interrupt comes at its end.
+    disabled = _Disabled()
+    with undone(lambda: disabled.__exit__(None, None, None)):
+        disabled.__enter__()
+        yield
 
 
 @contextlib.contextmanager

@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from onnxpatch._torch.function_modes import unseen
+
 _METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _BUILTINS = (types.BuiltinFunctionType, *_METHODS)
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -176,5 +178,5 @@ def _is_number_tensor(value: object) -> bool:
     """Whether a value is a 0-d tensor, such as a size under torch.jit.trace."""
     if not isinstance(value, torch.Tensor):
         return False
-    with torch._C.DisableTorchFunction():  # dim() must not be recorded as a call of the model
+    with unseen():  # dim() must not be recorded as a call of the model
         return value.dim() == 0

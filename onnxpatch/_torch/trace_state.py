@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import torch
 
+from onnxpatch._torch.function_modes import unseen
 from onnxpatch.undone import undone
 
 
@@ -55,5 +56,5 @@ def untraced() -> Iterator[None]:
 def tracing_paused() -> Iterator[None]:
     """As `untraced`, and without torch function modes."""
     # The kit's own modes would take what runs inside for calls of the model.
-    with untraced(), torch._C.DisableTorchFunction():
+    with untraced(), unseen():
         yield

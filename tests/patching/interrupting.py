@@ -105,6 +105,8 @@ def everything(model: torch.nn.Module) -> dict[str, Any]:
         **held_by_the_kit(),
         "scope": runtime.current(),
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
+        "torch functions": torch._C._is_torch_function_enabled(),
+        "dispatch keys": (torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()),
         "exporting": onnxpatch.exporting(),
         "tracing": torch._C._get_tracing_state() is not None,
         "warnings": warnings.showwarning,

@@ -15,6 +15,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import onnxpatch
+from onnxpatch._torch.fake_sizes import FakeWorld
+from onnxpatch._torch.function_modes import modes_kept, unseen
 from onnxpatch.patching.with_statement import asked_by_with
 from tests.exporting import while_traced
 from tests.patching.interrupting import At, Interrupt, everything, interrupted, leaks
@@ -200,6 +202,32 @@ def test_an_interrupt_at_every_instruction_of_a_with_statement(made):
         places = seen[0]
         assert everything(model) == before, number
     assert number > 100
+
+
+@pytest.mark.parametrize("context", [unseen, FakeWorld().running])
+def test_an_interrupt_at_every_instruction_of_a_block_of_torch_s(context):
+    def block():
+        with context():
+            pass
+
+    model = nn.Linear(1, 1)
+    with context():  # what is made once
+        pass
+    before, tracer, number, places = everything(model), sys.gettrace(), 0, 0
+    while number == places:
+        number += 1
+        follow, seen = at_instruction(number, {block.__code__})
+        try:
+            sys.settrace(follow)
+            with modes_kept():
+                block()
+        except Interrupt:
+            pass
+        finally:
+            sys.settrace(tracer)
+        places = seen[0]
+        assert everything(model) == before, number
+    assert number > 10
 
 
 def test_a_call_that_is_no_context_is_told_from_one_that_is():
