@@ -57,7 +57,12 @@ def modes_kept() -> Iterator[None]:
     functions = _Stack(torch.overrides, "_get_current_function_mode_stack")
     operators = _Stack(torch.utils._python_dispatch, "_get_current_dispatch_mode_stack")
     gradients = torch.is_grad_enabled()
-    with undone(lambda: torch.set_grad_enabled(gradients)), undone(operators.put_back), undone(functions.put_back):
+
+    def put_back() -> None:
+        if torch.is_grad_enabled() != gradients:  # torch.export writes each call of the setter into its graph
+            torch.set_grad_enabled(gradients)
+
+    with undone(put_back), undone(operators.put_back), undone(functions.put_back):
         yield
 
 

@@ -131,6 +131,7 @@ def _paired(values: Sequence[object], constants: Sequence[float]) -> Iterator[Va
     for (i, a), (j, b) in itertools.islice(itertools.combinations(tensors, 2), _SEQUENCES):
         for value in constants if a.shape == b.shape and a.dtype == b.dtype else ():
             if _takes(a, value):
+                value = value if a.is_floating_point() else int(value)  # whole numbers stay whole numbers
                 yield (
                     f"input {j} and input {i} add up to {value:g}",
                     [value - a if k == j else v for k, v in enumerate(values)],
