@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import onnx_ir as ir
 import torch
+from onnxscript import ir  # onnx_ir, which onnxscript 0.2 has inside
 
 _FLOATS = {
     torch.float16: ir.DataType.FLOAT16,
