@@ -66,6 +66,19 @@ HOLDERS = (threading.local, ContextVar, Shared, RLOCK, LOCK, dict, list, set)
 MEMORY = {"onnxpatch.patching.function_places._kept"}
 
 
+class Held(dict[str, object]):
+    """State by its name. Equal to another where what both have is: a module may have been loaded in between."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, Held)
+        return all(other[name] == value for name, value in self.items() if name in other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
 def held_by_the_kit() -> dict[str, object]:
     """Every module's state: what is kept for this thread, in containers and context variables, and locks it has."""
     return {name: _contents(holder) for name, holder in _holders(len(sys.modules))}
@@ -102,7 +115,7 @@ def everything(model: torch.nn.Module) -> dict[str, Any]:
     return {
         "model": fingerprint(model),
         **surroundings(),
-        **held_by_the_kit(),
+        "the kit": Held(held_by_the_kit()),
         "scope": runtime.current(),
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "torch functions": torch._C._is_torch_function_enabled(),
