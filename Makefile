@@ -46,6 +46,7 @@ diagnosis: $(READY)
 # benchmarks/requirements-models.txt says how to install the libraries of the families outside transformers and timm.
 coverage: $(READY)
 	$(BIN)/python -m benchmarks.coverage
+	$(BIN)/python -m benchmarks.families
 
 lint: $(READY)
 	$(BIN)/ruff check .
