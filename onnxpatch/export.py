@@ -11,10 +11,11 @@ from typing import Any, Literal
 import torch
 
 from onnxpatch.attempts.attempt import Attempt
+from onnxpatch.attempts.attempt_log import AttemptLog
 from onnxpatch.attempts.blame import better_than_plain
-from onnxpatch.attempts.first_right import Way, first_right, refusal
-from onnxpatch.attempts.narrowed import narrowed
-from onnxpatch.attempts.one_attempt import Proven, Shared
+from onnxpatch.attempts.first_right import first_right, refusal
+from onnxpatch.attempts.narrowed import Bounds, narrowed
+from onnxpatch.attempts.one_attempt import ExportContext, Proven
 from onnxpatch.attempts.preference import Prefer, best_of
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import OutFile
@@ -56,7 +57,7 @@ def export(
     operators: Operators = "portable",
     attempts: Attempts = "auto",
     prefer: Prefer | None = None,
-    bounds: Literal["narrow"] | None = None,
+    bounds: Bounds | None = None,
     check: bool = True,
     tolerance: float = 1e-3,
     max_probes: int = 16,
@@ -86,9 +87,13 @@ def export(
     prefer: "latency" or "size" goes on after the first right file, with and without patches and with every exporter
     that may be tried, and delivers the best of those proven: measured in the runtime at the example and at the largest
     input that was compared, interleaved; or by the bytes of the file.
-    bounds: "narrow", where no attempt is right at every size, delivers a file that is right at some: the widest range
-    of each dimension, or its multiples, proven at the edges. They are first in the report (`report.bounds`) and stand
-    in the file's metadata and dimension names; `Session` refuses inputs outside.
+    A later attempt's exporter may take five times the first attempt's processor time, 30 s at least, and all later ones
+    300 s together, unless max_seconds= is given. A line on stderr says what runs.
+    bounds: where no attempt is right at every size, a file that is wrong only at sizes far below the example's (an
+    eighth, or where eager itself answers with NaN or with empty tensors) is delivered, for the sizes from there on.
+    "narrow" delivers one that is right at some sizes: the widest range of each dimension, or its multiples. "never"
+    delivers neither. Bounds are proven at the edges, first in the report (`report.bounds`), and stand in the file's
+    metadata and dimension names; `Session` refuses inputs outside.
 
     only, exclude, image_size, branches, operators, other keywords: see `patched`. check=False: export, compare nothing.
     tolerance: largest difference allowed, as a share of an output's largest magnitude (float32; float16 1e-2, bfloat16
@@ -149,12 +154,12 @@ def export(
                 )
                 _refuse_nothing(request, reference)
             several = check and attempts == "auto"
-            shared = Shared(
+            context = ExportContext(
                 request, out, budget, state, reference, tolerance, runtime, providers, flatten,
-                shown(progress) if progress else None, several, keep_wrong=bounds is not None,
+                shown(progress) if progress else None, several,
             )  # fmt: skip
-            way = Way(shared, Attempt.asked(request))
-            delivered, report = _delivered(way, exporters if several else (), prefer)
+            log = AttemptLog(context, Attempt.asked(request))
+            delivered, report = _delivered(log, exporters if several else (), prefer, bounds)
         finally:
             state.restore()
         out.keep(delivered.exported.path)
@@ -166,28 +171,30 @@ def _check_choices(attempts: str, prefer: str | None, bounds: str | None, check:
         raise InputError(f"attempts={attempts!r}: use 'auto' or 'asked'")
     if prefer not in (None, "latency", "size"):
         raise InputError(f"prefer={prefer!r}: use 'latency' or 'size', or leave it out")
-    if bounds not in (None, "narrow"):
-        raise InputError(f"bounds={bounds!r}: use 'narrow', or leave it out")
-    if bounds is not None and not check:
+    if bounds not in (None, "narrow", "never"):
+        raise InputError(f"bounds={bounds!r}: use 'narrow' or 'never', or leave it out")
+    if bounds == "narrow" and not check:
         raise InputError("bounds='narrow' finds sizes at which the file is right by comparing: leave out check=False")
     if prefer is not None and (attempts == "asked" or not check):
         raise InputError(f"prefer={prefer!r} chooses among several attempts that are proven right: leave out "
                          f"{'check=False' if not check else 'attempts=' + repr(attempts)}")  # fmt: skip
 
 
-def _delivered(way: Way, exporters: Sequence[Exporter], prefer: Prefer | None) -> tuple[Proven, Report]:
+def _delivered(
+    log: AttemptLog, exporters: Sequence[Exporter], prefer: Prefer | None, bounds: Bounds | None
+) -> tuple[Proven, Report]:
     """The attempt whose file is kept, and its report. exporters: those that may be tried; none for one attempt."""
-    found, note = first_right(way, exporters), ""
-    if found is None and way.shared.keep_wrong:
-        found = narrowed(way)
+    found, note = first_right(log, exporters, bounds), ""
     if found is None:
-        raise refusal(way)
+        found = narrowed(log) if bounds == "narrow" else log.deliver_bounded()
+    if found is None:
+        raise refusal(log)
     # Plain is right where the patched attempts were not: then a patch is at fault, and the others may stay.
     if found.attempt.plain and not found.report.bounds:
-        found, note = better_than_plain(way, found)
+        found, note = better_than_plain(log, found)
     if prefer is not None and not found.report.bounds:
-        found = best_of(way, found, exporters, prefer)
-    report = replace(found.report, attempts=way.results(found))
+        found = best_of(log, found, exporters, prefer)
+    report = replace(found.report, attempts=log.results(found))
     return found, replace(report, notes=[note, *report.notes]) if note else report
 
 

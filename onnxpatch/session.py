@@ -56,7 +56,7 @@ class Session:
     bind(*inputs): the same call made again and again, without copies.
 
     Raises InputError for a file that cannot be loaded, for inputs of other shapes, dtypes or names, and for sizes
-    outside of those for which the file is right (`export(..., bounds="narrow")`); RunError where onnxruntime raises or
+    outside of those for which the file is right (`report.bounds`); RunError where onnxruntime raises or
     reaches the limit, ImportError without onnxruntime. A damaged file can crash onnxruntime, and with it the process:
     open files that you do not trust in a process of their own.
     """

@@ -24,6 +24,7 @@ def assert_exports(
     dynamic_shapes: Any = None,
     exporters: Iterable[Exporter] | Exporter = ("dynamo",),
     allow_unproven: bool = False,
+    allow_bounds: bool = False,
     attempts: Attempts = "asked",
     **options: Any,
 ) -> dict[str, Report]:
@@ -33,7 +34,7 @@ def assert_exports(
     branches, only, exclude ...). exporters: one or several of "dynamo", "trace", "script"; each is tried.
     `f=` keeps the file of the last exporter; without it nothing is written. allow_unproven: accept a dynamic
     dimension that was compared at the example's size only; otherwise that is a failure, and the report says which
-    `data=` would prove it.
+    `data=` would prove it. allow_bounds: accept a file that is wrong at sizes far below the example's only.
     attempts: "asked", so that a test notices that the first way broke; "auto" takes what `export` would deliver.
 
     Returns the reports by exporter. Raises AssertionError with the report of every exporter that failed, also where
@@ -51,6 +52,8 @@ def assert_exports(
         try:
             asked = {"f": io.BytesIO(), "dynamic_shapes": dynamic_shapes, "exporter": exporter, **options}
             asked["attempts"] = attempts
+            if not allow_bounds:
+                asked.setdefault("bounds", "never")
             report = reports[exporter] = export(model, args, kwargs=kwargs, **asked)
             if not (report.ok or (allow_unproven and report.verdict == "unproven")):
                 failures.append(f"{exporter}: {report}")

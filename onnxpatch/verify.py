@@ -68,7 +68,7 @@ def verify(
     flatten: output -> its tensors in the order of the graph's outputs. max_seconds: a limit for the whole; a
     comparison that takes longer ends early, and the report says so. Without it one run of the graph may take 120
     seconds, since a file can hold a loop that never ends; math.inf lifts that limit too. A graph that is stopped is
-    wrong. A file that says for which sizes it is right (`export(..., bounds="narrow")`) is compared at these.
+    wrong. A file that says for which sizes it is right (`report.bounds`) is compared at these.
     progress: called with (stage, done, of); True writes them on stderr.
 
     Returns a Report; `report.ok` is the verdict. The model is as it was afterwards.

@@ -23,10 +23,13 @@ from onnxpatch.settings import Exporter
 _MOST_LEFT_OUT = 4  # patches; with more, plain is faster
 
 
-def next_attempt(asked: Attempt, exporters: Sequence[Exporter], failed: Sequence[Failure]) -> Attempt | None:
+def next_attempt(
+    asked: Attempt, exporters: Sequence[Exporter], failed: Sequence[Failure], bounded: bool = False
+) -> Attempt | None:
     """The next attempt; None if no other can help.
 
-    asked: the first one. exporters: those that may be tried, in their order. failed: oldest first.
+    asked: the first one. exporters: those that may be tried, in their order. failed: oldest first. bounded: whether a
+    file was made that is wrong at the smallest sizes only: then branches=True, which may take long, is left out.
     """
     if failed and failed[-1].kind == "late":  # max_seconds is over
         return None
@@ -34,7 +37,7 @@ def next_attempt(asked: Attempt, exporters: Sequence[Exporter], failed: Sequence
     for exporter in exporters:
         mine = [one for one in failed if one.attempt.exporter == exporter]
         for attempt in _ways(replace(asked, exporter=exporter), mine):
-            if attempt not in tried:
+            if attempt not in tried and not (bounded and attempt.branches and not asked.branches):
                 return attempt
     return None
 

@@ -29,14 +29,15 @@ _LONGEST = 240  # characters of an error
 class Failure:
     """Why one attempt failed.
 
-    kind: refused (the exporter raised), wrong (the ONNX output differs from PyTorch's) or late (max_seconds is over).
+    kind: refused (the exporter raised), wrong (the ONNX output differs from PyTorch's), late (max_seconds is over) or
+    cut (it needed more than the processor time of a later attempt).
     error: one line. module, line: where, if known. patches: those that acted. at_fault: those that are known to have
     failed. branch: a Python branch or loop on data or a size may be the cause. on_data: torch refused a branch on data
     in the model's own code. operator: the one that the exporter cannot translate.
     """
 
     attempt: Attempt
-    kind: Literal["refused", "wrong", "late"]
+    kind: Literal["refused", "wrong", "late", "cut"]
     error: str
     module: str = ""
     line: str = ""
@@ -65,7 +66,8 @@ def failure_of(
     if isinstance(error, VerificationError):
         return _of_wrong(attempt, error, names, model, decisions, seconds)
     if isinstance(error.__cause__, TimeLimit):
-        return Failure(attempt, "late", str(error)[:_LONGEST], patches=names, seconds=seconds)
+        kind: Literal["cut", "late"] = "cut" if error.__cause__.processor else "late"
+        return Failure(attempt, kind, str(error)[:_LONGEST], patches=names, seconds=seconds)
     return _of_refusal(attempt, error, names, planned, model, decisions, seconds)
 
 

@@ -1,59 +1,111 @@
-"""`bounds="narrow"`: if no attempt is right at every size, a file that is right at some, which it states."""
+"""A file that is right at some sizes only, which it states.
+
+One that is wrong at sizes far below the example's alone is delivered unless bounds="never". With bounds="narrow" any
+range will do, or multiples.
+"""
 
 from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from onnxpatch.attempts.attempt import Attempt
-from onnxpatch.attempts.first_right import Way
+from onnxpatch.attempts.attempt_log import AttemptLog
 from onnxpatch.attempts.one_attempt import Proven
 from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.onnxfile.stamp import CALL
 from onnxpatch.verification.input_matching import Feed, match_inputs
+from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.right_sizes import RightSizes
 from onnxpatch.verification.runner import check_at, declared_limits, run
 
+Bounds = Literal["narrow", "never"]
 _FIXED = 6  # attempts with static dimensions
+_FAR_BELOW = 8  # times a size goes into the example's
 
 
-def narrowed(way: Way) -> Proven | None:
-    """A file that is right within bounds, or None.
+def narrowed(log: AttemptLog) -> Proven | None:
+    """A file that is right within bounds of any kind, or None.
 
     First the wrong files of the attempts so far are used. If every attempt was refused, exports with static dimensions
     are tried: each dimension alone, then all.
     """
-    for wrong in list(way.wrong):
-        found = _within_bounds(way, wrong)
+    for wrong in list(log.wrong):
+        found = _narrow(log, wrong)
         if found is not None:
             return found
-    for attempt in _with_fixed_sizes(way) if not way.wrong else ():
-        if way.shared.budget.over():
+    for attempt in _with_fixed_sizes(log) if not log.wrong else ():
+        if log.shared.budget.over():
             return None
-        outcome = way.attempt(attempt)
-        made = outcome if isinstance(outcome, Proven) else next((w for w in way.wrong if w.attempt == attempt), None)
-        found = _within_bounds(way, made) if made is not None else None
+        outcome = log.attempt(attempt, keep_wrong=True)
+        made = outcome if isinstance(outcome, Proven) else next((w for w in log.wrong if w.attempt == attempt), None)
+        found = _narrow(log, made) if made is not None else None
         if found is not None:
             return found
     return None
 
 
-def _with_fixed_sizes(way: Way) -> Iterator[Attempt]:
+def _narrow(log: AttemptLog, made: Proven) -> Proven | None:
+    found = _within_bounds(log, made, lambda _: True, made.attempt.call(log.shared.request, narrow=True))
+    if found is not None:
+        log.made.append(found)
+    return found
+
+
+def _with_fixed_sizes(log: AttemptLog) -> Iterator[Attempt]:
     # An operator without a translation has none at fixed sizes either.
-    last = [one.attempt for one in way.failed if one.kind == "refused" and not one.operator]
-    names = [dim.name for dim in way.shared.request.dims]
+    last = [one.attempt for one in log.failed if one.kind == "refused" and not one.operator]
+    names = [dim.name for dim in log.shared.request.dims]
     fixed = [(name,) for name in names][: _FIXED - 1] + ([tuple(names)] if len(names) > 1 else [])
     yield from (replace(last[0], fixed=which) for which in fixed if last)
 
 
-def _within_bounds(way: Way, made: Proven) -> Proven | None:
-    """The file with the sizes at which it is right in its metadata, compared again there; None if there are none."""
-    start, reference, shared = time.perf_counter(), way.shared.reference, way.shared
+def without_small_sizes(log: AttemptLog, made: Proven) -> Proven | None:
+    """A wrong file, stated to be right from some sizes on: if it is wrong only at sizes far below the example's.
+
+    Far below: at most an eighth of the example's, or where eager itself answers with NaN or with empty tensors. None
+    where the file is wrong elsewhere too.
+    """
+    reference = log.shared.reference
+    assert reference is not None
+    example = {dim.name: dim.size for dim in reference.dims}
+
+    def is_far_below(sizes: Mapping[str, int]) -> bool:
+        small = any(_FAR_BELOW * size <= example.get(name, 0) for name, size in sizes.items())
+        probe = reference.oracle.at(sizes) if not small else None
+        return small or (probe is not None and _says_nothing(probe))
+
+    def are_low(bounds: Sequence[SizeBound]) -> bool:
+        ends = {dim.name: dim.maximum for dim in reference.dims}
+        open_ended = all(bound.multiple == 1 and bound.high == ends[bound.name] for bound in bounds)
+        return open_ended and all(is_far_below({bound.name: size}) for bound in bounds for size in bound.wrong)
+
+    # Most wrong files are wrong at large sizes too: seen without a search.
+    if not all(is_far_below(check.sizes) for check in made.report.checks if not check.ok):
+        return None
+    return _within_bounds(log, made, are_low, made.attempt.call(log.shared.request))
+
+
+def _says_nothing(probe: Probe) -> bool:
+    """Whether eager's answer has no elements, or NaN and infinity."""
+    answers = [one for one in probe.expected if one is not None]
+    return any(not one.numel() or not bool(one.isfinite().all()) for one in answers)
+
+
+def _within_bounds(
+    log: AttemptLog, made: Proven, wanted: Callable[[Sequence[SizeBound]], bool], call: str
+) -> Proven | None:
+    """The file with the sizes at which it is right in its metadata, compared again there; None if there are none.
+
+    wanted: whether such bounds may be delivered. call: the call of `export` that makes the file.
+    """
+    start, reference, shared = time.perf_counter(), log.shared.reference, log.shared
     assert reference is not None
     graph = load_graphs(made.exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)[0]
     request = made.exported.request
@@ -63,10 +115,9 @@ def _within_bounds(way: Way, made: Proven) -> Proven | None:
         lambda probe: check_at(graph, feed, probe, reference.eager, shared.tolerance).ok,
         made.attempt.fixed,
     )
-    bounds = [_placed(bound, feed, reference) for bound in search.bounds(made.report.checks) or ()]
-    if not bounds:
+    bounds = [_placed(bound, feed, reference, search) for bound in search.bounds(made.report.checks) or ()]
+    if not bounds or not wanted(bounds):
         return None
-    call = made.attempt.call(shared.request, narrow=True)
     size_bounds.write(made.exported.path, bounds, {CALL: call})
     # A copy: other attempts are not compared at the edges of this file's bounds.
     inside = copy.copy(reference)
@@ -81,14 +132,12 @@ def _within_bounds(way: Way, made: Proven) -> Proven | None:
     report = run(written, feed, inside, report, conditions=conditions, limits=limits)
     if not all(check.ok for check in report.checks):
         return None
-    found = replace(made, report=report, seconds=time.perf_counter() - start)
-    way.made.append(found)
-    return found
+    return replace(made, report=report, seconds=made.seconds + time.perf_counter() - start)
 
 
-def _placed(bound: SizeBound, feed: Feed, reference: Reference) -> SizeBound:
-    """The bound with its places: the inputs and axes of the file that have its size."""
+def _placed(bound: SizeBound, feed: Feed, reference: Reference, search: RightSizes) -> SizeBound:
+    """The bound with its places, the inputs and axes of the file that have its size, and sizes that are wrong."""
     inputs = {leaf: name for name, leaf in feed.leaves.items()}
     (dim,) = (dim for dim in reference.dims if dim.name == bound.name)
     places = tuple((inputs[leaf], axis) for leaf, axis, size in dim.places if leaf in inputs and size.is_plain)
-    return replace(bound, places=places)
+    return replace(bound, places=places, wrong=search.wrong_at(bound))

@@ -42,11 +42,12 @@ _LARGER = (3, 2)  # sizes to trace at instead of 1
 
 
 @dataclass(frozen=True)
-class Shared:
+class ExportContext:
     """What all attempts of one export share. reference: None if nothing is compared.
 
     state: the model's, restored after every attempt. several: whether other attempts may follow a failure.
-    keep_wrong: whether the files of wrong attempts are kept, since they may be right within bounds.
+    keep_wrong: whether the file of a wrong attempt is kept, since it may be right within bounds.
+    processor_seconds: what the exporter may take, of the process's processor time; None for no limit.
     """
 
     request: ExportRequest
@@ -61,6 +62,7 @@ class Shared:
     progress: Progress | None = None
     several: bool = True
     keep_wrong: bool = False
+    processor_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class _Acting:
     acted: list[Patch] = field(default_factory=list)
 
 
-def attempt_once(attempt: Attempt, shared: Shared) -> Proven | Failed:
+def attempt_once(attempt: Attempt, shared: ExportContext) -> Proven | Failed:
     """Make one attempt. The model is restored. Raises InputError for arguments that no attempt can use."""
     start, acting, path = time.perf_counter(), _Acting(), shared.out.another()
     exported: Exported | None = None
@@ -141,7 +143,7 @@ def _hint(decisions: Decisions | None) -> str:
 
 
 # ------------------------------------------------------------------ exporting
-def _exported(attempt: Attempt, shared: Shared, path: Path, acting: _Acting) -> tuple[Exported, float]:
+def _exported(attempt: Attempt, shared: ExportContext, path: Path, acting: _Acting) -> tuple[Exported, float]:
     """(the finished file, exported from the patched model; seconds)."""
     start, request = time.perf_counter(), replace(attempt.request(shared.request), layout=_layout(attempt, shared))
     if isinstance(request.model, torch.jit.ScriptModule):
@@ -183,7 +185,7 @@ def _with_larger_example(request: ExportRequest, reference: Reference | None) ->
     return request
 
 
-def _layout(attempt: Attempt, shared: Shared) -> OutputLayout | None:
+def _layout(attempt: Attempt, shared: ExportContext) -> OutputLayout | None:
     """The structure of the model's output. With branches it is known only when all of them have been run, unless the
     model's hooks say what it is."""
     # The caller's `flatten` and the paths of a branching forward decide the outputs themselves.
@@ -202,21 +204,25 @@ def _layout(attempt: Attempt, shared: Shared) -> OutputLayout | None:
     return layout
 
 
-def _run_exporter(request: ExportRequest, path: Path, shared: Shared) -> Exported:
+def _run_exporter(request: ExportRequest, path: Path, shared: ExportContext) -> Exported:
     budget = shared.budget
-    seconds = budget.seconds_left
-    if seconds is None:
-        return run_exporter(request, path)
     try:
-        with limited(seconds):
+        with limited(budget.seconds_left), limited(shared.processor_seconds, processor=True):
             return run_exporter(request, path)
     except TimeLimit as late:
         who = f"{request.exporter} export of {type(request.model).__name__}"
+        if late.processor:
+            limit = f"{late.seconds:.0f} s of processor time, the limit of a later attempt"
+            raise ExportError(
+                f"{who} did not end within {limit}: ask for this attempt alone, or give max_seconds="
+            ) from late
         raise ExportError(f"{who} did not end within max_seconds={budget.max_seconds:g}: give it more") from late
 
 
 # ------------------------------------------------------------------ comparing
-def _compared(attempt: Attempt, exported: Exported, reference: Reference, report: Report, shared: Shared) -> Report:
+def _compared(
+    attempt: Attempt, exported: Exported, reference: Reference, report: Report, shared: ExportContext
+) -> Report:
     """The report with the comparison. Raises VerificationError if the file cannot be loaded."""
     if shared.flatten is None:  # the attempt before may have flattened its outputs otherwise
         reference.flatten(exported.flatten or flatten_output)

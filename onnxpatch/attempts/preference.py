@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 
 from onnxpatch.attempts.attempt import Attempt
-from onnxpatch.attempts.first_right import Way
+from onnxpatch.attempts.attempt_log import AttemptLog
 from onnxpatch.attempts.one_attempt import Proven
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
 from onnxpatch.settings import Exporter
@@ -27,16 +27,16 @@ _ROUNDS = 15
 _WORTH = 0.97  # of the first file's time: less of a gain may be noise
 
 
-def best_of(way: Way, found: Proven, exporters: Sequence[Exporter], prefer: Prefer) -> Proven:
+def best_of(log: AttemptLog, found: Proven, exporters: Sequence[Exporter], prefer: Prefer) -> Proven:
     """Make the attempts that may be better than `found`, and choose among all that are right."""
-    for attempt in _rivals(way.first, found.attempt, exporters):
-        if way.outcome_of(attempt) is None and not way.shared.budget.over():
-            way.attempt(attempt)
-    proven = [one for one in way.made if isinstance(one, Proven) and one.report.ok] or [found]
-    figures = _bytes(proven) if prefer == "size" else _milliseconds(way, proven)
+    for attempt in _rivals(log.first, found.attempt, exporters):
+        if log.outcome_of(attempt) is None and not log.over:
+            log.attempt(attempt)
+    proven = [one for one in log.made if isinstance(one, Proven) and one.report.ok] or [found]
+    figures = _bytes(proven) if prefer == "size" else _milliseconds(log, proven)
     name = "bytes" if prefer == "size" else "milliseconds"
     for one, figure in zip(proven, figures, strict=True):
-        way.figures[one.attempt] = {name: figure}
+        log.figures[one.attempt] = {name: figure}
     # Bytes are exact; times vary from run to run.
     share = 1.0 if prefer == "size" else _WORTH
     best = min(range(len(proven)), key=figures.__getitem__)
@@ -59,11 +59,11 @@ def _bytes(proven: Sequence[Proven]) -> list[int]:
     return [sum(file.stat().st_size for file in one.exported.path.parent.iterdir()) for one in proven]
 
 
-def _milliseconds(way: Way, proven: Sequence[Proven]) -> list[float]:
+def _milliseconds(log: AttemptLog, proven: Sequence[Proven]) -> list[float]:
     """The time of one run at the example and one at the largest probe, together; the median of several rounds."""
-    reference = way.shared.reference
+    reference = log.shared.reference
     assert reference is not None
-    runs = [_loaded(one, way) for one in proven]
+    runs = [_loaded(one, log) for one in proven]
     times: list[list[float]] = [[] for _ in proven]
     for _ in range(_ROUNDS):
         for (graph, feed), kept in zip(runs, times, strict=True):
@@ -71,14 +71,14 @@ def _milliseconds(way: Way, proven: Sequence[Proven]) -> list[float]:
             for probe in _measured_at(reference):
                 graph.run(feed.of(probe.values))
             kept.append(1000 * (time.perf_counter() - start))
-        if way.shared.budget.over():
+        if log.shared.budget.over():
             break
     return [statistics.median(kept) for kept in times]
 
 
-def _loaded(one: Proven, way: Way) -> tuple[Graph, Any]:
+def _loaded(one: Proven, log: AttemptLog) -> tuple[Graph, Any]:
     # Of several runtimes, the first is measured.
-    graph = load_graphs(one.exported.path, way.shared.runtime, way.shared.budget.run_seconds, way.shared.providers)[0]
+    graph = load_graphs(one.exported.path, log.shared.runtime, log.shared.budget.run_seconds, log.shared.providers)[0]
     request = one.exported.request
     return graph, match_inputs(graph, request.inputs, request.names_among([node.name for node in graph.inputs]))
 

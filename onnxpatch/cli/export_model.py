@@ -37,6 +37,7 @@ from onnxpatch.cli.options import (
     QuietOpt,
     RuntimeOpt,
     SizesOpt,
+    StrictOpt,
     TargetArg,
     ToleranceOpt,
     VerboseOpt,
@@ -80,6 +81,7 @@ def export(
     attempts: AttemptsOpt = "auto",
     prefer: PreferOpt = None,
     bounds: BoundsOpt = None,
+    strict: StrictOpt = False,
     check: Annotated[bool, typer.Option(help="Compare the file with the unpatched model.")] = True,
     data: DataOpt = [],  # noqa: B006
     more_sizes: SizesOpt = [],  # noqa: B006
@@ -110,6 +112,8 @@ def export(
         from onnxpatch.exporters.artifact import writable
 
         check_form(json, markdown)
+        if strict and bounds == "narrow":
+            raise InputError("--strict refuses a file with bounds, --bounds narrow asks for one: give one of them")
         file = _one_file(file, output)
         pixels = image_size(image)
         if html:
@@ -122,7 +126,8 @@ def export(
         arguments |= {"output_names": names([output_names or ""]) or call.output_names, "sizes": sizes(more_sizes)}
         arguments |= {"data": [call_from_file(loaded.model, one) for one in data]}
         arguments |= {"providers": provider_names(providers)}
-        arguments |= {"runtime": runtime_names(runtime), "attempts": attempts, "prefer": prefer, "bounds": bounds}
+        arguments |= {"runtime": runtime_names(runtime), "attempts": attempts, "prefer": prefer}
+        arguments |= {"bounds": "never" if strict else bounds}
         arguments |= {"check": check, "max_probes": max_probes, "max_seconds": max_seconds}
         with show.progress("export") as progress:
             report, refusal = _export(loaded.model, file, {**arguments, "progress": progress})

@@ -139,7 +139,13 @@ MaxSecondsOpt = Annotated[
 ]
 BoundsOpt = Annotated[
     str | None,
-    typer.Option(metavar="narrow", help="narrow: where no file is right at every size, one that is right at some."),
+    typer.Option(
+        metavar="narrow|never",
+        help="narrow: where no file is right at every size, one that is right at some. never: none, as --strict.",
+    ),
+]
+StrictOpt = Annotated[
+    bool, typer.Option("--strict", help="Refuse a file that is wrong at the smallest sizes only; else it is written.")
 ]
 JsonOpt = Annotated[bool, typer.Option("--json", help="Write the result to stdout as JSON.")]
 MarkdownOpt = Annotated[bool, typer.Option("--markdown", help="Write the result to stdout as Markdown, for an issue.")]

@@ -2,10 +2,10 @@
 
 The metadata key `onnxpatch.bounds` has a JSON list with one object for each bounded dimension:
 
-    [{"name": "h", "low": 14, "high": null, "multiple": 14, "places": [["image", 2]]}]
+    [{"name": "h", "low": 14, "high": null, "multiple": 14, "places": [["image", 2]], "wrong": []}]
 
-`places` are the inputs and axes that have the size. The dimension's own name becomes `14*h`, `h_min2_max64`, or the
-number where it has one size only.
+`places` are the inputs and axes that have the size. `wrong` are sizes outside at which the file was found wrong.
+The dimension's own name becomes `14*h`, `h_min2_max64`, or the number where it has one size only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KEY = "onnxpatch.bounds"
 class SizeBound:
     """The sizes of one dimension for which a file is right: low, low + multiple, … up to high (None: no end).
 
-    places: (input, axis) of every axis that has this size.
+    places: (input, axis) of every axis that has this size. wrong: sizes outside at which the file was found wrong.
     """
 
     name: str
@@ -38,6 +38,7 @@ class SizeBound:
     high: int | None = None
     multiple: int = 1
     places: tuple[tuple[str, int], ...] = ()
+    wrong: tuple[int, ...] = ()
 
     def admits(self, size: int) -> bool:
         return size % self.multiple == 0 and size >= self.low and (self.high is None or size <= self.high)
@@ -48,13 +49,15 @@ class SizeBound:
 
     @property
     def words(self) -> str:
-        """`h in 2..64`, `h in multiples of 14 from 14 on`, `h = 8`."""
+        """`h in 2..64`, `h >= 3 (wrong at 1, 2)`, `h in multiples of 14, 14 or more`, `h = 8`."""
         if self.low == self.high:
             return f"{self.name} = {self.low}"
+        if self.multiple == 1 and self.high is None:
+            wrong = f" (wrong at {', '.join(map(str, self.wrong))})" if self.wrong else ""
+            return f"{self.name} >= {self.low}{wrong}"
         reach = f"{self.low}..{self.high}" if self.high is not None else f"{self.low} or more"
-        if self.multiple == 1:
-            return f"{self.name} in {reach}" if self.high is not None else f"{self.name} of {reach}"
-        return f"{self.name} in multiples of {self.multiple}, {reach}"
+        step = f"multiples of {self.multiple}, " if self.multiple > 1 else ""
+        return f"{self.name} in {step}{reach}"
 
     @property
     def new_name(self) -> str | int:
@@ -115,17 +118,19 @@ def _checked(entry: Json) -> SizeBound:
     if not isinstance(entry, dict):
         raise damaged(KEY, "it is not a list of objects")
     low, high, multiple = entry.get("low"), entry.get("high"), entry.get("multiple")
-    places = entry.get("places")
+    places, wrong = entry.get("places"), entry.get("wrong", [])
     if not (_is_size(low) and _is_size(multiple) and multiple > 0) or not (high is None or _is_size(high)):
         raise damaged(KEY, "its sizes are not whole numbers")
     if high is not None and high < low:
         raise damaged(KEY, "no size fits it")
     if not isinstance(places, list) or not all(_is_place(place) for place in places):
         raise damaged(KEY, "a place is not an input and an axis")
+    if not isinstance(wrong, list) or not all(map(_is_size, wrong)):
+        raise damaged(KEY, "its sizes are not whole numbers")
     found: list[Any] = places
-    return SizeBound(
-        short_string(KEY, entry.get("name")), low, high, multiple, tuple((name, axis) for name, axis in found)
-    )
+    sizes: list[Any] = wrong
+    name = short_string(KEY, entry.get("name"))
+    return SizeBound(name, low, high, multiple, tuple((name, axis) for name, axis in found), tuple(sizes))
 
 
 def _is_size(value: Json) -> TypeGuard[int]:
@@ -143,7 +148,4 @@ def check(bounds: Sequence[SizeBound], shapes: Mapping[str, Sequence[int]]) -> N
         for name, axis in bound.places:
             shape = shapes.get(name, ())
             if axis < len(shape) and not bound.admits(shape[axis]):
-                raise InputError(
-                    f"axis {axis} of {name} is {shape[axis]}: this file is right for {bound.words} only, and was "
-                    "exported with bounds='narrow'"
-                )
+                raise InputError(f"axis {axis} of {name} is {shape[axis]}: this file is right for {bound.words} only")

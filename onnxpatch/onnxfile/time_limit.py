@@ -1,4 +1,4 @@
-"""A time limit on Python code, by an alarm signal: in the main thread, and not on Windows.
+"""A limit of time on Python code, by an alarm signal: in the main thread, and not on Windows.
 
 The alarm comes at any moment, also while torch's C++ code is in the middle of something. So it raises nothing itself:
 it has Python call back at every line (sys.settrace), and the first safe one (`safe_lines.py`) raises.
@@ -25,17 +25,20 @@ _Tracer = Callable[[FrameType, str, object], "_Tracer | None"]
 class TimeLimit(BaseException):
     """Raised by `limited` at its limit. Not an Exception: exporters catch those, and go on trying.
 
-    seconds: the limit.
+    seconds: the limit. processor: whether it counts the process's processor time.
     """
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"more than {seconds:g} s")
-        self.seconds = seconds
+    def __init__(self, seconds: float, processor: bool = False) -> None:
+        super().__init__(f"more than {seconds:g} s{' of processor time' if processor else ''}")
+        self.seconds, self.processor = seconds, processor
 
 
 @contextlib.contextmanager
-def limited(seconds: float | None) -> Iterator[None]:
+def limited(seconds: float | None, processor: bool = False) -> Iterator[None]:
     """Raise TimeLimit inside the block after `seconds` (None: never): at a safe line of Python, or at its end.
+
+    processor: count the processor time of the process, all threads together, and not the clock's: a machine that does
+    much else then stops the block at the same point.
 
     In other threads than the main one, and on Windows, the block runs to its end. An alarm of somebody else, such as
     pytest-timeout's, is set again at the end, for the time that it had left. So is a debugger's trace function.
@@ -44,32 +47,34 @@ def limited(seconds: float | None) -> Iterator[None]:
     if seconds is None or not usable:
         yield
         return
-    alarm, start = _Alarm(seconds, sys._getframe()), time.monotonic()
-    before, (remaining, interval) = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    clock = time.process_time if processor else time.monotonic
+    timer, number = (signal.ITIMER_PROF, signal.SIGPROF) if processor else (signal.ITIMER_REAL, signal.SIGALRM)
+    alarm, start = _Alarm(TimeLimit(seconds, processor), sys._getframe()), clock()
+    before, (remaining, interval) = signal.getsignal(number), signal.getitimer(timer)
 
     def put_back() -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(timer, 0)
         # The timer first: an alarm in between would go to the handler of somebody else.
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(number, before)
         alarm.end()
         if remaining:
-            signal.setitimer(signal.ITIMER_REAL, max(0.01, remaining - (time.monotonic() - start)), interval)
+            signal.setitimer(timer, max(0.01, remaining - (clock() - start)), interval)
 
     with undone(put_back):
-        signal.signal(signal.SIGALRM, alarm.rung)
+        signal.signal(number, alarm.rung)
         # At least a hundredth of a second: a timer of 0 would be no timer.
-        signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01), _AGAIN)
+        signal.setitimer(timer, max(seconds, 0.01), _AGAIN)
         yield
     if alarm.late:
-        raise TimeLimit(seconds)
+        raise TimeLimit(seconds, processor)
 
 
 class _Alarm:
     """Looks for a safe line once the time is up, and again if what it raised there was swallowed: an exception in a
     destructor, say, ends there. late: whether the time is up."""
 
-    def __init__(self, seconds: float, block: FrameType) -> None:
-        self._seconds = seconds
+    def __init__(self, limit: TimeLimit, block: FrameType) -> None:
+        self._limit = (limit.seconds, limit.processor)
         self._base = _caller(block)
         self._raised: weakref.ref[TimeLimit] | None = None
         self._tracer = sys.gettrace()  # of a debugger, say
@@ -106,7 +111,7 @@ class _Alarm:
         if event != "line" or not self._watching or not is_safe(frame, self._base):
             return self._at_line if self._watching else None
         self._watching = False
-        late = TimeLimit(self._seconds)
+        late = TimeLimit(*self._limit)
         self._raised = weakref.ref(late)
         try:
             raise late

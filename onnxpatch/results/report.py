@@ -141,7 +141,7 @@ class Report:
 
     attempts: what `export` tried, the delivered one last but for those that were compared with it; [] from `verify`.
     call: the shortest call of `export` that makes this file at once. bounds: the sizes for which the file is right, in
-    words by dimension, where `bounds="narrow"` was asked for and needed.
+    words by dimension, where that is not every size.
     """
 
     file: str

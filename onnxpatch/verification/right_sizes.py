@@ -23,6 +23,7 @@ from onnxpatch.verification.probe import Probe
 _FOR_A_REPORT = 24  # sizes that eager is asked about
 _FOR_A_FILE = 160
 _REACH = 4  # times the example: how far a range without an end is looked at, and how wide it counts
+_NAMED = 3  # wrong sizes in a message
 _PROVING = 2  # multiples beside the example that have to be right
 
 
@@ -106,9 +107,14 @@ class RightSizes:
                 yield {one.name: size, other.name: size}
 
     def sentence(self, bound: SizeBound) -> str:
-        """`right for h in 2..64, wrong at 1, 65: declare Dim('h', min=2, max=64)`."""
-        wrong = sorted({size for size, ok in self._sizes_of(bound.name) if ok is False and not bound.admits(size)})
-        return f"right for {bound.words}, wrong at {', '.join(map(str, wrong[:3]))}: declare {_declared(bound)}"
+        """`right for h in 2..64, wrong at 1, 65: declare Dim('h', min=2, max=64), or …`."""
+        wrong = ", ".join(map(str, self.wrong_at(bound)))
+        return f"right for {bound.words}, wrong at {wrong}: declare {_declared(bound)}, or export with bounds='narrow'"
+
+    def wrong_at(self, bound: SizeBound) -> tuple[int, ...]:
+        """Sizes outside of a bound at which the graph was found wrong, the smallest first, three at most."""
+        wrong = {size for size, ok in self._sizes_of(bound.name) if ok is False and not bound.admits(size)}
+        return tuple(sorted(wrong)[:_NAMED])
 
     def _holds(self, bounds: Sequence[SizeBound], checks: Sequence[Checked]) -> bool:
         """Whether the graph is right at what was compared inside the bounds, at their ends and at the corners."""

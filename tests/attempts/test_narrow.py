@@ -130,7 +130,7 @@ def test_damaged_metadata_is_one_error(text: str) -> None:
 
 
 def test_words_and_names() -> None:
-    assert SizeBound("h", 2).words == "h of 2 or more" and SizeBound("h", 2).new_name == "h_min2"
+    assert SizeBound("h", 2).words == "h >= 2" and SizeBound("h", 2).new_name == "h_min2"
     assert SizeBound("h", 2, 64).new_name == "h_min2_max64"
     assert SizeBound("h", 14, 70, 14).words == "h in multiples of 14, 14..70"
     assert [SizeBound("h", 14, 70, 14).admits(int(size)) for size in np.array([7, 14, 20, 70, 84])] == [

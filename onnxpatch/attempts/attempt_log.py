@@ -1,0 +1,123 @@
+"""`AttemptLog`: the attempts of one export so far, with why each failed, and what later ones may take."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from onnxpatch.attempts.attempt import Attempt
+from onnxpatch.attempts.failure import Failure
+from onnxpatch.attempts.one_attempt import ExportContext, Failed, Proven, attempt_once
+from onnxpatch.errors import ExportError, VerificationError
+from onnxpatch.results.attempt_result import AttemptResult
+
+_TIMES_THE_FIRST, _LEAST_SECONDS, _ALL_SECONDS = 5, 30.0, 300.0
+"""What the exporter may take in a later attempt, of processor time: so many times the first attempt's, at least some
+seconds; and in all later attempts together. With max_seconds= that limit counts alone."""
+_log = logging.getLogger("onnxpatch")
+
+
+@dataclass
+class AttemptLog:
+    """The attempts of one export so far.
+
+    first: the one that was asked for. made: the outcome of each, oldest first. error: the first one's error. wrong:
+    wrong files that were kept. bounded: the first file that is wrong at sizes far below the example's only. figures: by
+    attempt, what `prefer` measured. first_seconds, later_seconds: processor time of the first, and of all others.
+    """
+
+    shared: ExportContext
+    first: Attempt
+    made: list[Proven | Failure] = field(default_factory=list)
+    error: ExportError | VerificationError | None = None
+    wrong: list[Proven] = field(default_factory=list)
+    bounded: Proven | None = None
+    figures: dict[Attempt, dict[str, Any]] = field(default_factory=dict)
+    first_seconds: float = 0.0
+    later_seconds: float = 0.0
+
+    @property
+    def failed(self) -> list[Failure]:
+        return [one for one in self.made if isinstance(one, Failure)]
+
+    @property
+    def over(self) -> bool:
+        """Whether no further attempt may be made: max_seconds, or the processor time of later attempts, is used up."""
+        return self.shared.budget.over() or self._seconds_left() == 0
+
+    def outcome_of(self, attempt: Attempt) -> Proven | Failure | None:
+        """The outcome of an attempt, if it was made already."""
+        return next((one for one in self.made if one.attempt == attempt), None)
+
+    def attempt(self, attempt: Attempt, keep_wrong: bool = False) -> Proven | Failure:
+        """Make one attempt, and keep its outcome. keep_wrong: also its file, in `wrong`, if this is wrong."""
+        shared = replace(self.shared, keep_wrong=keep_wrong)
+        if self.made:
+            shared = replace(shared, progress=self._progress(attempt), processor_seconds=self._seconds_left())
+        start = time.process_time()
+        made = attempt_once(attempt, shared)
+        seconds = time.process_time() - start
+        if self.made:
+            self.later_seconds += seconds
+        else:
+            self.first_seconds = seconds
+        outcome = made.failure if isinstance(made, Failed) else made
+        if isinstance(made, Failed):
+            self.error = self.error or made.error  # only the first: a traceback keeps graphs and tensors alive
+            self.wrong += [made.wrong] if made.wrong is not None else []
+        self.made.append(outcome)
+        return outcome
+
+    def drop(self, wrong: Proven) -> None:
+        """Delete a wrong file: it may have gigabytes, which the next attempt needs."""
+        self.wrong.remove(wrong)
+        shutil.rmtree(wrong.exported.path.parent, ignore_errors=True)
+
+    def deliver_bounded(self) -> Proven | None:
+        """The file that is wrong at the smallest sizes only, if there is one, in place of its failure."""
+        found = self.bounded
+        if found is not None:
+            self.made = [found if one.attempt == found.attempt else one for one in self.made]
+        return found
+
+    def results(self, delivered: Proven | None = None) -> list[AttemptResult]:
+        """The attempts, as the report lists them."""
+        return [self._result(one, delivered) for one in self.made]
+
+    def _result(self, one: Proven | Failure, delivered: Proven | None) -> AttemptResult:
+        return replace(_result(one, self.first, one is delivered), **self.figures.get(one.attempt, {}))
+
+    def _seconds_left(self) -> float | None:
+        """What the exporter may take in the next attempt, of processor time; None for no limit."""
+        if self.shared.budget.max_seconds is not None:
+            return None
+        left = max(0.0, _ALL_SECONDS - self.later_seconds)
+        return min(left, max(_LEAST_SECONDS, _TIMES_THE_FIRST * self.first_seconds))
+
+    def _progress(self, attempt: Attempt) -> Callable[[str, int, int], None] | None:
+        progress, title = self.shared.progress, f"attempt {len(self.made) + 1}, {attempt.name(self.first)}"
+        limit = self._seconds_left()
+        # A warning: Python's logging writes it to stderr where nobody set it up.
+        within = f" (at most {limit:.0f} s of processor time)" if limit is not None else ""
+        _log.warning("%s: %s%s", type(self.shared.request.model).__name__, title, within)
+        if progress is None:
+            return None
+        progress(title, 0, 0)
+        return lambda stage, done, of: progress(f"{title}: {stage}", done, of)
+
+
+def _result(one: Proven | Failure, first: Attempt, delivered: bool) -> AttemptResult:
+    made = one.attempt
+    result = AttemptResult(
+        made.name(first), made.exporter, made.opset, made.plain, made.exclude, made.branches, seconds=one.seconds
+    )
+    if isinstance(one, Proven):
+        name = f"{result.name}, bounds='narrow'" if "bounds=" in one.report.call else result.name
+        return replace(result, name=name, verdict=one.report.verdict, delivered=delivered)
+    verdict = "wrong" if one.kind == "wrong" else "refused"
+    stand_in = next(iter(one.at_fault), "")
+    return replace(result, verdict=verdict, error=one.error, module=one.module, line=one.line, stand_in=stand_in)
