@@ -106,7 +106,7 @@ def export(
     runtime: "onnxruntime" (the default), "openvino", "reference", "tensorrt" or one that a distribution adds; or
     several: the file must be right in each. providers: onnxruntime's execution providers, "CUDAExecutionProvider" say;
     one that cannot be started is refused, never replaced by the CPU's. progress: called with (stage, done, of); True
-    writes them on stderr.
+    writes them on stderr. Without it a line on stderr says that a later attempt starts; False: nothing.
 
     Compared are the unpatched model and the ONNX runtime, at the example, on other data, and at other sizes of every
     dynamic dimension that the unpatched model accepts. Python numbers among the arguments are constants of the export.
@@ -158,7 +158,7 @@ def export(
                 request, out, budget, state, reference, tolerance, runtime, providers, flatten,
                 shown(progress) if progress else None, several,
             )  # fmt: skip
-            log = AttemptLog(context, Attempt.asked(request))
+            log = AttemptLog(context, Attempt.asked(request), announce=progress is not False)
             delivered, report = _delivered(log, exporters if several else (), prefer, bounds)
         finally:
             state.restore()

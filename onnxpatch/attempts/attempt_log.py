@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.failure import Failure
 from onnxpatch.attempts.one_attempt import ExportContext, Failed, Proven, attempt_once
 from onnxpatch.errors import ExportError, VerificationError
+from onnxpatch.messages.visible import one_line
 from onnxpatch.results.attempt_result import AttemptResult
 
 _TIMES_THE_FIRST, _LEAST_SECONDS, _ALL_SECONDS = 5, 30.0, 300.0
@@ -28,6 +30,7 @@ class AttemptLog:
     first: the one that was asked for. made: the outcome of each, oldest first. error: the first one's error. wrong:
     wrong files that were kept. bounded: the first file that is wrong at sizes far below the example's only. figures: by
     attempt, what `prefer` measured. first_seconds, later_seconds: processor time of the first, and of all others.
+    announce: whether a line on stderr says that a later attempt starts.
     """
 
     shared: ExportContext
@@ -39,6 +42,7 @@ class AttemptLog:
     figures: dict[Attempt, dict[str, Any]] = field(default_factory=dict)
     first_seconds: float = 0.0
     later_seconds: float = 0.0
+    announce: bool = True
 
     @property
     def failed(self) -> list[Failure]:
@@ -101,9 +105,11 @@ class AttemptLog:
     def _progress(self, attempt: Attempt) -> Callable[[str, int, int], None] | None:
         progress, title = self.shared.progress, f"attempt {len(self.made) + 1}, {attempt.name(self.first)}"
         limit = self._seconds_left()
-        # A warning: Python's logging writes it to stderr where nobody set it up.
         within = f" (at most {limit:.0f} s of processor time)" if limit is not None else ""
-        _log.warning("%s: %s%s", type(self.shared.request.model).__name__, title, within)
+        line = f"{type(self.shared.request.model).__name__}: {title}{within}"
+        _log.info("%s", line)
+        if self.announce:
+            print(f"onnxpatch: {one_line(line)}", file=sys.stderr, flush=True)
         if progress is None:
             return None
         progress(title, 0, 0)

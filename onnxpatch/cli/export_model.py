@@ -130,7 +130,7 @@ def export(
         arguments |= {"bounds": "never" if strict else bounds}
         arguments |= {"check": check, "max_probes": max_probes, "max_seconds": max_seconds}
         with show.progress("export") as progress:
-            report, refusal = _export(loaded.model, file, {**arguments, "progress": progress})
+            report, refusal = _export(loaded.model, file, {**arguments, "progress": False if quiet else progress})
         # A refusal is printed once: as a result where a program reads it, else as the error below.
         if refusal is None or json or markdown:
             print_result(report, json, markdown, quiet)

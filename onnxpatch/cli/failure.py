@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 from onnxpatch import errors
+from onnxpatch.cli.spelled import as_typed
 from onnxpatch.errors import InputError, OnnxpatchError
 from onnxpatch.messages.visible import visible
 
@@ -47,7 +48,7 @@ def errors_in_one_line(debug: bool, verbose: int = 0, patches: Sequence[str] = (
         # Errors of click and typer (typer.Exit among them) are their own way to end a command.
         if debug or type(error).__module__.split(".")[0] in ("click", "typer"):
             raise
-        print(visible(_line(error)), file=sys.stderr)
+        print(visible(as_typed(_line(error))), file=sys.stderr)
         raise SystemExit(code_of(error)) from None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onnxpatch.cli import show
+from onnxpatch.cli.spelled import as_typed
 from onnxpatch.errors import InputError
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.results.report import Report
@@ -24,7 +25,7 @@ def print_result(result: Report | Diagnosis, json: bool, markdown: bool, quiet: 
     elif markdown:
         print(result.to_markdown())
     else:
-        headline, _, rest = str(result).partition("\n")
+        headline, _, rest = as_typed(str(result)).partition("\n")
         if not (quiet and result.ok):
             show.headline(headline, result.ok)
         if rest and not quiet:

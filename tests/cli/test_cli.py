@@ -29,7 +29,7 @@ def test_a_wrong_export_ends_with_1_and_leaves_no_file(place):
     assert not (place / "frozen.onnx").exists()
     done = run("export", *given)
     assert done.exit_code == 0, done.output
-    assert "attempt 2, branches=True: right, delivered" in done.output and (place / "frozen.onnx").exists()
+    assert "attempt 2, --branches: right, delivered" in done.output and (place / "frozen.onnx").exists()
 
 
 def test_a_wrong_file_is_found_by_verify(place):
