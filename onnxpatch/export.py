@@ -208,7 +208,13 @@ def _refuse_training(request: ExportRequest) -> None:
 
 def _refuse_nothing(request: ExportRequest, reference: Reference) -> None:
     if not reference.probes[0].expected and not request.patching["branches"]:
+        returned = reference.probes[0].raw
+        if returned is None:
+            raise InputError(
+                "the model returns None on the example, so there is nothing to export: give an example on which it "
+                "returns a tensor, or branches=True, which exports the tensor and a flag that says whether it is there"
+            )
         raise InputError(
-            "the model returns no tensor on the example, so there is nothing to export: give an example on which it "
-            "does, or branches=True, which exports both"
+            f"the model returns {type(returned).__name__} on the example, in which export finds no tensor: return "
+            "tensors, alone or in a tuple, list, dict or dataclass, or pass flatten=, which takes them out"
         )

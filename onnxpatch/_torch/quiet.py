@@ -52,6 +52,8 @@ def quiet_exporters() -> Iterator[None]:
     loggers = ["", *(name for name in logging.root.manager.loggerDict if name.startswith(_LIBRARIES))]
     # On the handlers: a record of a child logger passes the parents' handlers, but not the parents' filters.
     handlers = {h for name in loggers for h in logging.getLogger(name).handlers}
+    # Python's own, for processes in which nobody has set up logging.
+    handlers |= {logging.lastResort} if logging.lastResort is not None else set()
 
     def silent(record: logging.LogRecord) -> bool:
         # Handlers serve the whole process: records of other threads and libraries pass.

@@ -20,6 +20,8 @@ _COPY = "; return a copy from the body, x.clone(), or use onnxpatch.scan"
 _REMEDIES = {
     "might be aliasing": _COPY,
     "do not support aliasing": _COPY,
+    "__obj_flatten__": "; the model is quantized by torch, whose packed weights have no ONNX form: export the float "
+    "model, and quantize the file (onnxruntime.quantization)",
     "is not supported for tensor subclasses": "; stay in torch: NumPy's numbers would be constants of the graph",
 }
 

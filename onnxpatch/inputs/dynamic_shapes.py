@@ -95,6 +95,11 @@ def _shapes_by_argument(inputs: Inputs, dynamic_shapes: ShapesSpec) -> dict[str,
         raise InputError(f"dynamic_shapes must be a dict by argument name or a tuple, not {dynamic_shapes!r}")
     spread = _spread_keywords(inputs, dict(dynamic_shapes))
     missing = [name for name in spread if name not in names]
+    if missing and all(isinstance(axis, int) for axis in dynamic_shapes):
+        raise InputError(
+            f"dynamic_shapes={dynamic_shapes!r} has axes, but no argument that they are of: write "
+            f"({dynamic_shapes!r},) for the first argument, or {{{names[0] if names else 'x'!r}: {dynamic_shapes!r}}}"
+        )
     if missing:
         raise InputError(
             f"dynamic_shapes names {', '.join(map(repr, missing))}, but the call gives only "

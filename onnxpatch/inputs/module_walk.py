@@ -28,15 +28,17 @@ def modules(model: torch.nn.Module) -> Iterator[Found]:
         if id(module) in seen:
             continue
         seen.add(id(module))
-        children = _children(path + "." if path else "", module.__dict__)
+        children = _children(path + "." if path else "", module)
         if children:
             # A stack gives its last entry first, and paths are to come in the order of the model.
             children.reverse()
             stack += children
 
 
-def _children(prefix: str, attributes: dict[str, Any]) -> list[Found]:
-    submodules = attributes["_modules"]
+def _children(prefix: str, module: torch.nn.Module) -> list[Found]:
+    attributes: dict[str, Any] = module.__dict__
+    # A traced module keeps its submodules in C++, and has no such entry.
+    submodules = attributes["_modules"] if "_modules" in attributes else dict(module.named_children())
     children = [(prefix + name, child) for name, child in submodules.items() if child is not None] if submodules else []
     # An attribute set before super().__init__() comes before torch's own; then look at all of them.
     usual = next(iter(attributes)) == _OWN[0]

@@ -1,11 +1,12 @@
 """Why a graph is wrong at a size: a dynamic dimension was specialized, or a condition on sizes was dropped.
 
-A specialized dimension shows in the declared shapes of the file's inputs, or at a node: one that fails at another size,
-or one whose output keeps its shape when its input's shape changes.
+A specialized dimension shows in the declared shapes of the file's inputs, or at a node: one that fails at every other
+size, or one whose output keeps its shape when its input's shape changes.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -35,7 +36,7 @@ def specialized(
     bad = [(c, p) for c, p in zip(checks, probes, strict=False) if not c.ok and p.sizes != example.sizes]
     bad.sort(key=lambda pair: _moved(example, pair[1]).count(","))  # H alone says more than H and W together
     for check, probe in bad[: 2 * _MOST]:
-        at_node = frozen_at(graph, check.node, example, probe) if check.node else None
+        at_node = frozen_at(graph, check.node, example, probe, checks) if check.node else None
         if at_node and (at_node.node, at_node.dimension) not in [(one.node, one.dimension) for one in found]:
             found.append(at_node)
     # With the most dimensions moved, most nodes show that they keep a size.
@@ -94,13 +95,18 @@ def frozen_inputs(graph: Graph, feed: Feed, dims: Sequence[DynamicDim]) -> list[
     return list(dict.fromkeys(found))  # an axis of size past+n is listed for past and for n
 
 
-def frozen_at(graph: Graph, node_name: str, example: Probe, other: Probe) -> Frozen | None:
-    """The node that the runtime named when it failed at another size."""
+def frozen_at(graph: Graph, node_name: str, example: Probe, other: Probe, checks: Sequence[Checked]) -> Frozen | None:
+    """The node that the runtime named when it failed at another size. It is called specialized if no other is right."""
     moved = [name for name, size in other.sizes.items() if example.sizes.get(name) != size]
     kept, failing = (", ".join(str(probe.sizes[name]) for name in moved) for probe in (example, other))
+    right = {tuple(check.sizes[name] for name in moved) for check in checks if check.ok and check.sizes}
+    right.discard(tuple(example.sizes[name] for name in moved))
     for node in all_nodes(graph.proto.graph):
         if node.name == node_name:
+            others = " and ".join(", ".join(map(str, sizes)) for sizes in sorted(right)[:_MOST])
             where = f"was specialized to {kept}; this node fails at {failing}"
+            if right:
+                where = f"makes this node fail at {failing}, not at {others}"
             return Frozen(", ".join(moved), where, node.name, node.op_type, source_of(node))
     return None
 
@@ -148,6 +154,21 @@ def unproven_dimensions(reference: Reference, checks: Sequence[Checked]) -> list
         for dim in reference.dims
         if not oracle.is_moved(dim, {sizes[dim.name] for sizes in known if dim.name in sizes})
     ]
+
+
+def names_of_one_size(reference: Reference) -> list[str]:
+    """Notes on dimensions with two names of which eager takes equal sizes only, as `x + y` does."""
+    answers = [(sizes, probe is not None) for sizes, probe in reference.oracle.answers()]
+    notes = []
+    for one, other in itertools.combinations(reference.dims, 2):
+        pairs = [((sizes[one.name], sizes[other.name]), taken) for sizes, taken in answers]
+        equal = [taken for (a, b), taken in pairs if a == b != one.size]
+        # Size 1 fits others by broadcasting.
+        unequal = [taken for (a, b), taken in pairs if a != b and 1 not in (a, b)]
+        if one.size == other.size and any(equal) and len(unequal) > 1 and not any(unequal):
+            both = f"{one.name!r} and {other.name!r}"
+            notes.append(f"the model takes equal sizes of {both} only: give both one name in dynamic_shapes")
+    return notes
 
 
 def _reason(dim: DynamicDim, reference: Reference) -> str:

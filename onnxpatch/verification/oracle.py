@@ -111,6 +111,10 @@ class Oracle:
         answer = self.eager.ask(self._filled(shapes, fills(list(self._tensors.values()), moves)[0], moves))
         return f"the model itself refuses it: {answer.error or 'its output is not finite'}"
 
+    def answers(self) -> list[tuple[dict[str, int], Probe | None]]:
+        """(sizes, probe) of all sizes that were asked about; None where eager refused them."""
+        return [(dict(zip(self.example, key, strict=True)), probe) for key, probe in self._known.items()]
+
     def accepted(self) -> list[Probe]:
         """Every probe so far."""
         return [probe for probe in self._known.values() if probe]

@@ -17,7 +17,7 @@ from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.results.report import Checked, Report
 from onnxpatch.verification.eager import Eager
-from onnxpatch.verification.findings import dropped_guards, specialized, unproven_dimensions
+from onnxpatch.verification.findings import dropped_guards, names_of_one_size, specialized, unproven_dimensions
 from onnxpatch.verification.guards import Guard, breaking_probes, guards_of
 from onnxpatch.verification.input_matching import Feed
 from onnxpatch.verification.probe import Probe
@@ -53,9 +53,10 @@ def run(
     if limits is not None:
         probes = [probe for probe in probes if limits.admits(probe.sizes)]
         broken = [(guard, probe) for guard, probe in broken if limits.admits(probe.sizes)]
-    reports = [_in_runtime(graph, feed, reference, made, probes, broken, fixed, progress) for graph in graphs]
+    joined = _joined([_in_runtime(graph, feed, reference, made, probes, broken, fixed, progress) for graph in graphs])
     return replace(
-        _joined(reports),
+        joined,
+        notes=[*joined.notes, *names_of_one_size(reference)],
         dimensions={dim.name: dim.size for dim in reference.dims},
         refused=reference.oracle.refused,
         first_refusal=reference.oracle.first_refusal,

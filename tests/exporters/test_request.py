@@ -57,8 +57,14 @@ def test_example_on_which_the_model_returns_nothing(dynamo: bool, tmp_path: Path
         def forward(self, x: torch.Tensor) -> torch.Tensor | None:
             return x * 2 if x.any() else None
 
-    with pytest.raises(onnxpatch.InputError, match=r"returns no tensor on the example.*or branches=True"):
+    class Rows(nn.Module):
+        def forward(self, x: torch.Tensor) -> object:
+            return (row for row in x)
+
+    with pytest.raises(onnxpatch.InputError, match=r"returns None on the example.*or branches=True"):
         onnxpatch.export(Found().eval(), (torch.zeros(2, 3),), tmp_path / "m.onnx", dynamo=dynamo)
+    with pytest.raises(onnxpatch.InputError, match=r"returns generator on the example.*pass flatten="):
+        onnxpatch.export(Rows().eval(), (torch.zeros(2, 3),), tmp_path / "m.onnx", dynamo=dynamo)
     both = onnxpatch.export(Found().eval(), (torch.zeros(2, 3),), tmp_path / "m.onnx", dynamo=dynamo, branches=True)
     assert both.ok
 

@@ -112,6 +112,7 @@ def test_variadic_forward() -> None:
     ("given", "says"),
     [
         ({"z": {0: "b"}}, "names 'z', but the call gives only x"),
+        ({0: "b"}, r"write \({0: 'b'},\) for the first argument, or {'x': {0: 'b'}}"),
         (({7: "b"},), "no axis 7"),
         (({0: 3},), "declared 3, the example has 2"),
         (({0: Dim("b", min=4)},), "outside the bounds of its Dim: 4 to any"),
