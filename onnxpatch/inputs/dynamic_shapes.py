@@ -109,8 +109,10 @@ def _shapes_by_argument(inputs: Inputs, dynamic_shapes: ShapesSpec) -> dict[str,
 
 
 def _from_sequence(inputs: Inputs, names: list[str], dynamic_shapes: Sequence[ShapesSpec]) -> dict[str, ShapesSpec]:
-    if inputs.variadic in names and len(dynamic_shapes) == len(inputs.args):  # one spec for each of forward's *args
-        head = names.index(str(inputs.variadic))
+    head = names.index(str(inputs.variadic)) if inputs.variadic in names else len(names)
+    flat = head < len(names) and len(dynamic_shapes) == len(inputs.args)  # one spec for each of forward's *args
+    # With one value, torch's own form, `(({0: "n"},),)`, has as many entries.
+    if flat and not (len(inputs.args) == head + 1 and _is_nested(inputs.args[head], dynamic_shapes[head])):
         # torch.export wants them as one tuple, under the name of `*args`.
         return {**dict(zip(names[:head], dynamic_shapes, strict=False)), names[head]: tuple(dynamic_shapes[head:])}
     if len(dynamic_shapes) > len(names):
@@ -118,6 +120,19 @@ def _from_sequence(inputs: Inputs, names: list[str], dynamic_shapes: Sequence[Sh
             f"dynamic_shapes has {len(dynamic_shapes)} entries, the call gives {len(names)}: {', '.join(names)}"
         )
     return dict(zip(names, dynamic_shapes, strict=False))
+
+
+def _is_nested(value: object, spec: ShapesSpec) -> bool:
+    """Whether `spec` is a tuple around the spec of this one value, and not its own."""
+    if not isinstance(spec, tuple | list) or len(spec) != 1:
+        return False
+    children = _children(value)
+    # Axes are names or numbers: a dict, or a sequence, is a whole spec.
+    if children is None:
+        return isinstance(spec[0], Mapping | tuple | list)
+    if isinstance(value, Mapping):
+        return isinstance(spec[0], Mapping) and value.keys() >= spec[0].keys()
+    return len(children) != 1 or _is_nested(children[0][1], spec[0])
 
 
 def _spread_keywords(inputs: Inputs, shapes: dict[str, ShapesSpec]) -> dict[str, ShapesSpec]:

@@ -109,6 +109,37 @@ def test_variadic_forward() -> None:
 
 
 @pytest.mark.parametrize(
+    ("args", "given", "read"),
+    [
+        ((Y,), (({0: "b"},),), [{0: "b"}]),
+        ((Y,), ([["b", None]],), [{0: "b", 1: None}]),
+        ((Y,), ({0: "b"},), [{0: "b"}]),
+        ((Y,), (("b", None),), [{0: "b", 1: None}]),
+        ((torch.zeros(4),), (("b",),), [{0: "b"}]),
+        (([Y],), ([{0: "b"}],), [{0: "b"}]),
+        (([Y],), (([{0: "b"}],),), [{0: "b"}]),
+        (([Y, Y],), (([{0: "b"}, None],),), [{0: "b"}, {}]),
+        (([Y, Y],), ([{0: "b"}, None],), [{0: "b"}, {}]),
+        (({"k": Y},), (({"k": {0: "b"}},),), [{0: "b"}]),
+        (({"k": Y},), ({"k": {0: "b"}},), [{0: "b"}]),
+        ((Y, Y), (({0: "b"}, None),), [{0: "b"}, {}]),
+    ],
+)  # fmt: skip
+def test_variadic_forward_with_torchs_own_form(args: Any, given: Any, read: Any) -> None:
+    inputs = Inputs(lambda *tensors: tensors, args)
+    specs = shapes.read(inputs, given)
+    assert [dict(s) for s in specs] == read
+    # torch.export takes what is made of it.
+    assert list(shapes.to_shapes(inputs, specs) or ()) == ["tensors"]
+
+
+def test_variadic_forward_with_torchs_own_form_after_another_argument() -> None:
+    inputs = Inputs(lambda x, *tensors: tensors, (X, Y))
+    for given in (({0: "b"}, ({0: "b"},)), ({0: "b"}, {0: "b"})):
+        assert [dict(s) for s in shapes.read(inputs, given)] == [{0: "b"}, {0: "b"}]
+
+
+@pytest.mark.parametrize(
     ("given", "says"),
     [
         ({"z": {0: "b"}}, "names 'z', but the call gives only x"),
