@@ -19,6 +19,7 @@ from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.added_weights import add_weights
 from onnxpatch.onnxfile.editing import edited
+from onnxpatch.onnxfile.float_outputs import cast_float_outputs
 from onnxpatch.onnxfile.mapped_weights import LARGE, SMALL
 from onnxpatch.onnxfile.size_names import name_output_sizes
 from onnxpatch.patching.script_defaults import positional
@@ -45,6 +46,7 @@ def _name_outputs(layout: OutputLayout, path: Path, given: Sequence[str]) -> Non
     with edited(path) as proto:
         if len(proto.graph.output) == len(layout.places):  # else the comparison says what is wrong
             output_structure.write(proto, copy.deepcopy(layout.tree), given)
+            cast_float_outputs(proto.graph, layout.dtypes)
         name_output_sizes(proto.graph)
 
 

@@ -120,7 +120,7 @@ def write_metadata(proto: ModelProto, tree: Tree) -> None:
 
 def _value_names(graph: GraphProto) -> set[str]:
     """Every name of a value in a graph."""
-    names = {name for node in graph.node for name in (*node.output, *_names_in_subgraphs(node))}
+    names = {name for node in graph.node for name in (*node.output, *names_in_subgraphs(node))}
     return names | {value.name for value in (*graph.input, *graph.initializer)}
 
 
@@ -143,7 +143,7 @@ def rename_outputs(graph: GraphProto, names: Mapping[str, str]) -> None:
             continue
         if new in used:
             raise ValueError(f"the graph has a value called {new!r} already: choose other output names")
-        if old in computed and old not in {name for node in graph.node for name in _names_in_subgraphs(node)}:
+        if old in computed and old not in {name for node in graph.node for name in names_in_subgraphs(node)}:
             for node in graph.node:
                 _replace_name(node.output, old, new)
                 _replace_name(node.input, old, new)
@@ -158,12 +158,12 @@ def _replace_name(names: MutableSequence[str], old: str, new: str) -> None:
             names[index] = new
 
 
-def _names_in_subgraphs(node: NodeProto) -> Iterator[str]:
+def names_in_subgraphs(node: NodeProto) -> Iterator[str]:
     """The names that the subgraphs of a node read or return."""
     for attribute in node.attribute:
         for inner in attribute.g.node if attribute.HasField("g") else ():
             yield from inner.input
-            yield from _names_in_subgraphs(inner)
+            yield from names_in_subgraphs(inner)
         if attribute.HasField("g"):
             yield from (output.name for output in attribute.g.output)
 

@@ -39,8 +39,11 @@ def _in_double(function: object, args: tuple[object, ...], kwargs: dict[str, obj
     if name == "pow" and isinstance(args[1], int) and args[1] < 0:  # torch refuses it for whole numbers
         return isinstance(args[0], Tensor) and traced_from_sizes(args[0])
     # Whole numbers are exact in int64, and left alone.
-    fraction = name in _DIVISIONS or any(_is_fraction(one) for one in args)
-    return fraction and any(isinstance(one, Tensor) and symbolic(one) for one in args)
+    if name not in _DIVISIONS and not any(_is_fraction(one) for one in args):
+        return False
+    tensors = [one for one in args if isinstance(one, Tensor)]
+    # Data of shape () is no number: `x.sum() / n` keeps its dtype.
+    return all(map(traced_from_sizes, tensors)) and any(map(symbolic, tensors))
 
 
 def _is_number(value: object) -> bool:

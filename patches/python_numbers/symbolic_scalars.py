@@ -58,15 +58,18 @@ def symbolic_scalars(original: Callable[..., Tensor], *args: object, **kwargs: o
     """Makes the call with a 0-d tensor for the number. Like a number, it does not promote the other operand's dtype."""
     name = function_name(original)
     both = name.startswith("cl")  # clamp takes two numbers or two tensors, not one of each
-    tensors = [_tensor(value, both and place > 0) for place, value in enumerate(args)]
+    data = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+    tensors = [_tensor(value, data, both and place > 0) for place, value in enumerate(args)]
     if name.strip("_").endswith("pow") and len(tensors) == 2:  # ONNX's Pow returns the dtype of its base
         common = torch.result_type(*tensors)
         tensors = [value.to(common) for value in tensors]
-    return original(*tensors, **{key: _tensor(value, both) for key, value in kwargs.items()})
+    return original(*tensors, **{key: _tensor(value, data, both) for key, value in kwargs.items()})
 
 
-def _tensor(value: Any, also_numbers: bool) -> Any:
+def _tensor(value: Any, data: Tensor, also_numbers: bool) -> Any:
     if symbolic(value) or (also_numbers and isinstance(value, int | float)):
         whole = isinstance(value, int | torch.SymInt)
-        return torch.scalar_tensor(value, dtype=torch.int64 if whole else torch.get_default_dtype())
+        dtype = torch.int64 if whole else torch.get_default_dtype()
+        # Of two tensors of shape () the wider dtype is the result's; a number has none.
+        return torch.scalar_tensor(value, dtype=dtype if data.dim() else torch.result_type(data, 1 if whole else 1.0))
     return value
