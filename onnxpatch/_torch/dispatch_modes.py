@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.gone import gone_class
+from onnxpatch._torch.unchecked_operators import is_unchecked
 
 try:
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -33,7 +34,10 @@ _CALL = 200_000
 
 
 class OperationCount(TorchDispatchMode):
-    """A mode that counts the arithmetic inside the block. Bodies of torch.cond and torch.while_loop are not counted."""
+    """A mode that counts the arithmetic inside the block. Bodies of torch.cond and torch.while_loop are not counted.
+
+    unchecked: an operator ran whose C code does not check the positions that it gets.
+    """
 
     # torch.cond and torch.while_loop refuse to run in a mode that does not declare support for them.
     supports_higher_order_operators = True
@@ -41,6 +45,7 @@ class OperationCount(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.operations = 0.0
+        self.unchecked = False
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -53,6 +58,7 @@ class OperationCount(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
+        self.unchecked = self.unchecked or is_unchecked(func)
         self.operations += _CALL + _ELEMENT * _elements(result) + _of_product(func, args, kwargs, result)
         return result
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from onnxpatch._torch import pytree
 from onnxpatch._torch.dispatch_modes import OperationCount
 from onnxpatch._torch.function_modes import modes_kept
+from onnxpatch._torch.unchecked_operators import PositionsChecked
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.caches import opened, output_names
 from onnxpatch.inputs.held_objects import copied
@@ -88,6 +89,7 @@ class Eager:
         self.draws = False  # whether a forward drew random numbers
         self.names: list[str] | None = None  # of the tensors in the last output, where a cache is among them
         self.elements = 0  # of all inputs so far; the cost of the runs is estimated from them
+        self._unchecked = False  # whether the example reaches C code that reads past the ends of its operands
         self._state = state or Snapshot(model, *inputs.objects())
 
     def ask(self, values: Sequence[object], seed: int = 0, gradients: bool = False) -> Answer:
@@ -141,6 +143,7 @@ class Eager:
             # `decisions` does not run a ScriptModule, so nothing has been counted yet.
             if isinstance(self.model, torch.jit.ScriptModule):
                 self._run(values)
+        self._unchecked = count.unchecked
         if watch is not None:
             return count.operations, watch
         # The forward broke off, and so did the count: each parameter takes a multiplication and an addition at least.
@@ -153,7 +156,8 @@ class Eager:
     def _run(self, values: Sequence[Any], seed: int = 0, gradients: bool = False) -> tuple[Any, str | None]:
         args, kwargs = self.inputs.rebuild([copied(value) for value in values])
         try:
-            with torch.set_grad_enabled(gradients), process_state_kept(seed=seed):
+            checked = PositionsChecked() if self._unchecked else nullcontext()
+            with torch.set_grad_enabled(gradients), process_state_kept(seed=seed), checked:
                 before = _random_state()
                 try:
                     # The call, not `forward`: hooks are part of what the model computes.

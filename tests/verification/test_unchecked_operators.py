@@ -1,0 +1,86 @@
+"""Probes give no out-of-range positions to operators whose C code does not check them: these would end the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from onnxpatch._torch.unchecked_operators import PositionsChecked
+from onnxpatch.formulas.proof_models import Computes
+from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.verification.probe import Budget
+from onnxpatch.verification.reference import Reference
+
+T = torch.tensor
+X = torch.randn(6, 2)
+PIVOTS = T([[1, 2, 3], [1, 2, 3]], dtype=torch.int32)
+EYES, RIGHT = torch.eye(3).repeat(2, 1, 1), torch.randn(2, 3, 1)
+IN_CHILD = """
+import torch, onnxpatch
+from onnxpatch.formulas.proof_models import Computes
+solve = Computes(lambda a, p, b: torch.linalg.ldl_solve(a, p, b)).eval()
+args = torch.eye(3).repeat(2, 1, 1), torch.tensor([[1, 2, 3], [1, 2, 3]], dtype=torch.int32), torch.randn(2, 3, 1)
+try:
+    onnxpatch.export(solve, args, "unused.onnx", exporter="trace")
+except onnxpatch.ExportError as error:
+    print("refused", "linalg_ldl_solve" in str(error))
+"""
+
+
+def test_an_export_does_not_end_the_process() -> None:
+    child = subprocess.run([sys.executable, "-c", IN_CHILD], capture_output=True, text=True, timeout=300, check=False)
+    assert (child.returncode, child.stdout.split()) == (0, ["refused", "True"]), child.stderr[-500:]
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: torch.linalg.ldl_solve(EYES, -PIVOTS, RIGHT), "linalg_ldl_solve"),
+        (lambda: torch.linalg.ldl_solve(EYES, PIVOTS + 1, RIGHT), "linalg_ldl_solve"),
+        (lambda: torch.segment_reduce(X, "sum", offsets=T([0, 2, 7])), "segment_reduce"),
+        (lambda: torch.segment_reduce(X, "sum", lengths=T([5, 4]), unsafe=True), "segment_reduce"),
+        (lambda: _ctc(T([[1, 2, 5], [1, 2, 3]])), "_ctc_loss"),
+        (lambda: _ctc(T([[1, 2, -3], [1, 2, 3]])), "_ctc_loss"),
+        (lambda: torch._pack_padded_sequence(X[:, None], T([7]), False), "_pack_padded_sequence"),
+        (lambda: torch.native_batch_norm(X, None, None, X[:3, 0], X[:3, 1], False, 0.1, 1e-5), "native_batch_norm"),
+    ],
+)
+def test_positions_outside_are_refused(call: Callable[[], Any], says: str) -> None:
+    with PositionsChecked(), pytest.raises(IndexError, match=f"{says} got positions outside of its operands"):
+        call()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.linalg.ldl_solve(EYES, PIVOTS.flip(-1), RIGHT),
+        lambda: torch.linalg.ldl_solve(EYES, T([[-2, -2, 3]] * 2, dtype=torch.int32), RIGHT),
+        lambda: torch.segment_reduce(X, "sum", offsets=T([0, 2, 6])),
+        lambda: torch.segment_reduce(X, "sum", lengths=T([2, 4])),
+        lambda: _ctc(T([[1, 2, 4], [1, 0, 3]])),
+        lambda: torch._pack_padded_sequence(X[:, None], T([6]), False),
+        lambda: torch.native_batch_norm(X, None, None, X[0].abs(), X[1].abs(), False, 0.1, 1e-5),
+    ],
+)
+def test_positions_inside_are_taken(call: Callable[[], Any]) -> None:
+    want = call()
+    with PositionsChecked():
+        torch.testing.assert_close(call(), want, equal_nan=True)
+
+
+def test_an_example_that_reaches_such_an_operator_is_probed_within_its_operands() -> None:
+    model = Computes(lambda x, o: torch.segment_reduce(x, "sum", offsets=o) * 1.0).eval()
+    reference = Reference(model, Inputs(model, (X, T([0, 2, 6]))), [], Budget())
+    assert all(int(o.min()) >= 0 and int(o.max()) <= 6 for o in (probe.values[1] for probe in reference.probes))
+    assert len(reference.probes) > 1
+
+
+def _ctc(targets: Tensor) -> Tensor:
+    scores = torch.zeros(10, 2, 5).log_softmax(-1)
+    return torch.nn.functional.ctc_loss(scores, targets, T([10, 10]), T([3, 3]))
