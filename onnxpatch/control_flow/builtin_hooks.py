@@ -24,10 +24,10 @@ from onnxpatch.control_flow import constructors
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.current_capture import running
 from onnxpatch.control_flow.loops.rows import NumberedRows, Rows
-from onnxpatch.control_flow.source_sites import subscripting
 from onnxpatch.control_flow.stacked_numbers import as_tensor, full_scalar
 from onnxpatch.control_flow.static_values import static_dim, static_value
 from onnxpatch.control_flow.symbolic_numbers import as_number
+from onnxpatch.decisions.instructions import subscripting
 from onnxpatch.formulas.symbolic import one_step
 from onnxpatch.patching import rebinding, runtime
 from onnxpatch.patching.code_modules import defining_modules

@@ -24,9 +24,10 @@ from onnxpatch.control_flow.nests import tensors
 from onnxpatch.control_flow.optional_outputs.decorator import OptionalOutput
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.settled_sizes import SettledSizes
-from onnxpatch.control_flow.source_sites import Site, here, line_of, raised_on_purpose
 from onnxpatch.control_flow.symbolic_shadow import SymbolicShadow
 from onnxpatch.control_flow.tape import TorchCall
+from onnxpatch.decisions.instructions import raised_on_purpose
+from onnxpatch.decisions.place import Site, here, line_of
 from onnxpatch.errors import BranchError
 from onnxpatch.undone import undone
 

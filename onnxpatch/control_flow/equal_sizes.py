@@ -13,7 +13,7 @@ from types import TracebackType
 import torch
 
 from onnxpatch._torch.cond import constant_answer, hint_of, suppressed_guards
-from onnxpatch.control_flow.source_sites import Site
+from onnxpatch.decisions.place import Site
 
 
 class EqualSizes:

@@ -28,8 +28,9 @@ from onnxpatch.control_flow.optional_outputs.flat_outputs import always_missing,
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.path_tree import FinishedPath
 from onnxpatch.control_flow.size_decisions import size_hooks_installed
-from onnxpatch.control_flow.source_sites import line_of, raised_on_purpose
 from onnxpatch.control_flow.undecided_attribute import UndecidedAttribute
+from onnxpatch.decisions.instructions import raised_on_purpose
+from onnxpatch.decisions.place import line_of
 from onnxpatch.errors import OnnxpatchError
 from onnxpatch.patching.model_state import Bindings, Key
 from onnxpatch.patching.rebinding import Substitution

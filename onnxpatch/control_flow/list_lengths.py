@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from onnxpatch.control_flow.source_sites import Site, here
+from onnxpatch.decisions.place import Site, here
 
 if TYPE_CHECKING:
     from onnxpatch.control_flow.capture import Capture

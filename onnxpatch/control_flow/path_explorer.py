@@ -28,8 +28,8 @@ from onnxpatch.control_flow.loops.inference import loop_refusal
 from onnxpatch.control_flow.loops.path_loops import PathLoops
 from onnxpatch.control_flow.nests import Name
 from onnxpatch.control_flow.path_tree import FinishedPath, PathNode, path_summary
-from onnxpatch.control_flow.source_sites import Site
 from onnxpatch.control_flow.tape import TorchCall
+from onnxpatch.decisions.place import Site
 from onnxpatch.errors import OnnxpatchError
 from onnxpatch.patching.model_state import Bindings
 

@@ -16,7 +16,6 @@ arguments of the call.
 
 from __future__ import annotations
 
-import dis
 import sys
 from collections.abc import Callable, Iterable
 from typing import TypeAlias, cast
@@ -28,13 +27,13 @@ from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.known_answers import known_answer
 from onnxpatch.control_flow.loops.rows import Rows
-from onnxpatch.control_flow.source_sites import here, in_error_text, instruction, iterated, subscripting
 from onnxpatch.control_flow.stacked_numbers import has_graph_number, stacked
 from onnxpatch.control_flow.static_values import require_static, static_dim, static_size, static_value
 from onnxpatch.control_flow.symbolic_numbers import as_number, decide_bool, decide_one_of
 from onnxpatch.control_flow.tensor_indexing import indexed
-from onnxpatch.formulas.shortcuts import deciding_frame
-from onnxpatch.messages.user_code import is_user_frame, user_frame
+from onnxpatch.decisions.instructions import in_error_text, iterated, subscripting, unpacking
+from onnxpatch.decisions.place import deciding_frame, here
+from onnxpatch.messages.user_code import is_user_frame
 
 Function: TypeAlias = Callable[..., object]
 _T = torch.Tensor
@@ -146,13 +145,7 @@ def _called_by_iter() -> bool:
 
 def _rows_are_static(capture: Capture, tensor: torch.Tensor) -> bool:
     """Whether the number of rows is the same for all inputs; the user's `q, k, v = qkv` says so too."""
-    return static_dim(capture, tensor, 0) is not None or _unpacks()
-
-
-def _unpacks() -> bool:
-    """Whether the user's line unpacks into names: `q, k, v = qkv`."""
-    frame = user_frame(sys._getframe(1))
-    return frame is not None and dis.opname[frame.f_code.co_code[instruction(frame)]] == "UNPACK_SEQUENCE"
+    return static_dim(capture, tensor, 0) is not None or unpacking()
 
 
 def _all_rows(capture: Capture, tensor: torch.Tensor) -> list[torch.Tensor]:

@@ -24,7 +24,7 @@ from onnxpatch._torch.cond import conclusions
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch._torch.gone import told
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
-from onnxpatch.control_flow.source_sites import raised_on_purpose
+from onnxpatch.decisions.instructions import raised_on_purpose
 from onnxpatch.errors import BranchError
 
 if TYPE_CHECKING:

@@ -26,7 +26,8 @@ from onnxpatch._torch.cond import constant_answer
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.current_capture import running
 from onnxpatch.control_flow.known_answers import known_answer
-from onnxpatch.control_flow.source_sites import here, subscripting
+from onnxpatch.decisions.instructions import subscripting
+from onnxpatch.decisions.place import here
 from onnxpatch.messages.user_code import is_user_frame
 from onnxpatch.undone import Shared, undone
 

@@ -14,7 +14,7 @@ from onnxpatch._torch.cond import constant_answer
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch._torch.traced_sizes import static_number
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.source_sites import here
+from onnxpatch.decisions.place import here
 
 
 def static_size(size: object) -> int | None:

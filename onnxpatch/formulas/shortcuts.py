@@ -13,20 +13,12 @@ import functools
 import inspect
 import itertools
 import re
-import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-import torch
-
-from onnxpatch.messages.user_code import asking_frame, package_of
-
-# What calls stand-ins: it may stand between an `if` of the model and the one that answers it.
-_BETWEEN = ("onnxpatch.patching", *(f"onnxpatch.control_flow.{name}" for name in ("function_mode", "known_answers",
-            "scalar_conversions", "size_decisions")))  # fmt: skip
 RESIZING = re.compile(r"interpol|resiz|resampl|rescale|upsampl", re.IGNORECASE)
 
 
@@ -50,17 +42,6 @@ def shortcut_at(frame: FrameType) -> Shortcut | None:
     found = [s for s in _shortcuts(frame.f_code) if s.first_line <= frame.f_lineno <= s.last_line]
     # Of several on one line, or nested in one, the last is the innermost.
     return found[-1] if found else None
-
-
-def deciding_frame(depth: int) -> FrameType | None:
-    """The frame, from `depth` above the caller's outwards, whose `if` asked; None where torch itself asked.
-
-    Frames of what calls stand-ins are passed over; a question from other code of the kit is no `if` of the model.
-    """
-    frame = asking_frame(sys._getframe(depth + 1), *_BETWEEN)
-    if frame is not None and frame.f_code is torch.SymInt.__bool__.__code__:  # `if size:` asks by way of it
-        frame = asking_frame(frame.f_back, *_BETWEEN) if frame.f_back else None
-    return None if frame is None or package_of(frame) == "torch" else frame
 
 
 def tree_of(code: CodeType) -> ast.AST | None:

@@ -45,7 +45,7 @@ def size_branches(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
             if kept == _MOST or asked == _QUESTIONS or oracle.spent > end:
                 return
             # A probe for another comparison has shown the other outcome of this one too.
-            if (*one.place, not one.answer) in seen:
+            if (one.site, not one.answer) in seen:
                 break
             asked += 1
             probe = oracle.at(wish, far=True)

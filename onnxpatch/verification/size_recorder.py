@@ -15,24 +15,25 @@ from typing import Any
 
 import torch
 
-from onnxpatch.messages.user_code import package_of
-from onnxpatch.verification import watched_fraction
+from onnxpatch.decisions.place import Site
+from onnxpatch.messages.user_code import asking_frame, package_of
 from onnxpatch.verification.watched_fraction import WatchedFraction
 
 _MOST = 2000
-_OURS = (__file__, watched_fraction.__file__)
+_OURS = tuple(f"onnxpatch.verification.{name}" for name in ("size_recorder", "watched_fraction"))
 
 
 @dataclass(frozen=True)
 class Comparison:
     """One comparison of sizes in the code of a model, with its outcome.
 
-    place: file, line, instruction. equality: == or != (or `if size:`), not an order. size, other: the two sides.
+    site: the line, with the instruction as its columns. equality: == or != (or `if size:`), not an order. size, other:
+    the two sides.
     step: if a remainder is compared (`size % step`), the divisor; `size` is then the dividend. Else 0. first_step: the
     size was rounded to its first step (`n // 64` of a small n) or to the second; nobody compared it.
     """
 
-    place: tuple[str, int, int]
+    site: Site
     equality: bool
     size: int
     other: float
@@ -42,7 +43,7 @@ class Comparison:
 
     @property
     def outcome(self) -> tuple[object, ...]:
-        return (*self.place, self.answer)
+        return self.site, self.answer
 
 
 @dataclass
@@ -65,16 +66,19 @@ class SizeWatch:
         return torch.Size([WatchedSize(size, self) for size in sizes])
 
     def note(self, size: WatchedSize, other: object, answer: bool, equality: bool, first: bool = False) -> bool:
-        # Past this function and the methods of WatchedSize and WatchedFraction that call it.
-        frame = sys._getframe(2)
-        while frame.f_back is not None and frame.f_code.co_filename in _OURS:
-            frame = frame.f_back
-        if package_of(frame) != "torch" and len(self.comparisons) < _MOST and isinstance(other, int | float):
-            place = (frame.f_code.co_filename, frame.f_lineno, frame.f_lasti)
+        frame = asking_frame(sys._getframe(2), *_OURS)
+        if (
+            frame is not None
+            and package_of(frame) != "torch"
+            and len(self.comparisons) < _MOST
+            and isinstance(other, int | float)
+        ):
+            # A `while` has its condition twice in the byte code: whether there is a first round is another question.
+            site = Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, (frame.f_lasti, frame.f_lasti))
             # What a model pads to is the dividend; its remainder alone tells no size to try.
             of = size.divided if size.step else int(size)
             other = int(other) if isinstance(other, int) else other
-            self.comparisons.append(Comparison(place, equality, of, other, size.step, bool(answer), first))
+            self.comparisons.append(Comparison(site, equality, of, other, size.step, bool(answer), first))
         return answer
 
     def outcomes(self) -> frozenset[tuple[object, ...]]:

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import Proof, patch
+from onnxpatch.decisions.place import deciding_frame
 from onnxpatch.formulas.idle_branches import crops_ends
 from onnxpatch.formulas.proof_models import Computes
-from onnxpatch.formulas.shortcuts import deciding_frame
 
 
 class _Chunks(torch.nn.Module):

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, exporting, patch
+from onnxpatch.decisions.place import deciding_frame
 from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.formulas.quotients import floor_quotient
-from onnxpatch.formulas.shortcuts import deciding_frame
 from onnxpatch.formulas.symbolic import divides_negative, never_negative
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, patch
+from onnxpatch.decisions.place import deciding_frame
 from onnxpatch.formulas.chosen_elements import choose_elements
 from onnxpatch.formulas.chosen_names import choose_names
 from onnxpatch.formulas.idle_branches import may_always_run
@@ -24,7 +25,7 @@ from onnxpatch.formulas.idle_crops import crops_back
 from onnxpatch.formulas.idle_returns import returns_unpadded
 from onnxpatch.formulas.padded_branches import only_pads
 from onnxpatch.formulas.resize_flags import sizes_handed_on
-from onnxpatch.formulas.shortcuts import deciding_frame, shortcut_at
+from onnxpatch.formulas.shortcuts import shortcut_at
 from onnxpatch.formulas.skipped_resizes import remember
 from onnxpatch.formulas.symbolic import as_tensor, relation_of, symbolic, traced_from_sizes
 

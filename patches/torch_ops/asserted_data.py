@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, patch
+from onnxpatch.decisions.place import deciding_frame
 from onnxpatch.formulas.proof_models import Computes
-from onnxpatch.formulas.shortcuts import deciding_frame, tree_of
+from onnxpatch.formulas.shortcuts import tree_of
 
 
 class _Asserted(torch.nn.Module):

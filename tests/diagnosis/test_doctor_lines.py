@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from onnxpatch import doctor
+from onnxpatch.decisions.place import Site, model_lines
 from onnxpatch.diagnosis.lines import constructs, line_bisect
 from onnxpatch.diagnosis.lines.caught_exceptions import caught_exception_lines
 from onnxpatch.diagnosis.lines.execution_trace import diverging_lines, other_numbers, trace_execution
 from onnxpatch.diagnosis.lines.statements import statement_at
 from onnxpatch.diagnosis.parts.isolated_module import case_of
 from onnxpatch.diagnosis.parts.module_calls import Unit, record
-from onnxpatch.diagnosis.stack_lines import Place, model_lines
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.patching.registry import Registry
@@ -136,8 +136,8 @@ def test_the_refused_line_is_found_by_stopping_before_it() -> None:
 
 
 def test_lines_of_torch_and_of_the_doctor_are_nobodys() -> None:
-    stack = [Place(torch.nn.__file__, 1), Place(__file__, 2), Place(line_bisect.__file__, 3), Place(__file__, 4)]
-    assert model_lines(stack) == [Place(__file__, 2)]
+    stack = [Site(torch.nn.__file__, 1), Site(__file__, 2), Site(line_bisect.__file__, 3), Site(__file__, 4)]
+    assert model_lines(stack) == [Site(__file__, 2)]
 
 
 def test_a_layer_of_torch_is_named_without_the_line_that_called_the_doctor() -> None:

@@ -35,8 +35,8 @@ from onnxpatch.control_flow.loops.growing_lists import sliced_list
 from onnxpatch.control_flow.loops.results import ROW, LoopResults, Place
 from onnxpatch.control_flow.loops.round_state import Changed, GrownLists, RoundState, check_same
 from onnxpatch.control_flow.nests import tensors
-from onnxpatch.control_flow.source_sites import Site, here
 from onnxpatch.control_flow.tape import TorchCall
+from onnxpatch.decisions.place import Site, here
 
 if TYPE_CHECKING:
     from onnxpatch.control_flow.capture import Capture

@@ -16,7 +16,8 @@ import torch
 from onnxpatch.control_flow.loops.inference import Loop
 from onnxpatch.control_flow.loops.updated_tensors import UpdatedTensors
 from onnxpatch.control_flow.merging.output_template import Template, assembled
-from onnxpatch.control_flow.source_sites import Site, raised_on_purpose
+from onnxpatch.decisions.instructions import raised_on_purpose
+from onnxpatch.decisions.place import Site
 
 if TYPE_CHECKING:
     from onnxpatch.control_flow.capture import Capture

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from onnxpatch.control_flow.loops.inference import Loop
-from onnxpatch.control_flow.source_sites import instruction
+from onnxpatch.decisions.instructions import instruction
 from onnxpatch.messages.user_code import user_frame
 
 if TYPE_CHECKING:

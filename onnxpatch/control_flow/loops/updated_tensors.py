@@ -11,7 +11,7 @@ from onnxpatch.control_flow.nests import rebuilt, tensors
 
 if TYPE_CHECKING:
     from onnxpatch.control_flow.capture import Capture
-    from onnxpatch.control_flow.source_sites import Site
+    from onnxpatch.decisions.place import Site
 
 LeafT = TypeVar("LeafT")
 NestT = TypeVar("NestT")

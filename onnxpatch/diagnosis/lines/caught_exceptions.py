@@ -14,8 +14,8 @@ from types import FrameType
 
 import torch
 
+from onnxpatch.decisions.place import Site, lines_of_stack
 from onnxpatch.diagnosis.lines.trace_function import TraceFunction, tracing_with
-from onnxpatch.diagnosis.stack_lines import Place, lines_of_stack
 from onnxpatch.diagnosis.trials.trial import Subject
 from onnxpatch.verification.eager import Eager
 
@@ -26,9 +26,9 @@ _CALLS = {
 } - {None}
 
 
-def caught_exception_lines(subject: Subject) -> Sequence[Place]:
+def caught_exception_lines(subject: Subject) -> Sequence[Site]:
     """The last such line, alone; [] where the model catches nothing on the example."""
-    seen: list[Sequence[Place]] = []
+    seen: list[Sequence[Site]] = []
 
     def follow(frame: FrameType, event: str, arg: object) -> TraceFunction:
         if event == "exception":

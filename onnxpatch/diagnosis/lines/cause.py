@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from onnxpatch.decisions.place import Site
 from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.constructs import at_line, code_at, in_function
 from onnxpatch.diagnosis.parts.module_calls import Unit
-from onnxpatch.diagnosis.stack_lines import Place
 from onnxpatch.messages.user_code import is_user_file
 
 
@@ -31,7 +31,7 @@ class Cause:
         return f"{self.file}:{self.line}" if self.file else ""
 
 
-def cause_at(places: Iterable[Place], kind: str, known: bool = False) -> Cause:
+def cause_at(places: Iterable[Site], kind: str, known: bool = False) -> Cause:
     """The cause at the first of the lines; without a line where there is none.
 
     kind: used where the source there tells no other. known: the kind is certain, the source is not looked at.
@@ -57,7 +57,7 @@ def cause_in_source(unit: Unit, kind: str, sizes: bool | None = None) -> Cause:
     return Cause(found[0].kind, found[0].file, found[0].line, found[0].code)
 
 
-def own_line(places: Sequence[Place], unit: Unit) -> list[Place]:
+def own_line(places: Sequence[Site], unit: Unit) -> list[Site]:
     """The unit's own line of a traceback, outermost first: its innermost frame; the innermost of all if it has none."""
     own = [place for place in places if place.module is unit.module]
     return (own or list(places))[-1:]

@@ -18,10 +18,10 @@ from types import CodeType, FrameType
 
 import torch
 
+from onnxpatch.decisions.place import Site, owner
 from onnxpatch.diagnosis.lines.statements import Statement
 from onnxpatch.diagnosis.lines.trace_function import TraceFunction, tracing_with
 from onnxpatch.diagnosis.parts.module_calls import Unit
-from onnxpatch.diagnosis.stack_lines import Place, owner
 from onnxpatch.messages.user_code import is_user_frame, package_of
 from onnxpatch.verification.eager import Eager
 
@@ -126,13 +126,13 @@ def trace_execution(
     return trace if trace.complete else None
 
 
-def diverging_lines(one: ExecutionTrace, other: ExecutionTrace) -> list[Place]:
+def diverging_lines(one: ExecutionTrace, other: ExecutionTrace) -> list[Site]:
     """Lines after which two runs go on differently, in the order of the first run.
 
     A line that runs more often without going elsewhere, as in the body of a loop, does not count.
     """
     pairs = ((step, other.steps[key]) for key, step in one.steps.items() if key in other.steps)
-    return [Place(a.file, a.line) for a, b in pairs if any(x != y for x, y in zip(a.after, b.after, strict=False))]
+    return [Site(a.file, a.line) for a, b in pairs if any(x != y for x, y in zip(a.after, b.after, strict=False))]
 
 
 def other_numbers(one: ExecutionTrace, other: ExecutionTrace) -> set[Key]:

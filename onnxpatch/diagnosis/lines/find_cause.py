@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from onnxpatch.decisions.place import Site
 from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.caught_exceptions import caught_exception_lines
 from onnxpatch.diagnosis.lines.cause import Cause, cause_at, cause_in_source, own_line
@@ -18,10 +19,9 @@ from onnxpatch.diagnosis.lines.guard_lines import fixed_size_line, own_place
 from onnxpatch.diagnosis.lines.operator_lines import line_in_text, onnx_operator_in, operator_in, operator_lines
 from onnxpatch.diagnosis.lines.silently_wrong import cause_of_wrong_graph
 from onnxpatch.diagnosis.parts.module_calls import Unit
-from onnxpatch.diagnosis.stack_lines import Place
 from onnxpatch.diagnosis.trials.trial import CaughtError, Subject, Trial
 
-BisectLines = Callable[[], list[Place]]
+BisectLines = Callable[[], list[Site]]
 
 
 def cause_of(unit: Unit, subject: Subject, trial: Trial, exporter: str, bisect: BisectLines | None = None) -> Cause:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from onnxpatch.diagnosis.stack_lines import Place
+from onnxpatch.decisions.place import Site
 from onnxpatch.diagnosis.trials.trial import Trial
 from onnxpatch.messages.user_code import is_user_file
 from onnxpatch.onnxfile.intermediate_values import intermediate_values
@@ -31,7 +31,7 @@ class Divergence:
     """The operator that differs, as `aten::name.overload`, and the user's lines that call it, innermost first."""
 
     operator: str
-    places: tuple[Place, ...]
+    places: tuple[Site, ...]
 
 
 def first_divergence(trial: Trial, probe: Probe, tolerance: float = 1e-3) -> Divergence | None:
@@ -86,7 +86,7 @@ def _operator_name(node: torch.fx.Node) -> str:
     return str(name() if callable(name) else node.target)
 
 
-def _lines(node: torch.fx.Node) -> list[Place]:
-    frames = [Place(file, int(line)) for file, line in _LINE.findall(node.meta.get("stack_trace") or "")]
+def _lines(node: torch.fx.Node) -> list[Site]:
+    frames = [Site(file, int(line)) for file, line in _LINE.findall(node.meta.get("stack_trace") or "")]
     users = [place for place in frames if is_user_file(place.file)]
     return list(reversed(users or frames))

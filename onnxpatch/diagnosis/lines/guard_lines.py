@@ -16,8 +16,8 @@ import sympy
 import torch
 
 from onnxpatch._torch.guards import compiled_condition, size_conditions
+from onnxpatch.decisions.place import Site
 from onnxpatch.diagnosis.parts.module_calls import Unit
-from onnxpatch.diagnosis.stack_lines import Place
 from onnxpatch.diagnosis.trials.trial import Condition, Stack, Subject, Trial
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.messages.user_code import is_user_file
@@ -25,7 +25,7 @@ from onnxpatch.verification.guards import holds
 from onnxpatch.verification.probe import Probe
 
 
-def fixed_size_line(unit: Unit, trial: Trial) -> list[Place]:
+def fixed_size_line(unit: Unit, trial: Trial) -> list[Site]:
     """The unit's line that most likely fixed a size, alone; [] for none."""
     own = [(condition, own_place(stack, unit)) for condition, stack in trial.size_conditions]
     fixed = [p for c, p in own if p and _equals_number(c) and c.lhs.is_Symbol]  # a size itself, no expression in it
@@ -38,7 +38,7 @@ def _equals_number(condition: Condition) -> bool:
     return isinstance(condition, sympy.Eq) and bool(condition.rhs.is_Integer)
 
 
-def conditions_broken_at(unit: Unit, trial: Trial, subject: Subject) -> Iterator[tuple[Place, set[int] | None]]:
+def conditions_broken_at(unit: Unit, trial: Trial, subject: Subject) -> Iterator[tuple[Site, set[int] | None]]:
     """Lines of the unit with a condition that is false at some probes, and the numbers of these probes.
 
     None in place of the numbers: an equation that no probe can be tested for, because another equation has replaced
@@ -106,7 +106,7 @@ def _compiled(condition: Condition) -> tuple[Callable[..., object], tuple[str, .
     return compiled_condition(condition, symbols), tuple(map(str, symbols))
 
 
-def own_place(stack: Stack, unit: Unit) -> Place | None:
+def own_place(stack: Stack, unit: Unit) -> Site | None:
     """The unit's own line on a stack, innermost first: in its methods, or in a function of its files that they call.
 
     Where no frame is the unit's, any line in its files counts: a part of it may not have been exportable alone.

@@ -19,10 +19,10 @@ from types import CodeType, FrameType
 
 import torch
 
+from onnxpatch.decisions.place import Site
 from onnxpatch.diagnosis.lines.trace_function import TraceFunction, tracing_with
 from onnxpatch.diagnosis.parts.isolated_module import IsolatedModule
 from onnxpatch.diagnosis.parts.module_calls import Unit
-from onnxpatch.diagnosis.stack_lines import Place
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.eager import Eager
@@ -85,7 +85,7 @@ class _CutForward(torch.nn.Module):
 
 def breaking_line(
     unit: Unit, subject: Subject, trial: Trial, attempt: Callable[[Subject], Trial], left: Callable[[], float]
-) -> list[Place]:
+) -> list[Site]:
     """The first line of a part's own method with which the export fails as `trial` did; [] where none can be named.
 
     attempt: exports a subject. left: seconds of the budget.
@@ -102,7 +102,7 @@ def breaking_line(
         middle = (good + bad) // 2
         tried = attempt(_cut_subject(subject, code, middle))
         good, bad = (good, middle) if _fails_alike(tried, trial) else (middle, bad)
-    return [Place(code.co_filename, lines[bad - 1], unit.method, unit.module)] if bad - good == 1 else []
+    return [Site(code.co_filename, lines[bad - 1], unit.method, module=unit.module)] if bad - good == 1 else []
 
 
 def _executed_lines(subject: Subject, code: CodeType) -> Sequence[int]:

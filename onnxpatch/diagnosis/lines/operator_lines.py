@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 
 from onnxpatch._torch.function_modes import TraceKept
-from onnxpatch.diagnosis.stack_lines import Place, model_lines
+from onnxpatch.decisions.place import Site, model_lines
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.thread_output import filtered
@@ -62,17 +62,17 @@ def onnx_operator_in(error: str) -> str:
     return f"onnx::{next(name for name in found.groups() if name)}" if found else ""
 
 
-def line_in_text(error: str) -> list[Place]:
+def line_in_text(error: str) -> list[Site]:
     """The first of the model's own lines in an exporter's text, alone; [] for none."""
     for pattern in (_TRACED_LINE, _PYTHON_LINE):
-        found = [Place(m["file"], int(m["line"])) for m in pattern.finditer(error)]
+        found = [Site(m["file"], int(m["line"])) for m in pattern.finditer(error)]
         users = [place for place in model_lines(found) if not place.file.startswith("torch")]
         if users:
             return users[:1]
     return []
 
 
-def operator_lines(subject: Subject, operator: str, exporter: str, trial: Trial) -> list[Place]:
+def operator_lines(subject: Subject, operator: str, exporter: str, trial: Trial) -> list[Site]:
     """The first line of the model that calls an operator, alone; [] where none is found."""
     name = _bare_name(operator)
     try:
@@ -93,7 +93,7 @@ def operator_nodes(program: torch.export.ExportedProgram, operator: str) -> Iter
     return (node for node in program.graph.nodes if _bare_name(operator) in str(node.target))
 
 
-def _fx_lines(subject: Subject, operator: str, trial: Trial) -> Iterator[list[Place]]:
+def _fx_lines(subject: Subject, operator: str, trial: Trial) -> Iterator[list[Site]]:
     from onnxpatch.exporters.dynamo import capture
 
     state = Snapshot(subject.model)
@@ -104,19 +104,19 @@ def _fx_lines(subject: Subject, operator: str, trial: Trial) -> Iterator[list[Pl
     for node in operator_nodes(program, operator):
         trace = node.meta.get("stack_trace") or ""
         # A traceback has the innermost frame last.
-        users = model_lines(reversed([Place(m["file"], int(m["line"])) for m in _PYTHON_LINE.finditer(trace)]))
+        users = model_lines(reversed([Site(m["file"], int(m["line"])) for m in _PYTHON_LINE.finditer(trace)]))
         if users:
             yield users[:1]
 
 
-def _jit_lines(subject: Subject, name: str) -> Iterator[list[Place]]:
+def _jit_lines(subject: Subject, name: str) -> Iterator[list[Site]]:
     args, _ = subject.inputs.rebuild(subject.inputs.values())
     with filtered("ignore"), torch.no_grad(), TraceKept():
         # check_trace would trace once more.
         traced = torch.jit.trace(subject.model, args, check_trace=False)
     for node in traced.inlined_graph.nodes():
         if name in node.kind().lower():
-            found = [Place(m["file"], int(m["line"])) for m in _TRACED_LINE.finditer(node.sourceRange())]
+            found = [Site(m["file"], int(m["line"])) for m in _TRACED_LINE.finditer(node.sourceRange())]
             users = model_lines(found)
             if users:
                 yield users[:1]

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 import torch
 
+from onnxpatch.decisions.place import Site
 from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.cause import Cause, cause_at, cause_in_source
 from onnxpatch.diagnosis.lines.first_divergence import first_divergence
 from onnxpatch.diagnosis.lines.suspect_lines import likeliest
 from onnxpatch.diagnosis.parts.module_calls import Unit
-from onnxpatch.diagnosis.stack_lines import Place
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.messages.user_code import is_user_file
 from onnxpatch.verification.findings import frozen_nodes
@@ -72,5 +72,5 @@ def _fixed_node(trial: Trial, example: Probe, probe: Probe) -> Cause | None:
     for found in frozen_nodes(trial.graph, trial.feed, example, probe):
         match = re.match(r"(.+?\.py):(\d+)", found.source)
         if match and is_user_file(match[1]):
-            return cause_at([Place(match[1], int(match[2]))], kinds.FIXED_SIZE)
+            return cause_at([Site(match[1], int(match[2]))], kinds.FIXED_SIZE)
     return None

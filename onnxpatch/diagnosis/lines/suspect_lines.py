@@ -17,13 +17,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from onnxpatch.decisions.place import Site
 from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.cause import Cause, cause_at
 from onnxpatch.diagnosis.lines.execution_trace import ExecutionTrace, diverging_lines, other_numbers, trace_execution
 from onnxpatch.diagnosis.lines.guard_lines import conditions_broken_at, own_place
 from onnxpatch.diagnosis.lines.statements import Statement, statement_at
 from onnxpatch.diagnosis.parts.module_calls import Unit
-from onnxpatch.diagnosis.stack_lines import Place
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.verification.eager import Eager
 
@@ -187,7 +187,7 @@ def _with_order(suspects: list[Suspect], example: ExecutionTrace) -> list[Suspec
 def _changed_statements(example: ExecutionTrace, run: ExecutionTrace) -> Iterator[Statement]:
     """Statements that branch another way, or assign other numbers, than at the example."""
     numbers = other_numbers(example, run)
-    places = [*diverging_lines(example, run), *(Place(file, line) for file, line in sorted(numbers))]
+    places = [*diverging_lines(example, run), *(Site(file, line) for file, line in sorted(numbers))]
     for place in places:
         statement = statement_at(place.file, place.line)
         if statement is not None:
@@ -195,5 +195,5 @@ def _changed_statements(example: ExecutionTrace, run: ExecutionTrace) -> Iterato
 
 
 def _changed_cause(statement: Statement, other_sizes: bool) -> Cause:
-    place = Place(statement.file, statement.start)
+    place = Site(statement.file, statement.start)
     return cause_at([place], kinds.BRANCH_SIZE if other_sizes else kinds.BRANCH_TENSOR)

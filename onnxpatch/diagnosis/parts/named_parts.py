@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import torch
 
+from onnxpatch.decisions.place import Site
 from onnxpatch.diagnosis.lines.guard_lines import broken_conditions
 from onnxpatch.diagnosis.lines.operator_lines import operator_in, operator_nodes
 from onnxpatch.diagnosis.parts.module_calls import Tree, Unit
-from onnxpatch.diagnosis.stack_lines import Place
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 
 
@@ -39,7 +39,7 @@ def _from_error(known: dict[tuple[int, str], Unit], trial: Trial) -> Iterator[Un
     yield from _units(reversed(trial.places), known)
 
 
-def _units(places: Iterator[Place], known: dict[tuple[int, str], Unit]) -> Iterator[Unit]:
+def _units(places: Iterator[Site], known: dict[tuple[int, str], Unit]) -> Iterator[Unit]:
     """The unit of the innermost module on a stack, if it has one; places: innermost first."""
     for place in places:
         if isinstance(place.module, torch.nn.Module):

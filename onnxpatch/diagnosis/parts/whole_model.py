@@ -8,11 +8,11 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING
 
+from onnxpatch.decisions.place import Site
 from onnxpatch.diagnosis.lines import line_bisect
 from onnxpatch.diagnosis.parts.failing_part import FailingPart, part_subject
 from onnxpatch.diagnosis.parts.isolated_module import case_of
 from onnxpatch.diagnosis.parts.module_calls import Unit, record
-from onnxpatch.diagnosis.stack_lines import Place
 from onnxpatch.diagnosis.trials.trial import Subject
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def right_when_wrapped(search: Search) -> bool:
     return search.attempt(subject, search.exporter, "the model, given its arguments only").status == "right"
 
 
-def breaking_line(search: Search, part: FailingPart) -> list[Place]:
+def breaking_line(search: Search, part: FailingPart) -> list[Site]:
     """The first line with which a part does not export, alone; found by exports of its first lines."""
     subject = _wrapped(search) if part.subject is search.root else part.subject
     if subject is None or search.left() <= 0:

@@ -22,7 +22,7 @@ from torch.jit import TracerWarning  # type: ignore[attr-defined]
 from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, watched_sizes
 from onnxpatch._torch.function_modes import TraceKept
 from onnxpatch._torch.quiet import quiet_exporters
-from onnxpatch.diagnosis.stack_lines import lines_of_error, lines_of_stack
+from onnxpatch.decisions.place import lines_of_error, lines_of_stack
 from onnxpatch.diagnosis.trials.program_check import Excusing, check_captured
 from onnxpatch.diagnosis.trials.trial import CaughtError, Condition, Subject, Trial
 from onnxpatch.errors import InputError, RunError, error_chain

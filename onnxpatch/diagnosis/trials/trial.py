@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
 
-from onnxpatch.diagnosis.stack_lines import Place
+from onnxpatch.decisions.place import Site
 from onnxpatch.inputs.dynamic_shapes import LeafSpec
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.onnxfile.runtime import Graph
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch.onnx import ONNXProgram
 
 Status = Literal["right", "silent", "refused", "slow", "untested"]
-Stack = tuple[Place, ...]
+Stack = tuple[Site, ...]
 """Lines of the user's code, innermost first."""
 Condition: TypeAlias = "sympy.Basic"
 
@@ -68,7 +68,7 @@ class Trial:
     status: Status = "right"
     error: str = ""
     kind: str = ""
-    places: list[Place] = field(default_factory=list)
+    places: list[Site] = field(default_factory=list)
     warned: list[tuple[Stack, str]] = field(default_factory=list)
     size_conditions: list[tuple[Condition, Stack]] = field(default_factory=list)
     printed: str = ""

@@ -1,0 +1,4 @@
+"""Python asks a number or a tensor something while a model runs: where it asks, and what a graph needs as the answer.
+
+Start reading at `place`. May import `formulas`, `messages`, `_torch`.
+"""
