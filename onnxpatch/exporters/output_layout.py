@@ -29,14 +29,14 @@ class OutputLayout:
     """The structure of an output, with a hint for the name of each tensor in it; and the places of the tensors.
 
     nested: exporters take the output as it is. numbers: some places hold Python numbers that differ from input to
-    input, which are outputs of the graph too. dtypes: of the tensors at the places; None for such a number.
+    input, which are outputs of the graph too. dtypes: of the tensors at the places, those of such numbers included.
     """
 
     tree: Tree
     places: tuple[Path, ...]
     nested: bool
     numbers: bool
-    dtypes: tuple[torch.dtype | None, ...] = ()
+    dtypes: tuple[torch.dtype, ...] = ()
 
     def flat(self, output: object) -> list[torch.Tensor]:
         """What eager returned as the graph gives it."""
@@ -94,8 +94,8 @@ def layout_of(
     if names is not None and len(names) == len(walk.places):
         for leaf, name in zip(output_structure.leaves(tree), names, strict=True):
             leaf["hint"] = name
-    nested, dtypes = not (walk.plain or walk.unregistered), [getattr(one, "dtype", None) for one in walk.found]
-    return OutputLayout(tree, tuple(walk.places), nested, bool(walk.numbers), tuple(dtypes))
+    nested, dtypes = not (walk.plain or walk.unregistered), tuple(_as_tensor(one).dtype for one in walk.found)
+    return OutputLayout(tree, tuple(walk.places), nested, bool(walk.numbers), dtypes)
 
 
 class _Walk:

@@ -20,17 +20,14 @@ if TYPE_CHECKING:
 _FLOATS = {torch.float32: 1, torch.float16: 10, torch.float64: 11, torch.bfloat16: BFLOAT16}
 
 
-def cast_float_outputs(graph: GraphProto, dtypes: Sequence[torch.dtype | None]) -> None:
-    """Cast each float output that has another width than in `dtypes`, which are eager's in the same order.
-
-    None: an output that has no dtype in eager, since it is a Python number there.
-    """
+def cast_float_outputs(graph: GraphProto, dtypes: Sequence[torch.dtype]) -> None:
+    """Cast each float output that has another width than in `dtypes`, which are eager's in the same order."""
     from onnx import helper
 
     fixed = {name for node in graph.node for name in output_structure.names_in_subgraphs(node)}
     fixed |= {value.name for value in (*graph.input, *graph.initializer)}
     for output, dtype in zip(graph.output, dtypes, strict=True):
-        kind, wanted = output.type.tensor_type, _FLOATS.get(dtype) if dtype is not None else None
+        kind, wanted = output.type.tensor_type, _FLOATS.get(dtype)
         if wanted is None or kind.elem_type == wanted or kind.elem_type not in _FLOATS.values():
             continue
         if output.name in fixed:  # its name cannot go to another value

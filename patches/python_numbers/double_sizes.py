@@ -42,8 +42,8 @@ def _in_double(function: object, args: tuple[object, ...], kwargs: dict[str, obj
     if name not in _DIVISIONS and not any(_is_fraction(one) for one in args):
         return False
     tensors = [one for one in args if isinstance(one, Tensor)]
-    # Data of shape () is no number: `x.sum() / n` keeps its dtype.
-    return all(map(traced_from_sizes, tensors)) and any(map(symbolic, tensors))
+    # Data of shape () is no number, `x.sum() / n` keeps its dtype: float64 alone is what eager gives as well.
+    return all(one.dtype == torch.float64 or traced_from_sizes(one) for one in tensors) and any(map(symbolic, tensors))
 
 
 def _is_number(value: object) -> bool:
