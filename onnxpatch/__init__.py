@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from onnxpatch.patched import Patched, patch_model, patched
     from onnxpatch.patching.decorators import keep, onnx_forward, onnx_standin
     from onnxpatch.patching.fingerprints import KnownBody
+    from onnxpatch.patching.op_rows import missing, op
     from onnxpatch.patching.plan import Plan
     from onnxpatch.patching.proof import Proof
     from onnxpatch.patching.registry import REGISTRY, Patch, Registry, patch
@@ -85,6 +86,7 @@ _HOMES = {
     "patched": ("Patched", "patch_model", "patched"),
     "patching.decorators": ("keep", "onnx_forward", "onnx_standin"),
     "patching.fingerprints": ("KnownBody",),
+    "patching.op_rows": ("missing", "op"),
     "patching.plan": ("Plan",),
     "patching.proof": ("Proof",),
     "patching.registry": ("REGISTRY", "Patch", "Registry", "patch"),
@@ -135,9 +137,11 @@ __all__ = [
     "export_generation",
     "exporting",
     "keep",
+    "missing",
     "new_patch",
     "onnx_forward",
     "onnx_standin",
+    "op",
     "optional_output",
     "patch",
     "patch_model",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 import subprocess
 import sys
@@ -52,7 +53,8 @@ def test_every_patch_has_a_page(patch):
         assert heading in page
     assert " ".join(patch.why.split())[:40].replace('"', "'").replace("|", "\\|") in page
     after = page.split("## After")[1].split("## Proof")[0]
-    assert f"{'class' if isinstance(patch.stand_in, type) else 'def'} {patch.stand_in.__name__}" in after
+    stand_in = inspect.unwrap(patch.stand_in)
+    assert ("lambda" if "<" in stand_in.__name__ else stand_in.__name__) in after
     assert "Run it:" in page.split("## Proof")[1]
 
 

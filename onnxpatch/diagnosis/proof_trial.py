@@ -73,7 +73,7 @@ def tried(
         start = time.process_time()
         try:
             request = ExportRequest.parse(
-                model, examples[0], None, exporter, dynamic_shapes=proof.dynamic_shapes, opset_version=proof.opset
+                model, examples[0], None, exporter, dynamic_shapes=proof.specs(examples), opset_version=proof.opset
             )
             with patched_by(patches, request):
                 export(request, out.path)

@@ -29,7 +29,7 @@ def changed(proof: Proof, exporter: Exporter, patch: Patch) -> str | None:
         return None
     build = proof.build if isinstance(proof.unchanged, str) else proof.unchanged
     model, examples = case(build, proof.examples)
-    shapes = None if fixed else proof.dynamic_shapes
+    shapes = None if fixed else proof.specs(examples)
     if _captures_differ(
         ExportRequest.parse(model, examples[0], None, exporter, dynamic_shapes=shapes, opset_version=proof.opset), patch
     ):

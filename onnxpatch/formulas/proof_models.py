@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
 import torch
@@ -26,6 +27,19 @@ class Computes(torch.nn.Module):
 
     def forward(self, *args: object) -> object:
         return self.function(*args)
+
+
+def computing(function: Callable[..., object]) -> Computes:
+    """The same with the function's own names of the inputs."""
+
+    class Computing(Computes):
+        def forward(self, *args: object) -> object:
+            return self.function(*args)
+
+    taken = inspect.signature(function)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    Computing.forward.__signature__ = taken.replace(parameters=[own, *taken.parameters.values()])  # type: ignore[attr-defined]
+    return Computing(function)
 
 
 class OfMap(torch.nn.Module):

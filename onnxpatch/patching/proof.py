@@ -22,7 +22,8 @@ class Proof:
 
     build: makes the model, with random weights under which the patched code matters.
     inputs: positional arguments; the first is the export example, the others are sizes and data the trace never saw.
-    dynamic_shapes: as torch.export takes them, a tuple by position or a dict by argument name.
+    dynamic_shapes: as torch.export takes them, a tuple by position or a dict by argument name. Left out, the axes in
+        which the inputs differ are dynamic; those with equal sizes in each of the inputs have one name.
     fails: exporters in which the export without the patch is refused or wrong at one of the inputs.
     reason: a regular expression found in what the export without the patch says, or in how its output differs. It
         shows that the case fails for the cause that the patch cures, and not for another one.
@@ -54,6 +55,10 @@ class Proof:
         """New inputs, the export example first."""
         return list(self.inputs() if callable(self.inputs) else self.inputs)
 
+    def specs(self, examples: Sequence[Args]) -> Mapping[str, Any] | Sequence[Any] | None:
+        """`dynamic_shapes`, or what the examples say. Raises ValueError for examples of different structures."""
+        return _differing(examples) if self.dynamic_shapes is None else self.dynamic_shapes
+
     def served(self) -> tuple[Exporter, ...]:
         """The exporters in which the patched export must be right."""
         named = {*self.exporters, *self.fails, *self.leaner, *self.slower}
@@ -79,3 +84,20 @@ def _moved(leaf: object, dtype: torch.dtype | None, device: str | torch.device |
     if not isinstance(leaf, torch.Tensor):
         return leaf
     return leaf.to(device=device, dtype=dtype if leaf.is_floating_point() else None)
+
+
+def _differing(examples: Sequence[Args]) -> Sequence[Any] | None:
+    """The axes in which the examples differ, by the structure of the arguments; None where they differ in none."""
+    flat = [pytree.tree_flatten(args) for args in examples]
+    if any(structure != flat[0][1] for _, structure in flat):
+        raise ValueError("the inputs of the proof have different structures: give it dynamic_shapes=")
+    names: dict[tuple[int, ...], str] = {}
+    specs: list[dict[int, str] | None] = []
+    for leaves in zip(*(leaves for leaves, _ in flat), strict=True):
+        if not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
+            specs.append(None)
+            continue
+        sizes = enumerate(zip(*(leaf.shape for leaf in leaves), strict=True))
+        varied = [(axis, lengths) for axis, lengths in sizes if len({*lengths}) > 1]
+        specs.append({axis: names.setdefault(lengths, f"d{len(names)}") for axis, lengths in varied} or None)
+    return pytree.tree_unflatten(specs, flat[0][1]) if names else None

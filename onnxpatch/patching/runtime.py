@@ -173,7 +173,8 @@ class Scope:
 
     def _files(self) -> set[str]:
         """onnxpatch's files that may stand between a line of the model and torch in a stack."""
-        stand_ins = (patch.stand_in for patch in self.dispatcher.patches())
+        written = [patch.stand_in for patch in self.dispatcher.patches()]
+        stand_ins = [*written, *map(inspect.unwrap, written)]
         files = {stand_in.__code__.co_filename for stand_in in stand_ins if inspect.isfunction(stand_in)}
         return files | {__file__, rebinding.__file__, dispatch.__file__}
 

@@ -1,0 +1,43 @@
+"""Inputs for the proofs of `op` rows, from the sizes of their axes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def numbers(b: int, n: int) -> Tensor:
+    """(b, n) of both signs, the first of them 0."""
+    return torch.where(torch.arange(b * n).reshape(b, n) == 0, torch.zeros(()), torch.randn(b, n))
+
+
+def positive(b: int, n: int) -> Tensor:
+    """(b, n) from 0.1 to 3.1."""
+    return torch.rand(b, n) * 3 + 0.1
+
+
+def shares(b: int, n: int) -> Tensor:
+    """(b, n) between 0 and 1."""
+    return torch.rand(b, n) * 0.9 + 0.05
+
+
+def pairs(b: int, n: int) -> tuple[Tensor, Tensor]:
+    """Twice (b, n), of both signs; a pair in which the first is 0, and one of two equal numbers."""
+    x, y = numbers(b, n), torch.randn(b, n)
+    y[:, -1] = x[:, -1]
+    return x, y
+
+
+def integers(b: int, n: int) -> Tensor:
+    """(b, n) whole numbers from -9 to 9."""
+    return torch.randint(-9, 10, (b, n))
+
+
+def maps(b: int, c: int, h: int, w: int) -> Tensor:
+    """(b, c, h, w) of both signs."""
+    return torch.randn(b, c, h, w)
+
+
+def matrices(b: int, n: int, m: int) -> Tensor:
+    """(b, n, m) of both signs."""
+    return torch.randn(b, n, m)

@@ -1,0 +1,202 @@
+"""`op`: a patch of a function of torch in one line or a few. Its targets, exporters and proof are derived.
+
+    @op("lgamma", "special.gammaln", why=missing("aten::lgamma"), tries=lambda n: torch.linspace(-4.7, 5.2, n))
+    def lgamma(input): ...
+
+    op("exp2", to=lambda x: torch.pow(2.0, x), why=missing("aten::exp2", exporters=("trace",)), tries=numbers)
+
+The first stands in for torch.lgamma, torch.Tensor.lgamma and torch.special.gammaln under both exporters. Its proof
+calls the three with `tries(5)`, which is exported, and with `tries(9)` and `tries(1)`: axis 0 is dynamic, since it
+differs.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import torch
+
+from onnxpatch.formulas.proof_models import computing
+from onnxpatch.patching.proof import Args, Proof
+from onnxpatch.patching.registry import REGISTRY, Calls, Registry, patch
+from onnxpatch.settings import Exporter
+
+_HOMES = ("torch", "torch.Tensor", "torch.linalg", "torch.special", "torch.nn.functional")
+_BOTH: tuple[Exporter, ...] = ("dynamo", "trace")  # under "script" nothing calls a function of torch
+# By how many numbers `tries` takes. No two axes have the same sizes: their dimensions would get one name.
+_SIZES: dict[int, Sequence[tuple[int, ...]]] = {
+    1: ((5,), (9,), (1,)),
+    2: ((2, 5), (3, 9), (1, 4)),
+    3: ((2, 5, 3), (3, 9, 4), (1, 4, 2)),
+    4: ((2, 3, 7, 5), (1, 4, 9, 6), (3, 5, 6, 9)),
+}
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Missing(NamedTuple):
+    """What exporters say of an operator that they have no translation for. reason: a pattern of it."""
+
+    why: str
+    exporters: tuple[Exporter, ...]
+    reason: str
+    link: str = "https://github.com/pytorch/pytorch/issues/126972"
+
+
+def missing(*operators: str, exporters: tuple[Exporter, ...] = _BOTH) -> Missing:
+    """The `why` of an `op` row for operators without a translation, such as missing("aten::lgamma").
+
+    operators: the first is the one in the message; more, for what the exporter may name in its place after it took the
+        function apart ("prims::lgamma").
+    """
+    first, names = operators[0], [re.escape(name.rpartition("::")[2]) for name in operators]
+    said = {
+        "trace": f"Exporting the operator '{first}' to ONNX is not supported",
+        "dynamo": f"No ONNX function found for {first.replace('::', '.')}",
+    }
+    why = "; ".join(text for name, text in said.items() if name in exporters)
+    return Missing(why, exporters, rf"(aten|prims)(::|\.|_)_?({'|'.join(names)})")
+
+
+def op(
+    *names: str,
+    why: str | Missing,
+    tries: Callable[..., Any] | None = None,
+    sizes: Sequence[int | tuple[int, ...]] | None = None,
+    case: Callable[..., Any] | None = None,
+    to: Callable[..., Any] | None = None,
+    name: str | None = None,
+    link: str | None = None,
+    exporters: tuple[Exporter, ...] | None = None,
+    reason: str | None = None,
+    leaner: tuple[Exporter, ...] = (),
+    slower: Mapping[Exporter, float] | None = None,
+    unchanged: Callable[..., Any] | Literal["fixed sizes"] | None = None,
+    beside: tuple[str, ...] = (),
+    opset: int = 18,
+    proof: Proof | None = None,
+    calls: Calls | None = None,
+    registry: Registry = REGISTRY,
+) -> Callable[[Function], Function]:
+    """Declare a patch of functions of torch; a row for `onnxpatch.patch`, which says what a patch is.
+
+    The decorated function, or `to`, takes the arguments of torch's by its names, or by position where it names them
+    otherwise. If its first parameter is called `original`, it gets the original there.
+
+    names: of the functions. "lgamma" stands for each spelling that the installed torch has: in torch, Tensor,
+        torch.linalg, torch.special and torch.nn.functional. A name with a dot is one function: "Tensor.unfold".
+    why: the error that it cures; `missing("aten::lgamma")` for an operator that the exporters do not translate, which
+        says `exporters`, `reason` and `link`, too.
+    tries: makes the inputs of the proof, a tensor or a tuple of tensors, from one to four sizes. sizes: for each try
+        the arguments of `tries`, the exported one first. Axes in which the tries differ are dynamic.
+    case: what the proof computes of them, a function; or what makes a module, a class or a function without
+        parameters. Left out, it calls every spelling.
+    to: the function, for one that needs no name: nothing is decorated then.
+    name: of the patch; left out, the first of `names` with hyphens.
+    exporters: under which it acts; both unless named. Without it the case fails there, save for those in `leaner` or
+        `slower`.
+    unchanged: another case of the same inputs that the patch must leave as it is, or "fixed sizes".
+    link, calls: see `onnxpatch.patch`. reason, leaner, slower, beside, opset: see `Proof`. proof: in place of all that
+        makes one, for a case that needs more than a function.
+
+    Raises TypeError without a name, and without `tries` and `proof`.
+    """
+    known = why if isinstance(why, Missing) else Missing(why, _BOTH, "", "")
+    exporters = known.exporters if exporters is None else exporters
+    if not names:
+        raise TypeError("op() needs the name of a function of torch, such as 'lgamma'")
+    targets = tuple(path for one in names for path in spellings(one))
+    if proof is None:
+        if tries is None:
+            raise TypeError(f"op({names[0]!r}): give tries=, which makes the inputs of its proof")
+        fails = () if leaner or slower else exporters
+        said = (known.reason if reason is None else reason) if fails else ""
+        still = functools.partial(_model, unchanged) if callable(unchanged) else unchanged
+        proof = Proof(
+            _build(targets, case, tries), _inputs(tries, sizes), fails=fails, reason=said, leaner=leaner,
+            slower=slower or {}, beside=beside, opset=opset, unchanged=still,
+        )  # fmt: skip
+    shown = name or names[0].rpartition(".")[2].replace("_", "-")
+    declare = patch(
+        *targets, name=shown, why=known.why, link=link or known.link or None, exporters=exporters, proof=proof,
+        calls=calls, registry=registry,
+    )  # fmt: skip
+
+    def declared(function: Function) -> Function:
+        declare(_stand_in(function, shown))
+        return function
+
+    if to is not None:
+        declared(to)
+    return declared
+
+
+def spellings(name: str) -> tuple[str, ...]:
+    """The dotted paths of a function: those that the installed torch has of a plain name, itself for one with a dot."""
+    if "." in name:
+        return (name if name.startswith("torch.") else f"torch.{name}",)
+    found = tuple(f"{home}.{name}" for home in _HOMES if hasattr(_at(home), name))
+    return found or (f"torch.{name}",)  # another version of torch has it
+
+
+def _at(path: str) -> Any:
+    return functools.reduce(getattr, path.split(".")[1:], torch)
+
+
+def _stand_in(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The function with a first parameter for the original, as `patch` calls it."""
+    signature = inspect.signature(function)
+    if next(iter(signature.parameters), None) == "original":
+        return function
+
+    @functools.wraps(function)
+    def stand_in(original: object, /, *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    if function.__name__ == "<lambda>":
+        stand_in.__name__ = name
+    first = inspect.Parameter("original", inspect.Parameter.POSITIONAL_ONLY)
+    # What reads it would otherwise follow `__wrapped__`.
+    stand_in.__signature__ = signature.replace(parameters=[first, *signature.parameters.values()])  # type: ignore[attr-defined]
+    return stand_in
+
+
+def _build(
+    targets: Sequence[str], case: Callable[..., Any] | None, tries: Callable[..., Any]
+) -> Callable[[], torch.nn.Module]:
+    def build() -> torch.nn.Module:
+        return _model(_every_spelling(targets) if case is None else case)
+
+    build.__wrapped__ = case or tries  # type: ignore[attr-defined]  # its source is what a page shows of the proof
+    return build
+
+
+def _model(case: Callable[..., Any]) -> torch.nn.Module:
+    """What a class or a function without parameters makes; of another function, a model that computes it."""
+    makes = isinstance(case, type) or not inspect.signature(case).parameters
+    return case() if makes else computing(case)
+
+
+def _every_spelling(targets: Sequence[str]) -> Callable[..., tuple[torch.Tensor, ...]]:
+    # Two paths may lead to one function.
+    functions = [*dict.fromkeys(_at(target) for target in targets)]
+
+    def computed(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        results = (one(*args) if callable(one) else one.__get__(*args) for one in functions)
+        return tuple(part for result in results for part in (result if isinstance(result, tuple | list) else [result]))
+
+    return computed
+
+
+def _inputs(tries: Callable[..., Any], sizes: Sequence[int | tuple[int, ...]] | None) -> Callable[[], list[Args]]:
+    taken = [p for p in inspect.signature(tries).parameters.values() if p.default is p.empty]
+    listed = _SIZES[len(taken)] if sizes is None else sizes
+
+    def inputs() -> list[Args]:
+        made = [tries(*size) if isinstance(size, tuple) else tries(size) for size in listed]
+        return [one if isinstance(one, tuple) else (one,) for one in made]
+
+    return inputs
