@@ -4,7 +4,10 @@ BIN := .venv/bin
 READY := .venv/.ready
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all lint types bench bench-models bench-verdicts diagnosis coverage docs clean
+# the golden record: `make golden ARGS="dynamo --only swin"`, `make golden ARGS="trace --accept"`
+ARGS ?=
+
+.PHONY: demo test test-all golden lint types bench bench-models bench-verdicts diagnosis coverage docs clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -14,6 +17,10 @@ test: lint types
 
 test-all: lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# What the kit makes of every proof, against tests/golden: two minutes for those under the TorchScript exporter.
+golden: $(READY)
+	$(BIN)/python -m benchmarks.golden $(ARGS)
 
 # Primitives, einops and positions. The tables of this and of what follows are committed under benchmarks/results.
 bench: $(READY)
