@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterator
 from pathlib import Path
-
-_NAMED = re.compile(r"""^\s*(?:@\w*\.?patch\(.*)?name=["']([\w.-]+)["']""", re.MULTILINE)
 
 
 def patch_names(incomplete: str) -> list[str]:
@@ -18,4 +16,16 @@ def _named() -> Iterator[str]:
     installed = Path(__file__).parents[1] / "patches"
     folder = installed if installed.is_dir() else Path(__file__).parents[2] / "patches"  # a checkout
     for file in folder.rglob("*.py"):
-        yield from _NAMED.findall(file.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                yield from _declared(node)
+
+
+def _declared(call: ast.Call) -> Iterator[str]:
+    """The name of the patch that `patch(name=...)`, `op("torchs_name", ...)` or another row declares."""
+    maker = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    given = next((one.value for one in call.keywords if one.arg == "name"), None)
+    if isinstance(given, ast.Constant) and isinstance(given.value, str):
+        yield given.value
+    elif maker == "op" and call.args and isinstance(call.args[0], ast.Constant):
+        yield str(call.args[0].value).rpartition(".")[2].replace("_", "-")

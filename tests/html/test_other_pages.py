@@ -195,7 +195,8 @@ def test_chromium_shows_the_plans_page_as_it_is_meant(made, tmp_path, width, dar
 
 @needs_browser
 @needs_axe
-@pytest.mark.parametrize("dark", [pytest.param(False, marks=pytest.mark.slow), True])  # a minute and a half each
+@pytest.mark.slow  # a minute and a half each, more on a busy machine
+@pytest.mark.parametrize("dark", [False, True])
 def test_nobody_is_shut_out(diagnosed, made, tmp_path, dark):
     assert barriers(diagnosed[1], tmp_path, dark) == []
     assert barriers(html.plan_page(made), tmp_path, dark) == []

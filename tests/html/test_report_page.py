@@ -242,6 +242,7 @@ def test_chromium_shows_the_page_as_it_is_meant(exported, tmp_path, width, dark)
 
 @needs_browser
 @needs_axe
+@pytest.mark.slow  # a minute and a half each, more on a busy machine
 @pytest.mark.parametrize("dark", [False, True])
 def test_nobody_is_shut_out(exported, tmp_path, dark):
     assert barriers(exported[2], tmp_path, dark) == []

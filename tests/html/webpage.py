@@ -83,7 +83,7 @@ def barriers(text: str, folder: Path, dark: bool) -> list[str]:
         [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'axe'}",
          f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--virtual-time-budget=20000", "--dump-dom",
          (folder / "axe.html").as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
+        capture_output=True, text=True, timeout=600, check=True,
     )  # fmt: skip
     told = json.loads(html.unescape(shown.stdout.split("<title>")[1].split("</title>")[0]))
     return list(told["barriers"])
