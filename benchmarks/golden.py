@@ -69,7 +69,8 @@ def made(key: Key, show: bool = False) -> Line:
     else:
         proof = onnxpatch.REGISTRY[name].proof
         assert proof is not None
-        model, inputs, shapes = proof.build().eval(), proof.examples(), proof.dynamic_shapes
+        model, inputs = proof.build().eval(), proof.examples()
+        shapes = proof.specs(inputs)
         only = [name, *proof.beside]
     asked = {"exporter": exporter, "opset_version": opset, "dynamic_shapes": shapes, "only": only, "progress": False}
     with tempfile.TemporaryDirectory() as folder:
