@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import Proof, patch
+from onnxpatch.decisions.if_rules.noop_padding import crops_ends
 from onnxpatch.decisions.place import deciding_frame
-from onnxpatch.formulas.idle_branches import crops_ends
 from onnxpatch.formulas.proof_models import Computes
 
 

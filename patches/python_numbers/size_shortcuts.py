@@ -3,9 +3,8 @@
     if npatch == self.n: return self.pos_embed        the exporter asks: bool(npatch == self.n)
     return F.interpolate(self.pos_embed, ...)         exported at the training size, this is not in the graph
 
-Python has to be answered with one bool. The syntax tree of the function that asks tells what the `if` skips. Where the
-other side is right at every size too (a resize to the same size, a padding by nothing), that side is taken. What cannot
-be told so gets no answer from here, and the exporter goes on as it would.
+So are other `if`s on sizes of which one side is right at every size, as `decisions.if_rules` knows. Where it knows
+none, the exporter goes on as it would.
 """
 
 from __future__ import annotations
@@ -17,17 +16,9 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, patch
+from onnxpatch.decisions.if_rules.answer import right_side
 from onnxpatch.decisions.place import deciding_frame
-from onnxpatch.formulas.chosen_elements import choose_elements
-from onnxpatch.formulas.chosen_names import choose_names
-from onnxpatch.formulas.idle_branches import may_always_run
-from onnxpatch.formulas.idle_crops import crops_back
-from onnxpatch.formulas.idle_returns import returns_unpadded
-from onnxpatch.formulas.padded_branches import only_pads
-from onnxpatch.formulas.resize_flags import sizes_handed_on
-from onnxpatch.formulas.shortcuts import shortcut_at
-from onnxpatch.formulas.skipped_resizes import remember
-from onnxpatch.formulas.symbolic import as_tensor, relation_of, symbolic, traced_from_sizes
+from onnxpatch.formulas.symbolic import traced_from_sizes
 
 WHY = "exported at the trained size, the graph keeps the position table as it is and fails elsewhere"
 
@@ -102,29 +93,5 @@ def size_shortcut_trace(original: Callable[[Any], bool], value: Tensor) -> bool:
 
 def _answer(value: object) -> bool | None:
     # 2: past this function and the stand-in that calls it.
-    frame, relation = deciding_frame(2), relation_of(value)
-    if frame is None:
-        return None
-    # Its body has been carried out for every size, so Python must not run it again.
-    if choose_elements(frame) or choose_names(frame):
-        return False
-    if may_always_run(frame) or crops_back(frame) or (relation == "different" and sizes_handed_on(frame)):
-        return True
-    if only_pads(frame):
-        return True  # the patch of `pad` pads by nothing where the test is false
-    if returns_unpadded(frame, value):
-        return False
-    shortcut = shortcut_at(frame)
-    if shortcut is None or relation not in ("equal", "different"):
-        return None
-    native = shortcut.native(frame, _equal)
-    if isinstance(native, Tensor):
-        remember(frame, native)
-    # As if the sizes differed, so that Python goes where the resize is.
-    return relation == "different"
-
-
-def _equal(a: object, b: object) -> object:
-    if symbolic(a) or symbolic(b):
-        return as_tensor(a, torch.int64) == as_tensor(b, torch.int64)
-    return bool(a == b)
+    frame = deciding_frame(2)
+    return None if frame is None else right_side(frame, value)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ast
-import functools
-from collections.abc import Callable
-from types import CodeType
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 from onnxpatch import Proof, patch
+from onnxpatch.decisions.if_rules.source import Lines, at_line
 from onnxpatch.decisions.place import deciding_frame
 from onnxpatch.formulas.proof_models import Computes
-from onnxpatch.formulas.shortcuts import tree_of
 
 
 class _Asserted(torch.nn.Module):
@@ -42,19 +40,14 @@ class _Asserted(torch.nn.Module):
 def asserted_data(original: Callable[[Tensor], bool], tensor: Tensor) -> bool:
     """Answers as the `assert` expects it. The graph has no assertions."""
     frame = deciding_frame(1)
-    for first, last, answer in _asserts(frame.f_code) if frame is not None else ():
-        if first <= frame.f_lineno <= last:  # type: ignore[union-attr]
-            return answer
-    return NotImplemented
+    return next(iter(_answers(frame)), NotImplemented) if frame is not None else NotImplemented
 
 
-@functools.lru_cache(maxsize=4096)
-def _asserts(code: CodeType) -> tuple[tuple[int, int, bool], ...]:
-    """(first line, last line, what the bools in its test have to be) of the asserts for which that can be told."""
-    tree = tree_of(code)
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)] if tree else []
-    found = [(node.test, _expected(node.test)) for node in nodes]
-    return tuple((test.lineno, test.end_lineno or test.lineno, answer) for test, answer in found if answer is not None)
+@at_line
+def _answers(tree: ast.AST) -> Iterator[tuple[Lines, bool]]:
+    """What the bools in the test of an assert have to be, where that can be told."""
+    asserts = (node for node in ast.walk(tree) if isinstance(node, ast.Assert))
+    yield from ((one.test, answer) for one in asserts if (answer := _expected(one.test)) is not None)
 
 
 def _expected(test: ast.expr) -> bool | None:

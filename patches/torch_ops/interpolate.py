@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, Settings, exporting, patch, running_model
+from onnxpatch.decisions.if_rules.noop_resizes import skipped_here
 from onnxpatch.formulas import antialiased, nearest
 from onnxpatch.formulas.nodes import target_opset
 from onnxpatch.formulas.position_forms import form_of
 from onnxpatch.formulas.resize import Axis, resize
-from onnxpatch.formulas.skipped_resizes import native_here
 from onnxpatch.formulas.symbolic import as_tensor, scaled, split_fraction, symbolic
 from onnxpatch.formulas.tracing import constant, traced_from, tracing_paused, unrecorded
 
@@ -207,7 +207,7 @@ def _axes(input: Tensor, sizes: list[object] | None, scales: list[object] | None
     if recompute:
         return [Axis(size) for size in outputs]
     # For scales only: with an offset the resize at the trained size is not the identity, which the model skips there.
-    native = native_here()
+    native = skipped_here()
     return [
         Axis(size, _precise(extent, size, scale), native)
         for extent, size, scale in zip(input.shape[2:], outputs, scales, strict=True)

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onnxpatch import Proof, patch
-from onnxpatch.formulas.padded_branches import amounts_here
+from onnxpatch.decisions.if_rules.padding_if import amounts_here
+from onnxpatch.decisions.place import calling_frame
 from onnxpatch.formulas.symbolic import symbolic
 
 
@@ -50,7 +51,6 @@ def padding_in_branches(
     original: Callable[..., Tensor], input: Tensor, pad: Sequence[object], *args: object, **kwargs: object
 ) -> object:
     """Pads by nothing where the test of the `if` around the call is false."""
-    if not any(symbolic(amount) for amount in pad):
-        return NotImplemented
-    amounts = amounts_here(pad)
+    frame = calling_frame(1)
+    amounts = amounts_here(pad, frame) if frame is not None and any(map(symbolic, pad)) else None
     return NotImplemented if amounts is None else original(input, amounts, *args, **kwargs)

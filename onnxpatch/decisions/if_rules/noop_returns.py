@@ -1,4 +1,4 @@
-"""Looks at the `if` that a running function is evaluating: does it return early what the rest would pad by nothing?
+"""An `if` that returns early what the rest of the function would pad by nothing.
 
     parts = x.shape[1] / 4
     if parts.is_integer():
@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import ast
 import builtins
-import functools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import torch
 
-from onnxpatch.formulas.pad_calls import PadCall, pad_call
-from onnxpatch.formulas.shortcuts import tree_of
+from onnxpatch.decisions.if_rules.noop_padding import PadCall, pad_call
+from onnxpatch.decisions.if_rules.source import Lines, at_line, evaluated, ifs
 from onnxpatch.formulas.symbolic import example_number, symbolic
 
 # What the statements before the padding may call: they are evaluated here once more.
@@ -32,11 +31,9 @@ _CALLS = {"ceil": math.ceil, "floor": math.floor, **{n: getattr(builtins, n) for
 
 
 @dataclass(frozen=True)
-class _Early:
-    """first_line, last_line: of the test. computed: (name, expression) of numbers. amounts: of all paddings."""
+class _Rest:
+    """What stands behind the `if`. computed: (name, expression) of numbers. amounts: of all paddings."""
 
-    first_line: int
-    last_line: int
     computed: tuple[tuple[str, ast.expr], ...]
     amounts: tuple[ast.expr, ...]
 
@@ -46,19 +43,19 @@ def returns_unpadded(frame: FrameType, answer: Any) -> bool:
 
     answer: the test's value.
     """
-    for early in _early_returns(frame.f_code):
-        if early.first_line <= frame.f_lineno <= early.last_line:
-            taken = example_number(answer)
-            return taken is not None and (not taken or _pads_by_nothing(early, frame))
+    for rest in _early_returns(frame):
+        taken = example_number(answer)
+        return taken is not None and (not taken or _pads_by_nothing(rest, frame))
     return False
 
 
-def _pads_by_nothing(early: _Early, frame: FrameType) -> bool:
-    names = {name: _in_example(value) for name, value in frame.f_locals.items()}
+def _pads_by_nothing(rest: _Rest, frame: FrameType) -> bool:
+    names: dict[str, Any] = {name: _in_example(value) for name, value in frame.f_locals.items()}
+    others = {"__builtins__": {}, "math": math, **_CALLS}
     try:
-        for name, expression in early.computed:
-            names[name] = _evaluated(expression, names)
-        return not any(any(_evaluated(amounts, names)) for amounts in early.amounts)
+        for name, expression in rest.computed:
+            names[name] = evaluated(expression, names, others)
+        return not any(any(evaluated(amounts, names, others)) for amounts in rest.amounts)
     except (ArithmeticError, AttributeError, NameError, TypeError, ValueError):
         return False
 
@@ -67,34 +64,22 @@ def _in_example(value: Any) -> object:
     return example_number(value) if isinstance(value, torch.SymInt | torch.SymFloat) or symbolic(value) else value
 
 
-def _evaluated(expression: ast.expr, names: dict[str, Any]) -> Any:
-    code = compile(ast.fix_missing_locations(ast.Expression(expression)), "<amounts>", "eval")
-    return eval(code, {"__builtins__": {}, "math": math, **_CALLS}, names)
+@at_line
+def _early_returns(tree: ast.AST) -> Iterator[tuple[Lines, _Rest]]:
+    for node, behind in ifs(tree):
+        first, last = node.body[0], behind[-1] if behind else None
+        if len(node.body) == 1 and isinstance(first, ast.Return) and isinstance(last, ast.Return):
+            rest = _judged(first.value, behind[:-1], last.value)
+            if rest is not None:
+                yield node.test, rest
 
 
-@functools.lru_cache(maxsize=4096)
-def _early_returns(code: CodeType) -> tuple[_Early, ...]:
-    tree = tree_of(code)
-    return tuple(_found(tree)) if tree else ()
-
-
-def _found(tree: ast.AST) -> Iterator[_Early]:
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        for place, one in enumerate(body if isinstance(body, list) else []):
-            if isinstance(one, ast.If) and not one.orelse and len(one.body) == 1:
-                early = _judged(one.test, one.body[0], body[place + 1 :])  # type: ignore[index]
-                if early:
-                    yield early
-
-
-def _judged(test: ast.expr, early: ast.stmt, rest: list[ast.stmt]) -> _Early | None:
-    last = rest[-1] if rest else None
-    if not isinstance(early, ast.Return) or not isinstance(last, ast.Return) or not (early.value and last.value):
+def _judged(early: ast.expr | None, statements: list[ast.stmt], late: ast.expr | None) -> _Rest | None:
+    if early is None or late is None:
         return None
     computed: list[tuple[str, ast.expr]] = []
     padded: dict[str, ast.expr] = {}
-    for statement in rest[:-1]:
+    for statement in statements:
         if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
             return None
         if pad_call(statement.value):
@@ -103,11 +88,11 @@ def _judged(test: ast.expr, early: ast.stmt, rest: list[ast.stmt]) -> _Early | N
             computed.append((statement.targets[0].id, statement.value))
         else:
             return None
-    pads = list(_differences(early.value, last.value, padded))
+    pads = list(_differences(early, late, padded))
     amounts = tuple(call.amounts for call in pads if call is not None)
     if not amounts or len(amounts) < len(pads) or not all(map(_only_numbers, amounts)):
         return None
-    return _Early(test.lineno, test.end_lineno or test.lineno, tuple(computed), amounts)
+    return _Rest(tuple(computed), amounts)
 
 
 def _differences(first: ast.expr, other: ast.expr, padded: Mapping[str, ast.expr]) -> Iterator[PadCall | None]:

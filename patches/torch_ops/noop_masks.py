@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, exporting, patch, running_model
+from onnxpatch.decisions.if_rules.noop_masks import answer_that_uses_mask
 from onnxpatch.decisions.place import deciding_frame
-from onnxpatch.formulas.mask_branches import answer_that_uses_mask
 from onnxpatch.formulas.proof_models import Computes, randomised
 from onnxpatch.formulas.symbolic import traced_from_sizes
 from onnxpatch.formulas.tracing import constant

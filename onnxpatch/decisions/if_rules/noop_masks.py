@@ -1,4 +1,4 @@
-"""Reads the Python `if` at which a running function stands: does it only save the work for a mask that hides nothing?
+"""An `if` that only saves the work for a mask that hides nothing.
 
     if not padding.any():             if special.any():
         padding = None                    other = self.table(ids)
@@ -10,12 +10,20 @@ Where the mask has no element, both ways compute the same. So the way that uses 
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import FrameType
 
-from onnxpatch.formulas.shortcuts import tree_of
+from onnxpatch.decisions.if_rules.source import (
+    Lines,
+    assigned_by,
+    at_line,
+    ifs,
+    is_identity,
+    names_elsewhere,
+    names_in,
+    parts_of,
+)
 
 _SHAPED = frozenset({"unsqueeze", "expand", "expand_as", "view", "view_as", "reshape", "to", "bool", "type_as"})
 
@@ -31,34 +39,23 @@ class _Question:
 
 def answer_that_uses_mask(frame: FrameType) -> bool | None:
     """What to answer the `mask.any()` or `mask.all()` that `frame` is asking; None if it is no such `if`."""
-    for first, last, answer in _tests(frame.f_code):
-        if first <= frame.f_lineno <= last:
-            return answer
-    return None
+    return next(iter(_answers(frame)), None)
 
 
-@functools.lru_cache(maxsize=4096)
-def _tests(code: CodeType) -> tuple[tuple[int, int, bool], ...]:
-    tree = tree_of(code)
-    found: list[tuple[int, int, bool]] = []
-    for node in ast.walk(tree) if tree else ():
-        # With an `else` there is other work to do, not only work to save.
-        if not isinstance(node, ast.If) or node.orelse:
-            continue
+@at_line
+def _answers(tree: ast.AST) -> Iterator[tuple[Lines, bool]]:
+    # With an `else` there is other work to do, not only work to save.
+    for node, _ in ifs(tree):
         asked = _question(node.test)
-        if asked is None or tree is None:
-            continue
-        uses = asked.kind == "any"  # some element is hidden, or not all are seen
-        taken = uses != asked.negated
-        if _fills(node, asked, tree) if taken else _drops(node, asked):
-            found.append((node.test.lineno, node.test.end_lineno or node.test.lineno, uses))
-    return tuple(found)
+        if asked is not None:
+            uses = asked.kind == "any"  # some element is hidden, or not all are seen
+            if _fills(node, asked, tree) if uses != asked.negated else _drops(node, asked):
+                yield node.test, uses
 
 
 def _question(test: ast.expr) -> _Question | None:
     """The only question about data in a test; beside it `x is None` may stand, and a flag of the module."""
-    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-    asked = [part for part in parts if not _is_known(part)]
+    asked = [part for part in parts_of(test, ast.And) if not _is_known(part)]
     # One answer is given for each call of bool(); with two questions it is not known which one is asked.
     if len(asked) != 1:
         return None
@@ -77,9 +74,8 @@ def _question(test: ast.expr) -> _Question | None:
 def _is_known(part: ast.expr) -> bool:
     if isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not):
         part = part.operand
-    if isinstance(part, ast.Compare):
-        return all(isinstance(operator, ast.Is | ast.IsNot) for operator in part.ops)
-    return isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "self"
+    own = isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "self"
+    return own or is_identity(part)
 
 
 def _drops(node: ast.If, asked: _Question) -> bool:
@@ -88,41 +84,37 @@ def _drops(node: ast.If, asked: _Question) -> bool:
     if len(node.body) != 1 or not isinstance(assigned, ast.Assign) or len(assigned.targets) != 1:
         return False
     nothing = isinstance(assigned.value, ast.Constant) and assigned.value.value is None
-    return nothing and set(_names(assigned.targets[0])) == set(_names(asked.mask)) - {"torch"}
+    target, mask = ({name.id for name in names_in([one])} for one in (assigned.targets[0], asked.mask))
+    return nothing and target == mask - {"torch"}
 
 
 def _fills(node: ast.If, asked: _Question, tree: ast.AST) -> bool:
     """Whether the last statement changes one tensor where the mask says so, and the others only prepare for it."""
     *before, last = node.body
-    changed = _filled(last, asked)
     made = [target for one in before for target in (one.targets if isinstance(one, ast.Assign) else [None])]
-    if changed is None or not all(isinstance(target, ast.Name) for target in made):
+    names = {target.id for target in made if isinstance(target, ast.Name)}
+    if not _fills_hidden(last, asked) or not all(isinstance(target, ast.Name) for target in made):
         return False
     # What the preparation assigns must not be read behind the `if`: there eager has it for some data only.
-    inside = {id(inner) for one in node.body for inner in ast.walk(one)}
-    elsewhere = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in inside}
-    return not elsewhere & {target.id for target in made if isinstance(target, ast.Name)}
+    return not names & names_elsewhere(tree, node.body)
 
 
-def _filled(statement: ast.stmt, asked: _Question) -> str | None:
-    """The tensor that `x = torch.where(mask, y, x)`, `x = x.masked_fill(mask, y)` or `x[mask] = y` changes."""
-    target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
-    value = statement.value if isinstance(statement, ast.Assign | ast.Expr) else None
-    if isinstance(target, ast.Subscript):
-        return ast.unparse(target.value) if _is_hidden(target.slice, asked) else None
-    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or value.keywords:
-        return None
-    whole = ast.unparse(target) if target is not None else ast.unparse(value.func.value)
-    if value.func.attr == ("masked_fill" if target is not None else "masked_fill_") and len(value.args) == 2:
-        own = ast.unparse(value.func.value) == whole
-        return whole if own and _is_hidden(value.args[0], asked) else None
-    if ast.unparse(value.func) != "torch.where" or target is None or len(value.args) != 3:
-        return None
-    condition, yes, no = value.args
-    kept = (
-        no if _is_hidden(condition, asked) else yes if _is_hidden(ast.UnaryOp(ast.Invert(), condition), asked) else None
-    )
-    return whole if kept is not None and ast.unparse(kept) == whole else None
+def _fills_hidden(statement: ast.stmt, asked: _Question) -> bool:
+    """`x = torch.where(mask, y, x)`, `x = x.masked_fill(mask, y)`, `x.masked_fill_(mask, y)` or `x[mask] = y`."""
+    target, value = assigned_by(statement) or (None, getattr(statement, "value", None))
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
+        return target is not None and _is_hidden(statement.targets[0].slice, asked)
+    if not isinstance(statement, ast.Assign | ast.Expr) or not isinstance(value, ast.Call) or value.keywords:
+        return False
+    if ast.unparse(value.func) == "torch.where" and target is not None and len(value.args) == 3:
+        condition, yes, no = value.args
+        hidden, seen = (_is_hidden(one, asked) for one in (condition, ast.UnaryOp(ast.Invert(), condition)))
+        return (hidden and ast.unparse(no) == target) or (not hidden and seen and ast.unparse(yes) == target)
+    if not isinstance(value.func, ast.Attribute) or len(value.args) != 2:
+        return False
+    changed = ast.unparse(value.func.value)
+    fills = value.func.attr == ("masked_fill_" if target is None else "masked_fill") and target in (None, changed)
+    return fills and _is_hidden(value.args[0], asked)
 
 
 def _is_hidden(condition: ast.expr, asked: _Question) -> bool:
@@ -153,7 +145,3 @@ def _keeps_all(part: ast.expr) -> bool:
     if isinstance(part, ast.Slice):
         return part.lower is part.upper is part.step is None
     return isinstance(part, ast.Constant) and part.value in (None, Ellipsis)
-
-
-def _names(expression: ast.expr) -> Iterator[str]:
-    return (node.id for node in ast.walk(expression) if isinstance(node, ast.Name))

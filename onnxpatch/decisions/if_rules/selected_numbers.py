@@ -1,0 +1,144 @@
+"""An `if` that only gives numbers other values: each is chosen in the graph, between the new one and the one it had.
+
+    if size[i] <= window[i]:        extra = 0
+        window[i] = size[i]         if length <= most:
+                                        extra = most - length + 1
+                                        x = F.pad(x, (0, extra))
+
+Such a body is carried out at once, and the `if` is answered with False. `window[i]` becomes min(size[i], window[i]) in
+the graph; `extra` becomes max(most - length + 1, 0), and `x` is padded by that.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from onnxpatch.decisions.if_rules.noop_padding import own_padding
+from onnxpatch.decisions.if_rules.source import (
+    Comparison,
+    Lines,
+    assigned_by,
+    at_line,
+    comparison,
+    evaluated,
+    ifs,
+    is_identity,
+    is_plain,
+    value_in,
+)
+from onnxpatch.formulas.symbolic import chosen, symbolic
+
+_READ = (ast.Subscript, ast.Attribute, ast.Tuple, ast.Compare, ast.Is, ast.IsNot)
+
+
+def select_items(frame: FrameType) -> bool:
+    """Carry out an `if` that only puts numbers into lists. Returns whether `frame` is evaluating the test of one."""
+    for body, compared in _items(frame)[:1]:
+        values, selected = compared.values(frame), []
+        # First all are computed, then all are written: if one cannot be, the lists are left as they were.
+        for target, value in _assigned(body, frame):
+            numbers, index = value_in(target.value, frame), value_in(target.slice, frame)
+            if not isinstance(numbers, list) or not isinstance(index, int):
+                return False
+            selected.append((numbers, index, chosen(values, value_in(value, frame), numbers[index])))
+            if selected[-1][2] is None:
+                return False
+        for numbers, index, number in selected:
+            numbers[index] = number
+        return bool(selected)
+    return False
+
+
+def _assigned(body: list[ast.stmt], frame: FrameType) -> Iterator[tuple[ast.Subscript, ast.expr]]:
+    """The assignments of the body, with those inside `if x is None` if x is None."""
+    for statement in body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
+            yield statement.targets[0], statement.value
+        elif isinstance(statement, ast.If) and value_in(statement.test, frame):
+            yield from _assigned(statement.body, frame)
+
+
+@at_line
+def _items(tree: ast.AST) -> Iterator[tuple[Lines, tuple[list[ast.stmt], Comparison]]]:
+    for node, _ in ifs(tree):
+        compared = _compared(node.test)
+        if compared is not None and all(map(_puts_number, node.body)):
+            yield node.test, (node.body, compared)
+
+
+def _compared(test: ast.expr) -> Comparison | None:
+    found = comparison(test)
+    return found if found is not None and all(is_plain(side, *_READ) for side in (found.left, found.right)) else None
+
+
+def _puts_number(statement: ast.stmt) -> bool:
+    """`numbers[i] = n`, also inside `if x is None`."""
+    if isinstance(statement, ast.If):
+        return is_identity(statement.test) and not statement.orelse and all(map(_puts_number, statement.body))
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return False
+    target = statement.targets[0]
+    one = isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name)
+    return one and is_plain(target, *_READ, ast.Store) and is_plain(statement.value, *_READ)
+
+
+def select_locals(frame: FrameType) -> bool:
+    """As `select_items`, for an `if` that gives numbers to names, and pads by them."""
+    for body, compared in _locals(frame)[:1]:
+        found = _carried_out(body, frame, compared.values(frame))
+        # Gives local names of a running function other values, as a debugger does.
+        frame.f_locals.update(found)
+        if found and sys.version_info < (3, 13):  # there `f_locals` is a copy
+            ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+        return bool(found)
+    return False
+
+
+def _carried_out(
+    body: list[tuple[str, ast.expr, list[ast.expr]]], frame: FrameType, compared: tuple[Any, str, Any]
+) -> dict[str, Any]:
+    """What the names of the body are behind the `if`; none where it cannot be carried out at every size."""
+    before, names = dict(frame.f_locals), dict(frame.f_locals)
+    # What is new where the test is true: later lines of the body compute with it.
+    inside = dict(before)
+    for name, value, amounts in body:
+        if amounts:
+            if any(evaluated(amount, before, frame.f_globals) != 0 for amount in amounts):
+                return {}  # where the test is false, it would pad
+            names[name] = inside[name] = evaluated(value, names, frame.f_globals)
+            continue
+        inside[name] = evaluated(value, inside, frame.f_globals)
+        old = before.get(name)
+        if isinstance(old, bool) or not (isinstance(old, int) or symbolic(old)):
+            return {}
+        names[name] = chosen(compared, inside[name], old)
+        if names[name] is None:
+            return {}
+    return {name: names[name] for name, _, _ in body}
+
+
+@at_line
+def _locals(tree: ast.AST) -> Iterator[tuple[Lines, tuple[list[tuple[str, ast.expr, list[ast.expr]]], Comparison]]]:
+    for node, _ in ifs(tree):
+        compared, body = _compared(node.test), [_number_or_padding(one) for one in node.body]
+        known = [one for one in body if one is not None]
+        # Each statement gives a name a number, or pads what it names, and both happen.
+        if compared is not None and len(known) == len(body) and len({bool(amounts) for _, _, amounts in known}) == 2:
+            yield node.test, (known, compared)
+
+
+def _number_or_padding(statement: ast.stmt) -> tuple[str, ast.expr, list[ast.expr]] | None:
+    """(name, value, amounts of padding) of `name = number` and `name = F.pad(name, ...)`."""
+    name, value = assigned_by(statement) or ("", None)
+    if value is None or not name.isidentifier():
+        return None
+    if not isinstance(value, ast.Call):
+        return (name, value, []) if is_plain(value, *_READ) else None
+    call = own_padding(statement)
+    amounts = call.listed if call is not None else []
+    return (name, value, amounts) if amounts and all(is_plain(amount, *_READ) for amount in amounts) else None

@@ -1,0 +1,156 @@
+"""Reads the source of a running function: its `if`s, what they compare, and what an expression is there.
+
+A rule reads a function once, and is asked at each of its `if`s:
+
+    @at_line
+    def _crops(tree):                       which tests it knows, and what it needs to know of each
+        for node, behind in ifs(tree):
+            yield node.test, ...
+    _crops(frame)                           what it found at the line that the frame is at
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Lines: TypeAlias = "ast.expr | Sequence[ast.stmt]"
+"""A test, or the body of an `if`."""
+
+_SIGNS: dict[type[ast.cmpop], str] = {
+    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
+}  # fmt: skip
+_NUMBERS = (ast.Name, ast.Constant, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.Load)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`left < right`, or with another of the six signs."""
+
+    left: ast.expr
+    sign: str
+    right: ast.expr
+
+    @property
+    def ordered(self) -> tuple[ast.expr, ast.expr] | None:
+        """(smaller, larger) of an order; None for == and !=."""
+        if self.sign in ("==", "!="):
+            return None
+        return (self.left, self.right) if self.sign in ("<", "<=") else (self.right, self.left)
+
+    def values(self, frame: FrameType) -> tuple[Any, str, Any]:
+        """The two sides in a running function, with the sign between them."""
+        return value_in(self.left, frame), self.sign, value_in(self.right, frame)
+
+
+def at_line(find: Callable[[ast.AST], Iterable[tuple[Lines, T]]]) -> Callable[..., list[T]]:
+    """A function of a frame, and of a line if the frame is elsewhere by now: what `find` knows of that line.
+
+    find: gives (what stands on the lines, what is known of it) for a syntax tree, outer ones first.
+    """
+
+    # One parse for each function, however often its `if`s are asked. The source does not change meanwhile.
+    @functools.lru_cache(maxsize=4096)
+    def read(code: CodeType) -> tuple[tuple[int, int, T], ...]:
+        tree = tree_of(code)
+        return tuple((*_span(lines), known) for lines, known in find(tree)) if tree else ()
+
+    def at(frame: FrameType, line: int | None = None) -> list[T]:
+        line = frame.f_lineno if line is None else line
+        return [known for first, last, known in read(frame.f_code) if first <= line <= last]
+
+    return at
+
+
+def _span(lines: Lines) -> tuple[int, int]:
+    first, last = (lines, lines) if isinstance(lines, ast.expr) else (lines[0], lines[-1])
+    return first.lineno, last.end_lineno or last.lineno
+
+
+def tree_of(code: CodeType) -> ast.AST | None:
+    """The syntax tree of a function, with the line numbers of its file; None where there is no source to read."""
+    try:
+        lines, first = inspect.getsourcelines(code)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, SyntaxError, ValueError):
+        return None  # typed in, generated, or a lambda in the middle of a line: nothing to read
+    return ast.increment_lineno(tree, first - 1)
+
+
+def ifs(tree: ast.AST, with_else: bool = False) -> list[tuple[ast.If, list[ast.stmt]]]:
+    """(if, the statements behind it in its block), in the order of their lines. with_else: those with `else` too."""
+    blocks = (getattr(node, name, None) for node in ast.walk(tree) for name in ("body", "orelse", "finalbody"))
+    found = [
+        (one, block[place + 1 :])
+        for block in blocks
+        if isinstance(block, list)
+        for place, one in enumerate(block)
+        if isinstance(one, ast.If) and (with_else or not one.orelse)
+    ]
+    return sorted(found, key=lambda pair: pair[0].lineno)
+
+
+def comparison(test: ast.expr) -> Comparison | None:
+    """The only comparison that a test is; None for any other test."""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or type(test.ops[0]) not in _SIGNS:
+        return None
+    return Comparison(test.left, _SIGNS[type(test.ops[0])], test.comparators[0])
+
+
+def parts_of(test: ast.expr, operator: type[ast.boolop]) -> list[ast.expr]:
+    """The tests that `and`, or `or`, joins; else the test itself."""
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, operator) else [test]
+
+
+def is_identity(test: ast.expr) -> bool:
+    """`x is None`, `x is not None`: decided in Python, alike at every size."""
+    return isinstance(test, ast.Compare) and all(isinstance(sign, ast.Is | ast.IsNot) for sign in test.ops)
+
+
+def is_plain(expression: ast.expr, *more: type[ast.AST]) -> bool:
+    """Whether an expression is made of names, numbers and operators alone, so that evaluating it changes nothing.
+
+    more: other parts that it may have.
+    """
+    return all(isinstance(part, (*_NUMBERS, *more)) for part in ast.walk(expression))
+
+
+def is_number(expression: ast.expr | None, number: int) -> bool:
+    """Whether an expression is this number, as it stands."""
+    return isinstance(expression, ast.Constant) and bool(expression.value == number)
+
+
+def assigned_by(statement: ast.stmt) -> tuple[str, ast.expr] | None:
+    """(target, value) of `target = value`, the target as it is written; None for any other statement."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    return ast.unparse(statement.targets[0]), statement.value
+
+
+def names_in(trees: Iterable[ast.AST]) -> Iterator[ast.Name]:
+    """The names in some expressions or statements."""
+    return (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name))
+
+
+def names_elsewhere(tree: ast.AST, body: Sequence[ast.stmt]) -> set[str]:
+    """The names in a function outside of a body."""
+    inside = {id(name) for name in names_in(body)}
+    return {name.id for name in names_in([tree]) if id(name) not in inside}
+
+
+def value_in(expression: ast.expr, frame: FrameType) -> Any:
+    """What an expression is in a running function."""
+    return evaluated(expression, frame.f_locals, frame.f_globals)
+
+
+def evaluated(expression: ast.expr, names: Mapping[str, Any], others: dict[str, Any] | None = None) -> Any:
+    """What an expression is with these names. others: more names; none of Python's own unless they are there."""
+    code = compile(ast.fix_missing_locations(ast.Expression(expression)), "<if>", "eval")
+    return eval(code, {"__builtins__": {}} if others is None else others, names)
