@@ -6,11 +6,12 @@ Where such a copy differs from the model, float32 does not determine the answer:
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from onnxpatch.verification.eager import Answer, Eager
 
@@ -18,14 +19,32 @@ _LARGEST_COPY = 1 << 27  # parameters
 
 
 def in_float64(eager: Eager, values: Sequence[object]) -> Answer:
-    """The answer of the model converted to float64; a refusal if it does not run so.
-
-    Tensors that the forward itself makes float32 stay so.
-    """
+    """The answer of the model converted to float64, what it makes float32 itself included; a refusal if it does not run
+    so."""
     # A copy, since `double()` converts a model in place.
     wide = [v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for v in values]
-    answer = _ask_copy(eager, lambda model: model.double(), wide)
+    with _Wide():
+        answer = _ask_copy(eager, lambda model: model.double(), wide)
     return answer if answer.outputs is None else replace(answer, outputs=tuple(map(_narrow, answer.outputs)))
+
+
+class _Wide(TorchFunctionMode):
+    """float64 wherever the forward asks for float32: `x.float()`, `softmax(x, dtype=float32)`, `torch.zeros(n)`."""
+
+    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.float:
+            func = torch.Tensor.double
+        elif func in _FACTORIES and not (kwargs or {}).get("dtype"):
+            kwargs = {**(kwargs or {}), "dtype": torch.float64}
+        kwargs = {name: _wide(value) for name, value in (kwargs or {}).items()}
+        return func(*map(_wide, args), **kwargs)
+
+
+_FACTORIES: Collection[Any] = {torch.zeros, torch.ones, torch.empty, torch.linspace, torch.eye, torch.rand, torch.randn}
+
+
+def _wide(value: object) -> object:
+    return torch.float64 if value is torch.float32 else value
 
 
 def with_moved_weights(eager: Eager, values: Sequence[object], moved: Callable[[torch.Tensor], Any]) -> Answer:

@@ -92,6 +92,18 @@ def fills(values: Sequence[torch.Tensor], moves: Moves) -> Sequence[Fill]:
     return drawn, tiled, fitted, following
 
 
+MAGNITUDES = (30.0, 0.001)
+
+
+def scaled(values: Sequence[object], factor: float) -> tuple[str, list[Any]]:
+    """(label, leaves): the floats times `factor`. Masks stay, and whole numbers, which count something."""
+    return f"times {factor:g}", [_on_floats(v, lambda x: x * factor) if _measures(v) else v for v in values]
+
+
+def _measures(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and bool((value != value.round()).any())
+
+
 # ------------------------------------------------------------------ data that may flip a branch
 def variants(
     values: Sequence[object], finite: bool = True, compared: Sequence[tuple[float, float]] = ()

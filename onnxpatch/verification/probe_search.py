@@ -28,7 +28,7 @@ from onnxpatch.verification.eager import Answer
 from onnxpatch.verification.fractions_of_sizes import fractions_of_sizes
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.probe_data import MASKED, NON_FINITE, is_mask, variants
+from onnxpatch.verification.probe_data import MAGNITUDES, MASKED, NON_FINITE, is_mask, scaled, variants
 from onnxpatch.verification.ratios_of_sizes import ratios_of_sizes
 from onnxpatch.verification.resized_sizes import resized_sizes
 from onnxpatch.verification.size_branches import size_branches
@@ -59,8 +59,10 @@ def find_probes(oracle: Oracle, first: Probe, decisions: Decisions | None) -> li
     first: the example with eager's answer. decisions: the branches that eager takes at the example.
     """
     probes = [first, *_other_data(oracle), *_branches(oracle, first, decisions)]
-    decided = list(_unique(_decided(oracle, decisions))) if decisions is not None else []
     most = oracle.budget.probes
+    if most > _SIZES:
+        probes += _magnitudes(oracle, first)
+    decided = list(_unique(_decided(oracle, decisions))) if decisions is not None else []
     room = max(most - len(probes), min(_SIZES, most // 2))
     # A generator: sizes beyond the number of probes are never run.
     free = (probe for probe in _unique(size_probes(oracle)) if all(probe is not known for known in decided))
@@ -115,6 +117,16 @@ def _other_data(oracle: Oracle) -> list[Probe]:
     """A probe with other values; none if the example alone fills the budget, since other sizes bring other values."""
     probe = oracle.other_data if not oracle.dims or oracle.affords_the_example else None
     return [probe] if probe else []
+
+
+def _magnitudes(oracle: Oracle, first: Probe) -> Iterator[Probe]:
+    """Larger and smaller numbers: what overflows, or loses small terms, in the graph alone."""
+    for label, values in (scaled(first.values, factor) for factor in MAGNITUDES):
+        if _equal(values, first.values) or not oracle.affords_the_example:
+            continue
+        answer = oracle.eager.ask(values)
+        if answer.outputs is not None and answer.finite:
+            yield oracle.kept(Probe(label, "data", first.sizes, values, answer.outputs, answer.raw))
 
 
 def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterator[Probe]:

@@ -1,4 +1,4 @@
-"""Negative numbers in index tensors, `x[rows, lengths - 1]`: under dynamo=False they read a wrong row."""
+"""Negative numbers in index tensors, `x[rows, lengths - 1]`, which count from the end: the graph reads other rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, patch
+from onnxpatch.formulas.proof_models import Computes
+from onnxpatch.formulas.symbolic import symbolic
 
 
 class _LastToken(torch.nn.Module):
@@ -67,3 +69,59 @@ def negative_indices(original: Callable[..., Tensor], tensor: Tensor, index: tup
 
 def _flags(item: object) -> bool:
     return isinstance(item, bool) or (isinstance(item, Tensor) and item.dtype in (torch.bool, torch.uint8))
+
+
+@patch(
+    "torch.unravel_index",
+    name="unravel-negative-index",
+    why="whole numbers differ: the quotients of negative ones are rounded towards zero in the graph",
+    link="https://github.com/pytorch/pytorch/issues/44692",
+    exporters=("trace",),
+    proof=Proof(
+        lambda: Computes(lambda x: torch.unravel_index(x, (4, 5))),
+        lambda: [(torch.tensor(places),) for places in ([1, -7, 13], [-20, -1, 0, 19, -6], [4])],
+        ({0: "n"},),
+        fails=("trace",),
+        reason="flags differ",
+    ),
+)
+def unravel_index(original: object, indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
+    """The places along each axis; a negative index counts from the end."""
+    if isinstance(shape, Tensor) and shape.dim():
+        return NotImplemented
+    sizes = list(shape) if isinstance(shape, list | tuple) else [shape]
+    places: list[Tensor] = []
+    for size in reversed(sizes):
+        place = torch.remainder(indices, size)
+        places.insert(0, place)
+        indices = torch.div(indices - place, size, rounding_mode="trunc")  # exact
+    return tuple(places)
+
+
+def _from_data(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+    return isinstance(kwargs.get("start", args[2] if len(args) > 2 else None), Tensor)
+
+
+@patch(
+    "torch.narrow",
+    "torch.Tensor.narrow",
+    calls=_from_data,
+    name="narrow-from-data",
+    why="PendingUnbackedSymbolNotFound under dynamo; an empty slice for a negative start under trace",
+    link="https://docs.pytorch.org/docs/stable/generated/torch.narrow.html",
+    exporters=("dynamo", "trace"),
+    proof=Proof(
+        lambda: Computes(lambda x, start: x.narrow(0, start, 2) * torch.narrow(x, 1, start.abs(), 2).sum()),
+        lambda: [(torch.randn(n, 4), torch.tensor(start)) for n, start in ((4, 1), (7, -2), (3, 0))],
+        ({0: "n"}, None),
+        fails=("dynamo", "trace"),
+        reason="Unbacked|DataDependent|shape|not run",
+    ),
+)
+def narrow(original: object, input: Tensor, dim: int, start: Tensor, length: Any) -> Tensor:
+    """The rows by their indices, counted from the front. A start that is a size under trace is left to torch."""
+    if symbolic(start):
+        return NotImplemented
+    start = start.reshape(())
+    start = torch.where(start < 0, start + input.shape[dim], start)
+    return input.index_select(dim, start + torch.arange(length, device=input.device))

@@ -181,7 +181,8 @@ def _memories() -> list[tuple[Tensor, ...]]:
         inputs=_memories,
         dynamic_shapes=({0: "batch", 2: "length"},) * 4,
         fails=("dynamo", "trace"),
-        reason=FAILURE,
+        reason=f"{FAILURE}|Shape mismatch",
+        beside=("logsigmoid",),
     ),
 )
 class xLSTMBackend:

@@ -140,6 +140,15 @@ def test_every_answer_comes_from_the_state_handed_in() -> None:
         assert torch.equal(probe.expected[0], expected)
 
 
+def test_larger_and_smaller_numbers_are_tried_where_eager_is_finite() -> None:
+    def tried(function: Callable[..., torch.Tensor]) -> set[str]:
+        probes, _ = found(Call(function), (torch.randn(3, 4) * 5,), ({0: "b"},))
+        return {p.label for p in probes} & {"times 30", "times 0.001"}
+
+    assert tried(torch.relu) == {"times 30", "times 0.001"}
+    assert tried(lambda x: torch.exp(x * x.abs())) == {"times 0.001"}  # infinite
+
+
 def test_limits_bound_the_search() -> None:
     asked = []
     model = Call(lambda x: asked.append(1) or x.relu())

@@ -1,0 +1,146 @@
+"""Exports one entry and holds the file against eager: right, wrong, wrong at the edge, refused, with the reason."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import torch
+
+from benchmarks.operators.entries import LeftOut, Subject, Tensors, eager, outputs, subject, trials
+from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.results.report import Checked
+from onnxpatch.verification.eager import Eager
+from onnxpatch.verification.probe import Probe
+from onnxpatch.verification.undetermined import judged
+
+Answer = dict[str, Any]
+TOLERANCE = 1e-3
+_OPSETS = {"trace": 18, "dynamo": 18}
+
+
+def answer(database: str, name: str, which: str, exporter: str, kit: str, dtype: str | None = None) -> Answer:
+    """The verdict on one entry, made in this process."""
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    started = time.perf_counter()
+    try:
+        made = subject(database, name, which, dtype)
+    except LeftOut as reason:
+        return {"verdict": "left out", "reason": str(reason)}
+    except Exception as error:
+        return {"verdict": "left out", "reason": f"its sample: {_words(error)}"}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "m.onnx"
+        try:
+            (_plain if kit == "plain" else _patched)(made, file, exporter)
+        except BaseException as error:
+            found = {"verdict": "refused", "reason": _words(error)}
+        else:
+            found = verdict(made, file)
+    axes = sorted(made.groups)
+    return {**found, "dynamic": len(axes), "seconds": round(time.perf_counter() - started, 2)}
+
+
+def _plain(made: Subject, file: Path, exporter: str) -> None:
+    names = [f"x{i}" for i in range(len(made.args))]
+    shapes = made.dynamic_shapes()
+    options: dict[str, Any] = {"input_names": names, "opset_version": _OPSETS[exporter]}
+    if exporter == "dynamo":
+        shapes_by_name = None if shapes is None else dict(zip(names, shapes, strict=True))
+        torch.onnx.export(
+            made.model, made.args, file, dynamo=True, dynamic_shapes=shapes_by_name, verbose=False, **options
+        )
+    else:
+        axes = {name: axes for name, axes in zip(names, shapes or (), strict=False) if axes}
+        torch.onnx.export(made.model, made.args, str(file), dynamo=False, dynamic_axes=axes or None, **options)
+
+
+def _patched(made: Subject, file: Path, exporter: Any) -> None:
+    import onnxpatch
+
+    onnxpatch.export(
+        made.model, made.args, file, exporter=exporter, dynamic_shapes=made.dynamic_shapes(),
+        opset_version=_OPSETS[exporter],
+    )  # fmt: skip
+
+
+def export_once(exporter: str) -> None:
+    """Export a layer, so that a process forked after it has imported what exporting needs."""
+    made = Subject(torch.nn.ReLU().eval(), (torch.randn(2, 3),), [])
+    with tempfile.TemporaryDirectory() as folder:
+        _plain(made, Path(folder) / "m.onnx", exporter)
+        _patched(made, Path(folder) / "m.onnx", exporter)
+
+
+def verdict(made: Subject, file: Path) -> Answer:
+    """The verdict on a file."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        return {"verdict": "refused", "reason": f"onnxruntime does not load it: {_words(error)}"}
+    edge = ""
+    for label, at_edge, args in trials(made):
+        wanted = eager(made.model, args)
+        if wanted is None or (not at_edge and label != "the example" and not _finite(wanted)):
+            continue
+        problem = _problem(session, made.model, args, wanted)
+        if problem and not at_edge:
+            return {"verdict": "wrong", "reason": f"{label}: {problem}"}
+        edge = edge or (f"{label}: {problem}" if problem else "")
+    return {"verdict": "edge", "reason": edge} if edge else {"verdict": "right", "reason": ""}
+
+
+def _problem(session: Any, model: torch.nn.Module, args: Tensors, wanted: list[torch.Tensor]) -> str:
+    feed = {f"x{i}": _array(x) for i, x in enumerate(args)}
+    try:
+        found = session.run(None, {node.name: feed[node.name] for node in session.get_inputs()})
+    except Exception as error:
+        return f"onnxruntime: {_words(error)}"
+    if len(found) != len(wanted):
+        return f"{len(found)} outputs, eager has {len(wanted)}"
+    # Where a file has complex numbers, it has them as pairs.
+    flatten = (
+        _as_pairs
+        if any(x.is_complex() and y.dtype.kind == "f" for x, y in zip(wanted, found, strict=True))
+        else outputs
+    )
+    reference = Eager(model, Inputs(model, args, {}), flatten)
+    probe = Probe("", "data", {}, list(args), tuple(flatten(wanted)))
+    names = [f"output {at}" for at in range(len(found))]
+    check = judged(Checked("onnxruntime", "", "data", {}), names, found, probe, reference, TOLERANCE)
+    return "" if check.status in ("right", "unsteady") else next(one.reason for one in check.outputs if one.reason)
+
+
+def _as_pairs(result: object) -> list[torch.Tensor]:
+    return [torch.view_as_real(x.resolve_conj()) if x.is_complex() else x for x in outputs(result)]
+
+
+def _array(x: torch.Tensor) -> np.ndarray[Any, Any]:
+    return x.detach().resolve_conj().numpy()
+
+
+def _finite(found: list[torch.Tensor]) -> bool:
+    return all(bool(torch.isfinite(x).all()) for x in outputs(found) if x.is_floating_point())
+
+
+def _words(error: BaseException) -> str:
+    """What an exporter or a runtime says, in one line and without what changes from run to run."""
+    text = " ".join(str(error).split())
+    known = re.search(
+        r"(?:Exporting the operator '([\w:.]+)')|(?:No ONNX function found for <OpOverload\(op='([\w:.]+)')", text
+    )
+    if known:
+        return f"{known.group(1) or known.group(2)} is not supported by the exporter"
+    text = re.sub(r"/\S+/", "", text)
+    text = re.sub(r"[0-9]+\.[0-9]+ s\b|0x[0-9a-f]+", "…", text)
+    return f"{type(error).__name__}: {text}"[:240]

@@ -1,0 +1,96 @@
+"""The page of the operators: totals, then each that is not right everywhere, with its reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parent.parent / "results" / "operators.md"
+SIGN = {
+    "right": "right",
+    "edge": "wrong at the edge",
+    "wrong": "**silently wrong**",
+    "refused": "refused",
+    "crash": "crash",
+}
+LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime")
+Answer = dict[str, Any]
+
+
+def write(answers: Iterable[Answer]) -> None:
+    PAGE.write_text(page(list(answers)), encoding="utf-8")
+
+
+def page(found: list[Answer]) -> str:
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in LIBRARIES)
+    lines = [
+        "# Operators",
+        "",
+        f"Every entry of torch's own tests of operators (`op_db`) and modules (`module_db`). {versions}.",
+        "",
+    ]
+    lines += [
+        "An entry is exported with one of torch's samples, its sizes dynamic where eager takes others, and compared at",
+        "the example, at other values, at other sizes, at 30 times and a thousandth of the example; dtypes, too.",
+        "*Wrong at the edge*: only with equal values, a NaN, or a dynamic size of 1.",
+        "",
+        *_totals(found),
+        "",
+        "## Not right with the kit",
+        "",
+        *_details(found),
+        "",
+        "## Left out",
+        "",
+        *_left_out(found),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _totals(found: list[Answer]) -> list[str]:
+    lines = [
+        "| | sample | exporter | | " + " | ".join(word.strip("*") for word in SIGN.values()) + " | of |",
+        "|---" * (5 + len(SIGN)) + "|",
+    ]
+    for column in sorted({_column(one) for one in found}):
+        verdicts = Counter(one["verdict"] for one in found if _column(one) == column)
+        verdicts.pop("left out", None)
+        counts = [str(verdicts.get(sign, 0)) for sign in SIGN]
+        lines.append(f"| {' | '.join((*column, *counts, str(verdicts.total())))} |")
+    return lines
+
+
+def _column(one: Answer) -> tuple[str, ...]:
+    sample = f"{one['sample']} {one['dtype']}".strip()
+    return one["database"], sample, one["exporter"], "plain" if one["kit"] == "plain" else "with the kit"
+
+
+def _details(found: list[Answer]) -> list[str]:
+    """A line for each entry that is not right in one of the exporters, with what plain export makes of it."""
+    lines = ["| entry | sample | exporter | plain | with the kit | reason |", "|---" * 6 + "|"]
+    plain = {_asked(one): one["verdict"] for one in found if one["kit"] == "plain"}
+    for one in sorted(found, key=_asked):
+        if one["kit"] != "plain" and one["verdict"] not in ("right", "left out"):
+            _, entry, sample, dtype, exporter = _asked(one)
+            without = SIGN.get(plain.get(_asked(one), ""), "")
+            reason = one["reason"].replace("|", "\\|")
+            cells = (f"`{entry}`", f"{sample} {dtype}".strip(), exporter, without, SIGN[one["verdict"]], reason)
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _asked(one: Answer) -> tuple[str, ...]:
+    return one["database"], one["entry"], one["sample"], one["dtype"], one["exporter"]
+
+
+def _left_out(found: list[Answer]) -> list[str]:
+    named: dict[str, set[str]] = {}
+    for one in found:
+        if one["verdict"] == "left out":
+            named.setdefault(one["reason"], set()).add(one["entry"])
+    return [
+        f"- {reason}: {', '.join(f'`{name}`' for name in sorted(names))}" for reason, names in sorted(named.items())
+    ]
