@@ -65,7 +65,7 @@ def op(
     *names: str,
     why: str | Missing,
     tries: Callable[..., Any] | None = None,
-    sizes: Sequence[int | tuple[int, ...]] | None = None,
+    sizes: Sequence[int | tuple[Any, ...]] | None = None,
     case: Callable[..., Any] | None = None,
     to: Callable[..., Any] | None = None,
     name: str | None = None,
@@ -91,7 +91,8 @@ def op(
     why: the error that it cures; `missing("aten::lgamma")` for an operator that the exporters do not translate, which
         says `exporters`, `reason` and `link`, too.
     tries: makes the inputs of the proof, a tensor or a tuple of tensors, from one to four sizes. sizes: for each try
-        the arguments of `tries`, the exported one first. Axes in which the tries differ are dynamic.
+        the arguments of `tries`, the exported one first. A function without parameters gives all tries. Axes in which
+        they differ are dynamic.
     case: what the proof computes of them, a function; or what makes a module, a class or a function without
         parameters. Left out, it calls every spelling.
     to: the function, for one that needs no name: nothing is decorated then.
@@ -191,12 +192,12 @@ def _every_spelling(targets: Sequence[str]) -> Callable[..., tuple[torch.Tensor,
     return computed
 
 
-def _inputs(tries: Callable[..., Any], sizes: Sequence[int | tuple[int, ...]] | None) -> Callable[[], list[Args]]:
+def _inputs(tries: Callable[..., Any], sizes: Sequence[int | tuple[Any, ...]] | None) -> Callable[[], list[Args]]:
     taken = [p for p in inspect.signature(tries).parameters.values() if p.default is p.empty]
-    listed = _SIZES[len(taken)] if sizes is None else sizes
+    listed = _SIZES.get(len(taken), ()) if sizes is None else sizes
 
     def inputs() -> list[Args]:
-        made = [tries(*size) if isinstance(size, tuple) else tries(size) for size in listed]
+        made = [tries(*size) if isinstance(size, tuple) else tries(size) for size in listed] if taken else tries()
         return [one if isinstance(one, tuple) else (one,) for one in made]
 
     return inputs

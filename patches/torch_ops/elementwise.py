@@ -1,14 +1,18 @@
-"""Functions of each element: lgamma, atan2, fmax and fmin."""
+"""Functions of each element: lgamma, atan2, fmax and fmin, clamp, numbers minus whole numbers, gelu, exp."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from onnxpatch import missing, op
+from onnxpatch import exporting, missing, op, running_model
+from onnxpatch.formulas.nodes import target_opset
+from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch.formulas.tracing import constant, unrecorded
 
 # Lanczos approximation with g = 7 and nine terms: 15 digits.
 _G = 7.0
@@ -103,3 +107,119 @@ def extreme(original: Callable[..., Tensor], input: Tensor, other: Tensor) -> Te
     if not chosen.is_floating_point():
         return chosen
     return torch.where(torch.isnan(input), other, torch.where(torch.isnan(other), input, chosen))
+
+
+@op(
+    "rsub",
+    "__rsub__",
+    name="number-minus-integers",
+    why="Cannot find a compatible OpOverload for aten.sub with the provided arguments",
+    reason="aten.sub",
+    link="https://github.com/pytorch/pytorch/issues/144382",
+    exporters=("dynamo",),
+    tries=lambda n: torch.arange(n) - 3,
+    case=lambda x: (1.0 - x, torch.rsub(x, 2.5), 1 - x, 0.5 - (x > 0).to(torch.int32)),
+)
+def number_minus(input: Tensor, other: object, *, alpha: object = 1) -> Tensor:
+    """Writes `2.5 - ints` as -ints + 2.5, which the exporter promotes correctly."""
+    if input.is_floating_point() or not isinstance(other, float) or alpha != 1:
+        return NotImplemented
+    return input.to(torch.get_default_dtype()).neg() + other
+
+
+def _limited(x: Tensor) -> tuple[Tensor, ...]:
+    limits = (x.clamp(-2.5, 3.5), torch.clamp(x, min=0.5), x.clamp(max=1), torch.clip(x, 0, 2.5))
+    return *limits, x.clamp_min(0.5), torch.clamp_max(x, 1.5), x.clamp(torch.tensor(-1.5), torch.tensor(2.5))
+
+
+@op(
+    "clamp",
+    "clip",
+    "clamp_min",
+    "clamp_max",
+    name="integers-clamped-by-floats",
+    why="whole numbers limited by 3.5 come out as whole numbers, limited by 3",
+    reason="int64, eager has float32",
+    link="https://github.com/pytorch/pytorch/issues/143222",
+    exporters=("trace",),
+    tries=lambda n: torch.arange(n) - 4,
+    sizes=(9, 12, 1),
+    case=_limited,
+)
+def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """Clamps ints by floats in floats, as torch does."""
+    if input.is_floating_point() or not any(map(_fractional, (min, max))):
+        return NotImplemented
+    return input.to(torch.get_default_dtype()).clamp(min, max)
+
+
+def _fractional(limit: object) -> bool:
+    return limit.is_floating_point() if isinstance(limit, Tensor) else isinstance(limit, float)
+
+
+_OPSET = 20  # the first with Gelu
+_CUBE = 0.044715  # of torch's approximation by tanh
+
+
+def _gelus(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Both forms, each between two other operations."""
+    exact = torch.nn.functional.gelu(x + 1) * 2
+    return exact, torch.nn.functional.gelu(x - 1, approximate="tanh") * 2
+
+
+@op(
+    "gelu",
+    why="five or eight passes over the tensor: the exporters multiply by 0.5 in a place where onnxruntime does not "
+    "recognize GELU, and computes each operation by itself",
+    link="https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core/optimizer/gelu_fusion.cc",
+    tries=lambda b: torch.randn(b, 64, 384),
+    sizes=(2, 3, 16),
+    case=_gelus,
+    slower={"dynamo": 1.4, "trace": 1.2},
+)
+def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:
+    """x (1 + erf(x / sqrt 2)) / 2, or with tanh in place of erf. onnxruntime has a kernel for float32 alone."""
+    if input.dtype != torch.float32 or target_opset() >= _OPSET:
+        return NotImplemented
+    if approximate == "tanh":
+        inner = math.sqrt(2 / math.pi) * (input + _CUBE * torch.pow(input, 3))
+        return 0.5 * input * (1 + torch.tanh(inner))
+    if exporting() == "trace":  # which writes the exact form as below
+        return NotImplemented
+    return input * (1 + torch.erf(input / math.sqrt(2))) * 0.5
+
+
+_MOST = 1 << 16  # elements that are written into the file
+
+
+def _times(time: Tensor) -> Tensor:
+    """Sines of a time step, whose angles are so large that the last bit of a frequency matters."""
+    frequencies = torch.exp(-math.log(10000.0) * torch.arange(64, dtype=torch.float32) / 64)
+    return torch.sin(time[:, None].float() * frequencies * 20000.0)
+
+
+@op(
+    "exp",
+    name="constant-exponentials",
+    why="relative error 4e-3: the frequencies of a time step are computed in the graph, whose exp rounds otherwise",
+    reason="relative error",
+    link="https://github.com/huggingface/diffusers/blob/main/src/diffusers/models/embeddings.py",
+    exporters=("dynamo",),
+    tries=lambda batch: torch.randint(500, 1000, (batch,)),
+    sizes=(3, 5, 1),
+    case=_times,
+    unchanged=lambda x: torch.exp(x) + torch.exp(x.new_ones(3)).sum(),
+)
+def constant_exponential(original: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
+    """The result as a constant, if it depends on no input and on no weight."""
+    # A length that changes makes no constant.
+    if any(map(symbolic, tensor.shape)) or not 0 < tensor.numel() <= _MOST:
+        return NotImplemented
+    running = running_model()
+    if running is None or running.model is None:
+        return NotImplemented
+    known = constant(tensor, running.model, {})
+    if known is None:
+        return NotImplemented
+    made: Tensor = unrecorded(lambda: original(known))
+    return made

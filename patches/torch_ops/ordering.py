@@ -1,4 +1,4 @@
-"""Stable sort, searchsorted, bucketize, median, kthvalue and quantile."""
+"""Sorting, searching, order statistics and membership."""
 
 from __future__ import annotations
 
@@ -6,50 +6,40 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch, running_model
+from onnxpatch import exporting, missing, op, running_model
 from onnxpatch.formulas import order_statistics
-from onnxpatch.formulas.searching import search
+from onnxpatch.formulas.searching import contained, search
 from onnxpatch.formulas.tracing import traced_from, tracing_paused
 
 
 class Found(NamedTuple):
     """torch's result of a search along an axis: values and their indices."""
 
-    values: torch.Tensor
-    indices: torch.Tensor
+    values: Tensor
+    indices: Tensor
 
 
-class _Sorted(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        values, order = torch.sort(x, dim=1, stable=True)
-        again = torch.sort(x.abs(), dim=1, stable=False).values
-        return values, torch.argsort(x[..., 0], dim=-1, descending=True, stable=True) + order[..., 0], again
+def _sorted(x: Tensor) -> tuple[Tensor, ...]:
+    values, order = torch.sort(x, dim=1, stable=True)
+    again = torch.sort(x.abs(), dim=1, stable=False).values
+    return values, torch.argsort(x[..., 0], dim=-1, descending=True, stable=True) + order[..., 0], again
 
 
-@patch(
-    "torch.sort",
-    "torch.Tensor.sort",
-    "torch.argsort",
-    "torch.Tensor.argsort",
+@op(
+    "sort",
+    "argsort",
     name="stable-sort",
     why="ONNX export of operator Sort, Out parameter is not supported; No ONNX function found for aten.sort.stable",
+    reason="aten.sort|operator Sort",
     link="https://github.com/pytorch/pytorch/issues/108520",
-    proof=Proof(
-        build=_Sorted,
-        # Rounded, so that there are equal entries, whose order a stable sort keeps.
-        inputs=lambda: [(torch.randn(b, n, 3).round(),) for b, n in ((2, 5), (3, 9), (1, 4))],
-        dynamic_shapes=({0: "batch", 1: "length"},),
-        fails=("trace", "dynamo"),
-        reason="aten.sort|operator Sort",
-    ),
+    # Rounded, so that there are equal entries, whose order a stable sort keeps.
+    tries=lambda b, n: torch.randn(b, n, 3).round(),
+    case=_sorted,
 )
 def sort(
-    original: Callable[..., torch.Tensor],
-    input: torch.Tensor,
-    dim: int = -1,
-    descending: bool = False,
-    stable: bool | None = None,
+    original: Callable[..., Tensor], input: Tensor, dim: int = -1, descending: bool = False, stable: bool | None = None
 ) -> object:
     """sort(stable=True) as TopK over all entries. ONNX's TopK keeps the order of equal entries; torch.topk does not.
 
@@ -62,36 +52,36 @@ def sort(
 
 
 class _Search(torch.nn.Module):
-    bins: torch.Tensor
+    bins: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("bins", torch.linspace(-2, 2, 9))
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         own = torch.searchsorted(x.sort(-1).values, x.round(), right=True)
         return torch.searchsorted(self.bins, x.round()), own, torch.bucketize(x.round(), self.bins, right=True)
 
 
-@patch(
-    "torch.searchsorted",
-    "torch.bucketize",
-    name="searchsorted",
+@op(
+    "searchsorted",
+    "bucketize",
     why="Exporting the operator 'aten::searchsorted' to ONNX is not supported; nor aten.bucketize",
+    reason="aten.searchsorted|aten::searchsorted",
     link="https://github.com/pytorch/pytorch/issues/79503",
-    proof=Proof(
-        build=_Search,
-        inputs=lambda: [(torch.randn(b, n, 3),) for b, n in ((2, 5), (3, 9), (1, 4))],
-        dynamic_shapes=({0: "batch", 1: "length"},),
-        fails=("trace", "dynamo"),
-        reason="aten.searchsorted|aten::searchsorted",
-    ),
+    tries=lambda b, n: torch.randn(b, n, 3),
+    case=_Search,
 )
 def searchsorted(
-    original: Callable[..., torch.Tensor],
-    sorted_sequence: object = None, input: object = None, *, boundaries: Any = None, out_int32: bool = False,
-    right: bool = False, side: str | None = None, sorter: torch.Tensor | None = None,
-) -> torch.Tensor:  # fmt: skip
+    sorted_sequence: object = None,
+    input: object = None,
+    *,
+    boundaries: Any = None,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
     """Counts the boundaries before each value, by a search tree."""
     if boundaries is None:
         boundaries, values = sorted_sequence, input
@@ -107,7 +97,7 @@ def searchsorted(
     return found.to(torch.int32) if out_int32 else found
 
 
-def _stored_length(boundaries: torch.Tensor) -> int | None:
+def _stored_length(boundaries: Tensor) -> int | None:
     """The length of boundaries that are a parameter or buffer; None for others. Under trace sizes are tensors."""
     running = running_model() if exporting() == "trace" else None
     if running is None or not traced_from(boundaries, running.tensors.values()):
@@ -116,59 +106,48 @@ def _stored_length(boundaries: torch.Tensor) -> int | None:
         return int(boundaries.shape[-1])
 
 
-class _Middle(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return x.median(dim=1).values, x.median(), x.kthvalue(2, dim=1).values, torch.quantile(x, 0.3, dim=1)
-
-
-@patch(
-    "torch.median",
-    "torch.Tensor.median",
-    "torch.kthvalue",
-    "torch.Tensor.kthvalue",
-    "torch.quantile",
-    "torch.Tensor.quantile",
+@op(
+    "median",
+    "kthvalue",
+    "quantile",
     name="order-statistics",
     why="Exporting the operator 'aten::median' / 'aten::kthvalue' / 'aten::quantile' to ONNX is not supported",
+    reason="aten.median|aten::median",
     link="https://github.com/pytorch/pytorch/issues/121627",
-    proof=Proof(
-        build=_Middle,
-        inputs=lambda: [(torch.randn(b, n, 3),) for b, n in ((2, 5), (3, 8), (1, 4))],
-        dynamic_shapes=({0: "batch", 1: "length"},),
-        fails=("trace", "dynamo"),
-        reason="aten.median|aten::median",
-    ),
+    tries=lambda b, n: torch.randn(b, n, 3),
+    sizes=((2, 5), (3, 8), (1, 4)),
+    case=lambda x: (x.median(dim=1).values, x.median(), x.kthvalue(2, dim=1).values, torch.quantile(x, 0.3, dim=1)),
 )
-def order_statistic(original: Callable[..., torch.Tensor], input: torch.Tensor, **given: object) -> object:
+def order_statistic(original: Callable[..., Tensor], input: Tensor, **given: object) -> object:
     """Computes median, kthvalue or quantile from the smallest entries of the axis."""
     forms: dict[str, Callable[..., Any]] = {"median": median, "kthvalue": kthvalue, "quantile": quantile}
     return forms[original.__name__](input, **given)
 
 
-def length(x: torch.Tensor, dim: int) -> torch.Tensor:
+def length(x: Tensor, dim: int) -> Tensor:
     """The size of an axis as a 0-d tensor."""
     return torch.ones_like(torch.arange(x.shape[dim], device=x.device)).sum()
 
 
-def _ascending(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _ascending(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return x.topk(x.shape[dim], dim=dim, largest=False, sorted=True)
 
 
-def median(x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """torch.median: the lower of the two middle entries."""
     if dim is None:
         return median(x.flatten(), 0).values
     return Found(*order_statistics.median(x, dim, keepdim))
 
 
-def kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Found:
+def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Found:
     """torch.kthvalue: the k-th smallest entry and its index."""
     return Found(*order_statistics.kthvalue(x, k, dim, keepdim))
 
 
 def quantile(
-    x: torch.Tensor, q: object, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
-) -> torch.Tensor:
+    x: Tensor, q: object, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
     """torch.quantile: interpolated between the two entries around q (n - 1). Several q become the first axis."""
     if dim is None:
         flat = quantile(x.flatten(), q, 0, interpolation=interpolation)
@@ -185,7 +164,7 @@ def quantile(
     return mixed if share.dim() else mixed.squeeze(0)
 
 
-def _weights(interpolation: str, place: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
+def _weights(interpolation: str, place: Tensor, low: Tensor) -> Tensor:
     # Functions, so that the nodes of one form only are recorded.
     return {
         "linear": lambda: place - low,
@@ -194,3 +173,17 @@ def _weights(interpolation: str, place: torch.Tensor, low: torch.Tensor) -> torc
         "midpoint": lambda: torch.full_like(place, 0.5),
         "nearest": lambda: torch.round(place) - low,
     }[interpolation]()
+
+
+@op(
+    "isin",
+    name="membership",
+    why=missing("aten::isin"),
+    reason="aten.searchsorted|aten.isin|aten::isin",
+    tries=lambda n, m: (torch.randint(9, (n, 3)), torch.randint(9, (m,))),
+    sizes=((4, 3), (7, 5), (1, 1)),
+    case=lambda x, members: (torch.isin(x, members), torch.isin(x, torch.tensor([1, 7]), invert=True)),
+)
+def isin(elements: object, test_elements: object, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Takes O((values + members) log(members)); torch.isin exported plainly takes their product."""
+    return contained(elements, test_elements, invert=invert)

@@ -6,36 +6,26 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import missing, op
 from onnxpatch.formulas import scans
 
 
-class _Running(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.cumprod(x, 1), torch.logcumsumexp(x * 200, dim=1)
-
-
-@patch(
-    "torch.cumprod",
-    "torch.Tensor.cumprod",
-    "torch.logcumsumexp",
-    "torch.Tensor.logcumsumexp",
+@op(
+    "cumprod",
+    "logcumsumexp",
     name="running-products",
     why="Exporting the operator 'aten::cumprod' to ONNX is not supported; logcumsumexp of wide inputs is inf",
+    reason="prims.prod|aten::cumprod",
     link="https://github.com/pytorch/pytorch/issues/126972",
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        build=_Running,
-        inputs=lambda: [(torch.randn(b, n, 3),) for b, n in ((2, 6), (3, 11), (1, 1))],
-        dynamic_shapes=({0: "batch", 1: "length"},),
-        fails=("dynamo", "trace"),
-        reason="prims.prod|aten::cumprod",
-    ),
+    tries=lambda b, n: torch.randn(b, n, 3),
+    sizes=((2, 6), (3, 11), (1, 1)),
+    case=lambda x: (torch.cumprod(x, 1), torch.logcumsumexp(x * 200, dim=1)),
 )
 def running_product(
-    original: Callable[..., torch.Tensor], input: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None
-) -> torch.Tensor:
+    original: Callable[..., Tensor], input: Tensor, dim: int, *, dtype: torch.dtype | None = None
+) -> Tensor:
     """Computes cumprod or logcumsumexp in log2(length) steps."""
     if not (dtype or input.dtype).is_floating_point or input.dim() == 0:
         return NotImplemented
@@ -43,7 +33,7 @@ def running_product(
     return scans.cumprod(x, dim) if original.__name__ == "cumprod" else _logcumsumexp(x, dim)
 
 
-def _logcumsumexp(x: torch.Tensor, dim: int) -> torch.Tensor:
+def _logcumsumexp(x: Tensor, dim: int) -> Tensor:
     wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
     return scans.logcumsumexp(wide, dim).to(x.dtype)
 
@@ -51,34 +41,26 @@ def _logcumsumexp(x: torch.Tensor, dim: int) -> torch.Tensor:
 class Extremes(NamedTuple):
     """torch's result: the extreme entries so far, and their indices."""
 
-    values: torch.Tensor
-    indices: torch.Tensor
+    values: Tensor
+    indices: Tensor
 
 
-class _Extremes(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ranked = (x * 3).to(torch.int64)
-        return (*torch.cummax(x.round(), 1), *x.cummin(dim=-1), *ranked.cummax(-2), *ranked.cummin(1))
+def _extremes(x: Tensor) -> tuple[Tensor, ...]:
+    ranked = (x * 3).to(torch.int64)
+    return (*torch.cummax(x.round(), 1), *x.cummin(dim=-1), *ranked.cummax(-2), *ranked.cummin(1))
 
 
-@patch(
-    "torch.cummax",
-    "torch.Tensor.cummax",
-    "torch.cummin",
-    "torch.Tensor.cummin",
+@op(
+    "cummax",
+    "cummin",
     name="running-extremes",
-    why="Exporting the operator 'aten::cummax' to ONNX is not supported; No ONNX function found for aten.cummax",
-    link="https://github.com/pytorch/pytorch/issues/126972",
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        build=_Extremes,
-        inputs=lambda: [(torch.randn(b, n, 3),) for b, n in ((2, 6), (3, 11), (1, 1))],
-        dynamic_shapes=({0: "batch", 1: "length"},),
-        fails=("dynamo", "trace"),
-        reason=r"aten(::|\.)cummax",
-    ),
+    why=missing("aten::cummax"),
+    reason=r"aten(::|\.)cummax",
+    tries=lambda b, n: torch.randn(b, n, 3),
+    sizes=((2, 6), (3, 11), (1, 1)),
+    case=_extremes,
 )
-def running_extreme(original: Callable[..., torch.Tensor], input: torch.Tensor, dim: int) -> Extremes:
+def running_extreme(original: Callable[..., Tensor], input: Tensor, dim: int) -> Extremes:
     """Computes cummax or cummin by the same steps. Rows with a NaN or infinity before a number differ from torch."""
     if input.dim() == 0:
         return NotImplemented

@@ -1,0 +1,268 @@
+"""Systems of equations, inverses and factorizations of small matrices, unrolled in the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from onnxpatch import RefusedError, exporting, missing, op, running_model
+from onnxpatch.formulas import factorizations as unrolled
+from onnxpatch.formulas.factorizations import solve
+from onnxpatch.formulas.symbolic import fixed_size
+from onnxpatch.formulas.tracing import constant, traced_from, unrecorded
+
+_MOST = 8  # rows; each beyond 3 adds nodes
+
+
+def rows_of(a: Tensor, name: str) -> int:
+    """The number of rows, which must be static and at most 8."""
+    rows = fixed_size(a, -1)
+    if rows is None or rows > _MOST:
+        raise RefusedError(
+            f"{name} of matrices larger than {_MOST} x {_MOST} has no ONNX form; compute it outside of the graph"
+        )
+    return rows
+
+
+def adjugate(a: Tensor, n: int) -> Tensor:
+    """The adjugate (transposed cofactors), (..., n, n)."""
+    if n == 1:
+        return torch.ones_like(a)
+    if n == 2:
+        (p, q), (r, s) = (row.unbind(-1) for row in a.unbind(-2))
+        return torch.stack((torch.stack((s, -q), -1), torch.stack((-r, p), -1)), -2)
+    # The columns of the adjugate are cross products of the rows.
+    first, second, third = a.unbind(-2)
+    cross = lambda u, v: torch.linalg.cross(u, v, dim=-1)  # noqa: E731
+    return torch.stack((cross(second, third), cross(third, first), cross(first, second)), -1)
+
+
+def determinant(a: Tensor, cofactors: Tensor) -> Tensor:
+    """First row times first column of the adjugate, shape (...)."""
+    return (a[..., 0, :] * cofactors[..., :, 0]).sum(-1)
+
+
+def inverse(a: Tensor, name: str) -> Tensor:
+    """The inverse of (..., n, n)."""
+    rows = rows_of(a, name)
+    # Beyond 3 rows cofactors take more nodes than elimination does.
+    if rows > 3:
+        return eliminated(a, torch.eye(rows, dtype=a.dtype, device=a.device).expand_as(a), rows)
+    cofactors = adjugate(a, rows)
+    return cofactors / determinant(a, cofactors)[..., None, None]
+
+
+def eliminated(a: Tensor, b: Tensor, rows: int) -> Tensor:
+    """x with a x = b, computed in float64."""
+    wide = torch.broadcast_tensors(a[..., :1, :1].double(), b[..., :1, :1].double())[0].shape[:-2]
+    left, right = (one.double().expand([*wide, *one.shape[-2:]]) for one in (a, b))
+    return solve(left, right, rows).to(a.dtype)
+
+
+def _geometry(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    """Inverts camera matrices and solves a small system."""
+    a = a + 3 * torch.eye(3)
+    larger = torch.cat((a, b), -1) @ torch.cat((a, b), -1).transpose(-2, -1)
+    five = torch.nn.functional.pad(larger, (1, 1, 1, 1)) + torch.eye(5).flip(0)
+    wide = torch.linalg.inv(five), torch.linalg.solve(five, five[..., :2])
+    three = torch.inverse(a), torch.linalg.solve(a, b), torch.linalg.solve(a, a)
+    return *three, torch.linalg.inv(a[..., :2, :2]), *wide
+
+
+@op(
+    "inverse",
+    "inv",
+    "linalg.solve",
+    "inv_ex",
+    why="Exporting the operator 'aten::linalg_inv' / 'aten::linalg_solve' to ONNX is not supported",
+    reason="aten.linalg_inv|aten::linalg_inv",
+    link="https://github.com/pytorch/pytorch/issues/107948",
+    tries=lambda b, n: (torch.randn(b, n, 3, 3), torch.randn(b, n, 3, 2)),
+    case=_geometry,
+)
+def invert(
+    original: Callable[..., Tensor], a: Tensor, B: Any = None, *, left: bool = True, check_errors: bool = False
+) -> object:
+    """inv(a), or solve(a, B) = inv(a) B: the adjugate over the determinant, or elimination."""
+    name = original.__name__
+    if "solve" in name:
+        if not left:
+            raise RefusedError("torch.linalg.solve with left=False has no ONNX form here: transpose both")
+        vector = B.dim() == a.dim() - 1
+        solved = torch.matmul(inverse(a, "solve"), B.unsqueeze(-1) if vector else B)
+        return solved.squeeze(-1) if vector else solved
+    found = inverse(a, name)
+    return (found, torch.zeros_like(a[..., 0, 0], dtype=torch.int32)) if name.endswith("_ex") else found
+
+
+_ROWS = 8  # limit for elimination, row by row
+_ROTATED = 4  # limit for Jacobi rotations: five sweeps over 4 rows are 30 rotations
+_LINK = "https://github.com/pytorch/pytorch/issues/107948"
+
+
+def _rows(x: Tensor, axis: int, most: int, name: str) -> int:
+    """A static size. Raises RefusedError for a dynamic one, and for one larger than `most`."""
+    size = fixed_size(x, axis)
+    if size is None or size > most:
+        raise RefusedError(
+            f"{name} of {'a dynamic number of' if size is None else size} rows has no ONNX form: up to {most} rows are "
+            "unrolled in the graph; compute it outside of the model"
+        )
+    return size
+
+
+def _spd(batch: int, n: int) -> Tensor:
+    x = torch.randn(batch, n, n)
+    return x @ x.transpose(1, 2) + torch.eye(n)
+
+
+def _triangles(x: Tensor) -> tuple[Tensor, ...]:
+    left = torch.linalg.cholesky(x)
+    solved = torch.linalg.solve_triangular(left, x[..., :2], upper=False)
+    flipped = torch.linalg.solve_triangular(left.transpose(-2, -1), solved, upper=True)
+    older = torch.cholesky(x) if torch.__version__ < "2.15" else left  # later versions refuse it in eager
+    return left, torch.linalg.cholesky(x, upper=True), solved, flipped, older
+
+
+@op(
+    "cholesky",
+    why=missing("aten::linalg_cholesky"),
+    link=_LINK,
+    tries=lambda b: _spd(b, 5),
+    sizes=(2, 3, 1),
+    case=_triangles,
+    # What the factor is used for is that patch's.
+    beside=("solve-triangular",),
+)
+def cholesky(A: Tensor, upper: bool = False) -> Tensor:
+    """torch.linalg.cholesky of (..., n, n), column by column."""
+    found = unrolled.cholesky(A.double(), _rows(A, -1, _ROWS, "Cholesky's factor")).to(A.dtype)
+    return found.transpose(-2, -1) if upper else found
+
+
+def _systems(x: Tensor) -> tuple[Tensor, ...]:
+    lower, upper = torch.tril(x), torch.triu(x)
+    solve = torch.linalg.solve_triangular
+    turned = solve(lower, x[:, :2], upper=False, left=False), solve(upper, x, upper=True, left=False)
+    return solve(lower, x[..., :3], upper=False), solve(upper, x, upper=True, unitriangular=True), *turned
+
+
+@op(
+    "solve_triangular",
+    why=missing("aten::linalg_solve_triangular"),
+    link=_LINK,
+    tries=lambda b: _spd(b, 4),
+    sizes=(2, 3, 1),
+    case=_systems,
+)
+def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+    """torch.linalg.solve_triangular for (..., n, n), (..., n, k), row by row."""
+    if not left:  # x A = b is A^T x^T = b^T
+        A, B, upper = A.transpose(-2, -1), B.transpose(-2, -1), not upper
+    rows = _rows(A, -1, _ROWS, "a triangular system")
+    found = unrolled.solve_triangular(A.double(), B.double(), rows, upper, unitriangular).to(A.dtype)
+    return found if left else found.transpose(-2, -1)
+
+
+class Factors(NamedTuple):
+    """What torch.linalg.qr returns."""
+
+    Q: Tensor
+    R: Tensor
+
+
+@op(
+    "qr",
+    why=missing("aten::linalg_qr"),
+    link=_LINK,
+    tries=lambda b: torch.randn(b, 4, 4),
+    sizes=(2, 3, 1),
+    case=lambda x: (*torch.linalg.qr(x), *torch.linalg.qr(x[..., :3]), *torch.linalg.qr(x[..., :2, :], "complete")),
+)
+def qr(A: Tensor, mode: str = "reduced") -> Factors:
+    """torch.linalg.qr of (..., m, n) by Householder reflections, with LAPACK's signs."""
+    rows, columns = (_rows(A, axis, _ROWS, "a QR factorization") for axis in (-2, -1))
+    # Without more rows than columns, Q is square in both.
+    if mode != "reduced" and not (mode == "complete" and rows <= columns):
+        raise RefusedError(f"torch.linalg.qr with mode={mode!r} has no ONNX form here: use the reduced one")
+    return Factors(*(part.to(A.dtype) for part in unrolled.qr(A.double(), columns, rows)))
+
+
+def _spectrum(x: Tensor) -> tuple[Tensor, ...]:
+    both = x + x.transpose(1, 2)
+    return torch.linalg.eigvalsh(both), torch.linalg.svdvals(x), torch.linalg.eigvalsh(both[:, :2, :2])
+
+
+@op(
+    "eigvalsh",
+    "svdvals",
+    name="spectra",
+    why=missing("aten::linalg_eigvalsh"),
+    link=_LINK,
+    exporters=("trace",),
+    tries=lambda b: torch.randn(b, 3, 3),
+    sizes=(2, 3, 1),
+    case=_spectrum,
+)
+def spectrum(original: Callable[..., Tensor], A: Tensor, *ignored: object, **named: object) -> Tensor:
+    """Eigenvalues by Jacobi rotations; singular values as roots of the eigenvalues of AᵀA, computed in float64.
+
+    Not under dynamo, where so many nodes take minutes.
+    """
+    values = "svd" in original.__name__
+    rows = [_rows(A, axis, _ROTATED, "a spectrum") for axis in (-2, -1)]
+    wide = A.double()
+    if not values:
+        lower = torch.tril(wide)  # torch reads only one triangle
+        return unrolled.eigvalsh(lower + torch.tril(wide, -1).transpose(-2, -1), rows[0]).to(A.dtype)
+    # Rounding may make the smallest eigenvalue negative; its root would be NaN.
+    found = unrolled.eigvalsh(unrolled.smaller_square(wide, *rows), min(rows)).clamp(min=0)
+    return torch.sqrt(found).flip(-1).to(A.dtype)
+
+
+class _Orthogonal(torch.nn.Module):
+    """A square weight, which is a matrix exponential, and a tall one, which is a product of reflections."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        orthogonal = torch.nn.utils.parametrizations.orthogonal
+        self.square, self.tall = orthogonal(torch.nn.Linear(6, 6)), orthogonal(torch.nn.Linear(6, 9))
+        for name, stored in self.named_parameters():
+            torch.nn.init.normal_(stored) if "square" in name else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.tall(torch.tanh(self.square(x)))
+
+
+@op(
+    "torch.matrix_exp",
+    "linalg.matrix_exp",
+    "householder_product",
+    name="orthogonal-weights",
+    why="Exporting the operator 'aten::linalg_matrix_exp', 'aten::linalg_householder_product' to ONNX is not "
+    "supported; No decompositions registered for aten.linalg_matrix_exp",
+    reason="matrix_exp|householder_product|aten::mH",
+    link="https://github.com/pytorch/pytorch/issues/107948",
+    tries=lambda batch: torch.randn(batch, 6),
+    sizes=(3, 5, 1),
+    case=_Orthogonal,
+    unchanged=lambda x: torch.exp(x),
+)
+def stored_weight(original: Callable[..., Tensor], input: Tensor, tau: Tensor | None = None) -> Tensor:
+    """The result as a constant, if it depends on weights only."""
+    tensors = [input] if tau is None else [input, tau]
+    running = running_model()
+    if running is None or running.model is None:
+        return NotImplemented
+    if exporting() == "trace":
+        stored = [*running.model.parameters(), *running.model.buffers()]
+        if not all(traced_from(tensor, stored) for tensor in tensors):
+            return NotImplemented
+    known = [constant(tensor, running.model, running.tensors) for tensor in tensors]
+    if any(tensor is None for tensor in known):
+        return NotImplemented
+    made: Tensor = unrecorded(lambda: original(*known))
+    return made

@@ -1,0 +1,137 @@
+"""Products of tensors: einsum, distances, products of several matrices."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import op
+from onnxpatch.formulas import products
+from onnxpatch.formulas.binding import call_of
+from onnxpatch.formulas.distances import euclidean, is_many
+from onnxpatch.formulas.matrices import chain_matmul, corrcoef, cov, kron, multi_dot, take_along_dim, vander
+from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch.formulas.tracing import function_name
+
+
+@op(
+    "cdist",
+    why="No ONNX function found for aten._cdist_forward; NaN for other norms than 2 from the TorchScript exporter",
+    reason="_cdist_forward|non-finite",
+    link="https://github.com/pytorch/pytorch/issues/135160",
+    tries=lambda b, n, m: (torch.randn(b, n, 6), torch.randn(b, m, 6)),
+    sizes=((2, 5, 4), (3, 9, 2), (1, 4, 7)),
+    case=lambda x, y: (torch.cdist(x, y), torch.cdist(x, y, p=1), torch.cdist(x, x, p=float("inf"))),
+)
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: object = None) -> Tensor:
+    """Computes p = 2 by one matrix product in float64, and other norms from all differences."""
+    if p == 2:
+        # Of that many rows torch itself takes the product in float32 that both exporters write.
+        exact = compute_mode == "donot_use_mm_for_euclid_dist"
+        return euclidean(x1, x2) if exact or not (is_many(x1) or is_many(x2)) else NotImplemented
+    gap = x1.unsqueeze(-2) - x2.unsqueeze(-3)
+    gap = gap.abs()
+    if p == float("inf"):
+        return gap.amax(-1)
+    if p == 0:
+        # The "norm" 0 counts what differs.
+        return (gap > 0).to(gap.dtype).sum(-1)
+    return gap.sum(-1) if p == 1 else gap.pow(p).sum(-1).pow(1 / p)
+
+
+class _Attention(torch.nn.Module):
+    """Scores and their use, as models of many authors write them, with a weight for each feature."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(32))
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        k = torch.einsum("bhjd,d->bhjd", k, self.weight)
+        scores = torch.einsum("b h i d, b h j d -> b h i j", q, k)
+        return torch.einsum("bhij,bhjd->bhid", scores.softmax(-1), k)
+
+
+@op(
+    "einsum",
+    "functional.einsum",
+    why="Einsum takes up to three times as long as MatMul and Mul in onnxruntime, which fuses nothing with it",
+    link="https://github.com/microsoft/onnxruntime/issues/5897",
+    # The last one is large: times are compared at it.
+    tries=lambda b, n, m: (torch.randn(b, 4, n, 32), torch.randn(b, 4, m, 32)),
+    sizes=((2, 5, 7), (3, 8, 2), (4, 128, 512)),
+    case=_Attention,
+    slower={"dynamo": 1.2, "trace": 1.2},
+)
+def einsum(equation: str, *operands: object) -> Tensor:
+    """Writes an einsum of two tensors, of float32 or whole numbers, as one product. Else Einsum stays."""
+    tensors: Sequence[Any] = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
+    if not isinstance(equation, str) or len(tensors) != 2:
+        return NotImplemented
+    made = products.einsum(equation, *tensors)
+    return NotImplemented if made is None else made
+
+
+@op(
+    "einsum",
+    "functional.einsum",
+    name="einsum-of-two-dtypes",
+    why="Type parameter (T) of Optype (Einsum) bound to different types (tensor(float) and tensor(int64))",
+    reason="different types|Type Error",
+    link="https://onnx.ai/onnx/operators/onnx__Einsum.html",
+    tries=lambda b, n, m: (torch.randn(b, n), torch.arange(b * m).reshape(b, m)),
+    sizes=((2, 3, 4), (5, 1, 7)),
+    case=lambda x, counts: torch.einsum("bi,bj->bij", x, counts),
+    unchanged=lambda x, counts: torch.einsum("bi,bj->bij", x, x),
+)
+def einsum_of_two_dtypes(original: Callable[..., Tensor], equation: str, *operands: object) -> Tensor:
+    """The operands in the dtype that eager promotes them to, where it takes them at all."""
+    tensors: Sequence[Any] = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
+    dtypes = {one.dtype for one in tensors if isinstance(one, Tensor)}
+    if not isinstance(equation, str) or len(tensors) != 2 or len(dtypes) < 2:
+        return NotImplemented
+    # ONNX promotes nothing: all operands of a node have one dtype.
+    common = functools.reduce(torch.promote_types, dtypes)
+    return original(equation, *(one.to(common) for one in tensors))
+
+
+_COMPOSED: dict[str, Callable[..., Tensor]] = {
+    "kron": kron,
+    "corrcoef": corrcoef,
+    "cov": cov,
+    "vander": vander,
+    "take_along_dim": take_along_dim,
+    "linalg_multi_dot": multi_dot,
+    "chain_matmul": chain_matmul,
+}
+
+
+def _specialized(x: Tensor) -> tuple[Tensor, ...]:
+    chosen = torch.take_along_dim(x, x.argsort(1), 1)
+    return torch.kron(x, torch.ones(2, 3)), torch.linalg.multi_dot([x, x.mT, x]), chosen
+
+
+@op(
+    "torch.*",
+    name="specialized-functions",
+    why="tracing inferred a static shape, or aten.equal of data: torch.kron, torch.corrcoef, multi_dot, ...",
+    reason="static shape",
+    link="https://github.com/pytorch/pytorch/issues/126972",
+    calls=lambda function, args, kwargs: function_name(function) in _COMPOSED,
+    exporters=("dynamo",),
+    tries=lambda rows: torch.randn(rows, 7),
+    sizes=(4, 3, 6),
+    case=_specialized,
+    unchanged="fixed sizes",
+)
+def compose(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Tensor:
+    """Computes the function of tensors with dynamic sizes from other functions."""
+    given = [one for group in args for one in (group if isinstance(group, list | tuple) else [group])]
+    sizes = [size for one in given if isinstance(one, Tensor) for size in one.shape]
+    composed = _COMPOSED[function_name(original)]
+    call = call_of(composed, original, args, kwargs, takes_original=False) if any(map(symbolic, sizes)) else None
+    return NotImplemented if call is None else composed(*call[0], **call[1])

@@ -1,0 +1,250 @@
+"""Views of tensors: squeeze, split and chunk, strides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import exporting, op
+from onnxpatch.formulas.symbolic import example_of, symbolic
+
+
+def _squeezed(x: Tensor) -> tuple[Tensor, ...]:
+    y = x[:, None, :, None]
+    return y.squeeze((1, 3)) * 2, torch.squeeze(y, dim=(-1, 1)) + 1, y.squeeze((1, 4))
+
+
+@op(
+    "squeeze",
+    name="squeeze-of-several-axes",
+    why="only one element tensors can be converted to Python scalars",
+    reason="Python scalars",
+    link="https://github.com/pytorch/pytorch/issues/104015",
+    exporters=("trace",),
+    tries=lambda b, n: torch.randn(b, n, 3),
+    sizes=((2, 5), (3, 9), (2, 2)),
+    case=_squeezed,
+    unchanged=lambda x: x.unsqueeze(1).squeeze(1) * 2,
+)
+def squeeze(original: Callable[..., Tensor], input: Tensor, dim: object = None) -> Tensor:
+    """Takes one axis after the other, the last first."""
+    if not isinstance(dim, tuple | list):
+        return NotImplemented
+    for axis in sorted((axis % input.dim() for axis in dim), reverse=True):
+        input = original(input, axis)
+    return input
+
+
+@op(
+    "squeeze",
+    name="squeeze-of-a-dynamic-axis",
+    why="Dimension of input 1 must be 1 instead of 3: the axis that torch leaves alone is squeezed in the graph",
+    reason="Squeeze",
+    link="https://github.com/pytorch/pytorch/issues/121211",
+    exporters=("dynamo",),
+    tries=lambda n: torch.randn(4, n, 6),
+    sizes=(3, 5, 2),
+    case=lambda x: (x.squeeze(1) * 2, x.unsqueeze(0).squeeze(0), torch.squeeze(x.unsqueeze(1), (1, -1))),
+)
+def squeeze_fixed(input: Tensor, *axes: Any, **named: Any) -> Tensor:
+    """Keeps dynamic axes. Eager removes one at size 1 only."""
+    given = (*axes, *named.values())
+    if len(given) != 1 or isinstance(given[0], str):
+        return NotImplemented
+    wanted = list(given[0]) if isinstance(given[0], tuple | list) else [given[0]]
+    # torch.export takes an axis of size 1 for static. A dynamic one is longer, and eager keeps it.
+    fixed = [axis for axis in wanted if not isinstance(input.shape[axis], torch.SymInt)]
+    if len(fixed) == len(wanted):
+        return NotImplemented
+    return input.squeeze(tuple(fixed)) if fixed else input
+
+
+def _stages(x: Tensor) -> tuple[Tensor, ...]:
+    """Stages that are stacked along the batch and split again."""
+    stacked = torch.cat([x, x * 2, x.square()])
+    return stacked.split(x.shape[0])
+
+
+@op(
+    "split",
+    name="symbolic-split",
+    why="Cannot split using values in 'split' attribute: x.split(batch) keeps the batch of the example; "
+    "Error during constant folding for node (::SplitToSequence)",
+    reason="NoneType|Cannot split using values",
+    link="https://github.com/pytorch/pytorch/issues/27551",
+    tries=lambda batch: torch.randn(batch, 3),
+    sizes=(2, 5, 1),
+    case=_stages,
+    unchanged="fixed sizes",
+)
+def split(
+    original: Callable[..., tuple[Tensor, ...]], tensor: Tensor, split_size_or_sections: Any, dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Gives as many parts as the example has; their size stays dynamic."""
+    size = split_size_or_sections
+    if not symbolic(size):
+        return NotImplemented
+    # A graph has a fixed number of outputs, so the number of parts has to be the example's.
+    parts = _count(original, tensor, size, dim)
+    return tuple(_part(tensor, size * index, size * (index + 1), dim) for index in range(parts))
+
+
+def _count(original: Callable[..., tuple[Tensor, ...]], tensor: Tensor, size: Any, dim: int) -> int:
+    if exporting() == "trace":
+        return len(original(tensor, int(size), dim))
+    return int((tensor.shape[dim] + size - 1) // size)  # torch.export records a guard for the number of parts
+
+
+def _part(tensor: Tensor, start: object, end: object, dim: int) -> Tensor:
+    place = (slice(None),) * (dim % tensor.dim())
+    return tensor[(*place, slice(start, end))]
+
+
+def _halves(x: Tensor) -> tuple[Tensor, ...]:
+    """Two halves of a sequence, the second one shorter where the length is odd, three parts, and one."""
+    first, second = torch.cat(x.chunk(1)).chunk(2, 1)
+    return first.sum(1) * second.sum(1), *(part.amax(0) for part in torch.chunk(x, 3, dim=1))
+
+
+@op(
+    "chunk",
+    name="chunks-of-a-dynamic-axis",
+    why="Error during constant folding for node (::SplitToSequence): 'NoneType' object has no attribute 'ndim'",
+    reason="NoneType|SplitToSequence",
+    link="https://github.com/microsoft/onnxscript/issues/2543",
+    exporters=("dynamo",),
+    tries=lambda batch, length: torch.randn(batch, length, 2),
+    sizes=((2, 6), (3, 9), (1, 5), (2, 14)),
+    case=_halves,
+    unchanged="fixed sizes",
+)
+def chunk(input: Tensor, chunks: object, dim: int = 0) -> tuple[Tensor, ...]:
+    """As many slices as there are chunks in the example."""
+    length = input.shape[dim]
+    example = example_of(length)
+    if not isinstance(chunks, int | torch.SymInt) or chunks < 1 or not symbolic(length) or example is None:
+        return NotImplemented
+    chunks = int(chunks)  # a number that follows from sizes is the example's, with torch's guard
+    # ceil(length / chunks), as torch cuts: the last chunk may be shorter, and some may be missing.
+    size = (length + (chunks - 1)) // chunks
+    whole = -(-example // chunks)
+    last = -(-example // whole) - 1 if whole else 0
+    return tuple(_part(input, size * at, size * (at + 1) if at < last else None, dim) for at in range(last + 1))
+
+
+def _overlapping(x: Tensor) -> Tensor:
+    """Longformer's chunks that overlap by half, of a tensor whose axes were exchanged."""
+    length, batch, _ = x.shape
+    heads = x.view(length, batch, 2, 3).transpose(0, 1).transpose(1, 2).reshape(batch * 2, length, 3)
+    chunks = heads.view(heads.size(0), heads.size(1) // 4, 4, heads.size(2))
+    size, stride = list(chunks.size()), list(chunks.stride())
+    size[1], stride[1] = size[1] * 2 - 1, stride[1] // 2
+    return chunks.as_strided(size=size, stride=stride)
+
+
+@op(
+    "as_strided",
+    why="the steps are frozen at the example's sizes, and a tensor whose axes were exchanged is read as if it were not",
+    reason="relative error|onnxruntime fails|shape",
+    link="https://github.com/pytorch/pytorch/issues/113067",
+    tries=lambda batch, length: torch.randn(length, batch, 6),
+    sizes=((2, 8), (3, 12), (1, 4)),
+    case=_overlapping,
+)
+def as_strided(input: Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> Tensor:
+    """(*size): the element at [i, j, ...] is `i * stride[0] + j * stride[1] + ...` places behind the first.
+
+    The input must fill its storage, in any order of its axes.
+    """
+    own = [_example(step) for step in input.stride()]
+    # By the step, the largest first: the order in which the elements lie in the storage.
+    order = sorted(range(input.dim()), key=lambda axis: (-own[axis], axis))
+    if storage_offset is not None or not _dense([(own[axis], _example(input.shape[axis])) for axis in order]):
+        return NotImplemented
+    steps = _from_sizes(input, order, own, stride) if exporting() == "trace" else list(stride)
+    if steps is None:
+        return NotImplemented
+    # The storage itself is not in the graph; its elements are, in this order.
+    elements = input.permute(order).reshape(-1)
+    places: Tensor | int = 0
+    for axis, (count, step) in enumerate(zip(size, steps, strict=True)):
+        along = torch.arange(count, device=input.device) * step
+        places = places + along.reshape([-1] + [1] * (len(steps) - axis - 1))
+    return elements[places]
+
+
+def _from_sizes(input: Tensor, order: Sequence[int], own: Sequence[int], stride: Sequence[object]) -> list[Any] | None:
+    """Under trace a stride is a number of the example: each as a multiple of one of the input's, made of its sizes."""
+    products: dict[int, Any] = {}
+    product: Any = 1
+    for axis in reversed(order):
+        products[axis] = product
+        product = product * input.shape[axis]
+    found = []
+    for position, step in enumerate(map(_example, stride)):
+        # Its own axis first; else the axis with the largest step of which it is a multiple.
+        axes = [axis for axis in order if own[axis] <= step and step % own[axis] == 0]
+        if position < len(own) and own[position] == step:
+            axes = [position]
+        if not axes:
+            return None
+        found.append(products[axes[0]] * (step // own[axes[0]]))
+    return found
+
+
+def _dense(axes: Sequence[tuple[int, int]]) -> bool:
+    """Whether (step, size) of the axes, the largest step first, fill the storage without a gap."""
+    expected = 1
+    for step, size in reversed(axes):
+        # The step of an axis of length 1 is never taken, and may be any.
+        if size != 1 and step != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _framed(x: Tensor) -> tuple[Tensor, Tensor]:
+    """julius' `unfold`: frames of a padded signal by its own strides; and a stride as a number."""
+    strides = list(x.stride())
+    frames = x.as_strided([*x.shape[:-1], x.shape[-1] // 2, 2], [*strides[:-1], 2 * strides[-1], strides[-1]])
+    return frames, x * x.transpose(0, 2).stride(2)
+
+
+@op(
+    "stride",
+    name="strides-from-sizes",
+    why="No ONNX function found for aten.sym_stride; under trace the strides are frozen at the example's",
+    reason="sym_stride|relative error|shape",
+    link="https://github.com/adefossez/julius/blob/main/julius/core.py",
+    tries=lambda batch, length: torch.randn(batch, 3, length),
+    sizes=((2, 8), (3, 13), (1, 4)),
+    case=_framed,
+    beside=("as-strided",),
+    unchanged=lambda x: x * x.new_ones(3, 2).stride(0),
+)
+def stride(original: Callable[..., Any], self: Tensor, dim: int | None = None) -> Any:
+    """([*sizes], axis): the product of the sizes of the axes that lie inside each, in the order of the storage.
+
+    Left alone: tensors that do not fill their storage, such as every second element of another.
+    """
+    if not any(map(symbolic, self.shape)):
+        return NotImplemented
+    own = [_example(step) for step in original(self)]
+    sizes = [_example(size) for size in self.shape]
+    found: list[Any] = [1] * self.dim()
+    product, expected = 1, 1
+    # The innermost first. Axes of length 1 in the example may have any stride: they count in their own order.
+    for axis in sorted(range(self.dim()), key=lambda axis: (own[axis], -axis)):
+        if sizes[axis] != 1 and own[axis] != expected:
+            return NotImplemented
+        found[axis] = product
+        product, expected = product * self.shape[axis], expected * sizes[axis]
+    return tuple(found) if dim is None else found[dim]
+
+
+def _example(value: Any) -> int:
+    known = example_of(value)
+    return int(value) if known is None else int(known)
