@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import missing, op
+from onnxpatch.formulas import elementary
 
 _DIGITS = "relative error|non-finite values differ"
 _SIGMOID = "non-finite values differ: it is exported as log(sigmoid(x)); sigmoid is 0 below -18 in onnxruntime"
@@ -41,21 +42,7 @@ def _at_magnitudes(function: Callable[..., Tensor]) -> Callable[..., tuple[Tenso
 )
 def log1p(input: Tensor) -> Tensor:
     """log(1 + x), of a floating-point x."""
-    return _log1p(input) if input.is_floating_point() else NotImplemented
-
-
-def _log1p(x: Tensor) -> Tensor:
-    # 1 + x is rounded to another number, which counts for a small x: its logarithm is off by what was added.
-    near = x.clamp(-0.5, 1.0)
-    whole = 1 + near
-    return torch.log(1 + x) + (near - (whole - 1)) / whole
-
-
-def _softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x)), faster than onnxruntime's Softplus."""
-    part = torch.exp(-x.abs())
-    whole = 1 + part
-    return torch.relu(x) + (torch.log(whole) - (whole - 1 - part) / whole)
+    return elementary.log1p(input) if input.is_floating_point() else NotImplemented
 
 
 @op(
@@ -69,9 +56,7 @@ def expm1(input: Tensor) -> Tensor:
     """exp(x) - 1, of a floating-point x."""
     if not input.is_floating_point():
         return NotImplemented
-    # exp(x) - 1 cancels for small x. exp(x) - 1 = tanh(x / 2) (exp(x) + 1) does not.
-    grown = torch.exp(input)
-    return torch.where(input.abs() < 1, torch.tanh(input / 2) * (grown + 1), grown - 1)
+    return elementary.expm1(input)
 
 
 @op("asinh", "arcsinh", why=missing("aten::asinh", exporters=("trace",)), tries=_rows, case=_at_magnitudes(torch.asinh))
@@ -83,14 +68,14 @@ def asinh(input: Tensor) -> Tensor:
     size = input.abs()
     near = size.clamp(max=1e4)
     square = near * near
-    found = _log1p(near + square / (1 + torch.sqrt(1 + square)))
+    found = elementary.log1p(near + square / (1 + torch.sqrt(1 + square)))
     return torch.sign(input) * torch.where(size > near, torch.log(size) + math.log(2), found)
 
 
 @op("logsigmoid", why=_SIGMOID, tries=_rows, case=_at_magnitudes(torch.nn.functional.logsigmoid), reason=_DIGITS)
 def logsigmoid(input: Tensor) -> Tensor:
     """log(1 / (1 + exp(-x)))."""
-    return -_softplus(-input)
+    return -elementary.softplus(-input)
 
 
 def _losses(x: Tensor, y: Tensor) -> Tensor:
@@ -119,7 +104,7 @@ def binary_cross_entropy_with_logits(
     """The loss as torch computes it, with softplus in place of the logarithm of sigmoid."""
     if size_average is not None or reduce is not None:
         return NotImplemented
-    below = _softplus(-input)
+    below = elementary.softplus(-input)
     below = below if pos_weight is None else below * ((pos_weight - 1) * target + 1)
     loss = (1 - target) * input + below
     return _reduced(loss if weight is None else loss * weight, reduction)
@@ -148,7 +133,7 @@ def multilabel_soft_margin_loss(
     if size_average is not None or reduce is not None:
         return NotImplemented
     # softplus(x) is x + softplus(-x).
-    loss = (1 - target) * input + _softplus(-input)
+    loss = (1 - target) * input + elementary.softplus(-input)
     return _reduced((loss if weight is None else loss * weight).mean(-1), reduction)
 
 

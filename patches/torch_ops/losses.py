@@ -1,0 +1,181 @@
+"""Losses that the exporters lack, as torch defines them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from onnxpatch import missing, op
+from onnxpatch.formulas.elementary import softplus
+from onnxpatch.formulas.tries import pairs, shares
+
+_lacking = functools.partial(missing, exporters=("trace",))
+Elements = Callable[..., Tensor]
+
+
+def _loss(tries: Callable[..., Any], case: Callable[..., Any] | None = None) -> Callable[[Elements], Elements]:
+    """A row for the loss of the function's name: it computes that of each element or row, and gets no `reduction`."""
+
+    def declare(elements: Elements) -> Elements:
+        function = getattr(functional, elements.__name__)
+        parameters = inspect.signature(function)
+
+        def loss(*args: Any, **kwargs: Any) -> Tensor:
+            given = parameters.bind(*args, **kwargs).arguments
+            reduction = given.pop("reduction", "mean")
+            if given.pop("size_average", None) is not None or given.pop("reduce", None) is not None:
+                return NotImplemented
+            found = elements(**given)
+            if found is NotImplemented or reduction == "none":
+                return found
+            return found.sum() if reduction == "sum" else found.mean()
+
+        loss.__signature__ = parameters  # type: ignore[attr-defined]
+        name = elements.__name__
+        op(f"nn.functional.{name}", why=_lacking(f"aten::{name}"), tries=tries, case=case or function, to=loss)
+        return elements
+
+    return declare
+
+
+def _labels(b: int, n: int) -> tuple[Tensor, Tensor]:
+    """Numbers, and for each 1 or -1."""
+    return torch.randn(b, n), torch.randint(0, 2, (b, n)) * 2.0 - 1
+
+
+def _rows(b: int, n: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Twice rows of numbers, and for each row 1 or -1."""
+    return torch.randn(b, n), torch.randn(b, n), torch.randint(0, 2, (b,)) * 2.0 - 1
+
+
+def _classes(b: int, n: int) -> tuple[Tensor, Tensor]:
+    """Scores of n classes, and a class for each row."""
+    return torch.randn(b, n), torch.randint(0, n, (b,))
+
+
+@_loss(
+    pairs, lambda x, y: (functional.smooth_l1_loss(x, y), functional.smooth_l1_loss(x, y, reduction="sum", beta=0.3))
+)
+def smooth_l1_loss(input: Tensor, target: Tensor, beta: float = 1.0) -> Tensor:
+    """A parabola within `beta`, a line beyond."""
+    apart = (input - target).abs()
+    return torch.where(apart < beta, apart * apart / (2 * beta), apart - beta / 2) if beta else apart
+
+
+@_loss(pairs, lambda x, y: functional.huber_loss(x, y, "none", 0.4))
+def huber_loss(input: Tensor, target: Tensor, delta: float = 1.0, weight: Tensor | None = None) -> Tensor:
+    """A parabola within `delta`, a line beyond."""
+    if weight is not None:
+        return NotImplemented
+    apart = (input - target).abs()
+    return torch.where(apart <= delta, apart * apart / 2, delta * (apart - delta / 2))
+
+
+@_loss(lambda b, n: (shares(b, n).round(decimals=1), shares(b, n)))
+def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+    """As eager, no logarithm is below -100."""
+    loss = -target * torch.log(input).clamp(min=-100) - (1 - target) * torch.log(1 - input).clamp(min=-100)
+    return loss if weight is None else loss * weight
+
+
+@_loss(_labels)
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0) -> Tensor:
+    """x where the label is 1, how far it is below the margin where it is -1."""
+    zeros = torch.zeros_like(input)
+    far = torch.where(target == 1, zeros, (margin - input).clamp(min=0))
+    return far + torch.where(target == -1, zeros, input)
+
+
+@_loss(lambda n: (torch.randn(n), torch.randn(n), torch.randint(0, 2, (n,)) * 2.0 - 1))
+def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0) -> Tensor:
+    """How far the first is from being larger by the margin, or smaller where the label is -1."""
+    return (-target * (input1 - input2) + margin).clamp(min=0)
+
+
+@_loss(_labels)
+def soft_margin_loss(input: Tensor, target: Tensor) -> Tensor:
+    """log(1 + exp(-yx))."""
+    return softplus(-target * input)
+
+
+@_loss(
+    lambda b, n: (torch.randn(b, n), torch.rand(b, n) * 3),
+    lambda x, y: (functional.poisson_nll_loss(x, y, full=True), functional.poisson_nll_loss(x.exp(), y, False)),
+)
+def poisson_nll_loss(
+    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, eps: float = 1e-8
+) -> Tensor:
+    """The rate less the target times its logarithm; Stirling's approximation for targets above 1 with `full`."""
+    loss = torch.exp(input) - target * input if log_input else input - target * torch.log(input + eps)
+    if full:
+        above = torch.where(target > 1, target, torch.ones_like(target))
+        rest = above * torch.log(above) - above + torch.log(2 * math.pi * above) / 2
+        loss = loss + torch.where(target > 1, rest, torch.zeros_like(rest))
+    return loss
+
+
+@_loss(_rows, lambda x, y, labels: functional.cosine_embedding_loss(x, y, labels, 0.1))
+def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0) -> Tensor:
+    """1 less the cosine of two rows where the label is 1, the cosine above the margin where it is -1."""
+    # Not `cosine_similarity`: here eps is added to the squares.
+    one, two = ((x * x).sum(-1) + 1e-12 for x in (input1, input2))
+    cosine = (input1 * input2).sum(-1) / torch.sqrt(one * two)
+    zeros = torch.zeros_like(cosine)
+    alike = torch.where(target == 1, 1 - cosine, zeros)
+    return alike + torch.where(target == -1, (cosine - margin).clamp(min=0), zeros)
+
+
+@_loss(_classes)
+def multi_margin_loss(
+    input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None
+) -> Tensor:
+    """By how much other classes come near the one that is right, on average over all."""
+    if input.dim() != 2:
+        return NotImplemented
+    right = input.gather(1, target[:, None])
+    excess = (margin - right + input).clamp(min=0)
+    excess = excess if p == 1 else excess * excess
+    excess = excess if weight is None else excess * weight[target][:, None]
+    other = torch.arange(input.shape[1]) != target[:, None]
+    return torch.where(other, excess, torch.zeros_like(excess)).mean(1)
+
+
+def _several(b: int, n: int) -> tuple[Tensor, Tensor]:
+    """Scores of n classes, and the classes of each row, which a -1 ends."""
+    return torch.randn(b, n), torch.stack([torch.randperm(n) - (torch.arange(n) == n // 2) * (n + 5) for _ in range(b)])
+
+
+@_loss(lambda b, n: (_several(b, n)[0], _several(b, n)[1].clamp(min=-1)))
+def multilabel_margin_loss(input: Tensor, target: Tensor) -> Tensor:
+    """By how much the classes that a row does not have come near those that it has: n * n differences a row."""
+    if input.dim() != 2:
+        return NotImplemented
+    listed = torch.cumsum((target < 0).to(torch.int64), 1) == 0  # before the first -1
+    index = torch.where(listed, target, torch.zeros_like(target))
+    places = torch.arange(input.shape[1])
+    has = ((index[:, :, None] == places) & listed[:, :, None]).to(input.dtype).sum(1) > 0
+    excess = (1 - input.gather(1, index)[:, :, None] + input[:, None, :]).clamp(min=0)
+    counted = listed[:, :, None] & ~has[:, None, :]
+    return torch.where(counted, excess, torch.zeros_like(excess)).sum((1, 2)) / torch.ones_like(input[0]).sum()
+
+
+@_loss(lambda b, n: (torch.randn(b, n), torch.randn(b, n), torch.randn(b, n)))
+def triplet_margin_loss(
+    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
+    swap: bool = False,
+) -> Tensor:  # fmt: skip
+    """How far the distance to the negative is from exceeding that to the positive by the margin."""
+
+    def distance(one: Tensor, two: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(one - two + eps, p, dim=-1)
+
+    other = distance(anchor, negative)
+    other = torch.minimum(other, distance(positive, negative)) if swap else other
+    return (margin + distance(anchor, positive) - other).clamp(min=0)
