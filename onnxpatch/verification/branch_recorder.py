@@ -10,6 +10,7 @@ only data with these values shows whether the graph handles them.
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Collection, Container, Sequence
@@ -18,10 +19,10 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from onnxpatch.decisions.number import Number
 from onnxpatch.messages.user_code import package_of, user_frame
 from onnxpatch.verification.data_constants import DataConstants, number_of
 from onnxpatch.verification.size_recorder import SizeWatch
-from onnxpatch.verification.watched_number import WatchedNumber
 
 _NUMBERS = {
     torch.Tensor.__bool__: bool,
@@ -137,7 +138,7 @@ class Decisions(TorchFunctionMode):
             self._measure(result)
             if func is torch.Tensor.item and self._numbers and type(result) is float:
                 self.gave_numbers = True
-                return WatchedNumber(result, self._decide)
+                return Number(result, functools.partial(self._decide, result))
         elif func in _COUNTING or (func is torch.where and len(args) == 1):
             first = result[0] if isinstance(result, tuple) else result
             # The exact number would make a branch of every input; none and one are what torch and ONNX treat specially,
@@ -198,8 +199,11 @@ class Decisions(TorchFunctionMode):
         ):
             self.told.append(float(of))
 
-    def _decide(self, number: float, other: float, equality: bool, answer: bool) -> None:
-        self._note(number, other, equality)
+    def _decide(self, number: float, other: float | None, answer: bool, equality: bool, rounding: bool) -> None:
+        if rounding:  # nobody asked
+            return
+        if other is not None:
+            self._note(number, other, equality)
         self._add(answer)
 
     def _note(self, number: float, other: float, equality: bool) -> None:

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
+from onnxpatch.decisions.number import Number
 from onnxpatch.decisions.place import Site
 from onnxpatch.messages.user_code import asking_frame, package_of
-from onnxpatch.verification.watched_fraction import WatchedFraction
 
 _MOST = 2000
-_OURS = tuple(f"onnxpatch.verification.{name}" for name in ("size_recorder", "watched_fraction"))
+_OURS = ("onnxpatch.verification.size_recorder", "onnxpatch.decisions.number")
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,7 @@ class WatchedSize(int):
         return self._multiplied(other, True) if isinstance(other, int | float) else NotImplemented
 
     def __rtruediv__(self, other: object) -> Any:
-        return (
-            self._fraction(other / int(self), lambda value: other / value) if isinstance(other, int) else NotImplemented
-        )
+        return other / self._number() if isinstance(other, int) else NotImplemented
 
     def __floordiv__(self, other: Any) -> Any:
         value = int.__floordiv__(self, other)
@@ -132,16 +130,13 @@ class WatchedSize(int):
         if isinstance(by, float):
             self.watch.products.setdefault((int(self), float(by), divided))
         self.watch.ratios |= divided and isinstance(by, WatchedSize)
-        by = float(by) if isinstance(by, float) else int(by)
-        if divided:
-            return self._fraction(int(self) / by, lambda value: value * by)
-        return self._fraction(int(self) * by, lambda value: value / by)
+        return self._number() / by if divided else self._number() * by
 
-    def _fraction(self, value: float, solve: Callable[[float], float]) -> WatchedFraction:
-        def note(other: float, answer: bool, equality: bool, first: bool) -> bool:
+    def _number(self) -> Number:
+        def note(other: float | None, answer: bool, equality: bool, first: bool) -> bool:
             return self.watch.note(self, other, answer, equality, first)
 
-        return WatchedFraction(value, solve, note, lambda whole: WatchedSize(whole, self.watch))
+        return Number(int(self), note, lambda whole: WatchedSize(whole, self.watch))
 
     def __bool__(self) -> bool:
         return self.watch.note(self, 0, int(self) != 0, True)
