@@ -6,17 +6,27 @@ export OMP_NUM_THREADS ?= 1
 
 # the golden record: `make golden ARGS="dynamo --only swin"`, `make golden ARGS="trace --accept"`
 ARGS ?=
+# `make durations FILES=tests/formulas`
+FILES ?=
 
-.PHONY: demo test test-all golden lint types bench bench-models bench-verdicts diagnosis coverage docs clean
+.PHONY: demo check test test-all golden durations lint types bench bench-models bench-verdicts diagnosis coverage docs clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
+
+# After every change, before a commit, before a release: tests/tiers.py says what each runs.
+check: lint types
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "sample or not slow and not exports" --no-exports
 
 test: lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The table that decides which cases `make test` leaves to `make test-all`; the tests of FILES alone, or all.
+durations: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations-into tests/durations.txt $(FILES)
 
 # What the kit makes of every proof, against tests/golden: two minutes for those under the TorchScript exporter.
 golden: $(READY)

@@ -15,6 +15,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 
 import onnxpatch
 from benchmarks import torchvision_ops
+from tests import tiers
 from tests.layers import Doubling
 
 torch.set_num_threads(1)
@@ -34,6 +35,16 @@ settings.load_profile("kept")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--accept", action="store_true", help="write tests/snapshots anew, as the code is now")
+    tiers.add_options(parser.addoption)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    tiers.configure(config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tiers.mark(items)
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ def needed(page: Path) -> list[str]:
     return re.findall(r"<!-- needs (\w+) -->", page.read_text(encoding="utf-8"))
 
 
+@pytest.mark.exports
 @pytest.mark.parametrize("page", [pytest.param(p, marks=marks(p), id=str(p.relative_to(DOCS))) for p in PAGES])
 def test_every_block_of_python_runs(page, tmp_path, monkeypatch):
     for library in needed(page):

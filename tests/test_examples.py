@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.exports
+
 ROOT = Path(__file__).parents[1]
 PROMISES = {
     "scripted_einops_vit.py": ["plain:    refused: symbolic for __getitem__", "with kit: (1, 3, 64, 40)"],
@@ -50,6 +52,7 @@ def test_example(name):
         assert promise in printed
 
 
+@pytest.mark.slow  # a time
 def test_a_skipped_branch_costs_a_tenth_at_most():
     found = re.search(r"skipped \d+ us: (\d\.\d+) of its own time", run("early_exit.py"))
     assert found and float(found[1]) <= 0.1
@@ -60,10 +63,11 @@ def test_every_example_is_tested():
     assert written == {*PROMISES, "demo.py", "early_exit.py", "generation.py"}
 
 
-SLOW = [pytest.param(exporter, "llama,whisper", marks=pytest.mark.slow) for exporter in ("dynamo", "trace")]
+BOTH = [(exporter, "llama,whisper") for exporter in ("dynamo", "trace")]
 
 
-@pytest.mark.parametrize(("exporter", "models"), [("trace", "llama"), *SLOW])
+@pytest.mark.slow  # ten seconds; tests/test_export_generation.py compares tokens of smaller models
+@pytest.mark.parametrize(("exporter", "models"), [("trace", "llama"), *BOTH])
 def test_generated_tokens_are_those_of_eager(exporter, models):
     rows = re.findall(
         r"(\d+) of (\d+) tokens as eager  (\d+) distinct  margin ([\d.]+)  broken cache (\d+) of",

@@ -19,6 +19,8 @@ from onnxpatch.patching.model_state import Snapshot
 from tests.fingerprint import fingerprint
 from tests.verified_models import BatchBranch, DataBranch, FrozenScale, NativeSize, Nested, Right, Shrinks
 
+pytestmark = pytest.mark.exports
+
 IMAGE = ({0: "b", 2: "h", 3: "w"},)
 
 

@@ -13,6 +13,8 @@ import onnxpatch
 from onnxpatch import ExportError, InputError
 from tests.exporters.test_caches import bart, llama
 
+pytestmark = pytest.mark.exports
+
 transformers = pytest.importorskip("transformers")
 QUICK = [pytest.param("dynamo", marks=pytest.mark.slow), "trace"]
 

@@ -92,6 +92,7 @@ def test_a_part_is_written_compared_and_written_again(tmp_path, monkeypatch, cap
         assert said in capsys.readouterr().out
 
 
+@pytest.mark.exports
 def test_a_proof_is_recorded_with_its_own_patch():
     found = golden.made(("symbolic-sqrt", "trace", 18))
     assert (found["verdict"], found["patches"], found["findings"]) == ("right", ["symbolic-sqrt"], [])

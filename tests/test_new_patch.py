@@ -69,6 +69,7 @@ def run(*args: str):
     return CliRunner().invoke(app, list(args), prog_name="onnxpatch")
 
 
+@pytest.mark.exports
 @pytest.mark.parametrize(("factory", "scale"), [("plain", "scale"), ("learned", "self.weight")])
 def test_a_draft_is_filled_in_proven_and_used(place, factory, scale):
     model = getattr(importlib.import_module("bessel_models"), factory)().eval()

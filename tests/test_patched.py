@@ -230,6 +230,7 @@ def test_only_and_exclude_take_patches_and_paths(kit, options, paths):
     assert {swap.path for swap in onnxpatch.plan(Model(), registry=kit, **options).swaps} == paths
 
 
+@pytest.mark.exports
 def test_an_output_that_is_a_stored_tensor_can_be_traced(registry):
     class WithLoss(nn.Module):
         def __init__(self):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import sys
+from collections import defaultdict
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,21 +16,41 @@ from onnxpatch.prove import prove
 from tests.frac_stand_ins import declined, right, wrong
 
 PATCHES = list(onnxpatch.REGISTRY)
-# Ten seconds each and more under dynamo. A shorter proof of the same kind stays quick there: windows by those of
-# torchvision and by timm's partition, masks by flex-attention-mask, positions by dinov2-positions and interpolate,
-# merging by patch-merging, scans by tests/formulas/test_scans.py, transforms by tests/formulas/test_fourier.py, padding
-# by longformer-attention, films, texts, chunks and routers by their proofs under trace. Under the other exporters all
-# of them are quick.
-LONG = {
-    "adaptive-token-sampling", "associative-scan", "chunked-attention", "depth-pro-merge", "donut-swin-layer",
-    "fast-lengths", "fft", "film-chunks", "film-resampling", "flex-attention", "led-padding", "lumina-texts",
-    "maskformer-swin-layer", "patch-merging-postnorm", "running-extremes", "running-products", "siglip2-positions",
-    "swin-layer", "swinv2-layer", "timm-swin-block", "timm-swin-cr-block", "token-routing",
-}  # fmt: skip
+# Every proof under trace stands in `make test`. Of those under dynamo, which are ten times as long, these do, the
+# shortest for each form of a patch and for each helper that patches of several files share; make test-all runs all.
+# Scans are thirty seconds and more: in make test they are compared by tests/formulas/test_scans.py, under trace.
+STANDS_FOR = {
+    "dinov2-positions": "class of a library, position_forms, resize, symbolic",
+    "einops-reduce": "einops.rearrange",
+    "einops-repeat-function": "function of a library, einops.axes, einops.words, nodes",
+    "encoder-padding": "class of torch, attention",
+    "growing-positions-cosines": "lent",
+    "log1p": "elementary",
+    "packed-sequences": "recurrent_nodes",
+    "searchsorted": "function of torch, searching, tracing",
+    "solve-triangular": "factorizations",
+    "stft": "complex_pairs, fourier",
+    "symbolic-float": "function of Python",
+    "timm-window-partition": "windows",
+    "transformers-rms-norm": "normalization",
+}
+IN_TEST_ALL = {"scans"}
+PYTHON = ("builtins", "math", "operator")
+# In make check: one of each form, and of a few rooms of patches/.
+SAMPLE = {
+    "cdist",
+    "dinov2-positions",
+    "einops-reduce",
+    "symbolic-sqrt",
+    "timm-window-partition",
+    "transformers-rms-norm",
+}
 
 
 def tier(patch, exporter):
-    return pytest.mark.slow if patch.name in LONG and exporter == "dynamo" else ()
+    if exporter == "dynamo":
+        return [pytest.mark.exports, pytest.mark.quick if patch.name in STANDS_FOR else pytest.mark.slow]
+    return [pytest.mark.quick, pytest.mark.sample if patch.name in SAMPLE else pytest.mark.exports]
 
 
 PROVEN = [
@@ -52,8 +75,29 @@ def test_every_patch_has_a_proof(patch):
     assert {*proof.beside} <= {other.name for other in PATCHES} - {patch.name}
 
 
-def test_those_that_take_long_are_patches_with_a_proof():
-    assert {patch.name for patch in PATCHES if patch.proof} >= LONG
+def helpers(file: Path) -> set[str]:
+    """The modules of onnxpatch.formulas that a file imports, what proofs are written with left out."""
+    asked = [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)]
+    names = [(node.module or "", alias.name) for node in asked for alias in node.names]
+    home = "onnxpatch.formulas"
+    found = {name if module == home else module.removeprefix(f"{home}.") for module, name in names if home in module}
+    return found - {"proof_models", "tries"}
+
+
+def test_each_form_and_each_shared_helper_has_a_proof_under_dynamo_in_make_test():
+    root = Path(onnxpatch.__file__).parents[1]
+    each, users = {}, defaultdict(set)
+    for patch in (one for one in PATCHES if one.proof and "dynamo" in one.proof.served()):
+        library = patch.targets[0].partition(".")[0]
+        owner = "torch" if library == "torch" else "Python" if library in PYTHON else "a library"
+        file = root / patch.declared_at.rsplit(":", 1)[0]
+        each[patch.name] = {f"{patch.kind} of {owner}", *helpers(file)}
+        for one in each[patch.name]:
+            users[one].add(file)
+    needed = {one for one, files in users.items() if " of " in one or len(files) > 1}
+    claimed = {name: set(text.split(", ")) for name, text in STANDS_FOR.items()}
+    assert {name: some - each[name] for name, some in claimed.items() if some - each[name]} == {}
+    assert needed - set().union(*claimed.values()) <= IN_TEST_ALL
 
 
 def held(patch) -> dict[tuple[str, str], int]:
@@ -92,12 +136,14 @@ def proven(stand_in, **changes):
     return prove(registry["p"], "trace")
 
 
+@pytest.mark.exports
 def test_a_proof_shows_the_failure_and_the_cure():
     outcome = proven(right)
     assert (outcome.status, outcome.holds) == ("proven", True)
     assert "aten::frac" in outcome.before and outcome.after.startswith("right, ")
 
 
+@pytest.mark.exports
 def test_a_proof_leaves_the_random_numbers_of_the_process():
     torch.manual_seed(7)
     before = torch.get_rng_state()
@@ -110,6 +156,7 @@ def test_a_proof_at_an_opset_that_is_not_there_is_refused():
     assert (outcome.status, outcome.holds) == ("refused", True)
 
 
+@pytest.mark.exports
 @pytest.mark.parametrize(
     ("stand_in", "changes", "status", "words"),
     [

@@ -14,6 +14,8 @@ from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.prove import prove_under
 from tests.frac_stand_ins import declined, right, wrong
 
+pytestmark = pytest.mark.exports
+
 PROVEN = [(patch, exporter) for patch in onnxpatch.REGISTRY if patch.proof for exporter in patch.proof.served()]
 BY_DYNAMO = [(patch, exporter) for patch, exporter in PROVEN if exporter == "dynamo"]
 NEWEST = 26  # that the dynamo exporter and onnxruntime of the test environment know

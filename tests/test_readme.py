@@ -14,6 +14,8 @@ import torch
 import onnxpatch
 from onnxpatch.errors import error_chain
 
+pytestmark = pytest.mark.exports
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SUBJECTS = ("vit_pytorch", "transformers_vision", "timm", "torchvision")

@@ -13,6 +13,8 @@ import onnxpatch
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.graph_inputs import UnmatchedError, match_inputs
 
+pytestmark = pytest.mark.exports
+
 
 def graph(elem: int = onnx.TensorProto.FLOAT) -> bytes:
     """y = image + image, and n + n as it is: image [B, 3], n int64 scalar."""

@@ -11,6 +11,8 @@ import onnxpatch
 from onnxpatch.testing import assert_exports
 from tests import exporting
 
+pytestmark = pytest.mark.exports
+
 pytest_plugins = ["pytester"]
 
 BATCH = ({0: "batch"},)

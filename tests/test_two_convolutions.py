@@ -18,6 +18,8 @@ from onnxpatch.errors import RunError
 from onnxpatch.onnxfile.runtime import Graph
 from tests import exporting
 
+pytestmark = pytest.mark.exports
+
 IMAGE = ({0: "b", 2: "h", 3: "w"},)
 
 

@@ -15,6 +15,8 @@ from onnxpatch.verification.eager import Eager
 from tests.fingerprint import fingerprint
 from tests.verified_models import BatchBranch, DataBranch, Right
 
+pytestmark = pytest.mark.exports
+
 X = (torch.rand(2, 3) + 0.1,)
 ROWS = ({0: "b"},)
 

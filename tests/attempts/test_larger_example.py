@@ -1,9 +1,12 @@
 """An example with a batch of one is exported at another batch size, since torch.export decides by a size of 1."""
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import onnxpatch
+
+pytestmark = pytest.mark.exports
 
 
 class Films(nn.Module):

@@ -14,6 +14,8 @@ import onnxpatch
 from onnxpatch.onnxfile.size_bounds import SizeBound, read
 from tests.verified_models import BatchBranch, DataBranch
 
+pytestmark = pytest.mark.exports
+
 BOTH = ({0: "b", 1: "n"},)
 
 

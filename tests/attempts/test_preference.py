@@ -11,6 +11,8 @@ from torch import nn
 import onnxpatch
 from onnxpatch.attempts import preference
 
+pytestmark = pytest.mark.exports
+
 X = (torch.randn(4, 3),)
 
 

@@ -16,6 +16,8 @@ from onnxpatch.exporters import exported
 from onnxpatch.onnxfile.size_bounds import read
 from tests.verified_models import DataBranch
 
+pytestmark = pytest.mark.exports
+
 LENGTHS = ({0: "B", 1: "T"},)
 X = (torch.randn(2, 64),)
 

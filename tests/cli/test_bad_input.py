@@ -9,6 +9,8 @@ import pytest
 from onnxpatch.errors import InputError
 from tests.cli.running import run
 
+pytestmark = pytest.mark.exports
+
 BAD = [
     (["plan", "models.py"], "does not name a model"),
     (["plan", "nowhere.py:f"], "no such file"),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import torch
 
 from tests.cli.running import run
+
+pytestmark = pytest.mark.exports
 
 
 def test_export_then_verify_in_another_call(place):

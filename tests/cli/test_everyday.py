@@ -15,6 +15,8 @@ import onnxpatch
 from onnxpatch.cli.completion import patch_names
 from tests.cli.running import run
 
+pytestmark = pytest.mark.exports
+
 COMMANDS = ("list", "plan", "export", "verify", "doctor", "ops")
 
 
@@ -57,6 +59,7 @@ def test_two_forms_of_output_are_refused(place, command):
     assert done.exit_code == 2 and "give one of them" in done.stderr
 
 
+@pytest.mark.exports
 def test_export_in_daily_use(place):
     """-o, names of outputs, inputs and sizes to compare at; nothing is printed with -q."""
     np.savez(place / "more.npz", x=np.ones((5, 4), dtype=np.float32))
@@ -72,6 +75,7 @@ def test_export_in_daily_use(place):
     assert (checked.exit_code, checked.output) == (0, "")
 
 
+@pytest.mark.exports
 @pytest.mark.parametrize(
     ("more", "told"),
     [
@@ -95,6 +99,7 @@ def test_a_size_that_the_model_refuses(place):
     assert "C=5 cannot be compared: the model itself refuses it" in done.stderr
 
 
+@pytest.mark.exports
 def test_quiet_says_what_is_wrong_in_one_line(place):
     given = ["models.py:Frozen", "-i", "x=float32[2,S=3]", "--exporter", "trace", "--only", "einops-rearrange"]
     done = run("export", *given, "-q", "--attempts", "asked")

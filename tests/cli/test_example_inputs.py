@@ -12,6 +12,8 @@ from onnxpatch.cli.arrays import Sizes, read
 from onnxpatch.errors import InputError
 from tests.cli.running import run
 
+pytestmark = pytest.mark.exports
+
 
 @pytest.mark.parametrize("name", ["Ready", "Dummy", "with_args"])
 def test_models_that_bring_their_example_need_no_input(place, name):

@@ -9,6 +9,7 @@ from onnxpatch.cli.app import app
 from tests.cli.running import run
 
 
+@pytest.mark.exports
 def test_what_the_exporters_print_does_not_reach_stdout(place, capfd):
     """The TorchScript exporter writes the graph that it stumbled over, past Python."""
     (place / "odd.py").write_text(

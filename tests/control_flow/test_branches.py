@@ -14,6 +14,8 @@ from tests.control_flow import branch_models, counted_loops, models_with_nodes, 
 from tests.control_flow.branch_cases import REFUSED, RIGHT, Case, Refusal
 from tests.exporting import export, run, wrong
 
+pytestmark = pytest.mark.exports
+
 EXPORTERS = ("dynamo", "trace")
 REGISTERED = (branch_models, counted_loops, models_with_nodes, refused_models, written_models)  # by importing them
 

@@ -12,6 +12,8 @@ from torch import nn
 import onnxpatch
 from tests.exporting import export, run, wrong
 
+pytestmark = pytest.mark.exports
+
 ROWS = ({0: "rows"},)
 
 

@@ -16,6 +16,8 @@ from onnxpatch.control_flow import report_of
 from onnxpatch.control_flow.optional_outputs.output_names import name_outputs
 from tests.exporting import export, run
 
+pytestmark = pytest.mark.exports
+
 EXPORTERS = ("dynamo", "trace")
 ROWS = ({0: "rows"},)
 

@@ -13,6 +13,8 @@ import onnxpatch
 from tests.control_flow import loop_models, updating_loops  # noqa: F401  # the second adds to the first's tables
 from tests.exporting import export, run, wrong
 
+pytestmark = pytest.mark.exports
+
 ROWS = ({0: "rows"},)
 LENGTHS = (1, 2, 3, 7, 20)
 

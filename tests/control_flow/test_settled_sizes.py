@@ -8,6 +8,8 @@ import onnxpatch
 from onnxpatch.control_flow import report_of
 from tests.exporting import export
 
+pytestmark = pytest.mark.exports
+
 EXPORTERS = ("dynamo", "trace")
 EXAMPLE = (torch.ones(2, 6, 4),)
 SEQUENCES = ({0: "batch", 1: "length"},)

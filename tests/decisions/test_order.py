@@ -24,6 +24,8 @@ from onnxpatch.errors import BranchError
 from tests.decisions.questions import EXAMPLE, QUESTIONS, Asks
 from tests.exporting import export
 
+pytestmark = pytest.mark.exports
+
 _METHODS = ("__bool__", "__int__", "__float__", "__index__", "item", "tolist", "unbind")
 
 

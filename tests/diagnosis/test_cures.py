@@ -9,6 +9,8 @@ from torch import Tensor, nn
 import onnxpatch
 from onnxpatch.html.diagnosed import context
 
+pytestmark = pytest.mark.exports
+
 SEQUENCES = ({0: "batch", 1: "length"},)
 
 

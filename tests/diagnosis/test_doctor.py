@@ -24,6 +24,8 @@ from tests.diagnosis.failing_models.parts import Branch, RootOfLength, Sound, Va
 from tests.diagnosis.failing_models.written import BATCH, LENGTH, _image, _tokens
 from tests.fingerprint import fingerprint
 
+pytestmark = pytest.mark.exports
+
 # One of each kind in the quick tier: an export by torch.export takes a second or two of a processor.
 HERE = Path(__file__).parent / "failing_models"
 QUICK = {"branch-list", "padded"}

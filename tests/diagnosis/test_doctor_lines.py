@@ -140,6 +140,7 @@ def test_lines_of_torch_and_of_the_doctor_are_nobodys() -> None:
     assert model_lines(stack) == [Site(__file__, 2)]
 
 
+@pytest.mark.exports
 def test_a_layer_of_torch_is_named_without_the_line_that_called_the_doctor() -> None:
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.RMSNorm(WIDTH)).eval()
     found = doctor(model, _tokens(), dynamic_shapes=LENGTH, exporter="trace", proposals=False, registry=Registry())

@@ -24,6 +24,8 @@ from tests.diagnosis.failing_models.hosts import Flat, Net
 from tests.diagnosis.failing_models.parts import WIDTH, Branch, BranchOnSize, Padded, Sound
 from tests.diagnosis.failing_models.written import LENGTH, _eight, _tokens
 
+pytestmark = pytest.mark.exports
+
 
 def _subject(model: nn.Module, example: Tensor, *others: Tensor) -> Subject:
     probes = [

@@ -18,7 +18,7 @@ import onnxpatch
 from onnxpatch.exporters import artifact
 from onnxpatch.exporters.artifact import OutFile, write_text
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="devices, pipes and modes of POSIX")
+pytestmark = [pytest.mark.skipif(os.name != "posix", reason="devices, pipes and modes of POSIX"), pytest.mark.exports]
 MODEL, X = torch.nn.Linear(2, 2).eval(), torch.ones(1, 2)
 
 

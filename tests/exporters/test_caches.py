@@ -18,6 +18,8 @@ from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.caches import closed, opened
 from onnxpatch.inputs.leaves import Inputs
 
+pytestmark = pytest.mark.exports
+
 transformers = pytest.importorskip("transformers")
 EXPORTERS = ["dynamo", "trace"]
 ONE_QUICK = [pytest.param("dynamo", marks=pytest.mark.slow), "trace"]

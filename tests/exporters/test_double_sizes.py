@@ -2,10 +2,13 @@
 
 import math
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import onnxpatch
+
+pytestmark = pytest.mark.exports
 
 
 class Shares(nn.Module):

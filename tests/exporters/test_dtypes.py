@@ -13,6 +13,8 @@ from torch.nn import functional as F
 
 import onnxpatch
 
+pytestmark = pytest.mark.exports
+
 SIZES = ({0: "batch", 1: "length"},)
 
 

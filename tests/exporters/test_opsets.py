@@ -10,6 +10,8 @@ import onnxpatch
 from onnxpatch.formulas.nodes import target_operators, target_opset
 from onnxpatch.settings import Settings, in_force
 
+pytestmark = pytest.mark.exports
+
 
 class Head(torch.nn.Module):
     def __init__(self) -> None:

@@ -12,6 +12,8 @@ import torch.nn.functional as F
 
 import onnxpatch
 
+pytestmark = pytest.mark.exports
+
 IMAGE = {0: "batch", 2: "height", 3: "width"}
 
 
@@ -43,6 +45,7 @@ def test_timm_by_tracing(tmp_path, timm_export):
         timm_export(model, str(file), example, dynamic_size=True, opset=18)
 
 
+@pytest.mark.slow  # fourteen seconds; test_timm_by_tracing stays
 def test_timm_by_torch_export(tmp_path, timm_export):
     """A position table with a shortcut at its native size: wrong at every other size without the kit."""
     from examples.position_table import model as backbone
@@ -84,6 +87,7 @@ class Enlarged(torch.nn.Module):
         return F.interpolate(x, size=size, mode="bilinear", antialias=True)
 
 
+@pytest.mark.slow  # ten seconds; test_timm_by_tracing stays
 def test_ultralytics(tmp_path, monkeypatch):
     """Its exporter copies the model, fuses layers and traces the copy: the stand-ins travel along."""
     monkeypatch.setenv("YOLO_OFFLINE", "true")

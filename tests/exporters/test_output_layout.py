@@ -15,6 +15,8 @@ from torch import nn
 
 import onnxpatch
 
+pytestmark = pytest.mark.exports
+
 EXPORTERS = ("dynamo", "trace")
 Pair = namedtuple("Pair", "first second")
 

@@ -14,6 +14,8 @@ from tests.fingerprint import fingerprint
 from tests.test_export import BOTH, image
 from tests.verified_models import Right
 
+pytestmark = pytest.mark.exports
+
 
 # ------------------------------------------------------------------ what cannot be used
 def _scripted() -> nn.Module:

@@ -1,9 +1,12 @@
 """Two axes with one name are one size for torch.export before the forward compares them."""
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import onnxpatch
+
+pytestmark = pytest.mark.exports
 
 
 class Modulated(nn.Module):

@@ -13,6 +13,8 @@ from torch.nn.functional import scaled_dot_product_attention as attention
 import onnxpatch
 from tests import exporting
 
+pytestmark = pytest.mark.exports
+
 Tensor = torch.Tensor
 SHAPES = ({0: "batch", 1: "queries"}, {0: "batch", 1: "keys"}, {0: "batch", 3: "keys"}, {2: "queries", 3: "keys"})
 
@@ -86,6 +88,7 @@ def test_right_at_other_sizes_and_masks(exporter, opset, operators, shared):
     assert found["MultiHeadAttention"] == (operators == "onnxruntime" and shared == 4)
 
 
+@pytest.mark.slow  # eight seconds; attention under autocast stays in test_dtypes
 def test_half_precision():
     torch.manual_seed(0)
     model = Calls(4, 2).eval()

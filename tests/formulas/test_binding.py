@@ -19,6 +19,7 @@ X = torch.randn(4, 4)
 ROWS = torch.tensor([0, 2, 2, 1])
 
 
+@pytest.mark.exports
 @pytest.mark.parametrize(
     "call",
     [
@@ -73,6 +74,7 @@ def test_what_declines_did_not_act_and_the_next_in_rank_is_asked(registry):
     assert asked == ["a", "b"] and patched.scope.hits == {"b": 1}
 
 
+@pytest.mark.exports
 def test_a_users_patch_of_a_function_goes_before_the_kits():
     seen = []
 

@@ -8,6 +8,8 @@ import torch
 import onnxpatch
 from tests.exporting import export, run, wrong
 
+pytestmark = pytest.mark.exports
+
 
 class Named(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:

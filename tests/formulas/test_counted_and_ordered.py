@@ -12,7 +12,7 @@ from onnxpatch.formulas.pooled_maxima import largest_under
 from onnxpatch.formulas.repeats import repeated
 from tests.formulas.forms import EXPORTERS, differences
 
-pytestmark = pytest.mark.parametrize("exporter", EXPORTERS)
+pytestmark = [pytest.mark.parametrize("exporter", EXPORTERS), pytest.mark.exports]
 BOTH = ({0: "n"}, {0: "m"})
 
 

@@ -9,6 +9,8 @@ from onnxpatch.formulas.experts import by_expert
 from tests.exporting import export, run, wrong
 from tests.formulas.forms import EXPORTERS
 
+pytestmark = pytest.mark.exports
+
 COUNT, HIDDEN, INNER = 4, 32, 48
 
 

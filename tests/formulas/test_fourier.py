@@ -10,7 +10,7 @@ from onnxpatch.formulas.antialiased import resized
 from onnxpatch.formulas.fourier import transform
 from tests.formulas.forms import EXPORTERS, differences
 
-pytestmark = pytest.mark.parametrize("exporter", EXPORTERS)
+pytestmark = [pytest.mark.parametrize("exporter", EXPORTERS), pytest.mark.exports]
 
 
 def eager(x: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,8 @@ import torch
 from onnxpatch.formulas.scans import complex_cumprod, complex_recurrence, cumprod, linear_recurrence, logcumsumexp
 from tests.formulas.forms import EXPORTERS, differences
 
+pytestmark = pytest.mark.exports
+
 LENGTHS = (70, 1, 128, 129, 500, 17000)
 
 
@@ -61,6 +63,7 @@ def test_recurrences(exporter):
     assert not differences(form, eager, exporter, ({1: "n"},) * 2, inputs, 1e-5)
 
 
+@pytest.mark.slow  # twenty seconds; test_recurrences has the same form
 @pytest.mark.parametrize("exporter", [pytest.param("dynamo", marks=pytest.mark.slow), "trace"])
 def test_complex_products_and_recurrences(exporter):
     inputs = [(9 * torch.randn(2, n), torch.randn(2, n)) for n in LENGTHS[:-1]]

@@ -9,6 +9,8 @@ import torch
 from onnxpatch.formulas.searching import contained, search
 from tests.formulas.forms import EXPORTERS, differences
 
+pytestmark = pytest.mark.exports
+
 # The other dtypes go the same way in the graph; under dynamo each takes seconds to export.
 SLOW = pytest.mark.slow
 BOTH = ({0: "n"}, {0: "m"})

@@ -17,6 +17,8 @@ from onnxpatch.patching.plan import NearMiss
 from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
 from tests.html.webpage import barriers, browse, needs_axe, needs_browser, seen, self_contained
 
+pytestmark = pytest.mark.exports
+
 
 class Scaled(torch.nn.Module):
     def forward(self, x):
@@ -172,6 +174,7 @@ def test_pages_are_written(diagnosed, made, tmp_path):
     assert "8 modules swapped" in (tmp_path / "p.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow  # pictures, and a browser
 @needs_browser
 @seen
 def test_chromium_shows_the_doctors_page_as_it_is_meant(diagnosed, tmp_path, width, dark):
@@ -185,6 +188,7 @@ def test_chromium_shows_the_doctors_page_as_it_is_meant(diagnosed, tmp_path, wid
     assert told == {"width": width, "wide": False, "dark": 2 * dark, "across": True, "marked": True}
 
 
+@pytest.mark.slow  # pictures, and a browser
 @needs_browser
 @seen
 def test_chromium_shows_the_plans_page_as_it_is_meant(made, tmp_path, width, dark):

@@ -19,6 +19,8 @@ from onnxpatch.html.layers import layered, placed
 from onnxpatch.onnxfile import graph
 from tests.html.webpage import Page, barriers, browse, needs_axe, needs_browser, seen, self_contained
 
+pytestmark = pytest.mark.exports
+
 
 class Net(torch.nn.Module):
     """Silently wrong by itself: the position table is kept as it is at its native size."""
@@ -222,6 +224,7 @@ def test_code_of_patches():
     assert "&lt;" in coloured("a < b")
 
 
+@pytest.mark.slow  # pictures, and a browser
 @needs_browser
 @seen
 def test_chromium_shows_the_page_as_it_is_meant(exported, tmp_path, width, dark):

@@ -7,6 +7,8 @@ from torch import nn
 from onnxpatch import InputError, doctor, export, patched, plan, verify
 from tests.patching.interrupting import everything
 
+pytestmark = pytest.mark.exports
+
 X = torch.rand(2, 4)
 MODEL = nn.Linear(4, 4).eval()
 FREE = {"dynamic_shapes": {"input": {0: "n"}}, "exporter": "trace", "max_probes": 3}

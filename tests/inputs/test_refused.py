@@ -9,6 +9,8 @@ from torch import nn
 import onnxpatch
 from onnxpatch import InputError, Session, doctor, export, patched, plan, verify
 
+pytestmark = pytest.mark.exports
+
 X = torch.rand(2, 4)
 MODEL = nn.Linear(4, 4).eval()
 

@@ -13,6 +13,8 @@ from torch.nn import functional as F
 
 import onnxpatch
 
+pytestmark = pytest.mark.exports
+
 
 class Step(nn.Module):
     """One attention of a decoder: new tokens see the past and themselves, as far as the mask lets them."""

@@ -16,6 +16,8 @@ import onnxpatch
 from onnxpatch.errors import ExportError, InputError, UnknownPatchError, VerificationError
 from onnxpatch.exporters.explain import reason
 
+pytestmark = pytest.mark.exports
+
 X = torch.randn(2, 3)
 
 

@@ -19,6 +19,8 @@ from onnxpatch.messages.visible import markdown, one_line, visible
 from onnxpatch.results.diagnosis import Culprit, Diagnosis
 from tests.onnxfile.hostile import STAMP, with_metadata
 
+pytestmark = pytest.mark.exports
+
 EVIL = "a\x1b]0;owned\x07\x1b[31m\u202eb\x9b\r\nright: all is well<script>alert(1)</script>|`c`[l](http://x)\u200b"
 NO_FILE = "m\x1b[31m\u202e<script>.onnx"
 X = torch.tensor([[1.0, -1.0], [2.0, 3.0]])

@@ -10,6 +10,8 @@ import onnxpatch
 from onnxpatch.onnxfile.attention_nodes import name_attention
 from onnxpatch.onnxfile.graph import histogram
 
+pytestmark = pytest.mark.exports
+
 
 class Written(torch.nn.Module):
     """(batch, length, 12) in three heads, in the words of one author or another."""

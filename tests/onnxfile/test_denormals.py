@@ -12,6 +12,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+pytestmark = pytest.mark.exports
+
 CHILD = """
 import sys, numpy, onnxruntime, onnxpatch
 x, y = numpy.full(64, 1e-30, "float32"), numpy.full(64, 1e-9, "float32")

@@ -9,6 +9,8 @@ import torch
 import onnxpatch
 from onnxpatch.onnxfile.empty_constants import write_as_nodes
 
+pytestmark = pytest.mark.exports
+
 
 class Tokens(torch.nn.Module):
     """A transformer that is told to have no class tokens; it counts them as well."""

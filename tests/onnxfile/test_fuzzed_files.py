@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.exports
+
 READERS = ("session", "session_of_bytes", "verify", "stamp", "page")
 # Where a crash of the process may come from: the runtime's own code, called from these files.
 _RUNTIME = ("onnxruntime_inference_collection.py", "onnx/shape_inference.py", "onnx/checker.py")

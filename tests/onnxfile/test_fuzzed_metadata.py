@@ -24,6 +24,8 @@ from onnxpatch.onnxfile.rebuild import Classes, Record, rebuilt
 from onnxpatch.verification.findings import source_of
 from tests.onnxfile.hostile import OUTPUTS, STAMP, TENSOR, structured, with_metadata
 
+pytestmark = pytest.mark.exports
+
 X = torch.tensor([[1.0, -1.0]])
 QUICK, LONG = 150, 10_000
 _LONG = [pytest.mark.slow, pytest.mark.timeout(3600)]  # minutes alone, more beside other work

@@ -188,6 +188,7 @@ STAMPS = [
 ]  # fmt: skip
 
 
+@pytest.mark.exports
 @pytest.mark.parametrize("change", STAMPS, ids=[next(iter(one.items()))[1][:30] for one in STAMPS])
 def test_stamps_of_a_wrong_form_are_one_input_error(change: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(onnxpatch.InputError, match=r"metadata onnxpatch\.\w+ is damaged"):

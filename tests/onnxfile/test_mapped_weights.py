@@ -20,6 +20,8 @@ from onnxpatch.onnxfile.editing import edited
 from onnxpatch.onnxfile.mapped_weights import take_in, weigh, without_weights
 from onnxpatch.onnxfile.runtime import Graph
 
+pytestmark = pytest.mark.exports
+
 
 def model(weights):
     arrays = [numpy_helper.from_array(array, f"w{i}") for i, array in enumerate(weights)]

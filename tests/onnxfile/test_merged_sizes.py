@@ -12,6 +12,8 @@ from torch import nn
 import onnxpatch
 from onnxpatch.onnxfile.merged_sizes import forget_merged_sizes
 
+pytestmark = pytest.mark.exports
+
 X = (torch.randn(2, 3, 8),)
 DYNAMIC = ({0: "b", 2: "n"},)
 OPTIONS = {"dynamic_shapes": DYNAMIC, "exporter": "dynamo", "attempts": "asked"}

@@ -13,6 +13,8 @@ import onnxpatch
 from onnxpatch.onnxfile.graph import histogram
 from onnxpatch.onnxfile.norm_nodes import name_norms
 
+pytestmark = pytest.mark.exports
+
 EPS = 1e-3
 
 

@@ -15,6 +15,8 @@ from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.runtimes.interface import DEFAULT_SECONDS
 from tests.onnxfile.hostile import endless, exploding, structured
 
+pytestmark = pytest.mark.exports
+
 X = torch.tensor([1.0, 2.0])
 
 

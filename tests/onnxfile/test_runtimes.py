@@ -21,6 +21,8 @@ from onnxpatch.onnxfile.runtimes.interface import Runtime
 from onnxpatch.onnxfile.runtimes.reference import Reference
 from tests.onnxfile.hostile import endless
 
+pytestmark = pytest.mark.exports
+
 X = torch.randn(2, 5)
 FREE = ({0: "batch", 1: "width"},)
 

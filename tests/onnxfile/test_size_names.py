@@ -10,6 +10,8 @@ from torch import nn
 import onnxpatch
 from onnxpatch.onnxfile.size_names import name_output_sizes
 
+pytestmark = pytest.mark.exports
+
 
 class Turned(nn.Module):
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import onnx
+import pytest
 import torch
 
 import onnxpatch
 from onnxpatch.attempts.finished import digest
 from onnxpatch.onnxfile import stamp
 from tests import exporting
+
+pytestmark = pytest.mark.exports
 
 
 def layer():

@@ -12,7 +12,10 @@ import pytest
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows has no alarm signal")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows has no alarm signal"),
+    pytest.mark.exports,
+]
 
 
 def wait(seconds):
@@ -119,6 +122,7 @@ def run_limited(exporter, times, seed):
     return int(done.stdout.split()[-1])
 
 
+@pytest.mark.slow  # ten seconds of exports that are ended
 def test_an_export_may_be_ended_at_any_moment():
     assert run_limited("trace", 8, 0) >= 4
 

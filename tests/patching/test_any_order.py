@@ -168,6 +168,7 @@ def steps(examples, each):
     )
 
 
+@pytest.mark.exports
 def test_a_few_steps_in_any_order():
     steps(6, 15)
 

@@ -13,6 +13,8 @@ import torch
 import onnxpatch
 from onnxpatch.patching.code_modules import code_modules
 
+pytestmark = pytest.mark.exports
+
 FAR = """
 import torch
 

@@ -8,6 +8,8 @@ import onnxpatch
 from tests import exporting
 from tests.layers import Doubling, Layer
 
+pytestmark = pytest.mark.exports
+
 
 class Clipped(nn.Module):
     def forward(self, x: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ from torch import nn
 import onnxpatch
 from tests.exporting import export, run, wrong
 
+pytestmark = pytest.mark.exports
+
 SLOW = pytest.mark.slow
 
 

@@ -21,6 +21,8 @@ from onnxpatch.patching.with_statement import asked_by_with
 from tests.exporting import while_traced
 from tests.patching.interrupting import At, Interrupt, everything, interrupted, leaks
 
+pytestmark = pytest.mark.exports
+
 
 class Net(nn.Module):
     """A layer that is swapped, functions that are replaced, and an `if` on data."""
@@ -184,6 +186,7 @@ def in_a_with(made, model):
         pass
 
 
+@pytest.mark.slow  # seven seconds each; those at lines stay
 @pytest.mark.parametrize("made", [onnxpatch.patched, onnxpatch.patch_model])
 def test_an_interrupt_at_every_instruction_of_a_with_statement(made):
     model = Net().eval()

@@ -20,6 +20,8 @@ from torch import nn
 import onnxpatch
 from tests.patching.strict_models import Asserting
 
+pytestmark = pytest.mark.exports
+
 
 @pytest.fixture(autouse=True)
 def compiled_code_removed():

@@ -16,6 +16,7 @@ def test_a_name_stands_for_each_spelling_and_a_path_for_itself():
     assert spellings("no_such_function") == ("torch.no_such_function",)
 
 
+@pytest.mark.exports
 def test_a_row_is_a_patch_with_a_proof_that_calls_every_spelling(registry):
     op(
         "frac",
@@ -35,11 +36,13 @@ def test_a_row_is_a_patch_with_a_proof_that_calls_every_spelling(registry):
     assert "aten::frac" in outcome.before
 
 
+@pytest.mark.exports
 def test_a_row_that_is_wrong_is_not_proven(registry):
     op("frac", to=lambda x: x * 2, why=missing("aten::frac", exporters=("trace",)), tries=numbers, registry=registry)
     assert prove(registry["frac"], "trace").status == "failed"
 
 
+@pytest.mark.exports
 def test_the_error_of_another_operator_proves_nothing(registry):
     @op("frac", why=missing("aten::fmod", exporters=("trace",)), tries=numbers, registry=registry)
     def frac(input):

@@ -98,6 +98,7 @@ def test_a_failure_while_the_model_runs_leaves_nothing(kit):
     assert runtime.current() is None
 
 
+@pytest.mark.exports
 @pytest.mark.parametrize("dynamo", [True, False])
 def test_a_failing_export_leaves_nothing(kit, dynamo, tmp_path):
     # No plain containers here: torch.export itself rebuilds those that hang on a module.
@@ -147,6 +148,7 @@ def test_after_leaving_the_model_pickles_copies_and_runs_in_parallel(kit):
     assert torch.equal(torch.compile(layer, backend="eager")(x), layer(x))
 
 
+@pytest.mark.exports
 def test_training_flags_that_an_exporter_resets_are_put_back(kit):
     model = nn.Sequential(Layer(), nn.BatchNorm1d(4)).train()
     model[1].eval()

@@ -147,6 +147,7 @@ def test_the_scope_tells_settings_and_paths(registry):
     assert seen == [((32, 32), "static", "0")]
 
 
+@pytest.mark.exports
 def test_function_patches_act_under_both_exporters(registry, tmp_path):
     import onnxruntime
 
@@ -160,6 +161,7 @@ def test_function_patches_act_under_both_exporters(registry, tmp_path):
         assert session.run(None, {"x": torch.full((3,), 2.0).numpy()})[0].tolist() == [102.0] * 3
 
 
+@pytest.mark.exports
 def test_patches_of_one_function_for_different_exporters(registry):
     import onnxruntime
 
@@ -234,6 +236,7 @@ class Cached(nn.Module):
         return x + ramp(3, x.device) + self.doubled(3) + self.halved(3)
 
 
+@pytest.mark.exports
 @pytest.mark.parametrize("exporter", ["dynamo", "trace"])
 def test_an_export_leaves_nothing_in_the_caches_of_functions(exporter):
     """Plain torch.export leaves its FakeTensors there, and the model is broken afterwards."""

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 import onnxpatch
 from tests import exporting
 
+pytestmark = pytest.mark.exports
+
 
 class Scaled(nn.Module):
     """Doubled where asked, and divided; `mask` is absent by default."""

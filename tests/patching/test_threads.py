@@ -32,6 +32,7 @@ def wrong(original, x):
     return original(x) + 1000
 
 
+@pytest.mark.exports
 @pytest.mark.parametrize("exporter", ["dynamo", "trace"])
 def test_eager_in_another_thread_is_not_disturbed_by_an_export(registry, exporter):
     for target in ("torch.relu", "math.sqrt"):

@@ -11,6 +11,8 @@ import torch
 import onnxpatch
 from onnxpatch.results.schema import report_schema
 
+pytestmark = pytest.mark.exports
+
 KINDS = {
     "string": str,
     "boolean": bool,

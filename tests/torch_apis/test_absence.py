@@ -20,6 +20,8 @@ from onnxpatch._torch.dispatch_modes import OperationCount
 from onnxpatch._torch.relied_on import RELIED_ON, Api, find
 from tests.torch_apis.hidden import hidden
 
+pytestmark = pytest.mark.exports
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -48,6 +50,7 @@ print(len(list(onnxpatch.REGISTRY)))
 """
 
 
+@pytest.mark.slow  # eleven seconds; the test below takes them away one by one
 def test_the_kit_imports_where_every_private_api_is_gone() -> None:
     paths = json.dumps([api.path for api in THERE])
     done = subprocess.run([sys.executable, "-c", IMPORTED, paths], cwd=ROOT, capture_output=True, text=True)

@@ -12,6 +12,8 @@ from torch import nn
 
 import onnxpatch
 
+pytestmark = pytest.mark.exports
+
 
 class Fallback(nn.Module):
     """Takes its second way wherever the first does not fit: at every size but a = b, that is."""

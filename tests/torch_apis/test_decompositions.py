@@ -19,6 +19,8 @@ import onnxpatch
 import onnxpatch.exporters.dynamo as dynamo
 from onnxpatch._torch.decompositions import few_decompositions, rewritten
 
+pytestmark = pytest.mark.exports
+
 passes = pytest.importorskip("torch.onnx._internal.exporter._fx_passes")
 registration = pytest.importorskip("torch.onnx._internal.exporter._registration")
 REGISTRY = registration.ONNXRegistry.from_torchlib(opset_version=18)

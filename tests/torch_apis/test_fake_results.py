@@ -13,6 +13,8 @@ from onnxpatch._torch.cond import free_symbols
 from onnxpatch._torch.fake_results import FakeResults
 from onnxpatch._torch.fake_sizes import FakeWorld
 
+pytestmark = pytest.mark.exports
+
 ADD, NONZERO = torch.ops.aten.add.Tensor, torch.ops.aten.nonzero.default
 
 

@@ -8,6 +8,8 @@ from torch.nn import functional as F
 import onnxpatch
 from tests.exporting import export, run, wrong
 
+pytestmark = pytest.mark.exports
+
 
 class Pyramid(nn.Module):
     """Two levels of features added, as in a feature pyramid, on patches of four rows."""

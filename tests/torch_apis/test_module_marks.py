@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from einops.layers.torch import Rearrange
 
 import onnxpatch
+
+pytestmark = pytest.mark.exports
 
 
 class Shared(torch.nn.Module):

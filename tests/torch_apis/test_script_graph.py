@@ -4,9 +4,12 @@ import io
 
 import onnx
 import onnxruntime
+import pytest
 import torch
 
 from onnxpatch._torch.script_graph import absent_input, if_node
+
+pytestmark = pytest.mark.exports
 
 
 class Bounded(torch.autograd.Function):

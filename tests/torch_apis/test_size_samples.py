@@ -9,6 +9,8 @@ from torch import Tensor, nn
 import onnxpatch
 from onnxpatch.formulas.symbolic import sampled_sizes
 
+pytestmark = pytest.mark.exports
+
 FOUND: dict[str, list[tuple[int, ...]] | None] = {}
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import onnxpatch
 from onnxpatch.formulas.symbolic import static_number
+
+pytestmark = pytest.mark.exports
 
 KNOWN: list[int | float | bool | None] = []
 

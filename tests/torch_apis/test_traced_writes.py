@@ -15,6 +15,8 @@ import onnxpatch
 from onnxpatch.errors import VerificationError
 from onnxpatch.patching import patched_call
 
+pytestmark = pytest.mark.exports
+
 
 class Writes(nn.Module):
     """What `write` returns, or `y` where that is None."""

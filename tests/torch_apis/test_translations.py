@@ -10,6 +10,8 @@ import torch
 
 from onnxpatch._torch.translations import kept_translations
 
+pytestmark = pytest.mark.exports
+
 registration = pytest.importorskip("torch.onnx._internal.exporter._registration")
 
 
@@ -45,6 +47,7 @@ def test_an_operator_registered_later_is_seen() -> None:
         assert some(table()) is not some(before)
 
 
+@pytest.mark.slow  # ten seconds, of which most is torch's
 def test_outside_and_in_another_thread_it_is_torchs_own() -> None:
     before, found = registration.ONNXRegistry.__dict__["from_torchlib"], []
     with kept_translations():

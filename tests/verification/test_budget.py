@@ -26,6 +26,8 @@ from onnxpatch.verification.probe_search import find_probes
 from onnxpatch.verification.reference import Reference
 from tests.verified_models import BatchBranch, DataBranch, NativeSize, Right
 
+pytestmark = pytest.mark.exports
+
 IMAGE = ({0: "b", 2: "h", 3: "w"},)
 
 

@@ -14,6 +14,8 @@ import onnxpatch
 from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.verification.comparison import compare
 
+pytestmark = pytest.mark.exports
+
 
 class _Mean(torch.nn.Module):
     def __init__(self) -> None:

@@ -20,6 +20,8 @@ from onnxpatch.verification.probe import Budget, Probe
 from onnxpatch.verification.probe_search import find_probes
 from tests.verification.far_branches import CASES
 
+pytestmark = pytest.mark.exports
+
 BY_NAME = pytest.mark.parametrize(
     ("model", "shape", "dynamic", "other"), [case[:4] for case in CASES], ids=[case[0].__name__ for case in CASES]
 )

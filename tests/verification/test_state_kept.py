@@ -19,6 +19,8 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.patching.model_state import Snapshot, TensorContents
 from onnxpatch.verification.eager import Eager
 
+pytestmark = pytest.mark.exports
+
 X = torch.randn(3, 4)
 SHAPES = {"x": {0: "b"}}
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
 import onnxpatch
+
+pytestmark = pytest.mark.exports
 
 
 class First(nn.Module):

@@ -21,6 +21,8 @@ from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.fractions_of_sizes import distinguishing_sizes
 from onnxpatch.verification.probe import Probe
 
+pytestmark = pytest.mark.exports
+
 MODELS: dict[str, Devious] = dict(everything())
 
 

@@ -17,6 +17,8 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 
+pytestmark = pytest.mark.exports
+
 T = torch.tensor
 X = torch.randn(6, 2)
 PIVOTS = T([[1, 2, 3], [1, 2, 3]], dtype=torch.int32)

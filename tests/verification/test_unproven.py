@@ -19,6 +19,8 @@ from onnxpatch.verification.moved_values import moved
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 
+pytestmark = pytest.mark.exports
+
 
 class Masked(nn.Module):
     """The number of steps is read off the lengths, and frozen by the trace."""

@@ -17,6 +17,8 @@ import onnxpatch
 from tests.fingerprint import fingerprint
 from tests.verified_models import BatchBranch, NativeSize, Right
 
+pytestmark = pytest.mark.exports
+
 IMAGE = ({0: "b", 2: "h", 3: "w"},)
 
 

@@ -12,6 +12,8 @@ from einops import rearrange, reduce, repeat
 import onnxpatch
 from tests import exporting
 
+pytestmark = pytest.mark.exports
+
 IMAGES = ((2, 3, 8, 12), (3, 3, 16, 4), (1, 3, 4, 20))
 AXES = {0: "batch", 2: "height", 3: "width"}
 

@@ -11,6 +11,8 @@ from einops.layers.torch import EinMix, Rearrange, Reduce
 import onnxpatch
 from tests import exporting
 
+pytestmark = pytest.mark.exports
+
 IMAGES = ((2, 3, 8, 12), (3, 3, 16, 4), (1, 3, 4, 20))
 DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
 TOKENS = ((2, 5, 24), (3, 7, 24), (1, 2, 24))

@@ -9,6 +9,8 @@ from einops.layers.torch import Rearrange
 
 import onnxpatch
 
+pytestmark = pytest.mark.exports
+
 
 @pytest.mark.parametrize("exporter", ["dynamo", "trace"])
 def test_pixel_shuffle_is_two_transposes_with_a_reshape_between(exporter, tmp_path):

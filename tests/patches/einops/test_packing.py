@@ -11,6 +11,8 @@ from einops import einsum, pack, unpack
 import onnxpatch
 from tests import exporting
 
+pytestmark = pytest.mark.exports
+
 
 class OfOne(torch.nn.Module):
     def __init__(self, function) -> None:

@@ -19,6 +19,8 @@ from onnxpatch.formulas.einops.rearrange import rearrange
 from onnxpatch.formulas.einops.reduce import reduce
 from onnxpatch.formulas.einops.repeat import repeat
 
+pytestmark = pytest.mark.exports
+
 quick = settings(derandomize=True, database=None)
 REDUCTIONS = ("min", "max", "sum", "mean", "prod")
 
@@ -176,6 +178,7 @@ def test_lengths_of_one_leave_no_node_and_stop_no_pass(model, nodes):
         np.testing.assert_allclose(session.run(None, {"x": other.numpy()})[0], want.numpy(), rtol=1e-6)
 
 
+@pytest.mark.slow  # twenty seconds; under trace it stays
 @settings(quick, max_examples=8)
 @given(calls(("rearrange", "repeat", "mean")), st.lists(st.integers(2, 4), min_size=5, max_size=5))
 def test_nodes_under_dynamo(case, sizes):

@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 import onnxpatch
 
+pytestmark = pytest.mark.exports
+
 
 class Windows(nn.Module):
     """Padded only where needed, and cropped only where padded. The example needs neither."""

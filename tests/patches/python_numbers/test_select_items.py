@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 import onnxpatch
 
+pytestmark = pytest.mark.exports
+
 SIZES = ((8, 12), (7, 12), (9, 5), (4, 3))
 
 

@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 import onnxpatch
 
+pytestmark = pytest.mark.exports
+
 LENGTHS = (12, 3, 1, 4, 30)
 
 

@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 import onnxpatch
 
+pytestmark = pytest.mark.exports
+
 SLOW = pytest.mark.slow
 SIZES = ((16, 16), (28, 36), (8, 32), (20, 20))  # 8 x 32 has as many patches as 16 x 16
 

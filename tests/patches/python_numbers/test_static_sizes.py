@@ -7,6 +7,8 @@ from torch.nn import functional as F
 
 import onnxpatch
 
+pytestmark = pytest.mark.exports
+
 SHAPES = ({0: "batch", 2: "height", 3: "width"},)
 
 

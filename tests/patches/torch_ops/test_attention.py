@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 import onnxpatch
+
+pytestmark = pytest.mark.exports
 
 
 class Step(torch.nn.Module):

@@ -9,6 +9,8 @@ from torch.nn import functional
 import onnxpatch
 from onnxpatch.formulas.proof_models import Computes
 
+pytestmark = pytest.mark.exports
+
 SCALE, SHIFT = torch.rand(8), torch.rand(8)
 CALLS = {
     "bare": lambda x: functional.group_norm(x, 2),

@@ -13,6 +13,8 @@ import onnxpatch
 from onnxpatch.formulas.nearest import grows_wholly, runtime_agrees
 from tests.exporting import export, run
 
+pytestmark = pytest.mark.exports
+
 BOTH = pytest.mark.parametrize("exporter", ["dynamo", "trace"])
 FREE = ({2: "h", 3: "w"}, {2: "H", 3: "W"})
 

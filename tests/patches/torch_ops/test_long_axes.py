@@ -10,6 +10,8 @@ from torch.nn import functional as F
 
 import onnxpatch
 
+pytestmark = pytest.mark.exports
+
 
 class Calling(nn.Module):
     def __init__(self, function):

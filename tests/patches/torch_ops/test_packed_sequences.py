@@ -7,6 +7,8 @@ from torch.nn.utils import rnn
 
 import onnxpatch
 
+pytestmark = pytest.mark.exports
+
 SIZES = {"x": {0: "b", 1: "n"}, "lengths": {0: "b"}}
 
 

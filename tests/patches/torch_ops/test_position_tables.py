@@ -14,6 +14,8 @@ from onnxpatch.errors import InputError
 from onnxpatch.patches.dinov2.position_table import DinoVisionTransformer
 from tests import exporting
 
+pytestmark = pytest.mark.exports
+
 BATCH = ({0: "batch"},)
 ANY = ({0: "batch", 2: "height", 3: "width"},)
 # What resizing a table is made of, in any form.

@@ -1,10 +1,13 @@
 """Checks on tensors computed from sizes, which stay tensors where eager has numbers."""
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import onnxpatch
 from tests.exporting import export, run, wrong
+
+pytestmark = pytest.mark.exports
 
 
 class Levels(nn.Module):

@@ -10,6 +10,8 @@ pytest.importorskip("vit_pytorch", reason="the models under test")
 from benchmarks.cases.vit_pytorch import CASES
 from benchmarks.measure import EXPORTERS, measure
 
+pytestmark = pytest.mark.exports
+
 # Each stands for a cause: flex_attention, Fourier transform, size-made rotary positions, RMS norm, bool identity
 # matrix, masked max, and two that are right without the kit and must stay so.
 QUICK = {
