@@ -1,4 +1,4 @@
-"""Masks: bools filled with a bool, elements assigned through a mask, and elements selected by one."""
+"""Masks: bools filled with a bool, elements assigned or selected through one, branches that save work for one."""
 
 from __future__ import annotations
 
@@ -8,40 +8,36 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch
-from onnxpatch.formulas.proof_models import Computes
+from onnxpatch import exporting, op, running_model
+from onnxpatch.decisions.if_rules.noop_masks import answer_that_uses_mask
+from onnxpatch.decisions.place import deciding_frame
+from onnxpatch.formulas.proof_models import randomised
+from onnxpatch.formulas.symbolic import traced_from_sizes
+from onnxpatch.formulas.tracing import constant
 
 
-class _Filled(torch.nn.Module):
+def _filled(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """A mask of places, with those beyond a length and those of large values taken out or put in."""
-
-    def forward(self, mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        kept = mask.masked_fill(x > 1, False)
-        return kept, torch.masked_fill(mask, x[:, :1] < 0, True)
+    kept = mask.masked_fill(x > 1, False)
+    return kept, torch.masked_fill(mask, x[:, :1] < 0, True)
 
 
 def _masks() -> list[tuple[Tensor, Tensor]]:
     return [(torch.rand(b, n) > 0.5, torch.randn(b, n)) for b, n in ((2, 5), (3, 9), (1, 1))]
 
 
-@patch(
-    "torch.masked_fill",
-    "torch.Tensor.masked_fill",
+@op(
+    "masked_fill",
     name="bools-filled",
     why="We don't have an op for aten::masked_fill but it isn't a special case; "
     "Could not find an implementation for Where(16) node",
+    reason="aten::masked_fill|Where",
     link="https://github.com/pytorch/pytorch/issues/82762",
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        _Filled,
-        _masks,
-        ({0: "b", 1: "n"}, {0: "b", 1: "n"}),
-        fails=("dynamo", "trace"),
-        reason="aten::masked_fill|Where",
-        unchanged=lambda: Computes(lambda mask, x: x.masked_fill(mask, 0.0)),
-    ),
+    tries=_masks,
+    case=_filled,
+    unchanged=lambda mask, x: x.masked_fill(mask, 0.0),
 )
-def bools_filled(original: Callable[..., Tensor], input: Tensor, mask: Tensor, value: object) -> Tensor:
+def bools_filled(input: Tensor, mask: Tensor, value: object) -> Tensor:
     """Fills bools by `input | mask` for True, and by `input & ~mask` for False."""
     if input.dtype != torch.bool or isinstance(value, Tensor):
         return NotImplemented
@@ -49,36 +45,30 @@ def bools_filled(original: Callable[..., Tensor], input: Tensor, mask: Tensor, v
     return input | mask if value else input & ~mask
 
 
-class _Assigned(torch.nn.Module):
+def _assigned(x: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
     """Rows of a map that a mask names get one row, or a number, or a number in some of their columns."""
-
-    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-        rows, numbers, parts = x.clone(), x.clone(), x.clone()
-        rows[mask] = x[0, 0]
-        numbers[mask] = 0.0
-        numbers[:, x[0, :, 0] > 0] = 1
-        parts[mask, 0] = 2.0
-        parts[mask, 3:] = x[0, 0, 3:]
-        parts[..., x[0, 0] > 0] = 5.0
-        return rows, numbers, parts
+    rows, numbers, parts = x.clone(), x.clone(), x.clone()
+    rows[mask] = x[0, 0]
+    numbers[mask] = 0.0
+    numbers[:, x[0, :, 0] > 0] = 1
+    parts[mask, 0] = 2.0
+    parts[mask, 3:] = x[0, 0, 3:]
+    parts[..., x[0, 0] > 0] = 5.0
+    return rows, numbers, parts
 
 
-@patch(
-    "torch.Tensor.__setitem__",
+@op(
+    "__setitem__",
     name="masked-assignment",
     why="Attempting to broadcast an axis by a dimension other than 1; updates tensor should have shape equal to "
     "indices.shape[:-1] + data.shape[indices.shape[-1]:]; Boolean index_put with multiple indices does not support "
     "None indices",
+    reason="broadcast|updates tensor|does not support None indices|Boolean index_put|is marked single",
     link="https://github.com/pytorch/pytorch/issues/92540",
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        _Assigned,
-        lambda: [(torch.randn(b, n, 6), torch.rand(b, n) > 0.5) for b, n in ((2, 5), (3, 9), (1, 1))],
-        ({0: "b", 1: "n"}, {0: "b", 1: "n"}),
-        fails=("dynamo", "trace"),
-        reason="broadcast|updates tensor|does not support None indices|Boolean index_put|is marked single",
-        unchanged=lambda: Computes(lambda x, mask: torch.where(mask[..., None], x, 0.0)),
-    ),
+    tries=lambda b, n: (torch.randn(b, n, 6), torch.rand(b, n) > 0.5),
+    sizes=((2, 5), (3, 9), (1, 1)),
+    case=_assigned,
+    unchanged=lambda x, mask: torch.where(mask[..., None], x, 0.0),
 )
 def masked_assignment(original: Callable[..., None], tensor: Tensor, index: object, value: Any) -> None:
     """Assigns to the whole tensor: the value inside of the mask, its own elements outside."""
@@ -123,31 +113,72 @@ def _mask_of(tensor: Tensor, index: object) -> tuple[int, Tensor | None, tuple[A
     return len(front), mask, rest
 
 
-class _Selected(torch.nn.Module):
-    """The elements that a mask names, the mask and the tensor broadcast against each other, and what they sum to."""
-
-    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.masked_select(x, mask) * 2, x.masked_select(mask[:, :1]).sum()
-
-
-@patch(
-    "torch.masked_select",
-    "torch.Tensor.masked_select",
-    name="masked-select",
+@op(
+    "masked_select",
     why="No ONNX function found for <OpOverload(op='aten.masked_select', overload='default')>",
+    reason="aten.masked_select",
     link="https://github.com/microsoft/onnxscript/issues/1675",
     exporters=("dynamo",),
-    proof=Proof(
-        _Selected,
-        lambda: [(torch.randn(b, n), torch.rand(b, n) > 0.5) for b, n in ((2, 5), (3, 9), (1, 2))],
-        ({0: "b", 1: "n"}, {0: "b", 1: "n"}),
-        fails=("dynamo",),
-        reason="aten.masked_select",
-        unchanged=lambda: Computes(lambda x, mask: torch.where(mask, x, 0.0)),
-    ),
+    tries=lambda b, n: (torch.randn(b, n), torch.rand(b, n) > 0.5),
+    sizes=((2, 5), (3, 9), (1, 2)),
+    case=lambda x, mask: (torch.masked_select(x, mask) * 2, x.masked_select(mask[:, :1]).sum()),
+    unchanged=lambda x, mask: torch.where(mask, x, 0.0),
 )
-def masked_select(original: Callable[..., Tensor], input: Tensor, mask: Tensor) -> Tensor:
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """Broadcasts input and mask to one shape, and indexes by the mask."""
     # An index by a mask does not broadcast, masked_select does.
     values, wanted = torch.broadcast_tensors(input, mask)
     return values[wanted]
+
+
+class _Tokens(torch.nn.Module):
+    """Negative ids are looked up in a table of their own; padding (id 0) is left out of the mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.special = (randomised(torch.nn.Embedding(9, 4)) for _ in range(2))
+
+    def padding(self, ids: Tensor) -> Tensor | None:
+        padding = ids.eq(0)
+        if not padding.any():
+            padding = None  # type: ignore[assignment]  # as fairseq's models write it
+        return padding
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x, special, padding = self.words(ids.clamp(min=0)), ids < 0, self.padding(ids)
+        if special.any():
+            other = self.special(ids.clamp(max=0).abs())
+            x = torch.where(special[..., None], other, x)
+        return x.cumsum(1) if padding is None else x.masked_fill(padding[..., None], 0.0).cumsum(1)
+
+
+def _texts() -> list[tuple[Tensor]]:
+    # The example has neither padding nor special ids; the others have one kind, and both.
+    return [
+        (torch.tensor(ids),) for ids in ([[1, 5, 3], [2, 7, 7]], [[1, 0, 3, 0]], [[2, -4]], [[-1, 0, 7], [1, 2, 3]])
+    ]
+
+
+@op(
+    "__bool__",
+    name="idle-mask",
+    why="Could not guard on data-dependent expression Eq(u0, 1): `if mask.any():`; under trace, the graph keeps the "
+    "example's answer and ignores a mask",
+    reason="data-dependent expression|relative error",
+    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/fsmt/modeling_fsmt.py",
+    tries=_texts,
+    case=_Tokens,
+    unchanged=lambda ids: ids.double().masked_fill(ids.eq(0), 3).cumsum(1),
+)
+def idle_mask(tensor: Tensor) -> bool:
+    """Answers so that the mask is used: a mask that hides nothing changes nothing."""
+    frame = deciding_frame(1)
+    if frame is None or tensor.dim() or traced_from_sizes(tensor):
+        return NotImplemented
+    answer = answer_that_uses_mask(frame)
+    running = running_model()
+    if answer is None or running is None or running.model is None:
+        return NotImplemented
+    if exporting() == "dynamo" and constant(tensor, running.model, running.tensors) is not None:
+        return NotImplemented  # a mask of the model's own: the export knows its value
+    return answer

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from onnxpatch import Proof, RefusedError, patch
+from onnxpatch import RefusedError, op
 from onnxpatch.formulas import fourier
 from onnxpatch.formulas.complex_pairs import Pair
 from onnxpatch.formulas.symbolic import static_number
@@ -20,7 +21,7 @@ def _waves(points: int, terms: int) -> np.ndarray:
     return np.concatenate(fourier.waves(terms, points, points))
 
 
-def _window(window: torch.Tensor | None, length: int, points: int, like: torch.Tensor) -> torch.Tensor:
+def _window(window: Tensor | None, length: int, points: int, like: Tensor) -> Tensor:
     """The window over `points` samples: ones if none is given; a shorter one is padded on both sides."""
     window = torch.ones(length, dtype=like.dtype, device=like.device) if window is None else window.to(like)
     before = (points - length) // 2
@@ -32,65 +33,59 @@ def _sizes(n_fft: object, hop_length: object, win_length: object) -> tuple[int, 
     points = _number(n_fft)
     hop = points // 4 if hop_length is None else _number(hop_length)
     length = points if win_length is None else _number(win_length)
-    if not all(isinstance(size, int) and not isinstance(size, torch.Tensor) for size in (points, hop, length)):
+    if not all(isinstance(size, int) and not isinstance(size, Tensor) for size in (points, hop, length)):
         raise RefusedError("stft with n_fft, hop_length or win_length computed from an input size: make them constants")
     return points, hop, length
 
 
 def _number(size: object) -> Any:
     """A size that is the same for all inputs, such as `2 * spectrum.shape[1] - 2`, as a number; others as they are."""
-    known = static_number(size) if isinstance(size, torch.Tensor) else None
+    known = static_number(size) if isinstance(size, Tensor) else None
     return size if known is None else known
 
 
 class _Spectrogram(torch.nn.Module):
     """Changes magnitude and phase and transforms back, as vocoders do."""
 
-    window: torch.Tensor
+    window: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("window", torch.hann_window(16))
         self.gain = torch.nn.Parameter(torch.rand(17, 1) + 0.5)
 
-    def forward(self, sound: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, sound: Tensor) -> tuple[Tensor, Tensor]:
         spectrum = torch.stft(sound, 32, 8, 16, self.window, normalized=True, return_complex=True)
         magnitude, phase = spectrum.abs() * self.gain, spectrum.angle()
         changed = magnitude * torch.exp(1j * phase)
         return magnitude, torch.istft(changed, 32, 8, 16, self.window, normalized=True)
 
 
-@patch(
-    "torch.stft",
-    "torch.Tensor.stft",
-    "torch.istft",
-    "torch.Tensor.istft",
-    name="stft",
+@op(
+    "stft",
+    "istft",
     why="STFT does not currently support complex types; Exporting the operator 'aten::istft' to ONNX is not supported",
+    reason="complex|aten::istft|aten::stft",
     link="https://github.com/gemelo-ai/vocos/issues/38",
-    proof=Proof(
-        build=_Spectrogram,
-        # 97 samples are no whole number of hops.
-        inputs=lambda: [(torch.randn(2, 160),), (torch.randn(1, 200),), (torch.randn(3, 97),)],
-        dynamic_shapes=({0: "batch", 1: "samples"},),
-        fails=("dynamo", "trace"),
-        reason="complex|aten::istft|aten::stft",
-        # abs(), angle() and exp(1j * phase) of the spectrum are that patch's.
-        beside=("complex-numbers",),
-    ),
+    # 97 samples are no whole number of hops.
+    tries=lambda b, n: torch.randn(b, n),
+    sizes=((2, 160), (1, 200), (3, 97)),
+    case=_Spectrogram,
+    # abs(), angle() and exp(1j * phase) of the spectrum are that patch's.
+    beside=("complex-numbers",),
 )
-def stft(original: Callable[..., torch.Tensor], input: Any, **given: Any) -> object:
+def stft(original: Callable[..., Tensor], input: Any, **given: Any) -> object:
     """torch.stft and torch.istft."""
     transform = inverse if "istft" in original.__name__ else forward
     return transform(input, **given)
 
 
 def forward(
-    input: torch.Tensor,
+    input: Tensor,
     n_fft: int,
     hop_length: int | None = None,
     win_length: int | None = None,
-    window: torch.Tensor | None = None,
+    window: Tensor | None = None,
     center: bool = True,
     pad_mode: str = "reflect",
     normalized: bool = False,
@@ -125,13 +120,13 @@ def inverse(
     n_fft: int,
     hop_length: int | None = None,
     win_length: int | None = None,
-    window: torch.Tensor | None = None,
+    window: Tensor | None = None,
     center: bool = True,
     normalized: bool = False,
     onesided: bool | None = None,
     length: int | None = None,
     return_complex: bool = False,
-) -> torch.Tensor:
+) -> Tensor:
     """(..., frequencies, frames), complex, to (..., samples); the sum of overlapping windows is divided out."""
     if return_complex:
         raise RefusedError("istft with return_complex=True has no ONNX form here: give the spectrum of a real signal")
@@ -164,7 +159,7 @@ def _weights(points: int, terms: int) -> np.ndarray:
     return (np.concatenate((weight, weight))[:, None] / points).astype("float32")
 
 
-def _cut(signal: torch.Tensor, weight: torch.Tensor, points: int, center: bool, length: int | None) -> torch.Tensor:
+def _cut(signal: Tensor, weight: Tensor, points: int, center: bool, length: int | None) -> Tensor:
     start = points // 2 if center else 0
     if length is not None:
         # As many zeros as are asked for, since it is not known how many are missing; their weight is 1, not 0 / 0.

@@ -1,43 +1,38 @@
-"""`assert (x > 0).all()` under dynamo: a bool of data. Where it is false, eager has no answer to compare."""
+"""Assertions on data, which ONNX does not have."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, op
 from onnxpatch.decisions.if_rules.source import Lines, at_line
 from onnxpatch.decisions.place import deciding_frame
-from onnxpatch.formulas.proof_models import Computes
 
 
-class _Asserted(torch.nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        scale = x.abs().amax(1, keepdim=True) + 1
-        assert (scale > 0).all(), "a scale of 0"
-        assert not x.isnan().any() and not x.isinf().any()
-        return x / scale
+def _asserted(x: Tensor) -> Tensor:
+    scale = x.abs().amax(1, keepdim=True) + 1
+    assert (scale > 0).all(), "a scale of 0"
+    assert not x.isnan().any() and not x.isinf().any()
+    return x / scale
 
 
-@patch(
-    "torch.Tensor.__bool__",
+@op(
+    "__bool__",
     name="asserted-data",
     why="Could not guard on data-dependent expression Eq(u0, 1), at an `assert` on the values of a tensor",
+    reason="data-dependent",
     link="https://github.com/gemelo-ai/vocos/blob/main/vocos/spectral_ops.py",
     exporters=("dynamo",),
-    proof=Proof(
-        _Asserted,
-        lambda: [(torch.randn(b, n),) for b, n in ((2, 5), (3, 9), (1, 1))],
-        ({0: "batch", 1: "length"},),
-        fails=("dynamo",),
-        reason="data-dependent",
-        unchanged=lambda: Computes(lambda x: x * 2),
-    ),
+    tries=lambda b, n: torch.randn(b, n),
+    sizes=((2, 5), (3, 9), (1, 1)),
+    case=_asserted,
+    unchanged=lambda x: x * 2,
 )
-def asserted_data(original: Callable[[Tensor], bool], tensor: Tensor) -> bool:
+def asserted_data(tensor: Tensor) -> bool:
     """Answers as the `assert` expects it. The graph has no assertions."""
     frame = deciding_frame(1)
     return next(iter(_answers(frame)), NotImplemented) if frame is not None else NotImplemented
@@ -59,3 +54,31 @@ def _expected(test: ast.expr) -> bool | None:
     decided = any(isinstance(node, ast.IfExp | ast.BoolOp | ast.Not) for node in nodes)
     called = any(isinstance(node, ast.Call) and ast.unparse(node.func) == "bool" for node in nodes)
     return None if decided or called or len(set(negated)) > 1 else not negated[0]
+
+
+class _Checked(torch.nn.Module):
+    """Checks that lengths add up to the number of rows."""
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        torch._check_tensor_all_with(ValueError, lengths.sum() == x.shape[0])
+        return x.cumsum(0) / lengths.max()
+
+
+def _parts() -> list[tuple[Tensor, Tensor]]:
+    return [(torch.randn(n, 3), torch.tensor([n - 2, 2])) for n in (5, 3, 8)]
+
+
+@op(
+    "_check_tensor_all_with",
+    name="tensor-checks",
+    why="No ONNX function found for <OpOverload(op='aten._is_all_true', overload='default')>",
+    link="https://github.com/huggingface/transformers/issues/44265",
+    proof=Proof(
+        _Checked,
+        _parts,
+        fails=("dynamo",),
+        reason="aten._is_all_true",
+    ),
+)
+def tensor_checks(error_type: object, cond: Tensor, message: object = None) -> None:
+    """Does nothing: an ONNX graph has no assertions. torch.onnx drops those that it knows, too."""

@@ -1,50 +1,32 @@
-"""`torch.multinomial`: draws by probabilities."""
+"""torch.multinomial: draws by probabilities."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch
-from onnxpatch.formulas.proof_models import Computes
+from onnxpatch import exporting, op
 
 
-class _Drawn(torch.nn.Module):
+def _drawn(x: Tensor) -> tuple[Tensor, ...]:
     """Draws with one possible outcome, so that they can be compared, and whether no draw comes up twice."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        certain = (x == x.amax(-1, keepdim=True)).to(x.dtype)
-        drawn = torch.multinomial(x.abs() + 0.1, 6).sort(-1).values
-        return torch.multinomial(certain, 1), certain.multinomial(4, replacement=True), drawn[:, 1:] > drawn[:, :-1]
+    certain = (x == x.amax(-1, keepdim=True)).to(x.dtype)
+    drawn = torch.multinomial(x.abs() + 0.1, 6).sort(-1).values
+    return torch.multinomial(certain, 1), certain.multinomial(4, replacement=True), drawn[:, 1:] > drawn[:, :-1]
 
 
-@patch(
-    "torch.multinomial",
-    "torch.Tensor.multinomial",
-    name="multinomial",
+@op(
+    "multinomial",
     why="replacement=False when num_samples > 1 is not supported for multinomial; under dynamo Multinomial draws "
     "the same class twice then, silently",
+    reason="flags differ|replacement=False",
     link="https://onnx.ai/onnx/operators/onnx__Multinomial.html",
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        _Drawn,
-        lambda: [(torch.randn(batch, classes),) for batch, classes in ((2, 8), (5, 6), (1, 40))],
-        ({0: "batch", 1: "classes"},),
-        fails=("dynamo", "trace"),
-        reason="flags differ|replacement=False",
-        unchanged=lambda: Computes(lambda x: x.softmax(-1)),
-    ),
+    tries=lambda batch, classes: torch.randn(batch, classes),
+    sizes=((2, 8), (5, 6), (1, 40)),
+    case=_drawn,
+    unchanged=lambda x: x.softmax(-1),
 )
-def multinomial(
-    original: Callable[..., Tensor],
-    input: Tensor,
-    num_samples: object,
-    replacement: bool = False,
-    *,
-    generator: object = None,
-) -> Tensor:
+def multinomial(input: Tensor, num_samples: object, replacement: bool = False, *, generator: object = None) -> Tensor:
     """Draws classes by their probabilities p: those with the largest p / e, with e exponentially distributed.
 
     input: (classes,) or (batch, classes), not negative. Returns int64 (..., num_samples).

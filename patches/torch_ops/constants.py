@@ -1,0 +1,177 @@
+"""Constants and stored data: written in place, too small for the optimizer, taken out of the recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import missing, op, running_model
+from onnxpatch.formulas.tracing import function_name, keep_constant
+
+
+def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Sizes read off `x.data`, and values; and what is written through it."""
+    batch, length = x.data.shape
+    written = x.clone()
+    written.data[:, 0] = 5.0
+    written.data.clamp_(min=0)
+    return x.view(batch, length // 2, 2).softmax(1) * x.data.mean(1)[:, None, None], written * 2
+
+
+@op(
+    "data",
+    name="plain-data",
+    why="x.data.shape has the sizes of the example, and x.data its values: constants of the graph; what is written "
+    "through it is lost. Under dynamo: Constant lifted_tensor is mutated in the forward method",
+    reason="reshaped|broadcast|relative error|is mutated|size_bytes_is_heap_allocated",
+    link="https://github.com/pytorch/pytorch/issues/22097",
+    tries=lambda b, n: torch.randn(b, n),
+    sizes=((2, 6), (3, 8), (1, 2)),
+    case=_pairs,
+    unchanged=lambda x: x.detach() * 2,
+)
+def plain_data(tensor: Tensor) -> Tensor:
+    """The tensor itself, recorded. Those of weights and buffers are constants anyway, and what is written is stored."""
+    running = running_model()
+    stored = running is None or any(tensor is own for own in running.tensors.values())
+    return NotImplemented if stored or (tensor.requires_grad and tensor.is_leaf) else tensor
+
+
+def _shifted(x: Tensor) -> tuple[Tensor, Tensor]:
+    places = torch.tensor([[0, 1], [-1, 0]] * 2)
+    places += torch.arange(4).unsqueeze(1) // 2
+    weights = torch.tensor([1.0, 2.0, 3.0])
+    first = x[:, :3] * weights
+    weights[0] = 5.0
+    thrice = torch.tensor([1.0, 2.0, 3.0]).unsqueeze(0)
+    thrice.mul_(3)
+    return x[:, places], first + weights * thrice
+
+
+def _counted(x: Tensor) -> tuple[Tensor, Tensor]:
+    scale = torch.tensor(2.0)
+    scale -= 0.5
+    return _shifted(x * scale)
+
+
+_SIGNS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
+_WRITING = frozenset(("__setitem__", "__idiv__", *(f"__i{sign}__" for sign in _SIGNS)))
+
+
+def writes(function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+    """Whether a call writes to its first argument, by its name: `add_`, `__iadd__`, `__setitem__`."""
+    name = function_name(function)
+    in_place = name in _WRITING or (name.endswith("_") and not name.endswith("__"))
+    return in_place and bool(args) and isinstance(args[0], Tensor)
+
+
+@op(
+    "torch.*",
+    name="written-constants",
+    why="relative error: torch.tensor([...]) that is written to in place (`places += 1`) is a constant of the graph "
+    "without a copy: it is written to twice, silently",
+    reason="relative error",
+    link="https://github.com/pytorch/pytorch/issues/22097",
+    calls=writes,
+    exporters=("trace",),
+    tries=lambda b: torch.randn(b, 4),
+    sizes=(2, 3, 1),
+    case=_counted,
+    unchanged=lambda x: x.clone().mul_(2),
+)
+def written_constants(original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:
+    """Copies the constant in the graph, then writes."""
+    return original(*args, **kwargs) if keep_constant(args[0]) else NotImplemented
+
+
+_ADDING = {
+    torch.add, torch.sub, Tensor.add, Tensor.sub, Tensor.__add__, Tensor.__radd__, Tensor.__sub__, Tensor.__iadd__,
+    Tensor.__isub__, Tensor.add_, Tensor.sub_,
+}  # fmt: skip
+_SCALING = {
+    torch.mul, torch.div, Tensor.mul, Tensor.div, Tensor.__mul__, Tensor.__rmul__, Tensor.__truediv__, Tensor.__imul__,
+    Tensor.__itruediv__, Tensor.mul_, Tensor.div_,
+}  # fmt: skip
+
+
+def _taken_for_nothing(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+    """Whether a call adds a number near 0, or multiplies by one near 1."""
+    if kwargs or len(args) != 2 or function not in _ADDING | _SCALING:
+        return False
+    tensor, number = args
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or type(number) is not float:
+        return False
+    apart = abs(number) if function in _ADDING else abs(number - 1)
+    return 0 < apart <= (2e-8 if function in _ADDING else 2e-5)
+
+
+def _weighted(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """A mean whose weights may all be 0, and a scale that is nearly 1."""
+    total = weights.sum(1, keepdim=True) + 1e-12
+    return (x * weights).sum(1, keepdim=True) / total, (x * 1.000004 - x) * 1e6
+
+
+def _rows() -> list[tuple[Tensor, Tensor]]:
+    return [(torch.randn(b, n).abs() + 1, torch.zeros(b, n)) for b, n in ((2, 3), (3, 5), (1, 1))]
+
+
+@op(
+    "torch.*",
+    name="small-numbers",
+    why="x + 1e-12 is left out of the graph, x / (norm + 1e-8) is NaN there: onnxscript's rewriter compares with 0 and "
+    "1 up to a tolerance",
+    reason="non-finite values differ|relative error|NaN|nan",
+    link="https://github.com/microsoft/onnxscript/blob/main/onnxscript/rewriter/_pattern_ir.py",
+    calls=_taken_for_nothing,
+    exporters=("dynamo",),
+    tries=_rows,
+    case=_weighted,
+    unchanged=lambda x, weights: (x.double() + 1e-5) * 1.5 + weights,
+)
+def small_number(original: Callable[..., Tensor], tensor: Tensor, number: float) -> Tensor:
+    """The number as a tensor of one element: the optimizer looks at scalars alone."""
+    if tensor.dim():
+        return original(tensor, torch.full((1,), number, dtype=tensor.dtype, device=tensor.device))
+    if original.__name__.endswith("_") and not original.__name__.endswith("__"):
+        return NotImplemented
+    one = torch.full((1,), number, dtype=tensor.dtype, device=tensor.device)
+    return original(tensor.reshape(1), one).reshape(())
+
+
+class _Frequencies(torch.nn.Module):
+    short: Tensor
+    long: Tensor
+    now: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("short", torch.rand(4))
+        self.register_buffer("long", torch.rand(4))
+        self.register_buffer("now", torch.rand(4))
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        self.now.copy_(torch.where(positions.max() > 6, self.long, self.short))
+        return x * self.now
+
+
+@op(
+    "copy_",
+    name="buffer-copy",
+    why=missing("aten::copy", exporters=("trace",)),
+    link="https://github.com/pytorch/pytorch/issues/97731",
+    # 9 positions take the other buffer than the example.
+    tries=lambda n: (torch.randn(n, 4), torch.arange(n)),
+    sizes=(3, 9, 1),
+    case=_Frequencies,
+)
+def buffer_copy(input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+    """Writes the copy as an assignment to a slice of the whole buffer, which has an ONNX form."""
+    running = running_model()
+    # A tensor that is no buffer of the model has a form already; a 0-d one cannot be sliced.
+    if running is None or input.dim() == 0 or not any(input is own for own in running.tensors.values()):
+        return NotImplemented
+    input[:] = src  # a slice has a form, all of it as `...` has none
+    return input

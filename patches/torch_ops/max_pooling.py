@@ -1,0 +1,188 @@
+"""Max pooling and back, and layers without a batch axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from onnxpatch import Proof, exporting, op
+from onnxpatch.formulas.proof_models import Computes
+from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch.formulas.tracing import function_name
+
+
+class _Sequences(torch.nn.Module):
+    """Windows that overlap, with padding, and of a sequence without a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = torch.nn.MaxPool1d(3, 2, padding=1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        halves = torch.max_pool1d(x[0], 2, ceil_mode=True)
+        return self.pool(x), functional.max_pool1d(x, 2, stride=1, dilation=2), halves
+
+
+@op(
+    "max_pool1d",
+    name="max-pooling-of-sequences",
+    why="Constraints violated (L['x'].size()[2]): torch's max_pool1d takes the length of the example",
+    reason="Constraints violated|static shape|specialized",
+    link="https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/MaxPooling.cpp",
+    exporters=("dynamo",),
+    tries=lambda batch, length: torch.randn(batch, 4, length),
+    sizes=((2, 16), (3, 9), (1, 4)),
+    case=_Sequences,
+    unchanged="fixed sizes",
+)
+def max_pool1d(
+    input: Tensor,
+    kernel_size: object,
+    stride: object = None,
+    padding: object = 0,
+    dilation: object = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
+    """The same pooling of an image of one row, which keeps its sizes."""
+    if return_indices or not any(map(symbolic, input.shape)):
+        return NotImplemented
+    window, step, pad, spread = (_number(one) for one in (kernel_size, stride or kernel_size, padding, dilation))
+    if symbolic(window):
+        return NotImplemented
+    image = functional.max_pool2d(input.unsqueeze(-2), (1, window), (1, step), (0, pad), (1, spread), ceil_mode)
+    return image.squeeze(-2)
+
+
+def _number(one: object) -> Any:
+    return one[0] if isinstance(one, tuple | list) else one
+
+
+class _Unpooled(torch.nn.Module):
+    """SegNet's and QuickNAT's way: pooled with the places kept, and back; once to an odd size that is given."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        small, places = functional.max_pool2d(x, 2, return_indices=True)
+        odd = functional.pad(x, (0, 1, 0, 1))
+        cut, cut_places = functional.max_pool2d(odd, 2, return_indices=True)
+        back = functional.max_unpool2d(small.exp(), places, (2, 2))
+        return back, functional.max_unpool2d(cut, cut_places, (2, 2), output_size=list(odd.shape[2:]))
+
+
+@op(
+    "max_unpool1d",
+    "max_unpool2d",
+    "max_unpool3d",
+    name="max-unpool",
+    why="cond must be a bool, but got a Tensor; Exporting the operator 'aten::max_unpool2d' to ONNX opset version 18 "
+    "is not supported",
+    link="https://github.com/pytorch/pytorch/issues/25088",
+    proof=Proof(
+        _Unpooled,
+        lambda: [(torch.randn(b, 3, h, w),) for b, h, w in ((2, 8, 6), (1, 4, 10), (3, 4, 4))],
+        fails=("trace",),
+        # dynamo is right without it, and must stay so.
+        exporters=("dynamo",),
+        reason="must be a bool|aten::max_unpool2d",
+        unchanged=lambda: Computes(lambda x: functional.max_pool2d(x, 2)),
+    ),
+)
+def max_unpool(
+    original: Callable[..., Tensor],
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: object,
+    stride: object = None,
+    padding: object = 0,
+    output_size: Any = None,
+) -> Tensor:
+    """Scatters the values over the places of one map, as one axis."""
+    rank = int(original.__name__.removesuffix("d")[-1])
+    lead = input.dim() - rank
+    if output_size is None:
+        kernel = _each(kernel_size, rank)
+        steps, pads = _each(kernel if stride is None else stride, rank), _each(padding, rank)
+        sizes = [(input.shape[lead + i] - 1) * steps[i] - 2 * pads[i] + kernel[i] for i in range(rank)]
+    else:
+        sizes = list(output_size)[-rank:]
+    front = list(input.shape[:lead])
+    places = 1
+    for size in sizes:
+        places = places * size
+    empty = input.new_zeros([*front, places])
+    # Max pooling counts its places within one map, so each map is one row.
+    return empty.scatter(-1, indices.flatten(lead), input.flatten(lead)).reshape([*front, *sizes])
+
+
+def _each(value: object, rank: int) -> list[Any]:
+    return list(value) if isinstance(value, tuple | list) else [value] * rank
+
+
+class _Alone(nn.Module):
+    """One image [4, h, w], and its first channel as sequences [h, w]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pools = nn.ModuleList([nn.MaxPool2d(3, 2), nn.AvgPool2d(2), nn.LPPool2d(2, 3), nn.PixelShuffle(2)])
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        pooled = [pool(x).mean() for pool in self.pools]
+        rows = functional.max_pool1d(x[0], 2), functional.avg_pool1d(x[0], 3), functional.adaptive_avg_pool1d(x[0], 1)
+        return (*pooled, *rows, functional.pad(x[0], (1, 1), mode="circular"), functional.unfold(x, 2))
+
+
+_AXES = {
+    "max_pool1d": 1, "max_pool2d": 2, "max_pool3d": 3, "avg_pool1d": 1, "avg_pool2d": 2, "avg_pool3d": 3,
+    "lp_pool1d": 1, "lp_pool2d": 2, "adaptive_avg_pool1d": 1, "adaptive_avg_pool2d": 2, "adaptive_avg_pool3d": 3,
+    "max_pool1d_with_indices": 1, "max_pool2d_with_indices": 2, "max_pool3d_with_indices": 3,
+    "pixel_shuffle": 2, "pixel_unshuffle": 2, "unfold": 2, "fold": 1,
+}  # fmt: skip
+
+
+@op(
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "nn.functional.avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "lp_pool1d",
+    "lp_pool2d",
+    "nn.functional.adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "nn.functional.max_pool1d_with_indices",
+    "max_pool2d_with_indices",
+    "max_pool3d_with_indices",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "nn.functional.unfold",
+    "fold",
+    "pad",
+    name="without-batch",
+    why="Input tensor must have at least 3 dimensions: a pool of a sequence without a batch axis",
+    reason="only support 4d|incorrect number of values",
+    link="https://github.com/pytorch/pytorch/issues/60585",
+    tries=lambda height, width: torch.randn(4, height, width),
+    sizes=((8, 9), (11, 6), (5, 14)),
+    case=_Alone,
+    beside=("adaptive-average-pooling", "max-pooling-of-sequences"),
+    unchanged=lambda x: functional.max_pool2d(x[None], 2),
+)
+def without_batch(original: Callable[..., Any], input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """The same of a batch of one."""
+    name = function_name(original)
+    if name == "pad":
+        given = {**dict(zip(("pad", "mode"), args, strict=False)), **kwargs}
+        axes = len(given["pad"]) // 2 if given.get("mode") == "circular" else None
+    else:
+        axes = _AXES[name] if exporting() == "trace" or name == "unfold" else None
+    if axes is None or input.dim() != axes + 1:
+        return NotImplemented
+    # By its public name, so that other patches act on it.
+    found = getattr(functional if hasattr(functional, name) else torch, name)(input[None], *args, **kwargs)
+    return tuple(one[0] for one in found) if isinstance(found, tuple) else found[0]
