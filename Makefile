@@ -9,7 +9,7 @@ ARGS ?=
 # `make durations FILES=tests/formulas`
 FILES ?=
 
-.PHONY: demo check test test-all golden durations lint types bench bench-models bench-verdicts diagnosis coverage docs clean
+.PHONY: demo check test test-all golden durations lint types bench bench-operators bench-models bench-verdicts diagnosis coverage docs clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -48,6 +48,10 @@ bench-verdicts: $(READY)
 	$(BIN)/python -m benchmarks.verification
 	$(BIN)/python -m benchmarks.verdicts trace
 	$(BIN)/python -m benchmarks.verdicts dynamo
+
+# Every operator of torch's own tests under the TorchScript exporter: an hour, in parts; what is measured is kept.
+bench-operators: $(READY)
+	$(BIN)/python -m benchmarks.operators --exporter trace
 
 # Whole models at real width, plain and with the kit; half an hour the first time, exports are kept.
 bench-models: $(READY)

@@ -1,7 +1,7 @@
 """Runs the entries in forked children and writes the table: `python -m benchmarks.operators --exporter trace`.
 
-Answers are kept in a .jsonl file: a run that was stopped goes on where it was. --again PART measures those anew whose
-line has PART in its reason or name, after a change. --table writes the page from what is there.
+Answers are kept in a .jsonl file: a run that was stopped goes on where it was. --again measures anew after a change,
+with --only or --listed a part of it. --table writes the page from what is there.
 """
 
 from __future__ import annotations
