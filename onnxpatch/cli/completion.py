@@ -16,9 +16,21 @@ def _named() -> Iterator[str]:
     installed = Path(__file__).parents[1] / "patches"
     folder = installed if installed.is_dir() else Path(__file__).parents[2] / "patches"  # a checkout
     for file in folder.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        makers = {one.name for one in tree.body if isinstance(one, ast.FunctionDef) and _makes_rows(one)}
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 yield from _declared(node)
+            elif isinstance(node, ast.FunctionDef):
+                called = [one.func for one in node.decorator_list if isinstance(one, ast.Call)]
+                if any(isinstance(one, ast.Name) and one.id in makers for one in called):
+                    yield node.name.replace("_", "-")
+
+
+def _makes_rows(function: ast.FunctionDef) -> bool:
+    """Whether it declares a row by the name of the function that it decorates: `op(f"nn.functional.{name}", ...)`."""
+    calls = [one for one in ast.walk(function) if isinstance(one, ast.Call) and one.args]
+    return any(getattr(one.func, "id", "") == "op" and isinstance(one.args[0], ast.JoinedStr) for one in calls)
 
 
 def _declared(call: ast.Call) -> Iterator[str]:

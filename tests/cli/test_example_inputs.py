@@ -80,7 +80,7 @@ def test_files_with_names_of_their_own(place):
     assert run("verify", "m.onnx", *given, "--input-names", "p,q").exit_code == 0
     turned = run("verify", "m.onnx", *given, "--input-names", "q,p", "--json")
     assert turned.exit_code == 1
-    assert [check["status"] for check in json.loads(turned.stdout)["checks"]] == ["wrong", "wrong"]
+    assert {check["status"] for check in json.loads(turned.stdout)["checks"]} == {"wrong"}
     unknown = run("verify", "m.onnx", *given, "--input-names", "p,r")
     assert unknown.exit_code == 2 and "the file's inputs ['p', 'q']" in unknown.stderr
 
