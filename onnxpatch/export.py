@@ -62,6 +62,7 @@ def export(
     tolerance: float = 1e-3,
     max_probes: int = 16,
     max_seconds: float | None = None,
+    max_memory: float | str | None = None,
     data: Sequence[Any] = (),
     sizes: Mapping[str, Sequence[int]] | None = None,
     runtime: str | Sequence[str] | None = None,
@@ -101,6 +102,8 @@ def export(
     what a dropped guard asks for are compared in any case. max_seconds: a limit for the whole; an export that takes
     longer is refused, a comparison that does ends early, and the report says so. Without it one run of the graph may
     take 120 seconds, since a file can hold a loop that never ends; math.inf lifts that limit too.
+    max_memory: bytes that one run may take, 2e9 or "2GB", beside what the process has; without it 16 times the
+    example's, from 512 MB to 2 GB. An input that needs more is not tried, and a note names it; see `report.memory`.
     data: more inputs to compare at, each args or (args, kwargs). sizes: sizes to compare at in any case, such as
     {"H": [32, 518]}. flatten: turns an output of the unpatched model into its tensors in the graph's order.
     runtime: "onnxruntime" (the default), "openvino", "reference", "tensorrt" or one that a distribution adds; or
@@ -119,7 +122,7 @@ def export(
     check_numbers(tolerance, max_probes)
     check_callbacks(flatten, progress)
     _check_choices(attempts, prefer, bounds, check)
-    budget = Budget.starting_now(max_probes, max_seconds)
+    budget = Budget.starting_now(max_probes, max_seconds, max_memory)
     torch_options, patch_options = split_options(options, inspect.signature(export).parameters)
     exporters = asked_exporters(model, exporter, dynamo, script)
     request = ExportRequest.parse(

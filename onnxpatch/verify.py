@@ -47,6 +47,7 @@ def verify(
     tolerance: float = 1e-3,
     max_probes: int = 16,
     max_seconds: float | None = None,
+    max_memory: float | str | None = None,
     data: Sequence[Any] = (),
     guards: bool = True,
     sizes: Mapping[str, Sequence[int]] | None = None,
@@ -69,6 +70,7 @@ def verify(
     comparison that takes longer ends early, and the report says so. Without it one run of the graph may take 120
     seconds, since a file can hold a loop that never ends; math.inf lifts that limit too. A graph that is stopped is
     wrong. A file that says for which sizes it is right (`report.bounds`) is compared at these.
+    max_memory: as in `export`.
     progress: called with (stage, done, of); True writes them on stderr.
 
     Returns a Report; `report.ok` is the verdict. The model is as it was afterwards.
@@ -79,7 +81,7 @@ def verify(
     check_callbacks(flatten, progress)
     check_runnable(model)
     file = checked_path(file)
-    budget = Budget.starting_now(max_probes, max_seconds)
+    budget = Budget.starting_now(max_probes, max_seconds, max_memory)
     inputs = Inputs(model, args, kwargs)
     try:
         graphs = load_graphs(file, runtime, budget.run_seconds, providers)

@@ -1,21 +1,25 @@
-"""Dispatch modes that watch a forward: how much it computes, and which tensors it writes into.
+"""Dispatch modes that watch a forward: how much it computes and takes, and which tensors it writes into.
 
 - `torch.utils.flop_counter.flop_registry`, a formula for each aten operator, is not public. Counting work makes a
   budget the same on every machine. If it moves, matrix products are counted like every other operator, by the elements
   of their results.
 - `OpOverload._schema` marks the arguments that an operator writes. If it moves, no write is seen.
-- `UntypedStorage._cdata` tells storages apart. If it moves, views of one storage are taken for tensors of their own.
+- `UntypedStorage._cdata` tells storages apart. If it moves, views of one storage are taken for tensors of their own,
+  and no memory is counted.
 """
 
 from __future__ import annotations
 
+import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from onnxpatch._torch.gone import gone_class
-from onnxpatch._torch.unchecked_operators import is_unchecked
+from onnxpatch._torch.result_bytes import fits, makes_storage, result_bytes, sized_by_data
+from onnxpatch._torch.unchecked_operators import check_positions, is_unchecked
 
 try:
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -31,21 +35,38 @@ except ImportError:
 # the call of an operator as long as 200,000, on one core.
 _ELEMENT = 16
 _CALL = 200_000
+_LEAST = 256  # elements of a result whose memory is counted: what is smaller cannot add up within the limit of calls
 
 
-class OperationCount(TorchDispatchMode):
-    """A mode that counts the arithmetic inside the block. Bodies of torch.cond and torch.while_loop are not counted.
+class TooLarge(BaseException):
+    """Raised by `CountedRun` in place of an operator that exceeds a limit. Not an Exception: models catch those."""
 
-    unchecked: an operator ran whose C code does not check the positions that it gets.
+
+class CountedRun(TorchDispatchMode):
+    """A mode that counts the arithmetic and the memory of a forward, and ends it before either exceeds its limit.
+
+    Bodies of torch.cond and torch.while_loop are not counted.
+
+    bytes: what the operators' results may take together at one moment. calls: of operators. Other memory is not seen:
+    the model's weights, what a kernel needs while it runs, numpy's arrays.
+    operations: the arithmetic so far. peak: the most bytes that were in use at one moment. made: calls so far. stopped:
+    why the forward was ended, or ''; it stays where the model catches the exception. by_data: an operator gave a
+    Python number, or results whose size follows from values, or takes values for positions that it does not check.
+    Operators whose C code does not check the positions that it gets raise IndexError where these are outside.
     """
 
     # torch.cond and torch.while_loop refuse to run in a mode that does not declare support for them.
     supports_higher_order_operators = True
 
-    def __init__(self) -> None:
+    def __init__(self, bytes: float = math.inf, calls: float = math.inf) -> None:
         super().__init__()
         self.operations = 0.0
-        self.unchecked = False
+        self.peak = self.made = 0
+        self.stopped = ""
+        self.by_data = False
+        self._bytes, self._calls = bytes, calls
+        self._used = 0
+        self._storages: dict[int, tuple[int, Any]] = {}
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -57,10 +78,68 @@ class OperationCount(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        facts = _FACTS.get(func) or _FACTS.setdefault(func, _Facts(func))
+        self.made += 1
+        self.by_data |= facts.by_data
+        if facts.unchecked:
+            check_positions(func, args, kwargs)
+        room = self._bytes - self._used
+        if facts.makes_storage and not fits(args, kwargs, room):
+            self._check(func, result_bytes(func, args, kwargs))
+        if self.made > self._calls:
+            self._stop(f"it calls more than {self._calls:,.0f} operators")
         result = func(*args, **kwargs)
-        self.unchecked = self.unchecked or is_unchecked(func)
-        self.operations += _CALL + _ELEMENT * _elements(result) + _of_product(func, args, kwargs, result)
+        if facts.makes_storage:
+            for one in result if isinstance(result, tuple | list) else (result,):
+                if isinstance(one, torch.Tensor):
+                    self._hold(one)
+        self.operations += _CALL + _ELEMENT * _elements(result)
+        if facts.formula is not None:
+            self.operations += _of_product(facts.formula, args, kwargs, result)
         return result
+
+    def _check(self, func: Any, needed: float) -> None:
+        if needed > self._bytes - self._used:
+            named = str(func).removesuffix(".default").replace("aten.", "torch.")
+            self._stop(f"{named} would make {needed / 1e6:,.0f} MB, with {self._used / 1e6:,.0f} MB in use")
+
+    def _stop(self, reason: str) -> None:
+        self.stopped = self.stopped or reason
+        raise TooLarge(reason)
+
+    def _hold(self, made: torch.Tensor) -> None:
+        """Count the storage of a result until it is freed."""
+        if made.numel() < _LEAST:
+            return
+        try:
+            storage = made.untyped_storage()
+            key, size = int(storage._cdata), storage.nbytes()
+        except (RuntimeError, NotImplementedError, AttributeError):  # sparse tensors and others without one storage
+            return
+        before = self._storages.get(key)
+        if before is not None and before[0] == size:
+            return
+        # Python's object of a storage lives as long as the storage itself.
+        self._storages[key] = (size, weakref.ref(storage, lambda _: self._freed(key)))
+        self._used += size - (before[0] if before else 0)
+        self.peak = max(self.peak, self._used)
+
+    def _freed(self, key: int) -> None:
+        size, _ = self._storages.pop(key, (0, None))
+        self._used -= size
+
+
+class _Facts:
+    """What is the same for all calls of one operator."""
+
+    def __init__(self, operator: Any) -> None:
+        self.unchecked = is_unchecked(operator)
+        self.makes_storage = makes_storage(operator)
+        self.by_data = self.unchecked or sized_by_data(operator)
+        self.formula = flop_registry.get(getattr(operator, "overloadpacket", None))
+
+
+_FACTS: dict[Any, _Facts] = {}
 
 
 def _elements(result: object) -> int:
@@ -69,10 +148,9 @@ def _elements(result: object) -> int:
     return sum(one.numel() for one in result if isinstance(one, torch.Tensor)) if isinstance(result, tuple) else 0
 
 
-def _of_product(func: object, args: Any, kwargs: Any, result: Any) -> float:
-    formula = flop_registry.get(getattr(func, "overloadpacket", None))
+def _of_product(formula: Callable[..., Any], args: Any, kwargs: Any, result: Any) -> float:
     try:
-        return float(formula(*args, **kwargs, out_val=result)) if formula else 0.0
+        return float(formula(*args, **kwargs, out_val=result))
     except Exception:  # arguments that the formula does not know: the elements are still counted
         return 0.0
 
@@ -83,7 +161,7 @@ class Writes(TorchDispatchMode):
     For a write through `.data`, that is another tensor with the same storage.
     """
 
-    # For the same reasons as in `OperationCount`.
+    # For the same reasons as in `CountedRun`.
     supports_higher_order_operators = True
 
     @classmethod

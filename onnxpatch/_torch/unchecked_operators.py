@@ -9,17 +9,10 @@ that moves, nothing is refused.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-
-from onnxpatch._torch.gone import gone_class
-
-try:
-    from torch.utils._python_dispatch import TorchDispatchMode
-except ImportError:
-    TorchDispatchMode = gone_class("torch.utils._python_dispatch.TorchDispatchMode")  # type: ignore[misc]
 
 _Call = Mapping[str, Any]  # a call's operands, by the names in the operator's schema
 
@@ -83,23 +76,12 @@ def is_unchecked(operator: Any) -> bool:
     return schema is not None and schema.name in _RULES
 
 
-class PositionsChecked(TorchDispatchMode):
-    """A mode in which such an operator raises IndexError for positions outside of its operands."""
-
-    # For the same reasons as in `OperationCount`.
-    supports_higher_order_operators = True
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True
-
-    def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if is_unchecked(func):
-            names = [argument.name for argument in func._schema.arguments]
-            if not _RULES[func._schema.name]({**dict(zip(names, args, strict=False)), **kwargs}):
-                raise IndexError(f"{func._schema.name} got positions outside of its operands")
-        return func(*args, **kwargs)
+def check_positions(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise IndexError where such an operator gets positions outside of its operands."""
+    schema = operator._schema
+    names = [argument.name for argument in schema.arguments]
+    if not _RULES[schema.name]({**dict(zip(names, args, strict=False)), **kwargs}):
+        raise IndexError(f"{schema.name} got positions outside of its operands")
 
 
 def _within(values: torch.Tensor, lowest: int, highest: int) -> bool:

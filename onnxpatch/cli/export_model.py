@@ -25,6 +25,7 @@ from onnxpatch.cli.options import (
     InputOpt,
     JsonOpt,
     MarkdownOpt,
+    MaxMemoryOpt,
     MaxSecondsOpt,
     OnlyOpt,
     OperatorsOpt,
@@ -90,6 +91,7 @@ def export(
     runtime: RuntimeOpt = None,
     providers: ProvidersOpt = None,
     max_seconds: MaxSecondsOpt = None,
+    max_memory: MaxMemoryOpt = None,
     patches: PatchesOpt = [],  # noqa: B006
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
@@ -129,6 +131,7 @@ def export(
         arguments |= {"runtime": runtime_names(runtime), "attempts": attempts, "prefer": prefer}
         arguments |= {"bounds": "never" if strict else bounds}
         arguments |= {"check": check, "max_probes": max_probes, "max_seconds": max_seconds}
+        arguments |= {"max_memory": max_memory}
         with show.progress("export") as progress:
             report, refusal = _export(loaded.model, file, {**arguments, "progress": False if quiet else progress})
         # A refusal is printed once: as a result where a program reads it, else as the error below.

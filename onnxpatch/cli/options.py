@@ -137,6 +137,15 @@ MaxSecondsOpt = Annotated[
         show_default="no limit",
     ),
 ]
+MaxMemoryOpt = Annotated[
+    str | None,
+    typer.Option(
+        "--max-memory",
+        metavar="BYTES",
+        help="How much memory one run of the model may take, such as 2GB; inputs that need more are not tried.",
+        show_default="16 times the example, 512 MB to 2 GB",
+    ),
+]
 BoundsOpt = Annotated[
     str | None,
     typer.Option(

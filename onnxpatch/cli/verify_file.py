@@ -20,6 +20,7 @@ from onnxpatch.cli.options import (
     InputOpt,
     JsonOpt,
     MarkdownOpt,
+    MaxMemoryOpt,
     MaxSecondsOpt,
     PatchesOpt,
     ProbesOpt,
@@ -55,6 +56,7 @@ def verify(
     runtime: RuntimeOpt = None,
     providers: ProvidersOpt = None,
     max_seconds: MaxSecondsOpt = None,
+    max_memory: MaxMemoryOpt = None,
     patches: PatchesOpt = [],  # noqa: B006
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
@@ -93,6 +95,7 @@ def verify(
                 guards=guards,
                 runtime=runtime_names(runtime),
                 max_seconds=max_seconds,
+                max_memory=max_memory,
                 progress=progress,
             )
         print_result(report, json, markdown, quiet)

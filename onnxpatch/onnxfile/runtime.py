@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from onnxpatch.errors import InputError, RunError
 from onnxpatch.onnxfile import bfloat16
 from onnxpatch.onnxfile.graph import has_text_names
 from onnxpatch.onnxfile.mapped_weights import is_large, without_weights
+from onnxpatch.onnxfile.memory_limit import addresses_limited
 from onnxpatch.onnxfile.runtimes.interface import (
     DEFAULT_SECONDS,
     Array,
@@ -40,6 +42,7 @@ class Graph:
     not. With None, a graph with bfloat16 that onnxruntime has no CPU kernel for runs in onnx.reference; `note` then
     says so. providers: onnxruntime's execution providers, None for the CPU's.
     max_seconds: how long one run may take, None for no limit. stopped: whether a run reached it.
+    max_bytes: how much memory one run may take, where the system can limit it (`memory_limit.py`).
     proto: the model without external weights. inputs: without initializers, which old files list too. outputs: names.
 
     Raises InputError where the file is missing or is not an ONNX model, RunError where the runtime refuses to load it.
@@ -55,6 +58,7 @@ class Graph:
         (self._runtime,) = chosen(runtime)
         self.path = Path(path)
         self.max_seconds = checked_limit(max_seconds)
+        self.max_bytes = math.inf
         self.stopped = False
         self.proto = load_graph(self.path)
         initializers = {i.name for i in self.proto.graph.initializer}
@@ -84,7 +88,8 @@ class Graph:
         Raises RunError where the runtime refuses the input, the time limit is reached, or an output is a sequence.
         """
         try:
-            values = self._loaded.run(None, self.arrays(feed), self.max_seconds)
+            with addresses_limited(self.max_bytes if self._providers is None else math.inf):
+                values = self._loaded.run(None, self.arrays(feed), self.max_seconds)
         except RunError as error:
             self.stopped = self.stopped or error.stopped
             raise

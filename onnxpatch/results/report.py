@@ -141,7 +141,8 @@ class Report:
 
     attempts: what `export` tried, the delivered one last but for those that were compared with it; [] from `verify`.
     call: the shortest call of `export` that makes this file at once. bounds: the sizes for which the file is right, in
-    words by dimension, where that is not every size.
+    words by dimension, where that is not every size. memory: bytes that PyTorch's operators took for the `example` and
+    at the `peak` of any run, the `limit` of one run, and the most that the `process` has had so far.
     """
 
     file: str
@@ -158,6 +159,7 @@ class Report:
     refused: int = 0
     first_refusal: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     attempts: list[AttemptResult] = field(default_factory=list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -12,29 +13,34 @@ import numpy as np
 import torch
 
 from onnxpatch._torch import pytree
-from onnxpatch._torch.dispatch_modes import OperationCount
+from onnxpatch._torch.dispatch_modes import CountedRun, TooLarge
 from onnxpatch._torch.function_modes import modes_kept
-from onnxpatch._torch.unchecked_operators import PositionsChecked
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.caches import opened, output_names
 from onnxpatch.inputs.held_objects import copied
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.messages.visible import said_by
+from onnxpatch.onnxfile.memory_limit import addresses_limited, out_of_memory
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.undone import Shared, undone
 from onnxpatch.verification.branch_recorder import Decisions, addresses
 
+_GROWTH = 3  # the power of its sizes by which the memory of a forward may grow
 Flatten = Callable[[Any], Sequence[torch.Tensor | None]]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of eager for one input: its output tensors, or the error that it raised."""
+    """The result of eager for one input: its output tensors, or the error that it raised.
+
+    stopped: why the run was ended: it would have taken too much memory. Then nothing is known of what eager answers.
+    """
 
     outputs: tuple[torch.Tensor | None, ...] | None
     error: str | None
     finite: bool = True
     raw: Any = None
+    stopped: str = ""
 
     @property
     def accepted(self) -> bool:
@@ -89,19 +95,23 @@ class Eager:
         self.draws = False  # whether a forward drew random numbers
         self.names: list[str] | None = None  # of the tensors in the last output, where a cache is among them
         self.elements = 0  # of all inputs so far; the cost of the runs is estimated from them
-        self._unchecked = False  # whether the example reaches C code that reads past the ends of its operands
+        self.counted = True  # whether runs may be counted; some models run in no dispatch mode of somebody else
+        self.by_data = True  # whether data may decide how much memory a run takes
+        self.limits: tuple[float, float] = (math.inf, math.inf)  # of one run: bytes, calls of operators
+        self.run = CountedRun()  # the last one
+        self.peak = self.example_bytes = 0  # the most bytes that a run took, and the example
         self._state = state or Snapshot(model, *inputs.objects())
 
-    def ask(self, values: Sequence[object], seed: int = 0, gradients: bool = False) -> Answer:
+    def ask(self, values: Sequence[object], seed: int = 0, gradients: bool = False, grown: float = 1.0) -> Answer:
         """Run the model. values: one for each leaf of the inputs; they are copied, since a forward may write into them.
 
         seed: of torch's random numbers. gradients: record them, which keeps torch's modules off their fast paths for
-        inference.
+        inference. grown: how many times larger than the example's the sizes are, all dimensions together.
         """
         self._count(values)
-        raw, error = self._run(values, seed, gradients)
+        raw, error = self._run(values, seed, gradients, self._may_be_large(grown))
         outputs = None if error is not None else self.flat(raw)
-        return Answer(outputs, error, _finite(outputs or ()), raw)
+        return Answer(outputs, error, _finite(outputs or ()), raw, self.run.stopped)
 
     def flat(self, raw: object) -> tuple[torch.Tensor | None, ...]:
         """An output in the form of the graph's outputs."""
@@ -129,7 +139,7 @@ class Eager:
         self._count(values)
         with watch:
             _, error = self._run(values)
-        if error is not None and (sizes or watch.gave_numbers):
+        if error is not None and not self.run.stopped and (sizes or watch.gave_numbers):
             # First without watched sizes, then without watched numbers too.
             return self.decisions(values, numbers=sizes)  # some code accepts no subclass of int
         self.draws |= watch.draws
@@ -138,39 +148,58 @@ class Eager:
     def operations(self, values: Sequence[Any], sizes: bool) -> tuple[float, Decisions | None]:
         """(the arithmetic of one forward, its `decisions`), from one run if possible."""
         # The first run of the forward: large tensors are copied just before it writes into them.
-        with self._state.watched(), OperationCount() as count:
+        with self._state.watched():
             watch = self.decisions(values, sizes)
             # `decisions` does not run a ScriptModule, so nothing has been counted yet.
             if isinstance(self.model, torch.jit.ScriptModule):
                 self._run(values)
-        self._unchecked = count.unchecked
-        if watch is not None:
+        count = self.run
+        self.by_data = count.by_data or watch is None or bool(watch.signature or watch.magnitudes)
+        if watch is not None or count.stopped:
             return count.operations, watch
         # The forward broke off, and so did the count: each parameter takes a multiplication and an addition at least.
         least = 2.0 * sum(parameter.numel() for parameter in self.model.parameters())
-        return max(count.operations, least), self.decisions(values, sizes)
+        self.counted = False
+        watch = self.decisions(values, sizes)
+        self.counted = watch is None
+        return max(count.operations, least), watch
 
     def _count(self, values: Sequence[object]) -> None:
         self.elements += sum(v.numel() for v in values if isinstance(v, torch.Tensor))
 
-    def _run(self, values: Sequence[Any], seed: int = 0, gradients: bool = False) -> tuple[Any, str | None]:
+    def _may_be_large(self, grown: float) -> bool:
+        """Whether a run may exceed the limits. Counting takes as long as the operators of a small model do."""
+        return self.by_data or not self.example_bytes or self.example_bytes * grown**_GROWTH > self.limits[0]
+
+    def _run(
+        self, values: Sequence[Any], seed: int = 0, gradients: bool = False, counted: bool = True
+    ) -> tuple[Any, str | None]:
         args, kwargs = self.inputs.rebuild([copied(value) for value in values])
+        self.run = run = CountedRun(*self.limits)
+        raw, error = None, None
         try:
-            checked = PositionsChecked() if self._unchecked else nullcontext()
-            with torch.set_grad_enabled(gradients), process_state_kept(seed=seed), checked:
+            with torch.set_grad_enabled(gradients), process_state_kept(seed=seed), addresses_limited(self.limits[0]):
                 before = _random_state()
                 try:
-                    # The call, not `forward`: hooks are part of what the model computes.
-                    output = self.model(*args, **kwargs)
-                    self.names = output_names(output)
-                    return _kept(output), None
+                    with run if self.counted and counted else nullcontext():
+                        # The call, not `forward`: hooks are part of what the model computes.
+                        output = self.model(*args, **kwargs)
+                        self.names = output_names(output)
+                        raw = _kept(output)
                 finally:
                     # Also when the forward raises: it may draw first.
                     self.draws |= _random_state() != before
-        except Exception as error:
-            return None, f"{type(error).__name__}: {' '.join(said_by(error).split())[:300]}"
+        except TooLarge:
+            pass
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {' '.join(said_by(raised).split())[:300]}"
+            if out_of_memory(raised):
+                run.stopped = run.stopped or f"the system gave no more memory ({error[:100]})"
         finally:
             self._state.restore()
+            self.peak = max(self.peak, run.peak)
+        # Also where the model caught what ended it.
+        return (None, run.stopped) if run.stopped else (raw, error)
 
 
 def lost_state(state: Snapshot) -> list[str]:

@@ -175,6 +175,8 @@ def _reason(dim: DynamicDim, reference: Reference) -> str:
     refusal = reference.oracle.refusal_of(dim.name)
     if refusal:
         return f"eager refuses the other sizes that were tried, such as {refusal}"
+    if reference.oracle.too_large:
+        return f"other sizes were not tried: {next(iter(reference.oracle.too_large.values()))}"
     if reference.budget.over() or reference.oracle.cut_short:
         return "max_seconds was reached before another size was compared"
     return "no other size was compared within max_probes and the budget"

@@ -50,6 +50,7 @@ class Oracle:
         self.left_out: set[tuple[int, ...]] = set()
         self.refused_alone: dict[str, str] = {}  # by dimension: why eager refused another size of it alone
         self.refused, self.first_refusal = 0, ""
+        self.too_large: dict[str, str] = {}  # by label: why eager was not run, though it may accept the input
         self.cut_short = False  # by max_seconds
         self._hints = hints
         self._known: dict[tuple[int, ...], Probe | None] = {}
@@ -85,6 +86,8 @@ class Oracle:
         key = tuple(full.values())
         if key in self._known:
             return self._known[key]
+        if format_sizes(full) in self.too_large:
+            return None
         if not all(dim.allows(full[dim.name]) and dim.fills(full, self.example) for dim in self.dims):
             self._known[key] = None
             return None
@@ -96,8 +99,10 @@ class Oracle:
             self.left_out.add(key)
             return None
         self.left_out.discard(key)
-        self._known[key] = self._ask(full, shapes, kind)
-        return self._known[key]
+        probe = self._ask(full, shapes, kind)
+        if format_sizes(full) not in self.too_large:
+            self._known[key] = probe
+        return probe
 
     def reason(self, sizes: Mapping[str, int]) -> str:
         """Why `at` has no probe at these sizes."""
@@ -105,6 +110,8 @@ class Oracle:
         outside = [dim for dim in self.dims if not dim.allows(full[dim.name])]
         if outside:
             return f"dynamic_shapes allows {outside[0].name} from {outside[0].minimum} to {outside[0].maximum or 'any'}"
+        if format_sizes(full) in self.too_large:
+            return f"it takes more than max_memory allows: {self.too_large[format_sizes(full)]}"
         if tuple(full.values()) not in self._known:
             return "it needs more work or memory than the verification budget allows"
         moves = self._moves(shapes := self._shapes(full))
@@ -120,19 +127,23 @@ class Oracle:
         return [probe for probe in self._known.values() if probe]
 
     def _ask(self, sizes: dict[str, int], shapes: Mapping[int, Sequence[int]], kind: str) -> Probe | None:
-        error, odd = "", None
+        error, odd, stopped = "", None, ""
         moves = self._moves(shapes)
+        grown = math.prod(max(1.0, size / max(1, self.example[name])) for name, size in sizes.items())
         for fill in fills(list(self._tensors.values()), moves):
             values = self._filled(shapes, fill, moves)
             self._asked += 1
-            answer = self.eager.ask(values)
+            answer = self.eager.ask(values, grown=grown)
             if self.usable(answer):
                 return self.kept(Probe(format_sizes(sizes), kind, sizes, values, answer.outputs or (), answer.raw))
-            error = error or answer.error or ""
+            error, stopped = error or answer.error or "", stopped or answer.stopped
             if answer.outputs is not None and odd is None and not self._empties(values):
                 odd = Probe(format_sizes(sizes), kind, sizes, values, answer.outputs, answer.raw)
         if odd is not None:  # eager returns NaN or infinity at this size, so the graph has to
             return self.kept(odd)
+        if stopped:
+            self.too_large[format_sizes(sizes)] = stopped
+            return None
         self.first_refusal = self.first_refusal or f"{format_sizes(sizes)}: {error}"
         self.refused += 1
         moved = [name for name, size in sizes.items() if size != self.example[name]]
@@ -184,6 +195,8 @@ class Oracle:
         shapes = {index: tensor.shape for index, tensor in self._tensors.items()}
         other = self._filled(shapes, drawn)
         answer = self.eager.ask(other)
+        if answer.stopped:
+            self.too_large["other data"] = answer.stopped
         if not self.usable(answer):
             return None
         return self.kept(Probe("other data", "data", self.example, other, answer.outputs or (), answer.raw))

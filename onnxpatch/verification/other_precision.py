@@ -65,6 +65,7 @@ def _ask_copy(eager: Eager, change: Callable[[torch.nn.Module], torch.nn.Module]
         return Answer(None, "too large to be copied")
     try:
         copied = Eager(change(copy.deepcopy(eager.model)), eager.inputs, eager.flatten)
+        copied.limits = 2 * eager.limits[0], 2 * eager.limits[1]  # a double takes twice a float
     except Exception as error:
         return Answer(None, f"no copy: {type(error).__name__}")
     return copied.ask(values)

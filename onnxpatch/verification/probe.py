@@ -9,7 +9,14 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import InputError
+from onnxpatch.onnxfile.memory_limit import checked_bytes
 from onnxpatch.onnxfile.runtimes.interface import DEFAULT_SECONDS
+
+_LEAST_BYTES = 512e6  # that one run may take in any case
+_MOST_BYTES = 2e9  # that it may take unless the example comes near: beside the rest of an export, it suits 8 GB
+_TIMES = 16  # what the example takes
+_ROOM = 1.5  # for other data, where the example itself takes more
+_MOST_CALLS = (100, 100_000)  # of operators: times the example's, and more
 
 
 @dataclass
@@ -38,6 +45,7 @@ class Budget:
     4e10 take about a second on one core. bytes: of the inputs and answers that are kept. tries: sizes of one dimension
     that are run even if the budget is used up, until eager accepts one.
     max_seconds: the user's limit, counted from `start` (time.monotonic()). Half of it is for the search for probes.
+    max_memory: the user's limit of bytes for one run, beside what the process has already.
     """
 
     probes: int = 16
@@ -46,16 +54,26 @@ class Budget:
     bytes: int = 512 * 1024 * 1024
     tries: int = 6
     max_seconds: float | None = None
+    max_memory: float | None = None
     start: float = 0.0
 
     @classmethod
-    def starting_now(cls, probes: int, max_seconds: float | None = None) -> Budget:
-        """A budget whose time starts now. Raises InputError if max_seconds is not a positive number."""
+    def starting_now(
+        cls, probes: int, max_seconds: float | None = None, max_memory: float | str | None = None
+    ) -> Budget:
+        """A budget whose time starts now. Raises InputError if max_seconds is not a positive number, or max_memory not
+        a number of bytes."""
+        most = checked_bytes(max_memory)
         if max_seconds is None:
-            return cls(probes)
+            return cls(probes, max_memory=most)
         if isinstance(max_seconds, bool) or not isinstance(max_seconds, int | float) or not max_seconds > 0:
             raise InputError(f"max_seconds={max_seconds!r}: give the seconds that the whole may take, or None")
-        return cls(probes, max_seconds=max_seconds, start=time.monotonic())
+        return cls(probes, max_seconds=max_seconds, max_memory=most, start=time.monotonic())
+
+    def limits(self, example: int, calls: int) -> tuple[float, float]:
+        """(bytes, calls of operators) that one run may take. example, calls: what the example takes."""
+        usual = max(_ROOM * example, min(_MOST_BYTES, max(_LEAST_BYTES, _TIMES * example)))
+        return self.max_memory or usual, _MOST_CALLS[0] * calls + _MOST_CALLS[1]
 
     def over(self, share: float = 1.0) -> bool:
         """Whether max_seconds, or this share of it, is over. False without a limit."""

@@ -158,6 +158,8 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
         heals = label in NON_FINITE and example is not None and example.asks_finite
         watched = oracle.eager.decisions(changed) if decides else None
         tried += decides or always or heals
+        if decides and oracle.eager.run.stopped:
+            oracle.too_large[label] = oracle.eager.run.stopped
         flips = watched is not None and watched.signature not in seen
         # Python may compute with a number from the data, and decide on the result.
         far = watched is not None and len(measured) <= _MAGNITUDES and watched.magnitudes not in measured
@@ -169,6 +171,8 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
             deeper = watched.constants.beyond(example.constants, changed)
             found += ((f"{label}, {further}", planted, True) for further, planted in deeper)
         answer = oracle.eager.ask(changed)
+        if answer.stopped:
+            oracle.too_large[label] = answer.stopped
         # A forward that draws may use the numbers for some data only (noise under a mask).
         chance = draws and not (always or flips or far) and _by_chance(oracle, changed, answer)
         wanted = always or flips or chance or far or heals

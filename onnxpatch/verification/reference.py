@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,8 +14,9 @@ from onnxpatch.exporters.explain import remedy
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_data, check_dense
+from onnxpatch.onnxfile.memory_limit import peak_of_process
 from onnxpatch.patching.model_state import Snapshot
-from onnxpatch.verification.eager import Eager, Flatten
+from onnxpatch.verification.eager import Answer, Eager, Flatten
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Budget, Probe
 from onnxpatch.verification.probe_search import find_probes
@@ -49,9 +51,14 @@ class Reference:
         start = time.perf_counter()
         self.inputs, self.dims, self.budget = inputs, dims, budget
         self.eager = Eager(model, inputs, flatten, state)
+        if budget.max_memory is not None:
+            self.eager.limits = budget.max_memory, math.inf
         # Before the oracle is made: what the example costs decides which sizes it can afford.
         operations, self.decisions = self.eager.operations(inputs.values(), sizes=bool(dims))
-        example = self.eager.ask(inputs.values())
+        example = self._example()
+        self.eager.limits = budget.limits(self.eager.example_bytes, self.eager.run.made)
+        if example.stopped:
+            raise InputError(f"the example itself takes more than max_memory={budget.max_memory:g}: {example.stopped}")
         if example.outputs is None:
             raise InputError(f"the model itself refuses the example: {example.error}{remedy(example.error or '')}")
         self.names = self.eager.names
@@ -63,6 +70,28 @@ class Reference:
         asked = [self._asked(name, size) for name, listed in (sizes or {}).items() for size in listed]
         self.probes = [*found, *(probe for probe in asked if all(probe is not one for one in found)), *given]
         self.seconds = time.perf_counter() - start
+
+    def _example(self) -> Answer:
+        values = self.inputs.values()
+        answer = self.eager.ask(values, grown=math.inf)
+        self.eager.example_bytes = max(1, self.eager.run.peak)
+        if answer.accepted or answer.stopped or not self.eager.counted:
+            return answer
+        self.eager.counted = False  # a model with a dispatch mode of its own, say, does not run in another
+        uncounted = self.eager.ask(values)
+        self.eager.counted = not uncounted.accepted
+        return uncounted
+
+    @property
+    def bytes(self) -> dict[str, float]:
+        """What runs of the model took and may take, in bytes: of the example, the most, the limit, and the process."""
+        process = peak_of_process()
+        return {
+            "example": float(self.eager.example_bytes),
+            "peak": float(self.eager.peak),
+            "limit": self.eager.limits[0],
+            **({"process": float(process)} if process else {}),
+        }
 
     def flatten(self, how: Flatten) -> None:
         """Compare outputs in another form from now on. The known answers are converted."""
@@ -98,9 +127,10 @@ class Reference:
         values = Inputs(self.eager.model, args, kwargs).values()
         if len(values) != len(self.inputs.leaves):
             raise InputError(f"{label} has {len(values)} values, the example {len(self.inputs.leaves)}")
-        answer = self.eager.ask(values)
+        answer = self.eager.ask(values, grown=math.inf)
         if answer.outputs is None:
-            raise InputError(f"{label}: the model itself refuses it: {answer.error}")
+            why = "the model itself refuses it" if not answer.stopped else "it takes more than max_memory allows"
+            raise InputError(f"{label}: {why}: {answer.error}")
         shapes = {i: tuple(value.shape) for i, value in enumerate(values) if isinstance(value, torch.Tensor)}
         sizes = {dim.name: dim.size_of(shapes) for dim in self.dims}
         return Probe(label, "given", sizes, values, answer.outputs, answer.raw)

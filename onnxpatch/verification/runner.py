@@ -27,6 +27,8 @@ from onnxpatch.verification.undetermined import judged
 
 Progress = Callable[[str, int, int], None]
 _MORE_DRAWS = 2  # further runs of a probe, for a graph that draws random numbers
+_TIMES_EAGER = 4  # what eager took at most: a runtime keeps memory that it may use again
+_NAMED = 5  # inputs that were not tried
 _FIRST = 6  # probes run before those that break a guard; probes are ordered by how informative they are
 
 
@@ -53,14 +55,17 @@ def run(
     if limits is not None:
         probes = [probe for probe in probes if limits.admits(probe.sizes)]
         broken = [(guard, probe) for guard, probe in broken if limits.admits(probe.sizes)]
+    for graph in graphs:  # a graph that is right takes about as much as eager does
+        graph.max_bytes = max(reference.eager.limits[0], _TIMES_EAGER * reference.eager.peak)
     joined = _joined([_in_runtime(graph, feed, reference, made, probes, broken, fixed, progress) for graph in graphs])
     return replace(
         joined,
-        notes=[*joined.notes, *names_of_one_size(reference)],
+        notes=[*joined.notes, *names_of_one_size(reference), *_too_large(reference)],
         dimensions={dim.name: dim.size for dim in reference.dims},
         refused=reference.oracle.refused,
         first_refusal=reference.oracle.first_refusal,
         seconds={**made.seconds, "verify": reference.seconds + time.perf_counter() - start},
+        memory=reference.bytes,
     )
 
 
@@ -148,6 +153,18 @@ def _skipped(reference: Reference, graph: Graph, not_run: int) -> list[str]:
     if not_run or reference.oracle.cut_short:
         return [f"max_seconds={budget.max_seconds:g} was reached: {left_out + not_run} more inputs were not compared"]
     return [f"{left_out} more sizes were skipped: the verification budget was reached"] if left_out else []
+
+
+def _too_large(reference: Reference) -> list[str]:
+    """A note on inputs that were not tried, since eager would take too much memory for them."""
+    found, most = list(reference.oracle.too_large), _NAMED
+    if not found:
+        return []
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    limit = f"{reference.eager.limits[0] / 1e6:,.0f} MB"
+    why = reference.oracle.too_large[found[0]]
+    return [f"not tried, since PyTorch would take more than {limit} for them (max_memory=): "
+            f"{'; '.join(found[:most])}{more}; {why}"]  # fmt: skip
 
 
 def check_at(graph: Graph, feed: Feed, probe: Probe, eager: Eager | None, tolerance: float) -> Checked:

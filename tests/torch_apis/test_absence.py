@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 import onnxpatch
 from onnxpatch._torch import operator_tables
-from onnxpatch._torch.dispatch_modes import OperationCount
+from onnxpatch._torch.dispatch_modes import CountedRun
 from onnxpatch._torch.relied_on import RELIED_ON, Api, find
 from tests.torch_apis.hidden import hidden
 
@@ -120,7 +120,7 @@ def write() -> bool:
 
 
 def count() -> bool:
-    with OperationCount() as counted:
+    with CountedRun() as counted:
         torch.ones(3, 3) @ torch.ones(3, 3)
     return counted.operations > 0
 

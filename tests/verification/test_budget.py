@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import onnxpatch
-from onnxpatch._torch.dispatch_modes import OperationCount
+from onnxpatch._torch.dispatch_modes import CountedRun
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
@@ -65,7 +65,7 @@ def heavy(model: nn.Module, args: tuple[Any, ...], dynamic: Any) -> tuple[list[P
 
 # ------------------------------------------------------------------ work is counted
 def test_products_are_counted_exactly_and_everything_else_by_calls_and_elements() -> None:
-    with torch.no_grad(), OperationCount() as count:
+    with torch.no_grad(), CountedRun() as count:
         nn.Linear(8, 5, bias=False)(torch.zeros(3, 8))
         product = count.operations
         torch.zeros(10).relu()
@@ -160,7 +160,7 @@ def test_a_dropped_guard_is_asked_for_though_the_budget_is_used_up() -> None:
 
 
 def test_the_report_says_what_the_budget_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OperationCount, "operations", property(lambda _: 1e12, lambda _, value: None), raising=False)
+    monkeypatch.setattr(CountedRun, "operations", property(lambda _: 1e12, lambda _, value: None), raising=False)
     report = onnxpatch.export(Right().eval(), (torch.randn(2, 3, 16, 24),), dynamic_shapes=IMAGE, exporter="trace")
     assert report.ok and {c.sizes[d] for d in "bhw" for c in report.checks} > {1, 7, 11}
     assert any("sizes were skipped: the verification budget was reached" in note for note in report.notes)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from onnxpatch._torch.unchecked_operators import PositionsChecked
+from onnxpatch._torch.dispatch_modes import CountedRun
 from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.probe import Budget
@@ -54,7 +54,7 @@ def test_an_export_does_not_end_the_process() -> None:
     ],
 )
 def test_positions_outside_are_refused(call: Callable[[], Any], says: str) -> None:
-    with PositionsChecked(), pytest.raises(IndexError, match=f"{says} got positions outside of its operands"):
+    with CountedRun(), pytest.raises(IndexError, match=f"{says} got positions outside of its operands"):
         call()
 
 
@@ -72,7 +72,7 @@ def test_positions_outside_are_refused(call: Callable[[], Any], says: str) -> No
 )
 def test_positions_inside_are_taken(call: Callable[[], Any]) -> None:
     want = call()
-    with PositionsChecked():
+    with CountedRun():
         torch.testing.assert_close(call(), want, equal_nan=True)
 
 
