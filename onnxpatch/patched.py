@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.module_marks import written_callables
+from onnxpatch._torch.one_export import public_export_alone
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.validate import check_depth
 from onnxpatch.patching.export_only import export_only, replace_in_place
@@ -46,9 +48,17 @@ class Patched:
 
     def apply(self) -> Patched:
         """Apply the whole plan, or none of it. Raises InputError while another thread has the model patched."""
+        return self._start(alone=False)
+
+    def _start(self, alone: bool) -> Patched:
+        """Apply the plan. alone: torch.onnx.export waits for other exports until the model is restored."""
         check_depth(self.model)
         try:
             claim(self.model, self._log)
+            if alone:
+                held = contextlib.ExitStack()
+                self._log.call(held.close)
+                held.enter_context(public_export_alone())
             # The log is undone backwards: modes are set once every module has its own class again.
             self._log.call(functools.partial(restore_training, self.model, self.plan.modes))
             self._uncompile()
@@ -218,7 +228,7 @@ class patched:  # named like the function it stands for: `with onnxpatch.patched
 
     def __enter__(self) -> Patched:
         self._entered.append(_planned(self._model, **self._options))  # noted before anything is applied
-        return self._entered[-1].apply()
+        return self._entered[-1]._start(alone=True)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._leave()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
+from typing import Any
 
 _numbers = itertools.count()
 
@@ -39,8 +42,7 @@ class Shared:
         self._change = change
         self._holders: set[int] = set()
         self._made = contextlib.ExitStack()
-        # Reentrant: an interrupt may leave this thread with the lock, and it must still be able to undo.
-        self._lock = threading.RLock()
+        self._lock = process_lock()
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -61,6 +63,29 @@ class Shared:
                 if first:
                     self._made.enter_context(self._change())
             yield
+
+
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def process_lock() -> threading.RLock:
+    """A lock of the process: free in a forked child, whichever other thread held it at that moment.
+
+    It is reentrant: an interrupt may leave this thread with the lock, and it must still be able to undo.
+    """
+    lock = threading.RLock()
+    _locks.add(lock)
+    return lock
+
+
+def _free_locks() -> None:
+    for lock in _locks:
+        if not lock._is_owned():  # the thread that forked goes on in the child, within its own blocks
+            lock._at_fork_reinit()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_free_locks)
 
 
 def release(lock: threading.RLock) -> None:

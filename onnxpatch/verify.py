@@ -14,7 +14,7 @@ from onnxpatch.exporters.dynamo import capture
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import DynamicDim, dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, checked_path
+from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, check_surroundings, checked_path
 from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile import stamp
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
@@ -79,6 +79,7 @@ def verify(
     """
     check_numbers(tolerance, max_probes)
     check_callbacks(flatten, progress)
+    check_surroundings()
     check_runnable(model)
     file = checked_path(file)
     budget = Budget.starting_now(max_probes, max_seconds, max_memory)

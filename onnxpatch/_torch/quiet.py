@@ -49,7 +49,8 @@ def _by_torch(stream: str, _text: str, writer: str) -> bool:
 def quiet_exporters() -> Iterator[None]:
     """A context in which the exporters neither print graphs nor log, in this thread."""
     thread = threading.get_ident()
-    loggers = ["", *(name for name in logging.root.manager.loggerDict if name.startswith(_LIBRARIES))]
+    # A list first: another thread may make a logger at this moment.
+    loggers = ["", *(name for name in list(logging.root.manager.loggerDict) if name.startswith(_LIBRARIES))]
     # On the handlers: a record of a child logger passes the parents' handlers, but not the parents' filters.
     handlers = {h for name in loggers for h in logging.getLogger(name).handlers}
     # Python's own, for processes in which nobody has set up logging.

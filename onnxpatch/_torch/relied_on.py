@@ -47,6 +47,8 @@ _MODES = "after Ctrl-C at the wrong moment, a mode of onnxpatch may stay active"
 _WEIGHTS = "the TorchScript exporter copies large weights three times"
 _VIEWS = "writes through views are lost under trace, as in torch's own export, and such files are refused"
 _AS_WRITTEN = "stand-ins get a call of a C++ function as it was written"
+_LEFT = "after exports in several threads outside of onnxpatch, builtins.min and max stay torch's"
+_FORKED_EXPORT = "a process that was forked while another thread exported cannot export"
 
 RELIED_ON = (
     Api("torch._guards.TracingContext", "__init__", "the mode for fake tensors shows whether torch.export runs"),
@@ -108,6 +110,10 @@ RELIED_ON = (
     Api("torch._C._dispatch_has_kernel_for_dispatch_key", "decompositions", _AGAIN),
     Api("torch._ops.HigherOrderOperator", "decompositions", _AGAIN),
     Api(f"{_EXPORTER}._capture_strategies.CAPTURE_STRATEGIES", "exporters", "a dynamo export is one step for doctor"),
+    Api("torch._export.non_strict_utils._tensor_min_max", "one_export", _LEFT),
+    Api("torch.compiler._is_exporting_flag", "one_export", _FORKED_EXPORT),
+    Api("torch.compiler._is_compiling_flag", "one_export", _FORKED_EXPORT),
+    Api("torch.onnx._internal.torchscript_exporter._globals.GLOBALS", "one_export", _FORKED_EXPORT),
     Api("torch._C._jit_onnx_log", "quiet", "the TorchScript exporter prints graphs where it fails"),
     Api("torch._C._jit_pass_onnx_deduplicate_initializers", "traced_weights", _WEIGHTS),
     Api(f"{_SHAPES}.ShapeEnv._log_guard", "exporters", _NO_LINES),

@@ -6,6 +6,7 @@ import re
 
 import torch
 
+from onnxpatch._torch.one_export import one_export
 from onnxpatch.diagnosis.proof_trial import case, patched_by
 from onnxpatch.exporters.dynamo import capture
 from onnxpatch.exporters.request import ExportRequest
@@ -71,7 +72,7 @@ def _captured(request: ExportRequest) -> str:
         # As text: two graphs of fx have no comparison.
         return str(capture(request.model, request.inputs, request.specs).graph)
     args, _ = request.inputs.rebuild(request.inputs.values())
-    with filtered("ignore"), torch.no_grad():
+    with one_export(), filtered("ignore"), torch.no_grad():
         traced = torch.jit.trace(request.model, args, check_trace=False)
     text = re.sub(r"__torch__[\w.]*|, scope: .*|(?m: # .*$)", "", str(traced.inlined_graph))
     # Names of values carry a count over the whole process: number them by where they first come.

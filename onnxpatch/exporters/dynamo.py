@@ -15,6 +15,7 @@ from torch.export import Dim
 
 from onnxpatch._torch.decompositions import few_decompositions
 from onnxpatch._torch.exporters import without_tracing
+from onnxpatch._torch.one_export import one_export
 from onnxpatch._torch.quiet import quiet_torch
 from onnxpatch._torch.translations import kept_translations
 from onnxpatch.errors import InputError
@@ -112,7 +113,7 @@ def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any
     Raises what torch.export raises. The caller must restore state that the forward changed.
     """
     opened = opened_call(model, inputs)
-    with torch.no_grad(), quiet_torch(), opened as call, same_sizes(model, call, inputs, specs):
+    with one_export(), torch.no_grad(), quiet_torch(), opened as call, same_sizes(model, call, inputs, specs):
         return torch.export.export(
             model,
             call.args,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnxpatch._torch.one_export import one_export
 from onnxpatch._torch.quiet import quiet_torch
 from onnxpatch.errors import ExportError, InputError
 from onnxpatch.exporters.dynamo import export_dynamo
@@ -37,7 +38,7 @@ def export(request: ExportRequest, path: Path) -> Exported:
     """Call the exporter that the request names. Raises ExportError with the reason, module and line if it fails."""
     try:
         # torch prints graphs and advice on its own debug switches: the error says what matters.
-        with quiet_torch(asked=bool(request.options.get("verbose"))):
+        with one_export(), quiet_torch(asked=bool(request.options.get("verbose"))):
             if request.exporter == "dynamo":
                 return Exported(request, path, export_dynamo(request, path))
             export_torchscript(request, path)

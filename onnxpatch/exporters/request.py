@@ -17,7 +17,7 @@ from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import DynamicDim, dynamic_dims
 from onnxpatch.inputs.example import declared_example
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.validate import check_opset, refuse_no_module
+from onnxpatch.inputs.validate import check_opset, check_surroundings, refuse_no_module
 from onnxpatch.settings import EXPORTERS, Exporter
 
 OPSET = 18
@@ -66,6 +66,7 @@ class ExportRequest:
 
         An example, dynamic shapes and names that are not given are taken from the model, if it declares them.
         """
+        check_surroundings()
         refuse_no_module(model)
         if isinstance(model, torch.jit.ScriptModule) and exporter == "dynamo":
             raise ScriptedModelError(

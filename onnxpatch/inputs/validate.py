@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch.nn.parameter import is_lazy
 
+from onnxpatch._torch import exporting
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.module_walk import modules
 from onnxpatch.messages.visible import said_by
@@ -118,6 +119,21 @@ def check_depth(model: torch.nn.Module) -> None:
         raise InputError(
             f"torch cannot walk the modules of {type(model).__name__}: {type(error).__name__}: {said_by(error)}"
         ) from error
+
+
+def check_surroundings() -> None:
+    """Raise InputError where no export can work: in a forward that is exported, or with the default device meta."""
+    exporter = exporting()
+    if exporter is not None:
+        raise InputError(
+            f"it is called while the {exporter} exporter runs a model, and what is computed here goes into that graph: "
+            "call it outside of forward"
+        )
+    if torch.get_default_device().type == "meta":
+        raise InputError(
+            "the default device is meta (torch.set_default_device), so new tensors hold no values, and there is "
+            'nothing to compare: call torch.set_default_device("cpu"), or export inside `with torch.device("cpu"):`'
+        )
 
 
 def check_runnable(model: torch.nn.Module) -> None:

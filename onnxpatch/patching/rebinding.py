@@ -19,7 +19,6 @@ import contextlib
 import functools
 import inspect
 import itertools
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,15 +29,14 @@ from onnxpatch._torch.symbolic_sizes import traced_from_sizes
 from onnxpatch.patching.code_modules import code_modules, defining_modules
 from onnxpatch.patching.conditions import resolve
 from onnxpatch.patching.function_places import Place, Places, find_in_modules, library_of
-from onnxpatch.undone import release, undone
+from onnxpatch.undone import process_lock, release, undone
 
 # Answers a call in this thread, given (function, args, kwargs); NotImplemented lets the original run.
 Lookup = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 # Of all models and threads: what each exchanged place had before. Empty while no patched model runs.
 _standing: dict[Place, _Replaced] = {}
-# Reentrant: an interrupt may leave this thread with the lock, and it must still be able to restore.
-_lock = threading.RLock()
+_lock = process_lock()
 _numbers = itertools.count()
 _MISSING = object()
 _MAY_BE_BASE = 1 << 10  # Py_TPFLAGS_BASETYPE

@@ -20,7 +20,7 @@ import torch
 
 from onnxpatch.errors import InputError, RestoreError
 from onnxpatch.patching.generated import MISSING, generated, set_class, specialise, without
-from onnxpatch.undone import release
+from onnxpatch.undone import process_lock, release
 
 
 class UndoLog:
@@ -138,8 +138,7 @@ class _Claim:
     logs: set[int] = field(default_factory=set)
 
 
-# Reentrant: an interrupt may leave this thread with the lock, and it must still be able to give up its claim.
-_lock = threading.RLock()
+_lock = process_lock()
 # By id, since a class may define __eq__ without __hash__. An id stays valid while the model is patched.
 _claims: dict[int, _Claim] = {}
 

@@ -191,7 +191,7 @@ def in_a_with(made, model):
 def test_an_interrupt_at_every_instruction_of_a_with_statement(made):
     model = Net().eval()
     plain(model, "trace")  # what is made once
-    names = ("__init__", "__enter__", "__exit__", "apply", "restore", "_leave")
+    names = ("__init__", "__enter__", "__exit__", "apply", "_start", "restore", "_leave")
     methods = [vars(cls)[name] for cls in (onnxpatch.patched, onnxpatch.Patched) for name in names if name in vars(cls)]
     codes = {function.__code__ for function in (*methods, onnxpatch.patch_model, in_a_with)}
     before, tracer, number, places = everything(model), sys.gettrace(), 0, 0

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 import onnxpatch
 from onnxpatch._torch import operator_tables
 from onnxpatch._torch.dispatch_modes import CountedRun
+from onnxpatch._torch.one_export import one_export
 from onnxpatch._torch.relied_on import RELIED_ON, Api, find
 from tests.torch_apis.hidden import hidden
 
@@ -125,6 +126,11 @@ def count() -> bool:
     return counted.operations > 0
 
 
+def alone() -> bool:
+    with one_export():
+        return True
+
+
 def tables() -> bool:
     """Each of them is there, or has no rows."""
     return all(
@@ -146,7 +152,7 @@ BRANCHES: Callable[[], bool] = lambda: (  # noqa: E731
 EXERCISES: dict[str, list[Callable[[], bool]]] = {
     "__init__": [DYNAMO], "trace_state": [TRACE], "function_modes": [TRACE, DYNAMO],
     "producers": [DYNAMO], "constants": [DYNAMO], "dispatch_modes": [count], "cond": [BRANCHES], "exporters": [DYNAMO],
-    "quiet": [TRACE], "guards": [DYNAMO], "operator_tables": [tables],
+    "one_export": [alone], "quiet": [TRACE], "guards": [DYNAMO], "operator_tables": [tables],
     "signatures": [TRACE], "script_graph": [TRACE], "symbolic_sizes": [TRACE, DYNAMO],
     "module_marks": [DYNAMO], "fake_sizes": [BRANCHES], "traced_weights": [TRACE],
     "size_samples": [lambda: export(Growing(), dynamo=False)],

@@ -21,6 +21,7 @@ from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, watched_sizes
 from onnxpatch._torch.function_modes import TraceKept
+from onnxpatch._torch.one_export import one_export
 from onnxpatch._torch.quiet import quiet_exporters
 from onnxpatch.decisions.place import lines_of_error, lines_of_stack
 from onnxpatch.diagnosis.trials.program_check import Excusing, check_captured
@@ -112,7 +113,8 @@ def _note_warning(trial: Trial, message: object, category: type[Warning], *_wher
 
 def _export_program(subject: Subject, trial: Trial, once: bool) -> None:
     sizes = torch_shapes(subject.inputs, subject.specs)
-    with watched_sizes(functools.partial(_note_condition, trial)), opened_call(subject.model, subject.inputs) as call:
+    watched = watched_sizes(functools.partial(_note_condition, trial))
+    with one_export(), watched, opened_call(subject.model, subject.inputs) as call:
         trial.captured = dynamo_capture(subject.model, call.args, call.kwargs, sizes, once)
 
 
@@ -121,7 +123,7 @@ def _export_file(subject: Subject, exporter: str, opset: int, trial: Trial) -> N
     if exporter == "dynamo":
         sizes = torch_shapes(subject.inputs, subject.specs)
         watched = watched_sizes(functools.partial(_note_condition, trial))
-        with watched, opened_call(subject.model, subject.inputs) as call:
+        with one_export(), watched, opened_call(subject.model, subject.inputs) as call:
             # What was captured is translated: capturing again would take as long again.
             trial.program = dynamo_export(trial.captured or subject.model, call.args, call.kwargs, sizes, opset)
         assert trial.program is not None
@@ -137,7 +139,7 @@ def _onnx_file(trial: Trial) -> Path:
 
 def _export_traced(subject: Subject, exporter: str, opset: int, path: Path) -> None:
     """Export through TorchScript: traced, or scripted."""
-    with TraceKept() as kept, opened_call(subject.model, subject.inputs) as call:
+    with one_export(), TraceKept() as kept, opened_call(subject.model, subject.inputs) as call:
         call_torchscript(_request(subject, exporter, opset), subject.model, call.args, call.kwargs, path)
     if kept.lost:
         text = f"a torch call raises and the model catches it: torch.jit.trace ends the process there ({kept.lost[0]})"

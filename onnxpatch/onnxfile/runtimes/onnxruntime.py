@@ -21,7 +21,7 @@ from onnxpatch.onnxfile import bfloat16
 from onnxpatch.onnxfile.mapped_weights import LARGE, is_large, weigh, without_weights
 from onnxpatch.onnxfile.nested_functions import check_functions
 from onnxpatch.onnxfile.runtimes.interface import Array, LoadedGraph, Output, Provider, Runtime, importable, stopped
-from onnxpatch.undone import release, undone
+from onnxpatch.undone import process_lock, release, undone
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, RunOptions, SessionOptions
@@ -180,7 +180,7 @@ class _Deadlines:
 
     def __init__(self) -> None:
         self._pending: dict[int, tuple[float, RunOptions]] = {}  # by id: RunOptions cannot be hashed
-        self._lock = threading.RLock()  # reentrant: `remove` must work after an interrupt in `add`
+        self._lock = process_lock()
         self._running = False
 
     def add(self, options: RunOptions, deadline: float) -> None:
