@@ -185,8 +185,20 @@ CASES = [
 ]  # fmt: skip
 
 _ONE_NODE = "writes as many nodes of the same work as eager has calls"
+_EACH = "a fixed number of nodes, each of as much work as reading the operands"
 _SIZES = "changes how a size is read, and no work on elements"
 _ROUTE = "passes on to the function that does the work, which is measured or has a reason of its own"
+
+_OF_EACH = [
+    "sinh", "cosh", "atanh", "acosh", "erfc", "erfcx", "ndtr", "log-ndtr", "erfinv", "ndtri", "entr", "xlog1py",
+    "logaddexp2", "signbit", "isposinf", "isneginf", "angle", "ldexp", "smooth-l1-loss", "huber-loss",
+    "binary-cross-entropy", "hinge-embedding-loss", "margin-ranking-loss", "soft-margin-loss", "poisson-nll-loss",
+    "cosine-embedding-loss", "multi-margin-loss", "triplet-margin-loss", "log1p", "expm1", "asinh", "logsigmoid",
+    "bce-with-logits", "multilabel-soft-margin-loss", "cosine-similarity", "pairwise-distance", "logsumexp",
+    "unravel-negative-index", "copies", "positive", "argwhere", "isreal", "dist", "real", "count-nonzero",
+    "unique-consecutive", "column-stack", "dstack", "select-scatter", "slice-scatter", "softplus", "fftshift",
+    "ifftshift", "cumulative-trapezoid", "bitwise-or", "bitwise-xor", "bitwise-not", "average-by-divisor",
+]  # fmt: skip
 
 # Patches of torch functions without a case, and why their work cannot grow faster than eager's.
 NOT_MEASURED = {
@@ -243,4 +255,8 @@ NOT_MEASURED = {
     "empty-reductions": _ONE_NODE,
     "float-ranges": "one number for each element of the result",
     "without-batch": "the same operator, of a batch of one",
+    **dict.fromkeys(_OF_EACH, _EACH),
+    **dict.fromkeys(["ravel", "msort", "vsplit", "dsplit", "hsplit", "addmv", "addr", "addbmm", "vecdot"], _ONE_NODE),
+    "multilabel-margin-loss": "one difference for each pair of classes of a row",
+    "narrow-from-data": _SIZES,
 }

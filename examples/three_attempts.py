@@ -62,7 +62,7 @@ def main() -> None:
     x = torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
     with tempfile.TemporaryDirectory() as folder:
         report = onnxpatch.export(model(), (x,), Path(folder) / "ranker.onnx", dynamic_shapes=ROWS)
-        print(report)
+        print(report.table())
         at_once = onnxpatch.export(
             model(), (x,), Path(folder) / "ranker.onnx", dynamic_shapes=ROWS, exclude="gate-limit", branches=True
         )

@@ -165,8 +165,9 @@ def export(
             delivered, report = _delivered(log, exporters if several else (), prefer, bounds)
         finally:
             state.restore()
+        size = sum(one.stat().st_size for one in delivered.exported.path.parent.iterdir())  # weights may lie beside it
         out.keep(delivered.exported.path)
-        return replace(report, notes=[*report.notes, *lost_state(state), *out.notes])
+        return replace(report, bytes=size, notes=[*report.notes, *lost_state(state), *out.notes])
 
 
 def _check_choices(attempts: str, prefer: str | None, bounds: str | None, check: bool) -> None:
@@ -191,7 +192,7 @@ def _delivered(
     if found is None:
         found = narrowed(log) if bounds == "narrow" else log.deliver_bounded()
     if found is None:
-        raise refusal(log)
+        raise refusal(log, exporters, bounds)
     # Plain is right where the patched attempts were not: then a patch is at fault, and the others may stay.
     if found.attempt.plain and not found.report.bounds:
         found, note = better_than_plain(log, found)

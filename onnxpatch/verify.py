@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, check_surroundings, checked_path
 from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile import stamp
+from onnxpatch.onnxfile.file_size import bytes_of
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
@@ -31,6 +33,7 @@ from onnxpatch.versions import versions
 
 _log = logging.getLogger("onnxpatch")
 
+_ADVICE = "onnxpatch.export(model, ...) compares before it writes; onnxpatch.doctor(model, ...) says what is at fault"
 _CAPTURE = 600.0  # seconds for torch.export, which serves for its conditions alone here, and may never end
 
 
@@ -113,9 +116,10 @@ def verify(
     report = Report(
         str(file), type(model).__name__, opset=_opset(graph), tolerance=tolerance, versions=versions(),
         notes=[*notes, *_notes(graph, feed, model, inputs), *lost_state(state)],
-        bounds=limits.words,
+        bounds=limits.words, bytes=bytes_of(file),
     )  # fmt: skip
-    return run(graphs, feed, reference, report, conditions=conditions, progress=shown(progress), limits=limits)
+    found = run(graphs, feed, reference, report, conditions=conditions, progress=shown(progress), limits=limits)
+    return replace(found, advice=_ADVICE if found.wrong else "")
 
 
 def _refuse_outside(limits: Limits, dims: Sequence[DynamicDim]) -> None:

@@ -41,7 +41,7 @@ def test_the_failure_text_is_the_report_of_each_exporter_that_failed():
     text = str(failed.value)
     assert text.startswith("trace: ")
     assert "columns=" in text
-    assert "rel. error" in text
+    assert "relative error" in text and "next: " in text
 
 
 def test_exporters_are_checked():

@@ -65,7 +65,7 @@ class Attempt:
         if self.branches != first.branches and not self.plain:
             parts.append(f"branches={self.branches}")
         parts += [f"{', '.join(self.fixed)} kept at the example's size"] if self.fixed else []
-        return ", ".join(parts) or "as asked"
+        return ", ".join(parts) or "as called"
 
     def call(self, asked: ExportRequest, narrow: bool = False) -> str:
         """The shortest call of `export` that makes this attempt first; `...` stands for the caller's inputs.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from onnxpatch.attempts.advice import what_to_type
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.attempt_log import AttemptLog
 from onnxpatch.attempts.course import next_attempt
@@ -15,6 +16,7 @@ from onnxpatch.errors import ExportError, VerificationError
 from onnxpatch.exporters.dynamo import OpsetNotWritten
 from onnxpatch.results.attempt_result import attempt_lines
 from onnxpatch.results.report import Report
+from onnxpatch.results.report_text import shown, text
 from onnxpatch.settings import Exporter
 
 
@@ -45,14 +47,27 @@ def first_right(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds |
     return None
 
 
-def refusal(log: AttemptLog) -> ExportError | VerificationError:
-    """The first attempt's error. If there were several attempts, its message lists them."""
-    error, results = log.error, log.results()
+def refusal(
+    log: AttemptLog, exporters: Sequence[Exporter] = (), bounds: Bounds | None = None
+) -> ExportError | VerificationError:
+    """The first attempt's error. Its message lists the attempts, if there were several, and ends in what to type.
+
+    exporters, bounds: as `first_right` had them.
+    """
+    error, results, advice = log.error, log.results(), what_to_type(log, exporters, bounds)
     assert error is not None
-    if len(results) > 1:
-        tried = "\n  ".join([f"{len(results)} attempts were made, and none is right:", *attempt_lines(results)])
-        error.args = (f"{error.args[0]}\n{tried}", *error.args[1:])
-        error.attempts = tuple(results)
+    error.attempts = tuple(results) if len(results) > 1 else ()
     if isinstance(error, VerificationError) and isinstance(error.report, Report):
-        error.report = replace(error.report, attempts=results, call="")
+        error.report = replace(error.report, attempts=results, call="", advice=advice)
+        # The first line, and the hint behind it, were written before anything else was tried.
+        said = str(error.args[0]).partition(f"\n{error.report.file or 'the exported graph'}: ")[0]
+        error.args = (f"{said}\n{text(error.report, row=False)}", *error.args[1:])
+        return error
+    tried = []
+    if len(results) > 1:
+        tried = [
+            f"{len(results)} attempts were made, and none is right:",
+            *(f"  {one}" for one in attempt_lines(results)),
+        ]
+    error.args = ("\n".join([str(error.args[0]), *map(shown, tried), f"next: {advice}"]), *error.args[1:])
     return error

@@ -136,7 +136,7 @@ def export(
             report, refusal = _export(loaded.model, file, {**arguments, "progress": False if quiet else progress})
         # A refusal is printed once: as a result where a program reads it, else as the error below.
         if refusal is None or json or markdown:
-            print_result(report, json, markdown, quiet)
+            print_result(report, json, markdown, quiet, verbose)
         if html:
             from onnxpatch.html import write
 

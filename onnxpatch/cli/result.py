@@ -15,17 +15,18 @@ def check_form(json: bool, markdown: bool) -> None:
         raise InputError("--json and --markdown are two forms of one result: give one of them")
 
 
-def print_result(result: Report | Diagnosis, json: bool, markdown: bool, quiet: bool = False) -> None:
+def print_result(result: Report | Diagnosis, json: bool, markdown: bool, quiet: bool = False, verbose: int = 0) -> None:
     """Print a result as JSON, as Markdown, or as text with the headline coloured in a terminal.
 
-    quiet: nothing where it is right, and the headline alone where it is not.
+    quiet: nothing where it is right, and the headline alone where it is not. verbose: every comparison.
     """
     if json:
         print(result.to_json())
     elif markdown:
         print(result.to_markdown())
     else:
-        headline, _, rest = as_typed(str(result)).partition("\n")
+        said = result.table() if verbose and isinstance(result, Report) else str(result)
+        headline, _, rest = as_typed(said).partition("\n")
         if not (quiet and result.ok):
             show.headline(headline, result.ok)
         if rest and not quiet:

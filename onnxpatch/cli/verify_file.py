@@ -98,7 +98,7 @@ def verify(
                 max_memory=max_memory,
                 progress=progress,
             )
-        print_result(report, json, markdown, quiet)
+        print_result(report, json, markdown, quiet, verbose)
         if html:
             from onnxpatch.html import write_report
 

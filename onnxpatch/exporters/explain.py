@@ -9,6 +9,7 @@ import torch
 
 from onnxpatch._torch import gone
 from onnxpatch.errors import BranchError, OnnxpatchError, error_chain
+from onnxpatch.messages.paths import relative
 from onnxpatch.messages.user_code import frames_of, is_user_file, is_user_frame
 
 _LONGEST = 400  # characters of the exporter's message
@@ -17,22 +18,24 @@ _HINTS = re.compile(
     r"\s*(?:For more information, run with|For extended logs|If you suspect the guard was triggered).*", re.S
 )
 _COPY = "; return a copy from the body, x.clone(), or use onnxpatch.scan"
+_QUANTIZED = (
+    "the model is quantized by torch, whose packed weights have no ONNX form: export the float model, and quantize the "
+    "file (onnxruntime.quantization)"
+)
 _REMEDIES = {
     "might be aliasing": _COPY,
     "do not support aliasing": _COPY,
-    "__obj_flatten__": "; the model is quantized by torch, whose packed weights have no ONNX form: export the float "
-    "model, and quantize the file (onnxruntime.quantization)",
     "is not supported for tensor subclasses": "; stay in torch: NumPy's numbers would be constants of the graph",
 }
 
 
 def explained(error: BaseException, model: torch.nn.Module, exporter: str) -> str:
     """The message of ExportError. The exporter's own error is its `__cause__`."""
-    message = f"{exporter} export refused {type(model).__name__}: {reason(error)}"
+    message = relative(f"{exporter} export refused {type(model).__name__}: {reason(error)}")
     if isinstance(root_of(error), BranchError):  # its message has module and line already
         return message
     where = " ".join(part for part in place_of(error, model) if part) or translated(error)
-    return f"{message}\n  {where}" if where else message
+    return f"{message}\n  {relative(where)}" if where else message
 
 
 def reason(error: BaseException) -> str:
@@ -41,6 +44,8 @@ def reason(error: BaseException) -> str:
     lacking = next((said for one in error_chain(error) if (said := gone.told(one))), None)
     if lacking:
         return lacking
+    if "__obj_flatten__" in str(root):  # torch's words name a method that nobody has called
+        return _QUANTIZED
     # torch colours some of its messages for a terminal.
     text = re.sub(r"\x1b\[[0-9;]*m", "", _HINTS.sub("", str(root)))
     return f"{type(root).__name__}: {textwrap.shorten(text, _LONGEST, placeholder=' …')}{remedy(text)}"

@@ -15,6 +15,7 @@ import torch
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import write_text
 from onnxpatch.html.comparison import Comparison, Progress, alone, compare
+from onnxpatch.messages.paths import without_folders
 from onnxpatch.messages.visible import visible
 from onnxpatch.patching.plan import Plan
 from onnxpatch.results.diagnosis import Diagnosis
@@ -92,9 +93,16 @@ def _rendered(template: str, context: Mapping[str, object]) -> str:
         raise InputError("an HTML page needs jinja2: pip install 'onnxpatch[cli]'") from None
     # autoescape: names and code of a model are text in the page, never markup.
     folder = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(loader=folder, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(
+        loader=folder, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_portable
+    )
     # Last of all: names from models and files are in many places of a page, and autoescape keeps control characters.
     return visible(environment.get_template(template).render(**context, code_style=_code_style()))
+
+
+def _portable(value: object) -> object:
+    """Text for a page that is sent on: whoever reads it has other folders. Markup, which is HTML, stays as it is."""
+    return without_folders(value) if type(value) is str else value
 
 
 _STYLES = ("xcode", "monokai")  # light and dark; their colours stand out enough from the page for weak eyes

@@ -116,9 +116,23 @@ def compare(
     asked: dict[str, Any] = {"exporter": report.exporter, "opset": report.opset}
     asked |= {key: arguments[key] for key in _PLANNING if key in arguments}
     made = make_plan(model, **{**asked, **_delivered(report, asked)})
-    patched = Side("with onnxpatch", report, _graph(file), size=size(file))
+    # A wrong file was not delivered; how its graph differs is what the page is read for.
+    graph = _undelivered(model, report, arguments) if report.verdict == "wrong" and file is None else _graph(file)
+    patched = Side("with onnxpatch", report, graph, size=size(file))
     sides = [_plain(model, report, arguments, progress), patched]
     return Comparison(model, sides, made, _whole_call(report.call, file, arguments), command)
+
+
+def _undelivered(model: torch.nn.Module, report: Report, arguments: Mapping[str, Any]) -> Any:
+    """The graph of a wrong file, made again; None where it cannot be made."""
+    asked = {key: value for key, value in arguments.items() if key not in ("attempts", "prefer", "bounds")}
+    with tempfile.TemporaryDirectory(prefix="onnxpatch-") as folder:
+        file = Path(folder) / "wrong.onnx"
+        try:
+            export(model, f=file, **{**asked, "exporter": report.exporter, "check": False, "progress": False})
+        except OnnxpatchError:
+            return None
+        return _graph(file)
 
 
 def _whole_call(call: str, file: str | os.PathLike[str] | None, arguments: Mapping[str, object]) -> str:

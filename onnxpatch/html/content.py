@@ -55,6 +55,8 @@ def context(comparison: Comparison) -> dict[str, object]:
         "inputs": inputs(result.proto) if result.proto is not None else [],
         "outputs": outputs(result.proto) if result.proto is not None else [],
         "rows": tree(comparison),
+        "swaps": bool(comparison.plan and comparison.plan.swaps),
+        "advice": report.advice if report is not None else "",
         "patches": cards(_acted(comparison), comparison.plan),
         "operators": operators(comparison),
         "drawings": drawn,
@@ -117,10 +119,10 @@ def _drawn(side: Side, path: str) -> str:
 
 
 def _changed(sides: list[Side]) -> list[str]:
-    """Paths of modules whose operators differ between the sides; for a single side, of its first three modules."""
-    if len(sides) < 2 or any(side.proto is None for side in sides):
-        first = next((side for side in reversed(sides) if side.proto is not None), None)
-        return list(by_module(first.proto))[:3] if first and len(sides) < 2 else []
+    """Paths of modules whose operators differ between the sides; for a single graph, of its first three modules."""
+    graphs = [side for side in sides if side.proto is not None]
+    if len(graphs) < 2:
+        return list(by_module(graphs[0].proto))[:3] if graphs else []
     before, after = (
         {path: [node.op_type for node in nodes] for path, nodes in by_module(side.proto).items()} for side in sides
     )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import torch
 
 from onnxpatch.html.excerpt import around
+from onnxpatch.html.rewrites import ONNX_FORM, REWRITES
 from onnxpatch.html.tree import rows
 from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
 
@@ -27,7 +28,7 @@ def context(model: torch.nn.Module, diagnosis: Diagnosis, command: str = "") -> 
         "diagnosis": diagnosis,
         "ways": _ways(diagnosis, command),
         "error": "" if any(culprit.error == diagnosis.error for culprit in culprits) else diagnosis.error,
-        "culprits": [_card(culprit) for culprit in culprits],
+        "culprits": [_card(culprit, diagnosis, command) for culprit in culprits],
         "rows": rows(model, _notes(culprits)),
     }
 
@@ -37,13 +38,29 @@ def _ways(diagnosis: Diagnosis, command: str) -> list[tuple[str, str]]:
     order = {"patch": 0, "branches": 1, "exporter": 2}
     ways: dict[str, str] = {}
     for one in sorted((p for p in diagnosis.proposals if p.whole), key=lambda p: order.get(p.kind, 3)):
-        exporter = one.name if one.kind == "exporter" else diagnosis.exporter
-        asked: dict[str, object] = {"exporter": exporter} if exporter != "dynamo" else {}
-        asked |= {"branches": True} if one.kind == "branches" else {}
-        asked |= {"exclude": one.name} if one.kind == "exclude" else {}
-        asked |= {"opset_version": diagnosis.opset} if diagnosis.opset != _OPSET and not command else {}
-        ways.setdefault(_command(command, asked) if command else _call(diagnosis, asked), one.text)
+        ways.setdefault(_export(one, diagnosis, command), one.text)
     return list(ways.items())
+
+
+def _export(proposal: Proposal, diagnosis: Diagnosis, command: str) -> str:
+    """The export with a proposal, in Python or as a command."""
+    exporter = proposal.name if proposal.kind == "exporter" else diagnosis.exporter
+    asked: dict[str, object] = {"exporter": exporter} if exporter != "dynamo" else {}
+    asked |= {"branches": True} if proposal.kind == "branches" else {}
+    asked |= {"exclude": proposal.name} if proposal.kind == "exclude" else {}
+    asked |= {"opset_version": diagnosis.opset} if diagnosis.opset != _OPSET and not command else {}
+    return _command(command, asked) if command else _call(diagnosis, asked)
+
+
+def _code(proposal: Proposal, diagnosis: Diagnosis, command: str) -> str:
+    """What a proposal is, as Python or as a command; "" where there is nothing to type."""
+    if proposal.kind == "rewrite":
+        return REWRITES.get(proposal.name, "")
+    if proposal.kind == "decorator":
+        return ONNX_FORM
+    return (
+        _export(proposal, diagnosis, command) if proposal.kind in ("patch", "branches", "exporter", "exclude") else ""
+    )
 
 
 def _call(diagnosis: Diagnosis, asked: Mapping[str, object]) -> str:
@@ -59,12 +76,13 @@ def _command(command: str, asked: Mapping[str, object]) -> str:
     return " ".join([command, *flags])
 
 
-def _card(culprit: Culprit) -> dict[str, object]:
+def _card(culprit: Culprit, diagnosis: Diagnosis, command: str) -> dict[str, object]:
+    listed = [one for one in culprit.proposals if one.kind != "none"]
     return {
         "culprit": culprit,
         "verdict": verdict(culprit.status),
         "lines": around(culprit.source),
-        "proposals": [(one.text, *_outcome(one)) for one in culprit.proposals if one.kind != "none"],
+        "proposals": [(one.text, *_outcome(one), _code(one, diagnosis, command)) for one in listed],
         "none": next((one.text for one in culprit.proposals if one.kind == "none"), ""),
     }
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnxpatch.messages.quantities import in_bytes
+from onnxpatch.onnxfile.file_size import bytes_of
 from onnxpatch.onnxfile.graph import dtype_name
 
 if TYPE_CHECKING:
@@ -48,13 +49,5 @@ def _values(declared: Iterable[ValueInfoProto]) -> list[Value]:
 
 def size(file: str | os.PathLike[str] | None) -> str:
     """The size of a file and of its external weights as text, such as `4.2 MB`; "" if there is no file."""
-    if file is None or not Path(file).is_file():
-        return ""
-    path = Path(file)
-    # The dynamo exporter puts the weights of a large model into FILE.data.
-    total = 0.0 + sum(one.stat().st_size for one in (path, path.with_name(path.name + ".data")) if one.is_file())
-    for unit in ("B", "KB", "MB"):
-        if total < 1000:
-            return f"{total:.3g} {unit}"
-        total /= 1000
-    return f"{total:.3g} GB"
+    total = bytes_of(file) if file is not None else 0
+    return in_bytes(total) if total else ""

@@ -10,6 +10,7 @@ from onnxpatch.versions import versions
 
 def context(plan: Plan) -> dict[str, object]:
     """The names that plan.html.j2 uses."""
+    likely = plan.likely()
     swapped = list({swap.patch.name: swap.patch for swap in plan.swaps}.values())
     return {
         "model": type(plan.model).__name__,
@@ -19,7 +20,10 @@ def context(plan: Plan) -> dict[str, object]:
         "rows": rows(plan.model, plan_notes(plan)),
         "aliases": [(swap.path or "(root)", swap.aliases) for swap in plan.swaps if swap.aliases],
         "swapped": cards(swapped, plan),
-        "functions": cards([patch for patch, _ in plan.functions], None),
+        "likely": [
+            (cards([patch], None)[0], *likely[patch.name]) for patch, _ in plan.functions if patch.name in likely
+        ],
+        "functions": cards([patch for patch, _ in plan.functions if patch.name not in likely], None),
         "left_alone": _left_alone(plan),
         "missed": len(plan.near_misses),
         "findings": plan.findings,

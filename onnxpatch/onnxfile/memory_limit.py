@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import torch
 
 from onnxpatch.errors import InputError
+from onnxpatch.messages.visible import said_by
 from onnxpatch.undone import undone
 
 try:
@@ -84,7 +85,7 @@ def _is_alone() -> bool:
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error says that the system gave no more memory."""
-    return isinstance(error, MemoryError) or _REFUSED.search(str(error)[:2000]) is not None
+    return isinstance(error, MemoryError) or _REFUSED.search(said_by(error)[:2000]) is not None
 
 
 def peak_of_process() -> int | None:

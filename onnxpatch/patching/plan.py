@@ -20,10 +20,13 @@ from onnxpatch.patching import decorators
 from onnxpatch.patching.conditions import Selection, misspelled
 from onnxpatch.patching.generated import class_before, mixins_of
 from onnxpatch.patching.match import Candidate, FunctionPatch, Matcher, raise_if_ambiguous, ties
+from onnxpatch.patching.named_functions import likely_of
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
 from onnxpatch.results.notebook import fragment
 from onnxpatch.results.table import table
 from onnxpatch.settings import BRANCH_OPTIONS, Settings, make_settings
+
+_MOST_NAMED = 6  # patches in one line
 
 
 @dataclass
@@ -71,14 +74,20 @@ class Plan:
         return list({patch.name: patch for patch in applied}.values())
 
     def watching(self) -> str:
-        """One line for the function patches. Nearly all of them can act on any model; few of them do."""
-        names = ", ".join(patch.name for patch, _ in self.functions)
-        return one_line(f"{self._can_act} (`onnxpatch list` describes them): {names}")
+        """One line for the function patches: those of functions that the model's code names."""
+        names = list(self.likely())
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        listed = f" ({', '.join(names[:_MOST_NAMED])}{more})" if names else ""
+        return one_line(f"{self._can_act}{listed}; `onnxpatch list` describes them")
+
+    def likely(self) -> dict[str, tuple[str, str]]:
+        """The function patches whose function the model's code names: patch -> (function, where)."""
+        functions = {patch.name: [target for target, _ in found] for patch, found in self.functions}
+        return likely_of(functions, self.classes)
 
     @property
     def _can_act(self) -> str:
-        count = len(self.functions)
-        return f"{count} function patch{'' if count == 1 else 'es'} can act during export"
+        return f"function patches for what its code names: {len(self.likely())} of {len(self.functions)}"
 
     def headline(self) -> str:
         """One line: how many modules are swapped, and how many function patches can act."""
@@ -92,13 +101,8 @@ class Plan:
         rows = [(s.path or "(root)", type(s.module).__name__, s.patch.name, s.patch.why) for s in self.swaps]
         rows += [("" if m.path is None else m.path or "(root)", "", m.patch, m.reason) for m in self.near_misses]
         header = ("module", "class", "patch", "why, or why not")
-        return fragment(
-            self.headline(),
-            header,
-            rows,
-            self.findings,
-            "modules that are swapped, and those that a patch matches but leaves alone",
-        )
+        caption = "modules that are swapped, and those that a patch matches but leaves alone"
+        return fragment(self.headline(), "", header, rows, [*self.findings, self.watching()], caption, opened=True)
 
     def __str__(self) -> str:
         rows = [(s.path or "(root)", type(s.module).__name__, s.patch.name, s.patch.why) for s in self.swaps]

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from onnxpatch.messages.quantities import in_seconds
+
+_LONGEST = 100  # characters of an error in a line of text
 
 
 @dataclass(frozen=True)
@@ -45,13 +49,20 @@ def attempt_row(one: AttemptResult) -> tuple[str, ...]:
 
 
 def attempt_lines(attempts: Sequence[AttemptResult]) -> list[str]:
-    """`attempt 1: as asked: refused after 2.1 s: …`, a line for each attempt."""
-    return [_line(number, one) for number, one in enumerate(attempts, 1)]
+    """`attempt 2, branches=True: refused after 2.1 s: …`, a line for each. An error said before is not said again."""
+    errors = [one.error for one in attempts]
+    again = [
+        replace(one, error="the same") if one.error in errors[:i] and one.error else one
+        for i, one in enumerate(attempts)
+    ]
+    return [_line(number, one) for number, one in enumerate(again, 1)]
 
 
 def _line(number: int, one: AttemptResult) -> str:
-    name, verdict, seconds, found = attempt_row(one)
-    return f"attempt {number}, {name}: {verdict} after {seconds} s" + (f": {found}" if found else "")
+    error = one.error if len(one.error) <= _LONGEST else one.error[: _LONGEST - 1] + "…"
+    name, verdict, _, found = attempt_row(replace(one, error=error))
+    said = f"attempt {number}{f', {name}' if number > 1 else ''}: {verdict} after {in_seconds(one.seconds)}"
+    return said + (f": {found}" if found else "")
 
 
 def _measured(one: AttemptResult) -> str:

@@ -10,9 +10,12 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from onnxpatch.messages.paths import relative
+from onnxpatch.messages.quantities import counted, in_seconds
 from onnxpatch.messages.visible import markdown as escaped
 from onnxpatch.messages.visible import one_line
 from onnxpatch.results.notebook import fragment
+from onnxpatch.results.report_text import shown
 from onnxpatch.settings import Exporter
 
 SCHEMA = 1  # counted up when a field of the JSON changes its meaning or goes
@@ -20,7 +23,7 @@ _MOST_ALSO = 6  # modules with the same fault that the text names
 _LONGEST_ERROR = 300  # characters of an exporter's error in the text
 
 _HEADLINES = {
-    "refused": "the exporter refuses it",
+    "refused": "the exporter makes no graph of it",
     "silent": "exports without an error, but the graph is wrong",
     "slow": "does not finish exporting in the time allowed",
     "right": "exports right without patches, and wrong with them",
@@ -138,11 +141,11 @@ class Diagnosis:
         return f"{self.model}: {verdict} ({self.exporter}, opset {self.opset})"
 
     def __str__(self) -> str:
-        lines = [one_line(self.headline())]
+        lines = [shown(self.headline())]
         for culprit in self.culprits:
-            lines += ["", *map(one_line, _lines(culprit))]
-        lines += [one_line(f"note: {note}") for note in self.notes]
-        return "\n".join([*lines, f"{self.exports} exports tried in {self.seconds:.1f} s"])
+            lines += ["", *map(shown, _lines(culprit))]
+        lines += [shown(f"note: {note}") for note in self.notes]
+        return "\n".join([*lines, f"{counted(self.exports, 'export')} tried in {in_seconds(self.seconds)}"])
 
     def __repr__(self) -> str:
         return f"<Diagnosis {one_line(self.headline())}; {len(self.culprits)} at fault>"
@@ -150,16 +153,18 @@ class Diagnosis:
     def _repr_html_(self) -> str:
         header = ("at fault", "class", "what", "where", "what would help")
         rows = [
-            (c.name, c.cls, c.construct, f"{c.source} {c.code}".strip(), "; ".join(map(_advice, c.proposals)))
+            (c.name, c.cls, c.construct, relative(f"{c.source} {c.code}".strip()), "; ".join(map(_advice, c.proposals)))
             for c in self.culprits
         ]
-        return fragment(self.headline(), header, rows, self.notes, "the parts at fault")
+        found = [f"{c.name}: {c.error[:_LONGEST_ERROR]}" for c in self.culprits if c.error]
+        state = "good" if self.ok else "bad"
+        return fragment(self.headline(), state, header, rows, [*found, *self.notes], "the parts at fault", opened=True)
 
     def to_markdown(self) -> str:
         lines = [f"### {escaped(self.headline())}", ""]
         for culprit in self.culprits:
             head, *rest = _lines(culprit)
-            lines += [f"**{escaped(head)}**", "", *(f"- {escaped(line.strip())}" for line in rest), ""]
+            lines += [f"**{escaped(head)}**", "", *(f"- {escaped(relative(line.strip()))}" for line in rest), ""]
         lines += [f"- {escaped(note)}" for note in self.notes]
         if self.versions:
             lines += ["", escaped(", ".join(f"{name} {version}" for name, version in self.versions.items()))]

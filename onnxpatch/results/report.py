@@ -11,7 +11,8 @@ from typing import Any
 from onnxpatch.errors import VerificationError
 from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.json_values import json_value
-from onnxpatch.results.report_text import headline, markdown, notebook, text
+from onnxpatch.results.report_forms import markdown, notebook, table
+from onnxpatch.results.report_text import headline, text
 
 SCHEMA = 1
 VERDICTS = ("right", "wrong", "unproven", "unchecked", "refused")
@@ -53,8 +54,8 @@ class OutputParity:
 class Checked:
     """One probe at one stage. stage: 'export', or the runtime's name; error: why it could not be run.
 
-    status: right; wrong; refused (the graph cannot run what eager runs); unsteady (eager's own
-    output moves as far when its inputs move by a rounding: nothing can be said here).
+    status: right; wrong; refused (the graph does not run, eager does); unsteady (no verdict: eager's own output moves
+    as far when its inputs move by a rounding).
     """
 
     stage: str
@@ -142,7 +143,8 @@ class Report:
     attempts: what `export` tried, the delivered one last but for those that were compared with it; [] from `verify`.
     call: the shortest call of `export` that makes this file at once. bounds: the sizes for which the file is right, in
     words by dimension, where that is not every size. memory: bytes that PyTorch's operators took for the `example` and
-    at the `peak` of any run, the `limit` of one run, and the most that the `process` has had so far.
+    at the `peak` of any run, the `limit` of one run, and the most that the `process` has had so far. bytes: of the
+    file, with weights beside it. advice: what to type where the file is wrong.
     """
 
     file: str
@@ -168,6 +170,8 @@ class Report:
     program: Any = field(default=None, repr=False, compare=False)
     unproven: list[Unproven] = field(default_factory=list)
     right_within: list[RightWithin] = field(default_factory=list)
+    bytes: int = 0
+    advice: str = ""
 
     @property
     def ok(self) -> bool:
@@ -215,7 +219,11 @@ class Report:
         # Only where another branch made the difference: branches=True cures nothing else.
         found += hint if first and first.kind == "branch" else ""
         what = "the ONNX output differs from PyTorch"
-        raise VerificationError(f"{what}: {found}\n{self}", self)
+        raise VerificationError(f"{what}: {found}\n{text(self, row=False)}", self)
+
+    def table(self) -> str:
+        """Every comparison on a line of its own, and all that was found: what `print(report)` leaves out."""
+        return table(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only; `schema` counts the layout's versions."""

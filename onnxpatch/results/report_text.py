@@ -1,110 +1,214 @@
-"""A report as text for a terminal and as Markdown for an issue: headline, a row for each check, findings."""
+"""A report as text for a terminal: three lines where it is right, eight at most where it is not.
+
+    deep.onnx: right at 7 of 7 (B = 1, 3, 4, 5, 7), error 3.8e-07, 42 s, 194 MB
+    replaced while exporting: torch.nn.functional.interpolate by interpolate
+
+`rows` has a line for each comparison; `every_finding` all that was found, for Markdown and pages.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from onnxpatch.messages.visible import markdown as escaped
+from onnxpatch.messages.paths import relative
+from onnxpatch.messages.quantities import counted, in_bytes, in_seconds
 from onnxpatch.messages.visible import one_line
 from onnxpatch.results.attempt_result import attempt_lines
-from onnxpatch.results.notebook import fragment
-from onnxpatch.results.table import aligned, markdown_lines
 
 if TYPE_CHECKING:
     from onnxpatch.results.report import Checked, Report
 
-_HEADER = ("stage", "probe", "kind", "status", "rel. error", "finding")
-_LONGEST = 120  # characters of a finding
+HEADER = ("stage", "probe", "kind", "status", "rel. error", "finding")
+WIDTH = 160  # characters of a line
+_LONGEST = 120  # characters of a finding in a row
+_ROOM = 72  # characters for the sizes in the first line
+_MOST_SIZES = 6  # of one dimension in the first line
+_MOST_LINES, _MOST_ATTEMPTS = 8, 3
+_STATUS = {"refused": "does not run", "unsteady": "no verdict"}
 
 
-def text(report: Report) -> str:
-    """Headline, a table with a line for each check, findings and notes below."""
-    rows = [[one_line(cell) for cell in _row(check)] for check in report.checks]
-    return "\n".join([one_line(_headline(report)), *aligned([_HEADER, *rows]), *map(one_line, _findings(report))])
+def text(report: Report, row: bool = True) -> str:
+    """The verdict, and what a user has to know. row: also the first comparison that is wrong."""
+    lines = [
+        _headline(report),
+        *(_right(report) if report.ok or report.verdict == "unchecked" else _wrong(report, row)),
+    ]
+    return "\n".join(map(shown, lines))
 
 
 def headline(report: Report) -> str:
     """The verdict on one line."""
-    return one_line(_headline(report))
+    return shown(_headline(report))
 
 
-def notebook(report: Report) -> str:
-    """The same as `text`, as HTML for a notebook: the checks are opened by a click."""
-    return fragment(
-        _headline(report), _HEADER, map(_row, report.checks), _findings(report), f"{len(report.checks)} comparisons"
-    )
+def shown(line: str) -> str:
+    """One line as a terminal shows it: paths relative, control characters spelled out, cut to its width."""
+    return _cut(one_line(relative(line)), WIDTH)
 
 
-def markdown(report: Report) -> str:
-    """The same as `text`: a heading, a table, a list; the versions at the end."""
-    table = markdown_lines(_HEADER, map(_row, report.checks))
-    lines = [f"### {escaped(_headline(report))}", "", *table, "", *(f"- {escaped(line)}" for line in _findings(report))]
-    if report.versions:
-        lines += ["", escaped(", ".join(f"{name} {version}" for name, version in report.versions.items()))]
-    return "\n".join(lines).rstrip() + "\n"
+def _cut(line: str, width: int) -> str:
+    """At most `width` characters, ended after a word where one ends in the last third."""
+    if len(line) <= width:
+        return line
+    kept = line[: width - 1]
+    end = kept.rfind(" ", 2 * width // 3)
+    return (kept if end < 0 else kept[:end].rstrip(" ,;:(")) + "…"
+
+
+def rows(report: Report) -> list[tuple[str, ...]]:
+    """The cells of each comparison, under `HEADER`."""
+    return [_row(check) for check in report.checks]
 
 
 def _row(check: Checked) -> tuple[str, ...]:
     wrong = check.first_wrong()
-    # An unsteady check has a difference too; the reason why it does not count says more.
+    # Where eager decides nothing there is a difference too; the reason why it does not count says more.
     finding = wrong.finding() if wrong and check.status != "unsteady" else check.error
     error = "-" if math.isnan(check.relative) else f"{check.relative:.1e}"
-    return (check.stage, check.label, check.kind, check.status, error, finding[:_LONGEST])
+    status = check.status if check.stage == "export" else _STATUS.get(check.status, check.status)
+    return (check.stage, check.label, check.kind, status, error, relative(finding)[:_LONGEST])
 
 
+# ------------------------------------------------------------------ the first line
 def _headline(report: Report) -> str:
     file = report.file or "the exported graph"
     if report.verdict == "refused":
-        return f"{file}: REFUSED ({report.model}; {report.exporter}, opset {report.opset})"
-    how = f"{report.exporter or 'given file'}, opset {report.opset}, {report.runtime or 'not run'}"
-    where = " where it runs" if any(check.status == "refused" for check in report.checks) else ""
-    return f"{file}: {_verdict(report)} ({report.model}; {how}; largest relative error{where} {report.worst:.1e})"
-
-
-def _verdict(report: Report) -> str:
-    if report.verdict == "unproven":
-        sizes = ", ".join(f"{one.dimension}={one.size}" for one in report.unproven)
-        return f"UNPROVEN, compared at {sizes} alone; {report.unproven[0].remedy}"
+        return f"{file}: REFUSED, {report.exporter} makes no graph of {report.model} (opset {report.opset})"
     if report.verdict == "unchecked":
-        return "unchecked, nothing was compared"
-    wrong = sum(not check.ok for check in report.checks)
-    within = f" for {', '.join(report.bounds.values())} only" if report.bounds else ""
-    return f"right{within}" if report.ok else f"WRONG at {wrong} of {len(report.checks)} checks"
+        return ", ".join([f"{file}: unchecked, nothing was compared", *_cost(report)])
+    right, runs = sum(check.status == "right" for check in report.checks), len(report.checks)
+    if report.verdict == "unproven":
+        sizes = ", ".join(f"{one.dimension} = {one.size}" for one in report.unproven)
+        return f"{file}: UNPROVEN, right at {right} of {runs}, and compared at {sizes} alone"
+    if not report.ok:
+        wrong = sum(not check.ok for check in report.checks)
+        error = f"error {report.worst:.1e}{' where it runs' if _stopped(report) else ''}"
+        return f"{file}: WRONG at {wrong} of {runs} ({report.model}), {error}"
+    within = f" for {', '.join(report.bounds.values())} only," if report.bounds else ""
+    undecided = f", no verdict at {runs - right}" if right < runs else ""
+    sizes = _sizes(report)
+    said = f"{file}: right{within} at {right} of {runs}{f' ({sizes})' if sizes else ''}{undecided}"
+    return ", ".join([said, f"error {report.worst:.1e}", *_cost(report)])
 
 
-def _findings(report: Report) -> list[str]:
-    lines = _way(report)
-    lines += [f"dimension {f.dimension} {f.where}{_place(f.op, f.node, f.source)}" for f in report.frozen]
-    for guard in (guard for guard in report.guards if guard.harmful):
-        sizes = ", ".join(f"{name}={size}" for name, size in guard.sizes.items())
-        place = _place("", guard.node, guard.source)
-        lines.append(f"dropped guard: {guard.expression} does not hold at {sizes}, and eager runs there{place}")
-    lines += [one.text for one in report.right_within]
-    lines += [f"unproven: dimension {one.dimension}: {one.reason}; {one.remedy}" for one in report.unproven]
-    if report.refused:
-        lines.append(f"{report.refused} sizes that eager itself refuses were left out, such as {report.first_refusal}")
-    return lines + [_plan_line(row) for row in report.plan] + report.notes
+def _stopped(report: Report) -> bool:
+    return any(check.status == "refused" for check in report.checks)
+
+
+def _cost(report: Report) -> list[str]:
+    seconds = sum(report.seconds.values())
+    return [*([in_seconds(seconds)] if seconds else []), *([in_bytes(report.bytes)] if report.bytes else [])]
+
+
+def _sizes(report: Report) -> str:
+    """`B = 1, 3, 4; H = 32, 64`: the sizes at which it was found right, or how many where they take much room."""
+    found = {
+        name: sorted({check.sizes[name] for check in report.checks if check.status == "right" and name in check.sizes})
+        for name in report.dimensions
+    }
+    listed = "; ".join(f"{name} = {_listed(sizes)}" for name, sizes in found.items())
+    if len(listed) <= _ROOM:
+        return listed
+    return ", ".join(f"{counted(len(sizes), 'size')} of {name}" for name, sizes in found.items())
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    if len(sizes) <= _MOST_SIZES:
+        return ", ".join(map(str, sizes))
+    return f"{', '.join(map(str, sizes[: _MOST_SIZES - 1]))}, … {sizes[-1]}"
+
+
+# ------------------------------------------------------------------ what follows
+def _right(report: Report) -> list[str]:
+    by = _fitting("replaced while exporting: ", replaced(report))
+    way, notes = _way(report), _fitting("note: ", report.notes)
+    return [*way, *(by if not (way and notes) else []), *notes]  # two lines: what is left out is in `table`
 
 
 def _way(report: Report) -> list[str]:
-    """What was tried and the call that does it at once, where one attempt was not enough."""
-    if len(report.attempts) < 2:
+    """The call that makes the file at once, where one attempt was not enough."""
+    if len(report.attempts) < 2 or not report.call:
         return []
-    return [*attempt_lines(report.attempts), *([f"next time: {report.call}"] if report.ok and report.call else [])]
+    made = next((number for number, one in enumerate(report.attempts, 1) if one.delivered), len(report.attempts))
+    return [f"attempt {made} of {len(report.attempts)} made it; next time: {report.call}"]
 
 
-def _plan_line(row: Mapping[str, str]) -> str:
+def _fitting(title: str, parts: Sequence[str]) -> list[str]:
+    """One line with as many of the parts as it has room for, and the number of the others; none for no parts."""
+    said, room = list(parts[:1]), WIDTH - len(title) - 10
+    for part in parts[1:]:
+        if len("; ".join([*said, part])) > room:
+            break
+        said.append(part)
+    more = f" (and {len(parts) - len(said)} more)" if len(said) < len(parts) else ""
+    return [title + _cut("; ".join(said), WIDTH - len(title) - len(more)) + more] if said else []
+
+
+def _wrong(report: Report, row: bool) -> list[str]:
+    first = report.first_wrong()
+    lines = [first.sentence()] if first is not None and row else []
+    causes = _causes(report)
+    line = next((source for _, source in causes if source), "")
+    lines += [f"line: {line}"] if line else []
+    # What breaks at a loaded file or at the example has no dimension as its cause.
+    lines += _fitting("cause: ", [cause for cause, _ in causes])
+    lines += [one.text for one in report.right_within[:1]]
+    lines += [f"{one.dimension}: {one.reason}" for one in report.unproven[:2]]
+    attempts = attempt_lines(report.attempts) if len(report.attempts) > 1 else []
+    lines += attempts[:_MOST_ATTEMPTS] if len(attempts) <= _MOST_ATTEMPTS else [*attempts[:2], _others(attempts[2:])]
+    room = _MOST_LINES - 2 - len(lines)
+    lines += _fitting("note: ", report.notes) if room > 0 else []
+    advice = report.advice or (report.unproven[0].remedy if report.verdict == "unproven" else "")
+    return lines + ([f"next: {advice}"] if advice else [])
+
+
+def _others(attempts: Sequence[str]) -> str:
+    return f"{counted(len(attempts), 'more attempt')} without a right file: report.attempts"
+
+
+def _causes(report: Report) -> list[tuple[str, str]]:
+    """(what is at fault, the user's line) of each specialized dimension and lost condition."""
+    causes = [(f"dimension {f.dimension} {f.where}{_place(f.op, f.node)}", f.source) for f in report.frozen]
+    for guard in (guard for guard in report.guards if guard.harmful):
+        sizes = ", ".join(f"{name}={size}" for name, size in guard.sizes.items())
+        said = f"the export assumed {guard.expression}, which is not so at {sizes}; eager runs there"
+        causes.append((said + _place("", guard.node), guard.source))
+    return causes
+
+
+def _place(op: str, node: str) -> str:
+    return f" ({op} {node})".replace("( ", "(") if op or node else ""
+
+
+# ------------------------------------------------------------------ all of it
+def every_finding(report: Report) -> list[str]:
+    """All that was found, a line each."""
+    lines = attempt_lines(report.attempts) if len(report.attempts) > 1 else []
+    lines += [f"next time: {report.call}"] if lines and report.ok and report.call else []
+    lines += [f"{cause}{f'; {source}' if source else ''}" for cause, source in _causes(report)]
+    lines += [one.text for one in report.right_within]
+    lines += [f"unproven: dimension {one.dimension}: {one.reason}; {one.remedy}" for one in report.unproven]
+    if report.refused:
+        left_out = f"{counted(report.refused, 'size')} at which the model itself raises, left out"
+        lines.append(f"{left_out}; the first: {report.first_refusal}")
+    lines += [f"replaced while exporting: {one}" for one in replaced(report)]
+    return [relative(line) for line in [*lines, *report.notes, *([f"next: {report.advice}"] if report.advice else [])]]
+
+
+def replaced(report: Report) -> list[str]:
+    """`blocks.0.attn and 11 more by timm-attention`: what stood in for modules and functions, a part for each patch."""
+    names: dict[str, list[str]] = {}
+    for row in report.plan:
+        # One function patch may have dozens of targets.
+        names.setdefault(str(row.get("patch")), []).extend(_names(row))
+    return [
+        f"{found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''} by {patch}"
+        for patch, found in names.items()
+    ]
+
+
+def _names(row: Mapping[str, str]) -> list[str]:
     path = row.get("path") or "the model itself"
-    if row.get("class") != "function":
-        return f"swapped: {path} by {row.get('patch')}"
-    first, *others = path.split(", ")  # one function patch may have dozens of targets
-    more = f" and {len(others)} more" if others else ""
-    return f"replaced while exporting: {first}{more} by {row.get('patch')}"
-
-
-def _place(op: str, node: str, source: str) -> str:
-    """` (Reshape node_view_3; model.py:31)`: the node and the user's line, as far as they are known."""
-    parts = [part for part in (f"{op} {node}".strip(), source) if part]
-    return f" ({'; '.join(parts)})" if parts else ""
+    return path.split(", ") if row.get("class") == "function" else [path]

@@ -49,7 +49,7 @@ def names(report: onnxpatch.Report) -> list[str]:
 
 def test_a_model_that_is_right_the_first_time_pays_nothing(tmp_path: Path) -> None:
     report = onnxpatch.export(Right().eval(), (torch.randn(2, 3, 8, 8),), tmp_path / "m.onnx", exporter="trace")
-    assert names(report) == ["as asked"] and report.attempts[0].delivered
+    assert names(report) == ["as called"] and report.attempts[0].delivered
     assert "attempt" not in str(report) and report.call == "onnxpatch.export(model, ..., exporter='trace')"
 
 
@@ -58,7 +58,7 @@ def test_a_branch_is_exported_whole(model: type[nn.Module], tmp_path: Path) -> N
     file, made = tmp_path / "m.onnx", model().eval()
     before = fingerprint(made)
     report = onnxpatch.export(made, X, file, dynamic_shapes=ROWS, exporter="trace")
-    assert report.ok and names(report) == ["as asked", "branches=True"]
+    assert report.ok and names(report) == ["as called", "branches=True"]
     assert [one.delivered for one in report.attempts] == [False, True]
     assert report.attempts[0].verdict == "wrong" and "relative error" in report.attempts[0].error
     assert report.call == "onnxpatch.export(model, ..., exporter='trace', branches=True)"
@@ -72,7 +72,7 @@ def test_three_attempts_a_patch_left_out_then_branches(spoilt: onnxpatch.Registr
     model = nn.Sequential(nn.Tanh(), DataBranch()).eval()
     report = onnxpatch.export(model, X, tmp_path / "m.onnx", exporter="trace", registry=spoilt)
     assert report.ok
-    assert names(report) == ["as asked", "without 'raises'", "without 'raises', branches=True"]
+    assert names(report) == ["as called", "without 'raises'", "without 'raises', branches=True"]
     first = report.attempts[0]
     assert (first.verdict, first.stand_in, first.module) == (
         "refused",
@@ -80,16 +80,19 @@ def test_three_attempts_a_patch_left_out_then_branches(spoilt: onnxpatch.Registr
         "0",
     ) and "no_such_method" in first.error
     assert __file__ in first.line
-    assert "attempt 1, as asked: refused" in str(report) and "next time: onnxpatch.export(model, ...," in str(report)
+    assert (
+        "attempt 1: refused" in report.table()
+        and "attempt 3 of 3 made it; next time: onnxpatch.export(model, ...," in str(report)
+    )
     again = onnxpatch.export(
         model, X, tmp_path / "m.onnx", exporter="trace", registry=spoilt, exclude="raises", branches=True
     )
-    assert names(again) == ["as asked"] and again.call == report.call
+    assert names(again) == ["as called"] and again.call == report.call
 
 
 def test_the_patch_that_made_it_worse_is_named_and_left_out_alone(spoilt: onnxpatch.Registry) -> None:
     alone = onnxpatch.export(nn.Sequential(nn.ReLU()).eval(), (-X[0],), exporter="trace", registry=spoilt)
-    assert names(alone) == ["as asked", "plain torch.onnx.export"] and alone.call.endswith("only=())")
+    assert names(alone) == ["as called", "plain torch.onnx.export"] and alone.call.endswith("only=())")
     assert "the patch 'wrong' made this export worse" in str(alone) and "'wrong'" in alone.to_markdown()
     model = nn.Sequential(nn.ReLU(), nn.Sigmoid(), nn.Tanh()).eval()
     report = onnxpatch.export(model, (-X[0],), exporter="trace", registry=spoilt)
@@ -122,7 +125,7 @@ def test_where_nothing_helps_the_first_error_is_raised_with_all_that_was_tried(t
     assert "attempt 2, exporter='trace': refused" in str(caught.value) and len(caught.value.attempts) == 2
     with pytest.raises(onnxpatch.ExportError) as caught:
         onnxpatch.export(Odd().eval(), X, tmp_path / "m.onnx", exporter="trace")
-    assert "attempts" not in str(caught.value)
+    assert "attempts were made" not in str(caught.value)
 
 
 def test_auto_takes_the_other_exporter(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_refused_export_keeps_a_size_at_the_examples() -> None:
     report = shrunk(Refused(), (2, 6), exporter="dynamo")
     assert report.ok and report.bounds == {"n": "n = 6"}
     assert [one.verdict for one in report.attempts] == ["refused", "refused", "right", "right"]
-    assert "n kept at the example's size, bounds='narrow': right, delivered" in str(report)  # and b did not help
+    assert "n kept at the example's size, bounds='narrow': right, delivered" in report.table()  # and b did not help
 
 
 def test_what_data_decides_is_never_narrowed_and_nothing_is_unasked() -> None:

@@ -151,7 +151,8 @@ def test_every_output_is_shown_with_its_figures(tmp_path):
     rows = text[text.index('id="outputs"') :]
     assert "<code>more</code>" in rows and "<code>times</code>" in rows and "2×3" in rows
     assert "[0, 0]: 1.0 for 2.0" in rows
-    assert "times: relative error 0.5" in str(report) and "first at [0, 0]" in str(report)
+    said = report.table()
+    assert "times: relative error 0.5" in said and "first at [0, 0]" in said
 
 
 def test_names_are_escaped():
