@@ -85,7 +85,7 @@ class CountedRun(TorchDispatchMode):
             check_positions(func, args, kwargs)
         room = self._bytes - self._used
         if facts.makes_storage and not fits(args, kwargs, room):
-            self._check(func, result_bytes(func, args, kwargs))
+            self._check(func, args, kwargs)
         if self.made > self._calls:
             self._stop(f"it calls more than {self._calls:,.0f} operators")
         result = func(*args, **kwargs)
@@ -98,7 +98,11 @@ class CountedRun(TorchDispatchMode):
             self.operations += _of_product(facts.formula, args, kwargs, result)
         return result
 
-    def _check(self, func: Any, needed: float) -> None:
+    def _check(self, func: Any, args: Any, kwargs: Any) -> None:
+        try:
+            needed = result_bytes(func, args, kwargs)
+        except (RuntimeError, NotImplementedError, TypeError, AttributeError):
+            return  # tensors of a kind that cannot be counted: the operating system's limit holds for them
         if needed > self._bytes - self._used:
             named = str(func).removesuffix(".default").replace("aten.", "torch.")
             self._stop(f"{named} would make {needed / 1e6:,.0f} MB, with {self._used / 1e6:,.0f} MB in use")

@@ -71,12 +71,15 @@ def _factor(one: Any) -> float:
 
 def result_bytes(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
     """The bytes of all results, or the largest number that they may be."""
+    operands = [*_tensors((*args, *kwargs.values()))]
+    if any(one.is_nested for one in operands):  # they have no one shape; the encoder layers of torch use them
+        return float(sum(one.numel() * max(8, one.element_size()) for one in operands))
     named = _BY_VALUES.get(getattr(operator, "__name__", ""))
     if named is not None:
         schema = operator._schema
         return named({**dict(zip((argument.name for argument in schema.arguments), args, strict=False)), **kwargs})
     if torch.Tag.pointwise in getattr(operator, "tags", ()):
-        shapes = [one.shape for one in _tensors((*args, *kwargs.values()))]
+        shapes = [one.shape for one in operands]
         width = max((one.element_size() for one in _tensors(args)), default=8)
         return float(math.prod(_broadcast(shapes)) * max(8, width))
     key = _key(operator, args, kwargs)

@@ -144,3 +144,13 @@ def test_an_operator_beyond_the_limit_does_not_run_though_the_model_catches_exce
         except Exception:
             torch.zeros(1)
     assert run.stopped.startswith("torch.zeros would make 40,000,000 MB") and run.peak == 0
+
+
+def test_nested_tensors_are_counted():
+    """torch's encoder layers pack padded rows into a nested tensor in eval, which has no shape to ask for."""
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2).eval().requires_grad_(False)
+    x, padding = torch.randn(3, 12, 16), torch.arange(12) >= torch.tensor([[12], [7], [3]])
+    expected = encoder(x, src_key_padding_mask=padding)
+    with CountedRun(512 * MB):
+        assert torch.equal(encoder(x, src_key_padding_mask=padding), expected)
