@@ -22,6 +22,7 @@ from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.request import ExportRequest, asked_exporters, split_options
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable
 from onnxpatch.messages.progress import shown
+from onnxpatch.onnxfile.file_size import bytes_beside
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.runtimes.known import chosen
 from onnxpatch.patching.model_state import Snapshot
@@ -165,7 +166,7 @@ def export(
             delivered, report = _delivered(log, exporters if several else (), prefer, bounds)
         finally:
             state.restore()
-        size = sum(one.stat().st_size for one in delivered.exported.path.parent.iterdir())  # weights may lie beside it
+        size = bytes_beside(delivered.exported.path)
         out.keep(delivered.exported.path)
         return replace(report, bytes=size, notes=[*report.notes, *lost_state(state), *out.notes])
 

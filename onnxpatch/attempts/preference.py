@@ -16,6 +16,7 @@ import torch
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.attempt_log import AttemptLog
 from onnxpatch.attempts.one_attempt import Proven
+from onnxpatch.onnxfile.file_size import bytes_beside
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
 from onnxpatch.settings import Exporter
 from onnxpatch.verification.input_matching import match_inputs
@@ -33,7 +34,7 @@ def best_of(log: AttemptLog, found: Proven, exporters: Sequence[Exporter], prefe
         if log.outcome_of(attempt) is None and not log.over:
             log.attempt(attempt)
     proven = [one for one in log.made if isinstance(one, Proven) and one.report.ok] or [found]
-    figures = _bytes(proven) if prefer == "size" else _milliseconds(log, proven)
+    figures = [bytes_beside(one.exported.path) for one in proven] if prefer == "size" else _milliseconds(log, proven)
     name = "bytes" if prefer == "size" else "milliseconds"
     for one, figure in zip(proven, figures, strict=True):
         log.figures[one.attempt] = {name: figure}
@@ -52,11 +53,6 @@ def _rivals(first: Attempt, found: Attempt, exporters: Sequence[Exporter]) -> It
         yield replace(first, exporter=exporter)
         if not found.branches:
             yield replace(first, exporter=exporter).as_plain()
-
-
-def _bytes(proven: Sequence[Proven]) -> list[int]:
-    """The size of each file on the disk, with its external data."""
-    return [sum(file.stat().st_size for file in one.exported.path.parent.iterdir()) for one in proven]
 
 
 def _milliseconds(log: AttemptLog, proven: Sequence[Proven]) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onnxpatch.html.patches import cards, shortened
 from onnxpatch.html.tree import plan_notes, rows
+from onnxpatch.messages.quantities import counted
 from onnxpatch.patching.plan import Plan
 from onnxpatch.versions import versions
 
@@ -14,7 +15,7 @@ def context(plan: Plan) -> dict[str, object]:
     swapped = list({swap.patch.name: swap.patch for swap in plan.swaps}.values())
     return {
         "model": type(plan.model).__name__,
-        "verdict": _counted(len({swap.path for swap in plan.swaps}), "module") + " swapped",
+        "verdict": counted(len({swap.path for swap in plan.swaps}), "module") + " swapped",
         "state": "",
         "summary": _summary(plan),
         "rows": rows(plan.model, plan_notes(plan)),
@@ -29,10 +30,6 @@ def context(plan: Plan) -> dict[str, object]:
         "findings": plan.findings,
         "versions": versions(),
     }
-
-
-def _counted(number: int, name: str) -> str:
-    return f"{number} {name}{'' if number == 1 else 's'}"
 
 
 def _summary(plan: Plan) -> str:

@@ -11,3 +11,8 @@ def bytes_of(file: str | os.PathLike[str]) -> int:
     path = Path(file)
     # The dynamo exporter puts the weights of a large model into FILE.data.
     return sum(one.stat().st_size for one in (path, path.with_name(f"{path.name}.data")) if one.is_file())
+
+
+def bytes_beside(file: Path) -> int:
+    """The bytes of all files in the folder of a file that an export has just made: its weights may lie in many."""
+    return sum(one.stat().st_size for one in file.parent.iterdir())

@@ -15,6 +15,7 @@ import torch
 from onnxpatch.errors import InputError, RefusedError, ScriptedModelError
 from onnxpatch.inputs.module_walk import modules
 from onnxpatch.inputs.validate import check_opset, refuse_no_module
+from onnxpatch.messages.quantities import counted
 from onnxpatch.messages.visible import one_line
 from onnxpatch.patching import decorators
 from onnxpatch.patching.conditions import Selection, misspelled
@@ -78,21 +79,20 @@ class Plan:
         names = list(self.likely())
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         listed = f" ({', '.join(names[:_MOST_NAMED])}{more})" if names else ""
-        return one_line(f"{self._can_act}{listed}; `onnxpatch list` describes them")
+        return one_line(f"{self._can_act(len(names))}{listed}; `onnxpatch list` describes them")
 
     def likely(self) -> dict[str, tuple[str, str]]:
         """The function patches whose function the model's code names: patch -> (function, where)."""
         functions = {patch.name: [target for target, _ in found] for patch, found in self.functions}
         return likely_of(functions, self.classes)
 
-    @property
-    def _can_act(self) -> str:
-        return f"function patches for what its code names: {len(self.likely())} of {len(self.functions)}"
+    def _can_act(self, named: int) -> str:
+        return f"function patches for what its code names: {named} of {len(self.functions)}"
 
     def headline(self) -> str:
         """One line: how many modules are swapped, and how many function patches can act."""
-        swapped = len({swap.path for swap in self.swaps})
-        return f"{type(self.model).__name__}: {swapped} module{'' if swapped == 1 else 's'} swapped, {self._can_act}"
+        swapped = counted(len({swap.path for swap in self.swaps}), "module")
+        return f"{type(self.model).__name__}: {swapped} swapped, {self._can_act(len(self.likely()))}"
 
     def __repr__(self) -> str:
         return f"<Plan {one_line(self.headline())}>"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from onnxpatch.messages.quantities import in_seconds
+from onnxpatch.results.table import clipped
 
 _LONGEST = 100  # characters of an error in a line of text
 
@@ -59,8 +60,7 @@ def attempt_lines(attempts: Sequence[AttemptResult]) -> list[str]:
 
 
 def _line(number: int, one: AttemptResult) -> str:
-    error = one.error if len(one.error) <= _LONGEST else one.error[: _LONGEST - 1] + "…"
-    name, verdict, _, found = attempt_row(replace(one, error=error))
+    name, verdict, _, found = attempt_row(replace(one, error=clipped(one.error, _LONGEST)))
     said = f"attempt {number}{f', {name}' if number > 1 else ''}: {verdict} after {in_seconds(one.seconds)}"
     return said + (f": {found}" if found else "")
 

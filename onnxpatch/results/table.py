@@ -22,7 +22,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
     The last column is the reason in every table, and a reason that is cut helps nobody.
     """
-    cut = [[*(_cut(cell) for cell in row[:-1]), *row[-1:]] for row in safe_cells(rows)]
+    cut = [[*(clipped(cell) for cell in row[:-1]), *row[-1:]] for row in safe_cells(rows)]
     lines = aligned([list(header), *cut])
     widths = [max(len(row[column]) for row in (header, *cut)) for column in range(len(header))]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
@@ -45,5 +45,6 @@ def markdown_lines(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list
     return lines + ["| " + " | ".join(markdown(cell) for cell in row) + " |" for row in rows]
 
 
-def _cut(cell: str) -> str:
-    return cell if len(cell) <= _WIDEST else cell[: _WIDEST - 1] + "…"
+def clipped(cell: str, most: int = _WIDEST) -> str:
+    """At most so many characters, the last of them … where some are left out."""
+    return cell if len(cell) <= most else cell[: most - 1] + "…"

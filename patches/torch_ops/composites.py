@@ -9,6 +9,7 @@ import torch
 
 from onnxpatch import Proof, patch
 from onnxpatch.formulas.binding import call_of
+from onnxpatch.formulas.losses import reduced
 from onnxpatch.formulas.matrices import (
     block_diag,
     cartesian_prod,
@@ -99,8 +100,7 @@ def logspace(start: Any, end: Any, steps: Any, base: float = 10.0, **kwargs: Any
 def l1_loss(x: Tensor, y: Tensor, size_average: object = None, reduce: object = None, reduction: str = "mean") -> Any:
     if size_average is not None or reduce is not None:
         return NotImplemented
-    apart = (x - y).abs()
-    return apart if reduction == "none" else apart.sum() if reduction == "sum" else apart.mean()
+    return reduced((x - y).abs(), reduction)
 
 
 def isclose(x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from onnxpatch import missing, op
 from onnxpatch.formulas.elementary import softplus
+from onnxpatch.formulas.losses import reduced
 from onnxpatch.formulas.tries import pairs, shares
 
 _lacking = functools.partial(missing, exporters=("trace",))
@@ -33,9 +34,7 @@ def _loss(tries: Callable[..., Any], case: Callable[..., Any] | None = None) -> 
             if given.pop("size_average", None) is not None or given.pop("reduce", None) is not None:
                 return NotImplemented
             found = elements(**given)
-            if found is NotImplemented or reduction == "none":
-                return found
-            return found.sum() if reduction == "sum" else found.mean()
+            return found if found is NotImplemented else reduced(found, reduction)
 
         loss.__signature__ = parameters  # type: ignore[attr-defined]
         name = elements.__name__

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from onnxpatch import missing, op
 from onnxpatch.formulas import elementary
+from onnxpatch.formulas.losses import reduced
 
 _DIGITS = "relative error|non-finite values differ"
 _SIGMOID = "non-finite values differ: it is exported as log(sigmoid(x)); sigmoid is 0 below -18 in onnxruntime"
@@ -107,11 +108,7 @@ def binary_cross_entropy_with_logits(
     below = elementary.softplus(-input)
     below = below if pos_weight is None else below * ((pos_weight - 1) * target + 1)
     loss = (1 - target) * input + below
-    return _reduced(loss if weight is None else loss * weight, reduction)
-
-
-def _reduced(loss: Tensor, reduction: str) -> Tensor:
-    return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
+    return reduced(loss if weight is None else loss * weight, reduction)
 
 
 @op(
@@ -134,7 +131,7 @@ def multilabel_soft_margin_loss(
         return NotImplemented
     # softplus(x) is x + softplus(-x).
     loss = (1 - target) * input + elementary.softplus(-input)
-    return _reduced((loss if weight is None else loss * weight).mean(-1), reduction)
+    return reduced((loss if weight is None else loss * weight).mean(-1), reduction)
 
 
 @op(
