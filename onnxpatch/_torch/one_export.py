@@ -8,7 +8,7 @@ or with the builtins of the first kept for good by the second. Eager and runtime
   back at the end of an export. If it moves, such leftovers stay.
 - `torch.onnx._internal.torchscript_exporter._globals.GLOBALS`, `torch.compiler._is_exporting_flag` and
   `_is_compiling_flag`: set back in a process that was forked while another thread exported. If they move, exports in
-  such a process fail.
+  such a process fail. What else torch.export had replaced there cannot be found: `forked_inside()` says so.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ import torch
 
 from onnxpatch.undone import Shared, process_lock, release, undone
 
-__all__ = ["one_export", "public_export_alone"]
+__all__ = ["forked_inside", "one_export", "public_export_alone"]
 
 _UTILS = "torch._export.non_strict_utils"
 _lock = process_lock()
 _pow = math.pow
 _thread: list[int] = []  # that has the lock
+_forked_inside: list[bool] = []
 
 
 @contextlib.contextmanager
@@ -74,6 +75,7 @@ def _in_child() -> None:
     if _thread in ([], [threading.get_ident()]):
         return
     _thread.clear()
+    _forked_inside[:] = [bool(getattr(torch.compiler, "_is_exporting_flag", False))]
     _put_back()
     for flag in ("_is_exporting_flag", "_is_compiling_flag"):
         if getattr(torch.compiler, flag, False):
@@ -82,6 +84,11 @@ def _in_child() -> None:
         from torch.onnx._internal.torchscript_exporter._globals import GLOBALS
 
         GLOBALS.in_onnx_export = False
+
+
+def forked_inside() -> bool:
+    """Whether this process was forked while another thread was in torch.export, which cannot run here then."""
+    return _forked_inside == [True]
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

@@ -48,6 +48,7 @@ _WEIGHTS = "the TorchScript exporter copies large weights three times"
 _VIEWS = "writes through views are lost under trace, as in torch's own export, and such files are refused"
 _AS_WRITTEN = "stand-ins get a call of a C++ function as it was written"
 _LEFT = "after exports in several threads outside of onnxpatch, builtins.min and max stay torch's"
+_COUNTED = "a backward recorded before an export is refused where the forward writes into a buffer"
 _FORKED_EXPORT = "a process that was forked while another thread exported cannot export"
 
 RELIED_ON = (
@@ -123,6 +124,7 @@ RELIED_ON = (
     Api(f"{_SHAPES}.ShapeEnv().guards", "guards", _GUARDS),
     Api(f"{_SHAPES}.ShapeEnv().deferred_runtime_asserts", "guards", _NO_CONDITIONS),
     Api(f"{_SYMPY}.functions", "guards", _NO_CONDITIONS),
+    Api("torch._C._autograd._unsafe_set_version_counter", "write_counts", _COUNTED),
     Api("torch.utils.flop_counter.flop_registry", "dispatch_modes", "products count by the elements of their results"),
     Api(f"{_EXPORTER}._decomp.get_onnx_implemented_overloads", "operator_tables", _TABLES),
     Api(f"{_EXPORTER}._decomp.create_onnx_friendly_decomposition_table", "operator_tables", _TABLES),

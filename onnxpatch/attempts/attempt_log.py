@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.failure import Failure
 from onnxpatch.attempts.one_attempt import ExportContext, Failed, Proven, attempt_once
 from onnxpatch.errors import ExportError, VerificationError
+from onnxpatch.messages.progress import tell
 from onnxpatch.messages.visible import one_line
 from onnxpatch.results.attempt_result import AttemptResult
 
@@ -109,7 +109,7 @@ class AttemptLog:
         line = f"{type(self.shared.request.model).__name__}: {title}{within}"
         _log.info("%s", line)
         if self.announce:
-            print(f"onnxpatch: {one_line(line)}", file=sys.stderr, flush=True)
+            tell(f"onnxpatch: {one_line(line)}")
         if progress is None:
             return None
         progress(title, 0, 0)

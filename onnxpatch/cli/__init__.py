@@ -5,14 +5,16 @@ May import everything else. Start reading at `app`, which lists the commands; ea
 
 from __future__ import annotations
 
-import io
 import sys
+
+from onnxpatch.cli.terminal import open_missing_streams
 
 _EXTRA = ("typer", "rich", "jinja2", "click")
 
 
 def main() -> None:
     """Run the console script. Without the libraries of the extra `cli`, say how to install them, and exit with 2."""
+    open_missing_streams()
     try:
         from onnxpatch.cli.app import app
     except ModuleNotFoundError as error:
@@ -20,7 +22,4 @@ def main() -> None:
             raise
         print(f"the command line needs {error.name}: pip install 'onnxpatch[cli]'", file=sys.stderr)
         raise SystemExit(2) from None
-    for stream in (sys.stdout, sys.stderr):  # a pipe may have an encoding without the characters that are printed
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
     app(prog_name="onnxpatch")

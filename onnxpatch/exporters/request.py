@@ -66,7 +66,7 @@ class ExportRequest:
 
         An example, dynamic shapes and names that are not given are taken from the model, if it declares them.
         """
-        check_surroundings()
+        check_surroundings(exporter)
         refuse_no_module(model)
         if isinstance(model, torch.jit.ScriptModule) and exporter == "dynamo":
             raise ScriptedModelError(

@@ -6,12 +6,14 @@ import math
 import numbers
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 
 import torch
 from torch.nn.parameter import is_lazy
 
 from onnxpatch._torch import exporting
+from onnxpatch._torch.one_export import forked_inside
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.module_walk import modules
 from onnxpatch.messages.visible import said_by
@@ -121,8 +123,18 @@ def check_depth(model: torch.nn.Module) -> None:
         ) from error
 
 
-def check_surroundings() -> None:
-    """Raise InputError where no export can work: in a forward that is exported, or with the default device meta."""
+def check_surroundings(exporter_asked: str = "") -> None:
+    """Raise InputError where no export can work: in a forward that is exported, with the default device meta, without
+    a folder for temporary files, or in a process that was forked in the middle of an export."""
+    try:
+        tempfile.gettempdir()  # torch asks for it too
+    except OSError as error:
+        raise InputError(f"{error.strerror}: name a folder that can be written, TMPDIR=...") from None
+    if exporter_asked == "dynamo" and forked_inside():
+        raise InputError(
+            "this process was forked while another thread was in torch.export, which does not work here since: export "
+            'by trace, or in a process that is started anew (multiprocessing.get_context("spawn"))'
+        )
     exporter = exporting()
     if exporter is not None:
         raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 
@@ -21,4 +22,12 @@ def shown(progress: Progress | bool | None) -> Progress | None:
 def _written(stage: str, done: int, of: int) -> None:
     count = f" {done + 1} of {of}" if of else f" {done + 1}"
     line = f"onnxpatch: {one_line(stage)}{count}"[:_WIDTH]
-    print(f"\r{line:<{_WIDTH}}", end="\n" if of and done + 1 >= of else "", file=sys.stderr, flush=True)
+    tell(f"\r{line:<{_WIDTH}}", end="\n" if of and done + 1 >= of else "")
+
+
+def tell(text: str, end: str = "\n") -> None:
+    """Print on stderr, if it is there and can be written: what is told changes nothing."""
+    # print() takes None, a closed stderr, for stdout; a stream that Python code closed raises ValueError.
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            print(text, end=end, file=sys.stderr, flush=True)

@@ -18,6 +18,7 @@ import torch
 
 from onnxpatch._torch.dispatch_modes import Writes, storage_key
 from onnxpatch._torch.function_modes import unseen
+from onnxpatch._torch.write_counts import count_writes
 from onnxpatch.inputs.held_containers import HeldContainers
 from onnxpatch.inputs.held_objects import MISSING, HeldObjects
 
@@ -163,7 +164,8 @@ class TensorContents:
             if noted.content is not None and (noted.written or tensor._version != noted.version):
                 with torch.no_grad():
                     noted.data.copy_(noted.content)
-                # `copy_` counts as a write too.
+                # A write that is undone is none: a backward of the user's may wait for this tensor.
+                count_writes(tensor, noted.version)
                 noted.version = tensor._version
 
     def lost(self) -> list[str]:

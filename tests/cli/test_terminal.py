@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
 from onnxpatch.cli.app import app
+from onnxpatch.messages.progress import shown, tell
 from tests.cli.running import run
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.exports
@@ -84,3 +94,52 @@ def test_names_in_a_drawn_table_stay_whole(monkeypatch, capsys):
     rows = [("einops-rearrange-function", "a.very.long.path.to.something.else", "why " * 12, "more " * 9)]
     show.table("patches", ("patch", "target", "why", "when"), rows)
     assert "einops-rearrange-function" in capsys.readouterr().out
+
+
+# ------------------------------------------------------------------ nobody to read it
+_MODEL = (
+    "import torch\nclass Twice(torch.nn.Module):\n    def forward(self, x): return x * 2\n"
+    "def made(): return Twice(), (torch.ones(2, 3),)\n"
+)
+_ENDS = {  # of a shell's command: the exit code, and what stands on the stream that is left
+    ">&-": ("", ""),
+    "2>&-": ("out.onnx: right", ""),
+    ">&- 2>&- <&-": ("", ""),
+    ">/dev/full": ("", "stdout cannot be written (No space left on device)"),
+    "2>/dev/full": ("out.onnx: right", ""),
+    "--json >/dev/full": ("", "stdout cannot be written"),
+}
+
+
+@pytest.mark.exports
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("end", _ENDS)
+def test_the_exit_code_is_the_verdicts_where_nobody_can_read_it(place, end):
+    (place / "twice.py").write_text(_MODEL)
+    command = f"{sys.executable} -m onnxpatch export twice.py:made out.onnx --exporter trace {end}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["sh", "-c", command], cwd=place, env=environment, capture_output=True, text=True)
+    out, error = _ENDS[end]
+    assert (done.returncode, out in done.stdout, error in done.stderr) == (0, True, True), done
+    assert "internal" not in done.stdout + done.stderr
+    assert (place / "out.onnx").read_bytes()[:1] == b"\x08"
+
+
+@pytest.mark.parametrize("stream", [None, "full"])
+def test_what_is_told_on_stderr_is_never_an_error_nor_on_stdout(monkeypatch, capsys, stream):
+    opened = open("/dev/full", "w") if stream and Path("/dev/full").exists() else None  # noqa: SIM115
+    monkeypatch.setattr(sys, "stderr", opened)
+    shown(True)("export", 1, 2)
+    tell("a line")
+    assert capsys.readouterr().out == ""
+
+
+def test_no_folder_for_temporary_files_is_one_line(place, monkeypatch):
+    def none():
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    (place / "twice.py").write_text(_MODEL)
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    for command in ("export", "doctor"):
+        done = run(command, "twice.py:made")
+        assert done.exit_code == 2 and "No usable temporary directory" in done.stderr and "TMPDIR" in done.stderr

@@ -13,6 +13,8 @@ from torch import nn
 import onnxpatch
 from onnxpatch._torch.one_export import one_export
 
+pytestmark = pytest.mark.exports
+
 SHAPES = ({0: "B"},)
 
 
@@ -161,12 +163,13 @@ def in_a_child(call):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
-def test_a_process_that_is_forked_during_an_export_by_trace_can_export():
+@pytest.mark.parametrize("exporter", ["trace", "dynamo"])
+def test_a_process_that_is_forked_during_an_export_can_export_by_trace(exporter):
     Slow.inside.clear()
     Slow.over.clear()
     found = []
     thread = threading.Thread(
-        target=lambda: found.append(onnxpatch.export(Slow(3).eval(), (torch.randn(3, 8),), exporter="trace").ok)
+        target=lambda: found.append(onnxpatch.export(Slow(3).eval(), (torch.randn(3, 8),), exporter=exporter).ok)
     )
     thread.start()
     assert Slow.inside.wait(60)
@@ -174,6 +177,8 @@ def test_a_process_that_is_forked_during_an_export_by_trace_can_export():
         assert in_a_child(lambda: (exported(4, "trace").ok, builtins.min(2, 3), type(builtins.min).__name__)) == (
             "(True, 2, 'builtin_function_or_method')"
         )
+        by_dynamo = in_a_child(lambda: exported(4, "dynamo").ok)
+        assert by_dynamo == "True" if exporter == "trace" else "InputError: this process was forked" in by_dynamo
     finally:
         Slow.over.set()
         thread.join()

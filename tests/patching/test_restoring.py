@@ -174,3 +174,26 @@ def test_device_dtype_and_mode_stay(kit, change):
     with onnxpatch.patched(model, registry=kit):
         assert [module.training for module in model.modules()] == modes
     assert everything(model) == before
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.full((1,), 3.0))
+
+    def forward(self, x):
+        self.scale.add_(1)
+        return x * 2
+
+
+@pytest.mark.exports
+@pytest.mark.parametrize("exporter", ["trace", "dynamo"])
+def test_a_backward_recorded_before_an_export_takes_a_buffer_that_forward_writes(exporter):
+    model = Counts().eval()
+    x = torch.ones(2, requires_grad=True)
+    waiting = (x * model.scale).sum()
+    count = model.scale._version
+    assert onnxpatch.export(model, (torch.ones(2),), exporter=exporter).ok
+    assert model.scale._version == count and model.scale.item() == 3
+    waiting.backward()
+    assert x.grad.tolist() == [3, 3]
