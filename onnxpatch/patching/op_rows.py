@@ -72,6 +72,7 @@ def op(
     link: str | None = None,
     exporters: tuple[Exporter, ...] | None = None,
     reason: str | None = None,
+    fails: tuple[Exporter, ...] | None = None,
     leaner: tuple[Exporter, ...] = (),
     slower: Mapping[Exporter, float] | None = None,
     unchanged: Callable[..., Any] | Literal["fixed sizes"] | None = None,
@@ -87,7 +88,8 @@ def op(
     otherwise. If its first parameter is called `original`, it gets the original there.
 
     names: of the functions. "lgamma" stands for each spelling that the installed torch has: in torch, Tensor,
-        torch.linalg, torch.special and torch.nn.functional. A name with a dot is one function: "Tensor.unfold".
+        torch.linalg, torch.special and torch.nn.functional. A name with a dot is one function, of torch
+        ("Tensor.unfold") or of another library ("math.sqrt").
     why: the error that it cures; `missing("aten::lgamma")` for an operator that the exporters do not translate, which
         says `exporters`, `reason` and `link`, too.
     tries: makes the inputs of the proof, a tensor or a tuple of tensors, from one to four sizes. sizes: for each try
@@ -97,8 +99,8 @@ def op(
         parameters. Left out, it calls every spelling.
     to: the function, for one that needs no name: nothing is decorated then.
     name: of the patch; left out, the first of `names` with hyphens.
-    exporters: under which it acts; both unless named. Without it the case fails there, save for those in `leaner` or
-        `slower`.
+    exporters: under which it acts, and under which the case must be right; both unless named. fails: those under which
+        the case fails without it; left out, all that are not in `leaner` or `slower`.
     unchanged: another case of the same inputs that the patch must leave as it is, or "fixed sizes".
     link, calls: see `onnxpatch.patch`. reason, leaner, slower, beside, opset: see `Proof`. proof: in place of all that
         makes one, for a case that needs more than a function.
@@ -113,12 +115,13 @@ def op(
     if proof is None:
         if tries is None:
             raise TypeError(f"op({names[0]!r}): give tries=, which makes the inputs of its proof")
-        fails = () if leaner or slower else exporters
+        if fails is None:
+            fails = tuple(one for one in exporters if one not in leaner and one not in (slower or {}))
         said = (known.reason if reason is None else reason) if fails else ""
         still = functools.partial(_model, unchanged) if callable(unchanged) else unchanged
         proof = Proof(
             _build(targets, case, tries), _inputs(tries, sizes), fails=fails, reason=said, leaner=leaner,
-            slower=slower or {}, beside=beside, opset=opset, unchanged=still,
+            slower=slower or {}, exporters=exporters, beside=beside, opset=opset, unchanged=still,
         )  # fmt: skip
     shown = name or names[0].rpartition(".")[2].replace("_", "-")
     declare = patch(
@@ -136,9 +139,13 @@ def op(
 
 
 def spellings(name: str) -> tuple[str, ...]:
-    """The dotted paths of a function: those that the installed torch has of a plain name, itself for one with a dot."""
+    """The dotted paths of a function: those that the installed torch has of a plain name; one for a name with a dot."""
     if "." in name:
-        return (name if name.startswith("torch.") else f"torch.{name}",)
+        first = name.partition(".")[0]
+        home = getattr(torch, first, None)
+        # torch.math is Python's.
+        inside = str(getattr(home, "__module__", getattr(home, "__name__", ""))).startswith("torch")
+        return (f"torch.{name}" if inside and first != "torch" else name,)
     found = tuple(f"{home}.{name}" for home in _HOMES if hasattr(_at(home), name))
     return found or (f"torch.{name}",)  # another version of torch has it
 

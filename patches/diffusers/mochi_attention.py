@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 from onnxpatch.formulas.proof_models import randomised
 
 
@@ -33,19 +33,14 @@ def _texts() -> list[tuple[Tensor, ...]]:
     return made
 
 
-@patch(
+@op(
     "diffusers.models.attention_processor.MochiAttnProcessor2_0.__call__",
     name="mochi-attention",
     why="for idx in range(batch_size): torch.nonzero(mask): as many texts as the example has",
+    reason="data-dependent|relative error|onnxruntime fails|broadcast|inferred|shape",
     link="https://github.com/huggingface/diffusers/blob/main/src/diffusers/models/attention_processor.py",
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        build=_Joint,
-        inputs=_texts,
-        dynamic_shapes=({0: "batch", 1: "pixels"}, {0: "batch", 1: "words"}, {0: "batch", 1: "words"}),
-        fails=("dynamo", "trace"),
-        reason="data-dependent|relative error|onnxruntime fails|broadcast|inferred|shape",
-    ),
+    tries=_texts,
+    case=_Joint,
 )
 def attend(
     original: object,

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import Proof, patch
-from onnxpatch.formulas.proof_models import Computes
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import static_number, traced_from_sizes
 from onnxpatch.formulas.tracing import function_name
 
@@ -22,12 +21,10 @@ _CONSTANT = {
 _ENDS = ("pool1d", "pool2d", "pool3d", "conv1d", "conv2d", "conv3d")
 
 
-class _Channels(torch.nn.Module):
+def _channels(x: Tensor) -> tuple[Tensor, ...]:
     """Norms and windows whose arguments are read off the number of channels."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        normed = functional.layer_norm(x.permute(0, 2, 3, 1), x.shape[1:2])
-        return normed, functional.pixel_unshuffle(x, x.shape[1] // 4), functional.max_pool2d(x, x.size(1) // 4)
+    normed = functional.layer_norm(x.permute(0, 2, 3, 1), x.shape[1:2])
+    return normed, functional.pixel_unshuffle(x, x.shape[1] // 4), functional.max_pool2d(x, x.size(1) // 4)
 
 
 def _of_sizes(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
@@ -46,22 +43,19 @@ def _is_size(value: object) -> bool:
     return isinstance(value, Tensor) and not value.dim() and traced_from_sizes(value)
 
 
-@patch(
+@op(
     "torch.*",
     name="constant-arguments",
     why="because it is not constant. Please try to make things (e.g. kernel sizes) static if possible; Expected node "
     "type 'onnx::Constant' for argument 'downscale_factor'",
+    reason="not constant|onnx::Constant",
     link="https://github.com/pytorch/pytorch/issues/47887",
     exporters=("trace",),
     calls=_of_sizes,
-    proof=Proof(
-        _Channels,
-        lambda: [(torch.randn(2, 8, 6, 4),), (torch.randn(1, 8, 10, 2),), (torch.randn(3, 8, 2, 12),)],
-        ({0: "batch", 2: "height", 3: "width"},),
-        fails=("trace",),
-        reason="not constant|onnx::Constant",
-        unchanged=lambda: Computes(lambda x: functional.max_pool2d(x, 2)),
-    ),
+    tries=lambda b, h, w: torch.randn(b, 8, h, w),
+    sizes=((2, 6, 4), (1, 10, 2), (3, 2, 12)),
+    case=_channels,
+    unchanged=lambda x: functional.max_pool2d(x, 2),
 )
 def constant_arguments(original: Callable[..., object], *args: object, **kwargs: object) -> object:
     """Calls the function with a number for each size that is the same for every input, and with the other sizes."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, op, patch
 from onnxpatch.formulas.symbolic import as_float, symbolic, truncated
 
 FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
@@ -52,28 +52,22 @@ def symbolic_int(original: Callable[..., Tensor], *args: object, **kwargs: objec
     return NotImplemented
 
 
-class _Share(torch.nn.Module):
+def _share(x: Tensor) -> Tensor:
     """Every value as a share of the number of rows."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x / float(x.shape[1] // 2 + 1)
+    return x / float(x.shape[1] // 2 + 1)
 
 
-@patch(
+@op(
     "builtins.float",
     "transformers.utils.torch_float",
     name="symbolic-float",
     why=FROZEN,
+    reason="relative error",
     link=LINK,
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        _Share,
-        lambda: [(torch.ones(2, n),) for n in (6, 3, 11)],
-        ({1: "n"},),
-        fails=("dynamo", "trace"),
-        reason="relative error",
-        unchanged="fixed sizes",
-    ),
+    tries=lambda n: torch.ones(2, n),
+    sizes=(6, 3, 11),
+    case=_share,
+    unchanged="fixed sizes",
 )
 def symbolic_float(original: Callable[..., Tensor], *args: object, **kwargs: object) -> object:
     """Keeps `float(size)` symbolic."""
@@ -82,31 +76,21 @@ def symbolic_float(original: Callable[..., Tensor], *args: object, **kwargs: obj
     return NotImplemented
 
 
-class _Tiled(torch.nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x + torch.arange(x.shape[1]).repeat(len(x), 1)
+def _tiled(x: Tensor) -> Tensor:
+    return x + torch.arange(x.shape[1]).repeat(len(x), 1)
 
 
-def _batches() -> list[tuple[Tensor]]:
-    return [(torch.ones(*size),) for size in ((3, 4), (1, 2), (5, 7))]
-
-
-@patch(
+@op(
     "builtins.len",
     name="symbolic-len",
     why="Using len to get tensor shape might cause the trace to be incorrect: the batch of the example stays",
+    reason="shape",
     link=LINK,
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        _Tiled,
-        _batches,
-        ({0: "b", 1: "n"},),
-        fails=("trace",),
-        # dynamo is right without it, and must stay so.
-        exporters=("dynamo",),
-        reason="shape",
-        unchanged="fixed sizes",
-    ),
+    fails=("trace",),  # dynamo is right without it, and must stay so
+    tries=lambda b, n: torch.ones(b, n),
+    sizes=((3, 4), (1, 2), (5, 7)),
+    case=_tiled,
+    unchanged="fixed sizes",
 )
 def symbolic_len(original: Callable[[Any], int], value: object) -> object:
     """Keeps `len(tensor)` symbolic."""

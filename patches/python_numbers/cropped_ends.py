@@ -9,47 +9,40 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 from onnxpatch.decisions.if_rules.noop_padding import crops_ends
 from onnxpatch.decisions.place import deciding_frame
-from onnxpatch.formulas.proof_models import Computes
 
 
-class _Chunks(torch.nn.Module):
+def _chunks(x: Tensor) -> Tensor:
     """Chunks of four samples, the sound padded on both sides for them; what was padded is cut off again."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        missing = (4 - x.shape[1] % 4) % 4
-        padded = functional.pad(x, (missing // 2, missing - missing // 2))
-        y = padded.reshape(x.shape[0], -1, 4).softmax(2).flatten(1)
-        delta = y.shape[1] - x.shape[1]
-        if delta:
-            y = y[..., delta // 2 : -(delta - delta // 2)]
-        longer = functional.pad(x, (0, missing))
-        if missing > 0:
-            longer = longer[:, :-missing]
-        return y + longer
+    missing = (4 - x.shape[1] % 4) % 4
+    padded = functional.pad(x, (missing // 2, missing - missing // 2))
+    y = padded.reshape(x.shape[0], -1, 4).softmax(2).flatten(1)
+    delta = y.shape[1] - x.shape[1]
+    if delta:
+        y = y[..., delta // 2 : -(delta - delta // 2)]
+    longer = functional.pad(x, (0, missing))
+    if missing > 0:
+        longer = longer[:, :-missing]
+    return y + longer
 
 
 def _ends(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     return any(_computed(item) for item in _items(args[1]))
 
 
-@patch(
-    "torch.Tensor.__getitem__",
-    calls=_ends,
+@op(
+    "__getitem__",
     name="cropped-ends",
     why="shape (2, 0): `if pad: x = x[:, :-pad]` exported where pad is not 0 leaves nothing where it is",
+    reason="shape|broadcast",
     link="https://github.com/facebookresearch/demucs/blob/main/demucs/utils.py",
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        _Chunks,
-        lambda: [(torch.randn(b, n),) for b, n in ((2, 10), (3, 8), (1, 5), (2, 3), (1, 16))],
-        ({0: "batch", 1: "samples"},),
-        fails=("dynamo", "trace"),
-        reason="shape|broadcast",
-        unchanged=lambda: Computes(lambda x: x[:, : x.shape[1] // 2] * 2),
-    ),
+    calls=_ends,
+    tries=lambda b, n: torch.randn(b, n),
+    sizes=((2, 10), (3, 8), (1, 5), (2, 3), (1, 16)),
+    case=_chunks,
+    unchanged=lambda x: x[:, : x.shape[1] // 2] * 2,
 )
 def cropped_ends(original: Callable[..., Tensor], tensor: Tensor, index: object) -> Tensor:
     """Inside such an `if`, counts the end from the front: `size - pad`."""

@@ -8,20 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
-from onnxpatch.formulas.proof_models import Computes
+from onnxpatch import op
 
 REFUSED = "Could not extract specialized integer from data-dependent expression u0"
 LINK = "https://github.com/pytorch/pytorch/issues/143222"
 
 
-class _Longest(torch.nn.Module):
+def _longest(x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """As many tokens as the longest sequence has, and the mask of those that each has."""
-
-    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        longest = int(max(lengths))
-        places = torch.arange(longest)
-        return x[:, :longest].cumsum(1), places[None] < lengths[:, None]
+    longest = int(max(lengths))
+    places = torch.arange(longest)
+    return x[:, :longest].cumsum(1), places[None] < lengths[:, None]
 
 
 def _sequences() -> list[tuple[Tensor, Tensor]]:
@@ -30,21 +27,17 @@ def _sequences() -> list[tuple[Tensor, Tensor]]:
     return [(torch.randn(len(lengths), size, 3), torch.tensor(lengths)) for size, lengths in given]
 
 
-@patch(
+@op(
     "builtins.int",
     name="int-of-data",
     why=REFUSED,
+    reason="data-dependent expression",
     link=LINK,
     exporters=("dynamo",),
-    proof=Proof(
-        _Longest,
-        _sequences,
-        ({0: "b", 1: "n"}, {0: "b"}),
-        fails=("dynamo",),
-        reason="data-dependent expression",
-        beside=("max-of-a-tensor",),
-        unchanged=lambda: Computes(lambda x, lengths: x * int(2.5)),
-    ),
+    tries=_sequences,
+    case=_longest,
+    unchanged=lambda x, lengths: x * int(2.5),
+    beside=("max-of-a-tensor",),
 )
 def int_of_data(original: Callable[..., int], *args: Any) -> object:
     """`int(tensor)` as a size that the data decides, towards zero; a constant tensor's is a number."""
@@ -54,28 +47,22 @@ def int_of_data(original: Callable[..., int], *args: Any) -> object:
     return args[0].to(torch.int64).item()
 
 
-class _Share(torch.nn.Module):
+def _share(x: Tensor, lengths: Tensor) -> Tensor:
     """Each value as a share of the longest sequence."""
-
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        return x / (1 + float(max(lengths)))
+    return x / (1 + float(max(lengths)))
 
 
-@patch(
+@op(
     "builtins.float",
     name="float-of-data",
     why=REFUSED,
+    reason="data-dependent expression",
     link=LINK,
     exporters=("dynamo",),
-    proof=Proof(
-        _Share,
-        _sequences,
-        ({0: "b", 1: "n"}, {0: "b"}),
-        fails=("dynamo",),
-        reason="data-dependent expression",
-        beside=("max-of-a-tensor",),
-        unchanged=lambda: Computes(lambda x, lengths: x * float("2.5")),
-    ),
+    tries=_sequences,
+    case=_share,
+    unchanged=lambda x, lengths: x * float("2.5"),
+    beside=("max-of-a-tensor",),
 )
 def float_of_data(original: Callable[..., float], *args: Any) -> object:
     """`float(tensor)` as a tensor without axes, which does not promote what it is computed with, as a number."""
@@ -91,28 +78,21 @@ def _is_number(value: object) -> bool:
     return all(isinstance(size, int) and size == 1 for size in value.shape)
 
 
-class _Extremes(torch.nn.Module):
+def _extremes(x: Tensor, lengths: Tensor) -> Tensor:
     """As many tokens as the longest sequence has, less the shortest one's."""
-
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        return x[:, : max(lengths)].cumsum(1) - min(lengths)
+    return x[:, : max(lengths)].cumsum(1) - min(lengths)
 
 
-@patch(
+@op(
     "builtins.max",
     "builtins.min",
     name="max-of-a-tensor",
     why="max(lengths) compares row by row in Python: the example's longest stays, and as many rows as it has",
+    reason="missing 1 required|Split",
     link=LINK,
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        _Extremes,
-        _sequences,
-        ({0: "b", 1: "n"}, {0: "b"}),
-        fails=("dynamo", "trace"),
-        reason="missing 1 required|Split",
-        unchanged=lambda: Computes(lambda x, lengths: x * max(2.5, 1)),
-    ),
+    tries=_sequences,
+    case=_extremes,
+    unchanged=lambda x, lengths: x * max(2.5, 1),
 )
 def max_of_a_tensor(original: Callable[..., object], *args: object, **kwargs: object) -> object:
     """`max(lengths)` of a tensor with one axis: its largest element, without axes, as Python gives it."""

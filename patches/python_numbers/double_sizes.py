@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 from onnxpatch.formulas.quotients import floor_quotient, floor_rest
 from onnxpatch.formulas.symbolic import as_float, symbolic, traced_from_sizes
 from onnxpatch.formulas.tracing import function_name
@@ -22,13 +22,11 @@ _ARITHMETIC = {*_COMPUTED, *(f"r{word}" for word in _COMPUTED)}
 _DIVISIONS = ("truediv", "rtruediv", "div", "rdiv")
 
 
-class _Shares(torch.nn.Module):
+def _shares(x: Tensor) -> tuple[Tensor, ...]:
     """Parts of a length, rounded every way."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        n = x.shape[1]
-        up, down = math.ceil(n * 0.3), int(n * 0.29)
-        return x[:, :up], x[:, : down + 1], x.new_zeros(int(n // 0.7)), x.new_ones(int(n / 0.7 + 1)), x * n**-1
+    n = x.shape[1]
+    up, down = math.ceil(n * 0.3), int(n * 0.29)
+    return x[:, :up], x[:, : down + 1], x.new_zeros(int(n // 0.7)), x.new_ones(int(n / 0.7 + 1)), x * n**-1
 
 
 def _in_double(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
@@ -54,25 +52,22 @@ def _is_fraction(value: object) -> bool:
     return value.is_floating_point() if isinstance(value, Tensor) else isinstance(value, float)
 
 
-@patch(
+@op(
     "torch.*",
     name="double-sizes",
     why="int(n * 0.29) and ceil(n * 0.3) are computed in float32, and come out one off at some sizes; "
     "n ** -1: Integers to negative integer powers are not allowed",
+    reason="shape|negative integer powers",
     link="https://github.com/pytorch/pytorch/issues/74459",
     exporters=("trace",),
     calls=_in_double,
-    proof=Proof(
-        _Shares,
-        # Sizes at which float32 and float64 round apart: 100 * 0.29 is 28.999… in Python, and 29.0 in float32.
-        lambda: [(torch.randn(1, n, 2),) for n in (8, 7, 14, 20, 50, 57, 58, 100, 200)],
-        ({1: "n"},),
-        fails=("trace",),
-        reason="shape|negative integer powers",
-        # This patch computes the fraction; int() and math.ceil of it are theirs.
-        beside=("symbolic-int", "symbolic-rounding"),
-        unchanged=lambda: torch.nn.Linear(2, 3),
-    ),
+    # Sizes at which float32 and float64 round apart: 100 * 0.29 is 28.999… in Python, and 29.0 in float32.
+    tries=lambda n: torch.randn(1, n, 2),
+    sizes=(8, 7, 14, 20, 50, 57, 58, 100, 200),
+    case=_shares,
+    unchanged=lambda: torch.nn.Linear(2, 3),
+    # This patch computes the fraction; int() and math.ceil of it are theirs.
+    beside=("symbolic-int", "symbolic-rounding"),
 )
 def double_sizes(original: Callable[..., Tensor], *args: object) -> Tensor:
     """Computes in float64, on tensors of shape (1,): the exporter writes numbers of shape () as float32."""

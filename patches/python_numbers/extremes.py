@@ -8,37 +8,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import symbolic
 
 LINK = "https://github.com/huggingface/transformers/issues/26790"
 
 
-class _Larger(torch.nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        share = max(x.shape[1] * 40.0 // 256, 1)  # under trace the quotient is computed by a dozen operators
-        return x.new_ones(max(x.shape[1], x.shape[2])) * min(x.shape[1], x.shape[2], 7) * share
+def _larger(x: Tensor) -> Tensor:
+    share = max(x.shape[1] * 40.0 // 256, 1)  # under trace the quotient is computed by a dozen operators
+    return x.new_ones(max(x.shape[1], x.shape[2])) * min(x.shape[1], x.shape[2], 7) * share
 
 
-def _oblong() -> list[tuple[Tensor]]:
-    return [(torch.ones(1, *shape),) for shape in ((4, 6), (9, 3), (11, 12))]
-
-
-@patch(
+@op(
     "builtins.max",
     "builtins.min",
     name="symbolic-max",
     why="max() or min() of two sizes is decided at the traced size, and the other one is never used again",
+    reason="relative error|shape",
     link=LINK,
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        _Larger,
-        _oblong,
-        ({1: "h", 2: "w"},),
-        fails=("dynamo", "trace"),
-        reason="relative error|shape",
-        unchanged="fixed sizes",
-    ),
+    tries=lambda h, w: torch.ones(1, h, w),
+    sizes=((4, 6), (9, 3), (11, 12)),
+    case=_larger,
+    unchanged="fixed sizes",
 )
 def symbolic_max(original: Callable[..., Tensor], *args: object, **kwargs: object) -> object:
     """Computes `max(a, b, ...)` and `min` of sizes in the graph."""

@@ -8,25 +8,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import Proof, exporting, op, patch
 from onnxpatch.decisions.place import deciding_frame
 from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.formulas.quotients import floor_quotient
 from onnxpatch.formulas.symbolic import divides_negative, never_negative
 
 
-class _Quotients(torch.nn.Module):
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        whole = (x * 10).long()
-        halves = -(-x.shape[1] // 2)
-        return (
-            x // 0.3,
-            whole // 3,
-            whole // whole.abs().clamp(min=2),
-            x[:, :halves],
-            7 // (whole.abs() + 1),
-            whole // 2.5,
-        )
+def _quotients(x: Tensor) -> tuple[Tensor, ...]:
+    whole = (x * 10).long()
+    halves = -(-x.shape[1] // 2)
+    return (
+        x // 0.3,
+        whole // 3,
+        whole // whole.abs().clamp(min=2),
+        x[:, :halves],
+        7 // (whole.abs() + 1),
+        whole // 2.5,
+    )
 
 
 def _rows() -> list[tuple[Tensor]]:
@@ -48,25 +47,20 @@ def _may_be_negative(function: object, args: tuple[object, ...], kwargs: dict[st
     return not sized or function is Tensor.__rfloordiv__ or _fractional(args[1]) or not never_negative(args[0])
 
 
-@patch(
+@op(
     "torch.*",
-    calls=_may_be_negative,
     name="floor-division",
     why="x // 2 of negative numbers, and -(-n // 2), are rounded towards zero in the graph; "
     "7 // 0.7 is 10 there, and 9 in eager",
+    reason="relative error|flags differ",
     link="https://github.com/pytorch/pytorch/issues/44692",
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        _Quotients,
-        _rows,
-        ({0: "b", 1: "n"},),
-        fails=("trace",),
-        exporters=("dynamo",),
-        # Under dynamo `-(-n // 2)` divides a SymInt, which is that patch's.
-        beside=("floor-division-sizes",),
-        reason="relative error|flags differ",
-        unchanged=lambda: Computes(lambda x: x[:, : x.shape[1] // 2]),
-    ),
+    calls=_may_be_negative,
+    fails=("trace",),
+    tries=_rows,
+    case=_quotients,
+    unchanged=lambda x: x[:, : x.shape[1] // 2],
+    # Under dynamo `-(-n // 2)` divides a SymInt, which is that patch's.
+    beside=("floor-division-sizes",),
 )
 def floor_division(original: Callable[..., Tensor], input: Any, other: Any) -> object:
     """Ints: (a - a mod b) / b, an exact quotient. Floats: `floor_quotient`, which rounds as Python does."""
@@ -91,27 +85,22 @@ def _fractional(value: object) -> bool:
     return value.is_floating_point() if isinstance(value, Tensor) else isinstance(value, float)
 
 
-class _Rests(torch.nn.Module):
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        return x % 0.7, torch.remainder(x, -0.3), x.remainder(x.abs() + 0.1), (x * 10).long() % 2.5
+def _rests(x: Tensor) -> tuple[Tensor, ...]:
+    return x % 0.7, torch.remainder(x, -0.3), x.remainder(x.abs() + 0.1), (x * 10).long() % 2.5
 
 
-@patch(
-    "torch.remainder",
-    "torch.Tensor.remainder",
-    "torch.Tensor.__mod__",
+@op(
+    "remainder",
+    "__mod__",
     name="rest-of-floats",
     why="x % 0.7 of multiples of 0.7 is x - 0.7 * floor(x / 0.7) in the graph: 0 for 0.7, or the other way round",
+    reason="relative error",
     link="https://github.com/pytorch/pytorch/issues/44692",
     exporters=("trace",),
-    proof=Proof(
-        _Rests,
-        lambda: [(torch.arange(-3.0, n - 3.0) * 0.7,) for n in (20, 31, 1)],
-        ({0: "n"},),
-        fails=("trace",),
-        reason="relative error",
-        unchanged=lambda: Computes(lambda x: x.long() % 3),
-    ),
+    tries=lambda n: torch.arange(-3.0, n - 3.0) * 0.7,
+    sizes=(20, 31, 1),
+    case=_rests,
+    unchanged=lambda x: x.long() % 3,
 )
 def rest(original: object, input: Any, other: Any) -> Any:
     """The exact rest of the division rounded towards zero, moved to the divisor's side of zero."""
@@ -160,30 +149,25 @@ def right_shift(original: Callable[..., Tensor], input: object, other: object) -
     return floor_division(torch.floor_divide, input, 2**other)
 
 
-class _Divided(torch.nn.Module):
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        halves, rows = (x * 10).long(), x.clone()
-        halves //= -4
-        rows.floor_divide_(0.3)
-        return halves, rows
+def _divided(x: Tensor) -> tuple[Tensor, ...]:
+    halves, rows = (x * 10).long(), x.clone()
+    halves //= -4
+    rows.floor_divide_(0.3)
+    return halves, rows
 
 
-@patch(
-    "torch.Tensor.floor_divide_",
-    "torch.Tensor.__ifloordiv__",
+@op(
+    "floor_divide_",
+    "__ifloordiv__",
     name="floor-division-in-place",
     why="x //= 2 of negative numbers is rounded towards zero in the graph",
+    reason="relative error|flags differ",
     link="https://github.com/pytorch/pytorch/issues/44692",
     exporters=("trace",),
-    proof=Proof(
-        _Divided,
-        _rows,
-        ({0: "b", 1: "n"},),
-        fails=("trace",),
-        beside=("floor-division",),
-        reason="relative error|flags differ",
-        unchanged=lambda: Computes(lambda x: x.clone().mul_(2)),
-    ),
+    tries=_rows,
+    case=_divided,
+    unchanged=lambda x: x.clone().mul_(2),
+    beside=("floor-division",),
 )
 def floor_division_in_place(original: object, input: Tensor, other: Any) -> Tensor:
     """Writes the quotient of `floor-division` into the tensor."""
@@ -202,22 +186,19 @@ class _Halved(torch.nn.Module):
         return x + torch.nn.functional.pad(y, (missing // 2, missing - missing // 2)), self.table[first:] * first
 
 
-@patch(
-    "torch.SymInt.__floordiv__",
+@op(
+    "SymInt.__floordiv__",
     name="floor-division-sizes",
     why="(m - n) // 2 of sizes is rounded towards zero in the graph, where n is larger than m; so is (16 - n) // 2, of "
     "which torch.export makes 8 + -n // 2",
+    reason="relative error",
     link="https://github.com/pytorch/pytorch/issues/44692",
     exporters=("dynamo",),
-    proof=Proof(
-        _Halved,
-        # (4, 9): an odd difference below 0, which the two roundings divide differently.
-        lambda: [(torch.randn(1, m), torch.randn(1, n)) for m, n in ((9, 4), (4, 9), (5, 5), (3, 10))],
-        ({1: "m"}, {1: "n"}),
-        fails=("dynamo",),
-        reason="relative error",
-        unchanged="fixed sizes",
-    ),
+    # (4, 9): an odd difference below 0, which the two roundings divide differently.
+    tries=lambda m, n: (torch.randn(1, m), torch.randn(1, n)),
+    sizes=((9, 4), (4, 9), (5, 5), (3, 10)),
+    case=_Halved,
+    unchanged="fixed sizes",
 )
 def floor_division_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> object:
     """Subtracts the rest first, so that the division is exact. Sizes that are never negative need none of it."""

@@ -12,8 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
-from onnxpatch.formulas.proof_models import Computes
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import symbolic
 from onnxpatch.formulas.tracing import function_name
 
@@ -50,24 +49,21 @@ def _widened(function: object, args: tuple[object, ...], kwargs: dict[str, objec
     return not symbolic(data)
 
 
-@patch(
+@op(
     "torch.*",
     name="numbers-with-data",
     why="x.sum() / (n * 0.5): a fraction of sizes is a float64 tensor under trace, and makes float64 of a float32 sum; "
     "a Linear behind it stops with: mat1 and mat2 must have the same dtype, but got Double and Float",
+    reason="same dtype|float64",
     link="https://github.com/pytorch/pytorch/issues/74459",
     exporters=("trace",),
     calls=_widened,
-    proof=Proof(
-        _Means,
-        lambda: [(torch.randn(n, 3), torch.arange(1, n)) for n in (4, 7, 2)],
-        ({0: "n"}, {0: "m"}),
-        fails=("trace",),
-        reason="same dtype|float64",
-        # Without them there are no fractions in float64.
-        beside=("double-sizes", "symbolic-sqrt"),
-        unchanged=lambda: Computes(lambda x, ids: x.sum() / x.shape[0] + ids * x.shape[1]),
-    ),
+    tries=lambda n: (torch.randn(n, 3), torch.arange(1, n)),
+    sizes=(4, 7, 2),
+    case=_Means,
+    # Without them there are no fractions in float64.
+    unchanged=lambda x, ids: x.sum() / x.shape[0] + ids * x.shape[1],
+    beside=("double-sizes", "symbolic-sqrt"),
 )
 def numbers_with_data(original: Callable[..., Tensor], left: Tensor, right: Tensor) -> Tensor:
     """Rounds the number to the dtype in which eager computes."""

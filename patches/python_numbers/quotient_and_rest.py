@@ -8,34 +8,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import symbolic
 
 
-class _Blocks(torch.nn.Module):
+def _blocks(x: Tensor) -> tuple[Tensor, Tensor]:
     """Blocks of 4, and what is left."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        blocks, rest = divmod(x.shape[1], 4)
-        back, less = divmod(-x.shape[1], 3)
-        return x[:, : blocks * 4] * (rest + 1), x.sum(1) * back + less
+    blocks, rest = divmod(x.shape[1], 4)
+    back, less = divmod(-x.shape[1], 3)
+    return x[:, : blocks * 4] * (rest + 1), x.sum(1) * back + less
 
 
-@patch(
+@op(
     "builtins.divmod",
     name="quotient-and-rest",
     why="unsupported operand type(s) for divmod(): 'Tensor' and 'int', where n is x.shape[0]; under dynamo 'SymInt'",
+    reason=r"unsupported operand type\(s\) for divmod\(\)",
     link="https://github.com/pytorch/pytorch/issues/44692",
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        _Blocks,
-        lambda: [(torch.rand(2, n),) for n in (7, 12, 9, 30, 5)],
-        ({1: "n"},),
-        fails=("dynamo", "trace"),
-        reason=r"unsupported operand type\(s\) for divmod\(\)",
-        beside=("floor-division", "floor-division-sizes"),
-        unchanged="fixed sizes",
-    ),
+    tries=lambda n: torch.rand(2, n),
+    sizes=(7, 12, 9, 30, 5),
+    case=_blocks,
+    unchanged="fixed sizes",
+    beside=("floor-division", "floor-division-sizes"),
 )
 def quotient_and_rest(original: Callable[..., Any], x: Any, y: Any) -> Any:
     """(x // y, x % y), which other patches and the exporters write."""

@@ -9,33 +9,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
-from onnxpatch.formulas.proof_models import Computes
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import as_float, symbolic
 
 FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
 LINK = "https://github.com/huggingface/transformers/issues/26790"
 
 
-class _Root(torch.nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x / math.sqrt(x.shape[1])
+def _root(x: Tensor) -> Tensor:
+    return x / math.sqrt(x.shape[1])
 
 
-@patch(
+@op(
     "math.sqrt",
     name="symbolic-sqrt",
     why=FROZEN,
+    reason="_sym_sqrt|relative error",
     link=LINK,
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        _Root,
-        lambda: [(torch.ones(2, n),) for n in (6, 3, 11)],
-        ({1: "n"},),
-        fails=("dynamo", "trace"),
-        reason="_sym_sqrt|relative error",
-        unchanged="fixed sizes",
-    ),
+    tries=lambda n: torch.ones(2, n),
+    sizes=(6, 3, 11),
+    case=_root,
+    unchanged="fixed sizes",
 )
 def symbolic_sqrt(original: Callable[..., Tensor], value: object) -> object:
     """Keeps `math.sqrt(size)` symbolic."""
@@ -45,28 +39,23 @@ def symbolic_sqrt(original: Callable[..., Tensor], value: object) -> object:
     return torch.sqrt(as_float(value)) if isinstance(value, Tensor) else as_float(value) ** 0.5
 
 
-class _Halvings(torch.nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x / 2 ** int(math.log2(x.shape[1]))
+def _halvings(x: Tensor) -> Tensor:
+    return x / 2 ** int(math.log2(x.shape[1]))
 
 
-@patch(
+@op(
     "math.log2",
     name="symbolic-log2",
     why=FROZEN,
+    reason="relative error",
     link=LINK,
     exporters=("trace",),
-    proof=Proof(
-        _Halvings,
-        # int() after log2 shows whether powers of two come out exactly.
-        lambda: [(torch.ones(2, n),) for n in (8, 3, 64, 65)],
-        ({1: "n"},),
-        fails=("trace",),
-        reason="relative error",
-        # int() of the logarithm is that patch's.
-        beside=("symbolic-int",),
-        unchanged=lambda: Computes(lambda x: x * math.log2(8)),
-    ),
+    # int() after log2 shows whether powers of two come out exactly.
+    tries=lambda n: torch.ones(2, n),
+    sizes=(8, 3, 64, 65),
+    case=_halvings,
+    unchanged=lambda x: x * math.log2(8),
+    beside=("symbolic-int",),  # int() of the logarithm
 )
 def symbolic_log2(original: Callable[..., Tensor], value: object) -> object:
     """Keeps `math.log2(size)` symbolic under trace."""
@@ -74,28 +63,22 @@ def symbolic_log2(original: Callable[..., Tensor], value: object) -> object:
     return torch.log2(as_float(value)) if isinstance(value, Tensor) and symbolic(value) else NotImplemented
 
 
-class _Entropy(torch.nn.Module):
+def _entropy(x: Tensor) -> Tensor:
     """A temperature that grows with the logarithm of the length, as attention to lengths never trained on has."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        n = x.shape[1]
-        return x * math.log(n, 512) + math.log(n + 1) / n
+    n = x.shape[1]
+    return x * math.log(n, 512) + math.log(n + 1) / n
 
 
-@patch(
+@op(
     "math.log",
     name="symbolic-log",
     why=FROZEN,
+    reason="static shape|relative error",
     link=LINK,
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        _Entropy,
-        lambda: [(torch.ones(2, n),) for n in (6, 3, 11)],
-        ({1: "n"},),
-        fails=("dynamo", "trace"),
-        reason="static shape|relative error",
-        unchanged="fixed sizes",
-    ),
+    tries=lambda n: torch.ones(2, n),
+    sizes=(6, 3, 11),
+    case=_entropy,
+    unchanged="fixed sizes",
 )
 def symbolic_log(original: Callable[..., Tensor], value: Any, *base: object) -> object:
     """Computes `math.log(size)` as a 0-d tensor: torch.export has a symbolic logarithm to base 2 only."""

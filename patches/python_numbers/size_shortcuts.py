@@ -9,18 +9,17 @@ none, the exporter goes on as it would.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 from onnxpatch.decisions.if_rules.answer import right_side
 from onnxpatch.decisions.place import deciding_frame
 from onnxpatch.formulas.symbolic import traced_from_sizes
-
-WHY = "exported at the trained size, the graph keeps the position table as it is and fails elsewhere"
 
 
 class _Trained(torch.nn.Module):
@@ -43,46 +42,29 @@ class _Trained(torch.nn.Module):
         return tokens.mean(2, keepdim=True) + self.positions(image.shape[2] // 4, image.shape[3] // 4, tokens.shape[1])
 
 
-def _images() -> list[tuple[Tensor]]:
-    # The example has the trained size, at which the graph would leave out the resize.
-    return [(torch.randn(2, 3, *size),) for size in ((16, 16), (28, 36), (8, 32), (20, 20))]
-
-
-def _proof(exporter: Literal["dynamo", "trace"]) -> Proof:
-    return Proof(
-        _Trained,
-        _images,
-        ({0: "b", 2: "h", 3: "w"},),
-        fails=(exporter,),
-        reason="broadcast an axis",
-        unchanged="fixed sizes",
-        # With the shortcut gone the resize is in the graph, whose scale factors are that patch's.
-        beside=("interpolate",),
-    )
-
-
-@patch(
-    "torch.SymBool.__bool__",
-    name="size-shortcut",
-    why=WHY,
+_row = functools.partial(
+    op,
+    why="exported at the trained size, the graph keeps the position table as it is and fails elsewhere",
+    reason="broadcast an axis",
     link="https://github.com/facebookresearch/dinov2/issues/288",
-    exporters=("dynamo",),
-    proof=_proof("dynamo"),
+    # The example has the trained size, at which the graph would leave out the resize.
+    tries=lambda b, h, w: torch.randn(b, 3, h, w),
+    sizes=((2, 16, 16), (1, 28, 36), (2, 8, 32), (3, 20, 20)),
+    case=_Trained,
+    unchanged="fixed sizes",
+    # With the shortcut gone the resize is in the graph, whose scale factors are that patch's.
+    beside=("interpolate",),
 )
+
+
+@_row("SymBool.__bool__", name="size-shortcut", exporters=("dynamo",))
 def size_shortcut(original: Callable[[Any], bool], value: object) -> bool:
     """Answers an `if` on sizes that would skip a resize, so that the resize is done at every size."""
     answer = _answer(value)
     return NotImplemented if answer is None else answer
 
 
-@patch(
-    "torch.Tensor.__bool__",
-    name="size-shortcut-trace",
-    why=WHY,
-    link="https://github.com/facebookresearch/dinov2/issues/288",
-    exporters=("trace",),
-    proof=_proof("trace"),
-)
+@_row("Tensor.__bool__", name="size-shortcut-trace", exporters=("trace",))
 def size_shortcut_trace(original: Callable[[Any], bool], value: Tensor) -> bool:
     """The same under trace, where sizes are 0-d tensors."""
     if value.dim() or not traced_from_sizes(value):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch, running_model
+from onnxpatch import op, running_model
 from onnxpatch.formulas.tracing import constant, unrecorded
 
 
@@ -28,24 +28,21 @@ class _Scheduled(torch.nn.Module):
         return x
 
 
-@patch(
-    "torch.Tensor.__bool__",
-    "torch.Tensor.__int__",
-    "torch.Tensor.__float__",
-    "torch.Tensor.__index__",
-    "torch.Tensor.item",
-    "torch.Tensor.tolist",
+@op(
+    "__bool__",
+    "__int__",
+    "__float__",
+    "__index__",
+    "item",
+    "tolist",
     name="stored-numbers",
     why="Could not guard on data-dependent expression Eq(u0, 1): an if on a buffer or parameter",
+    reason="data-dependent expression",
     link="https://github.com/pytorch/pytorch/issues/157355",
     exporters=("dynamo",),
-    proof=Proof(
-        _Scheduled,
-        lambda: [(torch.randn(n, 3),) for n in (4, 2, 7)],
-        ({0: "n"},),
-        fails=("dynamo",),
-        reason="data-dependent expression",
-    ),
+    tries=lambda n: torch.randn(n, 3),
+    sizes=(4, 2, 7),
+    case=_Scheduled,
 )
 def stored_numbers(original: Callable[..., Tensor], tensor: Tensor) -> object:
     """Gives the Python number of a tensor that is computed from parameters and buffers only: these are constants."""

@@ -7,42 +7,32 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import static_number, traced_from_sizes
 
 FROZEN = "Converting a tensor to a Python number might cause the trace to be incorrect: .item() of sizes freezes them"
 LINK = "https://github.com/pytorch/pytorch/issues/21576"
 
 
-class _Longest(torch.nn.Module):
+def _longest(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """The length of the longer of two sequences, and how many entries each lacks."""
-
-    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        lengths = torch.stack([torch.arange(rows.shape[0]).amax() + 1 for rows in (x, y)])
-        longest = lengths.amax().item()
-        first, second = lengths.tolist()
-        return torch.arange(longest) * x.sum(), torch.cat([x.new_zeros(longest - first), y.new_ones(longest - second)])
+    lengths = torch.stack([torch.arange(rows.shape[0]).amax() + 1 for rows in (x, y)])
+    longest = lengths.amax().item()
+    first, second = lengths.tolist()
+    return torch.arange(longest) * x.sum(), torch.cat([x.new_zeros(longest - first), y.new_ones(longest - second)])
 
 
-def _pairs() -> list[tuple[Tensor, Tensor]]:
-    # In the example the second is the longer one; then the first is, and neither.
-    return [(torch.randn(m, 2), torch.randn(n, 2)) for m, n in ((3, 5), (7, 2), (4, 4))]
-
-
-@patch(
-    "torch.Tensor.item",
-    "torch.Tensor.tolist",
+@op(
+    "item",
+    "tolist",
     name="symbolic-items",
     why=FROZEN,
+    reason="shape",
     link=LINK,
     exporters=("trace",),
-    proof=Proof(
-        _Longest,
-        _pairs,
-        ({0: "m"}, {0: "n"}),
-        fails=("trace",),
-        reason="shape",
-    ),
+    tries=lambda m, n: (torch.randn(m, 2), torch.randn(n, 2)),
+    sizes=((3, 5), (7, 2), (4, 4)),  # the second is the longer one, the first, neither
+    case=_longest,
 )
 def symbolic_items(original: Callable[..., Tensor], tensor: Tensor) -> object:
     """Keeps a tensor that is computed from sizes as a 0-d tensor, or as nested lists of them for tolist()."""

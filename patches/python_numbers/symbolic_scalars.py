@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import symbolic
 from onnxpatch.formulas.tracing import function_name
 
@@ -20,13 +20,11 @@ ARITHMETIC = {f"__{side}{word}__" for word in _WORDS for side in ("", "r", "i")}
 }
 
 
-class _Relative(torch.nn.Module):
+def _relative(x: Tensor) -> tuple[Tensor, ...]:
     """Distances between rows and columns of two resolutions, scaled as in decomposed relative positions."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        ratio = x.shape[2] / x.shape[1]
-        rows = torch.arange(x.shape[1])
-        return x.sum() + rows * ratio, rows % x.shape[2], rows ** x.shape[0], x.clamp(0.5, ratio)
+    ratio = x.shape[2] / x.shape[1]
+    rows = torch.arange(x.shape[1])
+    return x.sum() + rows * ratio, rows % x.shape[2], rows ** x.shape[0], x.clamp(0.5, ratio)
 
 
 def between(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
@@ -37,22 +35,19 @@ def between(function: object, args: tuple[object, ...], kwargs: dict[str, object
     return any(symbolic(value) for value in given) and any(isinstance(value, Tensor) for value in given)
 
 
-@patch(
+@op(
     "torch.*",
     name="symbolic-scalars",
     why="float() argument must be a string or a real number, not 'SymbolicTensor'; and integers ** size are floats",
+    reason=r"float\(\) argument must be|SymbolicTensor",
     link="https://github.com/pytorch/pytorch/issues/153115",
     exporters=("dynamo",),
     calls=between,
-    proof=Proof(
-        _Relative,
-        # Ratios above 1 and below.
-        lambda: [(torch.rand(batch, *size),) for batch, size in ((2, (4, 6)), (3, (7, 5)), (1, (2, 9)))],
-        ({0: "batch", 1: "height", 2: "width"},),
-        fails=("dynamo",),
-        reason=r"float\(\) argument must be|SymbolicTensor",
-        unchanged="fixed sizes",
-    ),
+    # Ratios above 1 and below.
+    tries=lambda b, h, w: torch.rand(b, h, w),
+    sizes=((2, 4, 6), (3, 7, 5), (1, 2, 9)),
+    case=_relative,
+    unchanged="fixed sizes",
 )
 def symbolic_scalars(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Tensor:
     """Makes the call with a 0-d tensor for the number. Like a number, it does not promote the other operand's dtype."""

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
-from onnxpatch.formulas.proof_models import Computes
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import symbolic
 
 
@@ -19,27 +18,23 @@ def _trimmed(x: Tensor, reference: object) -> Tensor:
     return x[:, : reference.size(1)] if isinstance(reference, Tensor) else x[:, :reference]
 
 
-class _Trims(torch.nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        doubled = torch.cat([x, x * 2], 1).softmax(1)
-        return _trimmed(doubled, x.shape[1]) + _trimmed(doubled, x)
+def _trims(x: Tensor) -> Tensor:
+    doubled = torch.cat([x, x * 2], 1).softmax(1)
+    return _trimmed(doubled, x.shape[1]) + _trimmed(doubled, x)
 
 
-@patch(
+@op(
     "builtins.isinstance",
     name="types-of-sizes",
     why="Dimension specified as 1 but tensor has no dimensions: `isinstance(length, torch.Tensor)` is true of a size "
     "while the trace exporter runs, and the code takes it for a tensor",
+    reason="has no dimensions|out of range",
     link="https://github.com/facebookresearch/demucs/blob/main/demucs/utils.py",
     exporters=("trace",),
-    proof=Proof(
-        _Trims,
-        lambda: [(torch.randn(b, n),) for b, n in ((2, 5), (3, 9), (1, 1))],
-        ({0: "batch", 1: "length"},),
-        fails=("trace",),
-        reason="has no dimensions|out of range",
-        unchanged=lambda: Computes(lambda x: x * 2 if isinstance(x, Tensor) else x),
-    ),
+    tries=lambda b, n: torch.randn(b, n),
+    sizes=((2, 5), (3, 9), (1, 1)),
+    case=_trims,
+    unchanged=lambda x: x * 2 if isinstance(x, Tensor) else x,
 )
 def types_of_sizes(original: Callable[..., bool], value: object, classes: object) -> bool:
     """Answers as for an int, where a whole number of sizes is compared with torch.Tensor."""

@@ -2,59 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import exporting, op
 from onnxpatch.formulas.pooled_maxima import largest_under
 from onnxpatch.formulas.resize import Axis, resize
 
-LINK = "https://github.com/pytorch/pytorch/issues/64806"
-WHY = (
-    "Unsupported: ONNX export of operator adaptive_avg_pool2d, input size not accessible / output size that are not "
-    "factor of input size; with dynamic sizes the windows of the example stay"
+
+def _pyramid(pool: Callable[..., Tensor]) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    """Pooled to several grids, as PSPNet, UPerNet and spatial pyramids do."""
+    return lambda x: tuple(pool(x, size) for size in (1, 3, (2, 4), (None, 2)))
+
+
+_row = functools.partial(
+    op,
+    why="Unsupported: ONNX export of operator adaptive_avg_pool2d, input size not accessible / output size that are "
+    "not factor of input size; with dynamic sizes the windows of the example stay",
+    reason="GatherND|static shape|adaptive_(avg|max)_pool2d",
+    link="https://github.com/pytorch/pytorch/issues/64806",
+    # Windows of one length, windows of two, and a map with fewer cells than windows.
+    tries=lambda b, h, w: torch.randn(b, 3, h, w),
+    sizes=((2, 7, 10), (1, 4, 5), (2, 3, 3), (3, 12, 9)),
+    unchanged="fixed sizes",
 )
 
 
-class _Pyramid(torch.nn.Module):
-    """Pooled to several grids, as PSPNet, UPerNet and spatial pyramids do."""
-
-    def __init__(self, pool: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.pool = pool
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        return tuple(self.pool(x, size) for size in (1, 3, (2, 4), (None, 2)))
-
-
-def _maps() -> list[tuple[Tensor]]:
-    # Windows of one length, windows of two, and a map with fewer cells than windows.
-    return [(torch.randn(2, 3, *size),) for size in ((7, 10), (4, 5), (3, 3), (12, 9))]
-
-
-def _proof(pool: Callable[..., Tensor]) -> Proof:
-    sizes = ({0: "b", 2: "h", 3: "w"},)
-    return Proof(
-        lambda: _Pyramid(pool),
-        inputs=_maps,
-        dynamic_shapes=sizes,
-        fails=("dynamo", "trace"),
-        reason="GatherND|static shape|adaptive_(avg|max)_pool2d",
-        unchanged="fixed sizes",
-    )
-
-
-@patch(
-    "torch.nn.functional.adaptive_avg_pool1d",
-    "torch.nn.functional.adaptive_avg_pool2d",
-    "torch.nn.functional.adaptive_avg_pool3d",
+@_row(
+    *(f"nn.functional.adaptive_avg_pool{n}d" for n in (1, 2, 3)),
     name="adaptive-average-pooling",
-    why=WHY,
-    link=LINK,
-    exporters=("dynamo", "trace"),
-    proof=_proof(torch.nn.functional.adaptive_avg_pool2d),
+    case=_pyramid(functional.adaptive_avg_pool2d),
 )
 def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size: object) -> Tensor:
     """Computes the means by one matrix product for each axis."""
@@ -69,15 +50,10 @@ def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size
     return pooled if batched is input else pooled[0]
 
 
-@patch(
-    "torch.nn.functional.adaptive_max_pool1d",
-    "torch.nn.functional.adaptive_max_pool2d",
-    "torch.nn.functional.adaptive_max_pool3d",
+@_row(
+    *(f"nn.functional.adaptive_max_pool{n}d" for n in (1, 2, 3)),
     name="adaptive-max-pooling",
-    why=WHY,
-    link=LINK,
-    exporters=("dynamo", "trace"),
-    proof=_proof(torch.nn.functional.adaptive_max_pool2d),
+    case=_pyramid(functional.adaptive_max_pool2d),
 )
 def adaptive_max(
     original: Callable[..., object], input: Tensor, output_size: object, return_indices: bool = False

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 from onnxpatch.formulas.proof_models import randomised
 
 
@@ -26,23 +26,19 @@ class _Standardised(torch.nn.Module):
         return F.batch_norm(x, None, None, training=True), self.norm(x), mixed
 
 
-@patch(
-    "torch.nn.functional.batch_norm",
+@op(
+    "nn.functional.batch_norm",
     name="batch-statistics",
     why="AssertionError: batch_size and channel_size must be non-None; the exported graph normalises by zeros and "
     "ones; "
     "under torch.autocast: Type parameter (T) of Optype (Conv) bound to different types, since the exporter folds a "
     "batch norm in float32 into a convolution in float16",
+    reason="batch_size and channel_size|AssertionError|bound to different types",
     link="https://github.com/pytorch/pytorch/issues/75252",
-    exporters=("trace", "dynamo"),
-    proof=Proof(
-        build=_Standardised,
-        # Neither of mean 0 nor of variance 1, for which a graph without statistics would be right.
-        inputs=lambda: [(torch.randn(b, 3, *size) * 2 + 1,) for b, size in ((2, (8, 9)), (1, (13, 6)), (3, (5, 5)))],
-        dynamic_shapes=({0: "b", 2: "h", 3: "w"},),
-        fails=("trace", "dynamo"),
-        reason="batch_size and channel_size|AssertionError|bound to different types",
-    ),
+    # Neither of mean 0 nor of variance 1, for which a graph without statistics would be right.
+    tries=lambda b, size: torch.randn(b, 3, *size) * 2 + 1,
+    sizes=((2, (8, 9)), (1, (13, 6)), (3, (5, 5))),
+    case=_Standardised,
 )
 def batch_norm(
     original: Callable[..., Tensor],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 from onnxpatch.formulas.complex_calls import complex_call, touches_complex
 
 
@@ -31,20 +31,17 @@ class _Rotary(torch.nn.Module):
         return stored.type_as(q), (pairs * made.conj() * torch.exp(1j * phase)[:, None]).abs()
 
 
-@patch(
+@op(
     "torch.*",
     name="complex-numbers",
     why="Exporting the operator 'aten::view_as_complex' to ONNX is not supported; ComplexFloat has no ONNX form",
+    reason="complex",
     link="https://github.com/facebookresearch/sam2/issues/186",
     # Any function of torch may get a complex tensor, so all of them are targets and this picks the calls.
     calls=touches_complex,
-    proof=Proof(
-        build=_Rotary,
-        inputs=lambda: [(torch.randn(2, 6, 3, 8),), (torch.randn(1, 11, 3, 8),), (torch.randn(3, 4, 3, 8),)],
-        dynamic_shapes=({0: "batch", 1: "length"},),
-        fails=("dynamo", "trace"),
-        reason="complex",
-    ),
+    tries=lambda b, n: torch.randn(b, n, 3, 8),
+    sizes=((2, 6), (1, 11), (3, 4)),
+    case=_Rotary,
 )
 def complex_as_pairs(original: object, *args: object, **kwargs: object) -> object:
     """Computes a torch call on complex tensors with pairs of real ones."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 from onnxpatch.formulas.binding import call_of
 from onnxpatch.formulas.losses import reduced
 from onnxpatch.formulas.matrices import (
@@ -33,7 +33,6 @@ from onnxpatch.formulas.matrices import (
     transposed,
     vander,
 )
-from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.formulas.tracing import function_name
 
 Tensor = torch.Tensor
@@ -142,14 +141,13 @@ def roll(x: Tensor, shifts: Any, dims: object = None) -> object:
     return x.flatten().roll(shifts if isinstance(shifts, int) else shifts[0], 0).reshape(x.shape)
 
 
-class _Composed(torch.nn.Module):
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        square = torch.diag_embed(x.diff(dim=1)).mT * torch.rot90(x[:, 1:], 2, (1, 2)).unsqueeze(-2)
-        spread = torch.corrcoef(x[0].T) + torch.block_diag(x[0, :2, :2], x[0, :2, :4].T @ x[0, :2, :4])
-        spread = spread + torch.diag(torch.diag(x[0], 1)[:3], -3) + torch.diagonal(x.long(), 0, 0, 2).sum()
-        spread = spread + torch.fliplr(spread.roll(1)) * spread.flipud()
-        windows = torch.cat((x.unfold(1, 3, 2), x.unfold(-2, 4, 1)[:, :3, ..., :3]), -1)
-        return square, spread, windows, torch.take_along_dim(x, x.argsort(1), 1), torch.kron(x[0], x[0, :2])
+def _composed(x: Tensor) -> tuple[Tensor, ...]:
+    square = torch.diag_embed(x.diff(dim=1)).mT * torch.rot90(x[:, 1:], 2, (1, 2)).unsqueeze(-2)
+    spread = torch.corrcoef(x[0].T) + torch.block_diag(x[0, :2, :2], x[0, :2, :4].T @ x[0, :2, :4])
+    spread = spread + torch.diag(torch.diag(x[0], 1)[:3], -3) + torch.diagonal(x.long(), 0, 0, 2).sum()
+    spread = spread + torch.fliplr(spread.roll(1)) * spread.flipud()
+    windows = torch.cat((x.unfold(1, 3, 2), x.unfold(-2, 4, 1)[:, :3, ..., :3]), -1)
+    return square, spread, windows, torch.take_along_dim(x, x.argsort(1), 1), torch.kron(x[0], x[0, :2])
 
 
 COMPOSITES: dict[str, Callable[..., Any]] = {
@@ -226,21 +224,18 @@ def _name(function: Any) -> str:
     return function_name(function)
 
 
-@patch(
+@op(
     "torch.*",
     name="composites",
     why="UnsupportedOperatorError: Exporting the operator 'aten::diff', 'aten::mT', 'aten::unfold', ... to ONNX",
+    reason="aten::diff",
     link="https://github.com/pytorch/pytorch/issues/126972",
     exporters=("trace",),
     calls=composed,
-    proof=Proof(
-        build=_Composed,
-        inputs=lambda: [(torch.randn(2, 7, 6),), (torch.randn(3, 7, 6),)],
-        dynamic_shapes=({0: "batch"},),
-        fails=("trace",),
-        reason="aten::diff",
-        unchanged=lambda: Computes(torch.abs),
-    ),
+    tries=lambda b: torch.randn(b, 7, 6),
+    sizes=(2, 3),
+    case=_composed,
+    unchanged=torch.abs,
 )
 def compose(original: Callable[..., torch.Tensor], *args: object, **kwargs: object) -> object:
     """Computes the function from others."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, RefusedError, patch
+from onnxpatch import RefusedError, op
 from onnxpatch.formulas import fourier
 from onnxpatch.formulas.complex_pairs import Pair
 from onnxpatch.formulas.symbolic import static_number
@@ -175,21 +175,17 @@ class _Spectrum(torch.nn.Module):
 NAMES = ("fft", "ifft", "rfft", "irfft", "fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn")
 
 
-@patch(
+@op(
     *(f"torch.fft.{name}" for name in NAMES),
     name="fft",
     why="Exporting the operator 'aten::fft_rfft2' to ONNX is not supported: Fourier transforms and complex spectra",
+    reason="aten::fft_rfft2",
     link="https://github.com/pytorch/pytorch/issues/107588",
-    proof=Proof(
-        build=_Spectrum,
-        # Odd sizes too: their half spectrum has no real term at its end.
-        inputs=lambda: [(torch.randn(2, 8, 10),), (torch.randn(2, 13, 15),), (torch.randn(2, 6, 7),)],
-        dynamic_shapes=({1: "height", 2: "width"},),
-        fails=("trace",),
-        # dynamo is right without it, and must stay so.
-        exporters=("dynamo",),
-        reason="aten::fft_rfft2",
-    ),
+    fails=("trace",),  # dynamo is right without it, and must stay so
+    # Odd sizes too: their half spectrum has no real term at its end.
+    tries=lambda h, w: torch.randn(2, h, w),
+    sizes=((8, 10), (13, 15), (6, 7)),
+    case=_Spectrum,
 )
 def fft(
     original: Callable[..., torch.Tensor],

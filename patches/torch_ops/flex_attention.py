@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, RefusedError, patch
+from onnxpatch import RefusedError, op
 from onnxpatch.formulas.attention import repeat_heads
 
 Mod = Callable[..., torch.Tensor]
@@ -50,23 +50,16 @@ class _Windowed(torch.nn.Module):
         return flex_attention(q, k, k, score_mod=bias, block_mask=mask, enable_gqa=True)
 
 
-def _inputs() -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return [(torch.randn(b, 2, n, 16), torch.randn(b, 1, n, 16)) for b, n in ((2, 9), (1, 17), (3, 4))]
-
-
-@patch(
+@op(
     f"{MODULE}.flex_attention",
     name="flex-attention",
     why="No ONNX function found for <torch.ops.higher_order.flex_attention>; Unsupported value kind: Tensor",
+    reason="flex_attention|aten.sort|Unsupported value kind|BLOCK_SIZE",
     link="https://github.com/pytorch/pytorch/issues/147371",
-    proof=Proof(
-        build=_Windowed,
-        inputs=_inputs,
-        dynamic_shapes=({0: "batch", 2: "length"}, {0: "batch", 2: "length"}),
-        fails=("dynamo", "trace"),
-        reason="flex_attention|aten.sort|Unsupported value kind|BLOCK_SIZE",
-        beside=("flex-attention-mask", "stable-sort"),
-    ),
+    tries=lambda b, n: (torch.randn(b, 2, n, 16), torch.randn(b, 1, n, 16)),
+    sizes=((2, 9), (1, 17), (3, 4)),
+    case=_Windowed,
+    beside=("flex-attention-mask", "stable-sort"),
 )
 def flex_attention(
     original: Callable[..., torch.Tensor],
@@ -106,29 +99,24 @@ def flex_attention(
     return (output, (torch.log(total) + largest).squeeze(-1)) if return_lse else output
 
 
-class _MaskOnly(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+def _mask_only(x: torch.Tensor) -> torch.Tensor:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-        mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, x.shape[2], x.shape[2], device="cpu")
-        return flex_attention(x, x, x, block_mask=mask)
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, x.shape[2], x.shape[2], device="cpu")
+    return flex_attention(x, x, x, block_mask=mask)
 
 
-@patch(
+@op(
     f"{MODULE}.create_block_mask",
     name="flex-attention-mask",
     why="Exporting the operator 'aten::sort' with stable=True, or vmap, of create_block_mask is not supported",
+    reason="Unsupported value kind|BLOCK_SIZE",
     link="https://github.com/pytorch/pytorch/issues/147371",
-    proof=Proof(
-        build=_MaskOnly,
-        inputs=lambda: [(torch.randn(2, 1, 9, 16),), (torch.randn(1, 1, 17, 16),), (torch.randn(3, 1, 4, 16),)],
-        dynamic_shapes=({0: "batch", 2: "length"},),
-        fails=("trace",),
-        # dynamo is right without it, and must stay so.
-        exporters=("dynamo",),
-        reason="Unsupported value kind|BLOCK_SIZE",
-        beside=("flex-attention", "stable-sort"),
-    ),
+    fails=("trace",),  # dynamo is right without it, and must stay so
+    tries=lambda b, n: torch.randn(b, 1, n, 16),
+    sizes=((2, 9), (1, 17), (3, 4)),
+    case=_mask_only,
+    beside=("flex-attention", "stable-sort"),
 )
 def create_block_mask(original: object, mask_mod: Mod, *args: object, **kwargs: object) -> MaskFunction:
     """Returns a `MaskFunction`, which `flex_attention` above calls with all pairs of tokens."""

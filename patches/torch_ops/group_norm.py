@@ -8,28 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 from onnxpatch.formulas.nodes import Recipe, Value, Writer, numbers, run
 from onnxpatch.formulas.proof_models import randomised
 
 
-@patch(
-    "torch.nn.functional.group_norm",
-    "torch.group_norm",
-    name="group-norm",
+@op(
+    "group_norm",
     why="GroupNormalization has no kernel in onnxruntime on the CPU, which runs its definition operator by operator; "
     "below opset 21 the scale and the shift each pass over all values",
     link="https://github.com/microsoft/onnxruntime/issues/24538",
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        build=lambda: randomised(torch.nn.GroupNorm(4, 64)),
-        # Not of mean 0; the last one is large, since times are compared at it.
-        inputs=lambda: [(torch.randn(b, 64, *size) + 1,) for b, size in ((2, (8, 9)), (1, (5, 6)), (8, (64, 64)))],
-        dynamic_shapes=({0: "batch", 2: "height", 3: "width"},),
-        slower={"dynamo": 1.5},
-        exporters=("trace",),
-        opset=23,
-    ),
+    fails=(),
+    slower={"dynamo": 1.5},
+    # Not of mean 0; the last one is large, since times are compared at it.
+    tries=lambda b, size: torch.randn(b, 64, *size) + 1,
+    sizes=((2, (8, 9)), (1, (5, 6)), (8, (64, 64))),
+    case=lambda: randomised(torch.nn.GroupNorm(4, 64)),
+    opset=23,
 )
 def group_norm(
     original: object,

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, Settings, patch
+from onnxpatch import Proof, Settings, op, patch
 from onnxpatch.formulas.attention import attend, upto
 
 Tensor = torch.Tensor
@@ -25,19 +25,16 @@ class _Encoder(torch.nn.Module):
         return self.attention(self.encoder(x).transpose(0, 1), y, y)
 
 
-@patch(
-    "torch.nn.functional.multi_head_attention_forward",
+@op(
+    "multi_head_attention_forward",
     name="multihead-attention",
     why="aten::_native_multi_head_attention / aten::_transformer_encoder_layer_fwd is not supported; other sizes fail",
+    reason="cannot be reshaped",
     link="https://github.com/pytorch/pytorch/issues/110255",
     exporters=("trace",),
-    proof=Proof(
-        build=_Encoder,
-        inputs=lambda: [(torch.randn(b, n, 6), torch.randn(m, b, 4)) for b, n, m in ((2, 5, 7), (3, 8, 2), (1, 4, 4))],
-        dynamic_shapes=({0: "batch", 1: "queries"}, {0: "keys", 1: "batch"}),
-        fails=("trace",),
-        reason="cannot be reshaped",
-    ),
+    tries=lambda b, n, m: (torch.randn(b, n, 6), torch.randn(m, b, 4)),
+    sizes=((2, 5, 7), (3, 8, 2), (1, 4, 4)),
+    case=_Encoder,
 )
 def multi_head_attention_forward(
     original: Callable[..., torch.Tensor],

@@ -8,17 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
-from onnxpatch.formulas.proof_models import Computes
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import symbolic
 
 
-class _LastToken(torch.nn.Module):
+def _last_token(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """The last step of each row by its mask. For an empty row the index is -1, the last step of all."""
-
-    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        rows = torch.arange(x.shape[0])
-        return x[rows, mask.sum(1) - 1], x.transpose(1, 2)[rows[:, None], :, mask - 2]
+    rows = torch.arange(x.shape[0])
+    return x[rows, mask.sum(1) - 1], x.transpose(1, 2)[rows[:, None], :, mask - 2]
 
 
 def _masked() -> list[tuple[Tensor, Tensor]]:
@@ -41,20 +38,16 @@ def _whole(item: object) -> bool:
     return isinstance(item, Tensor) and item.dtype in (torch.int64, torch.int32)
 
 
-@patch(
-    "torch.Tensor.__getitem__",
-    calls=_several,
+@op(
+    "__getitem__",
     name="negative-indices",
     why="The TorchScript exporter makes one index of several by arithmetic, which a negative one spoils",
+    reason="relative error",
     link="https://github.com/pytorch/pytorch/pull/21716",
     exporters=("trace",),
-    proof=Proof(
-        _LastToken,
-        _masked,
-        ({0: "b", 1: "n"}, {0: "b", 1: "n"}),
-        fails=("trace",),
-        reason="relative error",
-    ),
+    calls=_several,
+    tries=_masked,
+    case=_last_token,
 )
 def negative_indices(original: Callable[..., Tensor], tensor: Tensor, index: tuple[Any, ...]) -> Tensor:
     """Indexes with indices counted from the front."""
@@ -71,19 +64,16 @@ def _flags(item: object) -> bool:
     return isinstance(item, bool) or (isinstance(item, Tensor) and item.dtype in (torch.bool, torch.uint8))
 
 
-@patch(
-    "torch.unravel_index",
+@op(
+    "unravel_index",
     name="unravel-negative-index",
     why="whole numbers differ: the quotients of negative ones are rounded towards zero in the graph",
+    reason="flags differ",
     link="https://github.com/pytorch/pytorch/issues/44692",
     exporters=("trace",),
-    proof=Proof(
-        lambda: Computes(lambda x: torch.unravel_index(x, (4, 5))),
-        lambda: [(torch.tensor(places),) for places in ([1, -7, 13], [-20, -1, 0, 19, -6], [4])],
-        ({0: "n"},),
-        fails=("trace",),
-        reason="flags differ",
-    ),
+    tries=lambda places: torch.tensor(places),
+    sizes=([1, -7, 13], [-20, -1, 0, 19, -6], [4]),
+    case=lambda x: torch.unravel_index(x, (4, 5)),
 )
 def unravel_index(original: object, indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """The places along each axis; a negative index counts from the end."""
@@ -102,21 +92,16 @@ def _from_data(function: object, args: tuple[object, ...], kwargs: dict[str, obj
     return isinstance(kwargs.get("start", args[2] if len(args) > 2 else None), Tensor)
 
 
-@patch(
-    "torch.narrow",
-    "torch.Tensor.narrow",
-    calls=_from_data,
+@op(
+    "narrow",
     name="narrow-from-data",
     why="PendingUnbackedSymbolNotFound under dynamo; an empty slice for a negative start under trace",
+    reason="Unbacked|DataDependent|shape|not run",
     link="https://docs.pytorch.org/docs/stable/generated/torch.narrow.html",
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        lambda: Computes(lambda x, start: x.narrow(0, start, 2) * torch.narrow(x, 1, start.abs(), 2).sum()),
-        lambda: [(torch.randn(n, 4), torch.tensor(start)) for n, start in ((4, 1), (7, -2), (3, 0))],
-        ({0: "n"}, None),
-        fails=("dynamo", "trace"),
-        reason="Unbacked|DataDependent|shape|not run",
-    ),
+    calls=_from_data,
+    tries=lambda n, start: (torch.randn(n, 4), torch.tensor(start)),
+    sizes=((4, 1), (7, -2), (3, 0)),
+    case=lambda x, start: x.narrow(0, start, 2) * torch.narrow(x, 1, start.abs(), 2).sum(),
 )
 def narrow(original: object, input: Tensor, dim: int, start: Tensor, length: Any) -> Tensor:
     """The rows by their indices, counted from the front. A start that is a size under trace is left to torch."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import exporting, op
 from onnxpatch.formulas.nodes import target_opset
 from onnxpatch.formulas.normalization import rms_norm as _rms_norm
 from onnxpatch.formulas.symbolic import static_number
@@ -26,21 +26,17 @@ class _Layer(torch.nn.Module):
         return torch.nn.functional.layer_norm(rows, rows.shape[-1:], self.weight)
 
 
-@patch(
-    "torch.nn.functional.layer_norm",
-    name="layer-norm",
+@op(
+    "nn.functional.layer_norm",
     why="Failed to export a node (in list node prim::ListConstruct) because it is not constant",
+    reason="because it is not constant",
     link="https://github.com/pytorch/pytorch/issues/45126",
     exporters=("trace",),
-    proof=Proof(
-        build=_Layer,
-        # The longer one is once the second, once the first.
-        inputs=lambda: [(torch.randn(2, 6), torch.randn(4, 6)), (torch.randn(5, 6), torch.randn(3, 6))],
-        dynamic_shapes=({0: "first"}, {0: "second"}),
-        fails=("trace",),
-        reason="because it is not constant",
-        beside=("pad-sequence",),
-    ),
+    # The longer one is once the second, once the first.
+    tries=lambda b, n: (torch.randn(b, 6), torch.randn(n, 6)),
+    sizes=((2, 4), (5, 3)),
+    case=_Layer,
+    beside=("pad-sequence",),
 )
 def layer_norm(
     original: Callable[..., torch.Tensor],
@@ -68,22 +64,16 @@ class _RMS(torch.nn.Module):
         return torch.nn.functional.rms_norm(x, (6,), self.weight)
 
 
-@patch(
-    "torch.nn.functional.rms_norm",
-    "torch.rms_norm",
-    name="rms-norm",
+@op(
+    "rms_norm",
     why="Exporting the operator 'aten::rms_norm' to ONNX opset version 18 is not supported; under dynamo seven nodes "
     "that onnxruntime does not fuse",
+    reason="aten::rms_norm",
     link="https://github.com/pytorch/pytorch/issues/142275",
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        build=_RMS,
-        inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),)],
-        dynamic_shapes=({0: "batch", 1: "length"},),
-        fails=("trace",),
-        leaner=("dynamo",),
-        reason="aten::rms_norm",
-    ),
+    leaner=("dynamo",),
+    tries=lambda b, n: torch.randn(b, n, 6),
+    sizes=((2, 5), (3, 8)),
+    case=_RMS,
 )
 def rms_norm(
     original: object,
@@ -111,19 +101,15 @@ class _Instance(torch.nn.Module):
         return self.norm(x.transpose(1, 2)), torch.nn.functional.instance_norm(x)
 
 
-@patch(
-    "torch.nn.functional.instance_norm",
-    name="instance-norm",
+@op(
+    "nn.functional.instance_norm",
     why="ONNX export of instance_norm for unknown channel size",
+    reason="unknown channel size",
     link="https://github.com/pytorch/pytorch/issues/92977",
     exporters=("trace",),
-    proof=Proof(
-        build=_Instance,
-        inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),), (torch.randn(1, 4, 6),)],
-        dynamic_shapes=({0: "batch", 1: "length"},),
-        fails=("trace",),
-        reason="unknown channel size",
-    ),
+    tries=lambda b, n: torch.randn(b, n, 6),
+    sizes=((2, 5), (3, 8), (1, 4)),
+    case=_Instance,
 )
 def instance_norm(
     original: Callable[..., torch.Tensor],

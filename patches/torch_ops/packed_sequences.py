@@ -9,12 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils import rnn
 
-from onnxpatch import Proof, exporting, patch, running_model
+from onnxpatch import exporting, op, running_model
 from onnxpatch.formulas.recurrent_nodes import keep_lengths, lengths_of
 from onnxpatch.formulas.symbolic import same_size
-
-LINK = "https://github.com/pytorch/pytorch/issues/171978"
-WHY = "zeros(): argument 'size' failed to unpack the object at pos 2: torch.export cannot follow packed sequences"
 
 
 class _Tagger(torch.nn.Module):
@@ -52,24 +49,16 @@ def _sequences() -> list[tuple[Tensor, Tensor]]:
     return [(torch.randn(len(lengths), size, 3), torch.tensor(lengths)) for size, lengths in given]
 
 
-def _proof(*beside: str) -> Proof:
-    return Proof(
-        _Tagger,
-        _sequences,
-        ({0: "batch", 1: "length"}, {0: "batch"}),
-        fails=("dynamo",),
-        reason="failed to unpack|numel.. on tensor with symbolic",
-        beside=beside,
-    )
-
-
-@patch(
-    "torch.nn.utils.rnn.pack_padded_sequence",
+@op(
+    "nn.utils.rnn.pack_padded_sequence",
     name="packed-sequences",
-    why=WHY,
-    link=LINK,
+    why="zeros(): argument 'size' failed to unpack the object at pos 2: torch.export cannot follow packed sequences",
+    reason="failed to unpack|numel.. on tensor with symbolic",
+    link="https://github.com/pytorch/pytorch/issues/171978",
     exporters=("dynamo",),
-    proof=_proof("recurrent-layers", "padded-sequences"),
+    tries=_sequences,
+    case=_Tagger,
+    beside=("recurrent-layers", "padded-sequences"),
 )
 def pack(
     original: Callable[..., rnn.PackedSequence],
@@ -86,20 +75,15 @@ def pack(
     return keep_lengths(input.transpose(0, 1) if batch_first else input, counts.to(torch.int64))
 
 
-@patch(
-    "torch.nn.utils.rnn.pad_packed_sequence",
+@op(
+    "nn.utils.rnn.pad_packed_sequence",
     name="padded-sequences",
     why="the graph's answer is as long as its input, eager's as the longest sequence",
+    reason="shape|numel.. on tensor with symbolic",
     link="https://github.com/pytorch/pytorch/issues/48460",
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        _Longest,
-        _sequences,
-        ({0: "batch", 1: "length"}, {0: "batch"}),
-        fails=("trace", "dynamo"),
-        reason="shape|numel.. on tensor with symbolic",
-        beside=("packed-sequences", "recurrent-layers"),
-    ),
+    tries=_sequences,
+    case=_Longest,
+    beside=("packed-sequences", "recurrent-layers"),
 )
 def pad(
     original: Callable[..., tuple[Tensor, Tensor]],

@@ -8,28 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 
 
-class _Padded(torch.nn.Module):
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return torch.nn.utils.rnn.pad_sequence([x, y], batch_first=True, padding_value=-1.0)
+def _padded(x: Tensor, y: Tensor) -> Tensor:
+    return torch.nn.utils.rnn.pad_sequence([x, y], batch_first=True, padding_value=-1.0)
 
 
-@patch(
-    "torch.nn.utils.rnn.pad_sequence",
-    name="pad-sequence",
+@op(
+    "nn.utils.rnn.pad_sequence",
     why="Exporting the operator 'aten::pad_sequence' to ONNX opset version 18 is not supported",
+    reason="aten::pad_sequence",
     link="https://github.com/pytorch/pytorch/issues/98549",
     exporters=("trace",),
-    proof=Proof(
-        build=_Padded,
-        # The longer one is once the first, once the second.
-        inputs=lambda: [(torch.randn(5, 3), torch.randn(2, 3)), (torch.randn(4, 3), torch.randn(9, 3))],
-        dynamic_shapes=({0: "first"}, {0: "second"}),
-        fails=("trace",),
-        reason="aten::pad_sequence",
-    ),
+    # The longer one is once the first, once the second.
+    tries=lambda b, n: (torch.randn(b, 3), torch.randn(n, 3)),
+    sizes=((5, 2), (4, 9)),
+    case=_padded,
 )
 def padded(
     original: Callable[..., Tensor],

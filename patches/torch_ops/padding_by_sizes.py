@@ -6,6 +6,7 @@ a Pad are an input.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,23 +14,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import Proof, patch
-from onnxpatch.formulas.proof_models import Computes
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import symbolic
 
-_LINK = "https://github.com/VainF/pytorch-msssim/blob/master/pytorch_msssim/ssim.py"
-_WHY = "the padding is frozen at the example's: an attribute of the node cannot depend on a size"
-_SIZES = ({2: "height", 3: "width"},)
-
-
-def _images() -> list[tuple[Tensor]]:
-    return [(torch.randn(2, 4, height, width),) for height, width in ((8, 9), (7, 6), (12, 5))]
-
-
-def _proof(build: type[torch.nn.Module], reason: str, padded_by_a_number: Callable[[Tensor], Tensor]) -> Proof:
-    return Proof(
-        build, _images, _SIZES, fails=("dynamo", "trace"), reason=reason, unchanged=lambda: Computes(padded_by_a_number)
-    )
+_row = functools.partial(
+    op,
+    why="the padding is frozen at the example's: an attribute of the node cannot depend on a size",
+    reason="shape|Failed to export a node|relative error",
+    link="https://github.com/VainF/pytorch-msssim/blob/master/pytorch_msssim/ssim.py",
+    tries=lambda h, w: torch.randn(2, 4, h, w),
+    sizes=((8, 9), (7, 6), (12, 5)),
+)
 
 
 class _Convolved(torch.nn.Module):
@@ -46,19 +41,12 @@ class _Convolved(torch.nn.Module):
         return even, torch.conv1d(x[:, :2, 0], self.weight[:, :, 0], padding=width // 3, dilation=2)
 
 
-@patch(
-    "torch.nn.functional.conv1d",
-    "torch.nn.functional.conv2d",
-    "torch.nn.functional.conv3d",
+@_row(
+    *(f"nn.functional.conv{n}d" for n in (1, 2, 3)),
     name="convolution-padded-by-sizes",
-    why=_WHY,
-    link=_LINK,
-    exporters=("dynamo", "trace"),
-    proof=_proof(
-        _Convolved,
-        reason="Unsupported attribute type|shape",
-        padded_by_a_number=lambda x: functional.conv2d(x, x.new_ones(1, 4, 3, 3), padding=1),
-    ),
+    reason="Unsupported attribute type|shape",
+    case=_Convolved,
+    unchanged=lambda x: functional.conv2d(x, x.new_ones(1, 4, 3, 3), padding=1),
 )
 def convolution(
     original: Callable[..., Tensor],
@@ -77,28 +65,18 @@ def convolution(
     return original(functional.pad(input, pads), weight, bias, stride, 0, dilation, groups)
 
 
-class _Averaged(torch.nn.Module):
+def _averaged(x: Tensor) -> tuple[Tensor, Tensor]:
     """pytorch-msssim's halving, with the padding counted and not."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        odd = [size % 2 for size in x.shape[2:]]
-        inner = functional.avg_pool2d(x, 3, 2, padding=odd, count_include_pad=False)
-        return functional.avg_pool2d(x, kernel_size=2, padding=odd), inner
+    odd = [size % 2 for size in x.shape[2:]]
+    inner = functional.avg_pool2d(x, 3, 2, padding=odd, count_include_pad=False)
+    return functional.avg_pool2d(x, kernel_size=2, padding=odd), inner
 
 
-@patch(
-    "torch.nn.functional.avg_pool1d",
-    "torch.nn.functional.avg_pool2d",
-    "torch.nn.functional.avg_pool3d",
+@_row(
+    *(f"nn.functional.avg_pool{n}d" for n in (1, 2, 3)),
     name="average-pool-padded-by-sizes",
-    why=_WHY,
-    link=_LINK,
-    exporters=("dynamo", "trace"),
-    proof=_proof(
-        _Averaged,
-        reason="shape|Failed to export a node|relative error",
-        padded_by_a_number=lambda x: functional.avg_pool2d(x, 2, padding=1),
-    ),
+    case=_averaged,
+    unchanged=lambda x: functional.avg_pool2d(x, 2, padding=1),
 )
 def average_pool(
     original: Callable[..., Tensor],
@@ -124,25 +102,16 @@ def average_pool(
     return sums / original(inside, kernel_size, stride)
 
 
-class _Largest(torch.nn.Module):
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        pooled = functional.max_pool2d(x, 2, padding=[size % 2 for size in x.shape[2:]])
-        return pooled, functional.max_pool1d(x[:, :, 0] - 5, 3, padding=x.shape[3] % 2)
+def _largest(x: Tensor) -> tuple[Tensor, Tensor]:
+    pooled = functional.max_pool2d(x, 2, padding=[size % 2 for size in x.shape[2:]])
+    return pooled, functional.max_pool1d(x[:, :, 0] - 5, 3, padding=x.shape[3] % 2)
 
 
-@patch(
-    "torch.nn.functional.max_pool1d",
-    "torch.nn.functional.max_pool2d",
-    "torch.nn.functional.max_pool3d",
+@_row(
+    *(f"nn.functional.max_pool{n}d" for n in (1, 2, 3)),
     name="max-pool-padded-by-sizes",
-    why=_WHY,
-    link=_LINK,
-    exporters=("dynamo", "trace"),
-    proof=_proof(
-        _Largest,
-        reason="shape|Failed to export a node|relative error",
-        padded_by_a_number=lambda x: functional.max_pool2d(x, 2, padding=1),
-    ),
+    case=_largest,
+    unchanged=lambda x: functional.max_pool2d(x, 2, padding=1),
 )
 def max_pool(
     original: Callable[..., Tensor],

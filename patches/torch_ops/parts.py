@@ -10,13 +10,14 @@ again, whatever the numbers are: each part remembers what it is a part of, and t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 
 # On each part: (what was split, the same as the parts are now, the number of the part, how many there are).
 # The parts have the example's sizes. That is right only as long as all of them come together again unchanged, so this
@@ -24,39 +25,28 @@ from onnxpatch import Proof, patch
 _PART = "__onnxpatch_part__"
 
 
-class _Images(torch.nn.Module):
+def _images(x: Tensor, numbers: Tensor) -> Tensor:
     """Idefics' image features: split into those of each text, tokens of all its images in a row, and put together."""
-
-    def forward(self, x: Tensor, numbers: Tensor) -> Tensor:
-        parts = (x * 2).split(numbers.tolist())
-        return torch.cat([part.reshape(-1, part.shape[-1]) for part in parts], dim=0)
+    parts = (x * 2).split(numbers.tolist())
+    return torch.cat([part.reshape(-1, part.shape[-1]) for part in parts], dim=0)
 
 
-def _texts() -> list[tuple[Tensor, Tensor]]:
-    # Two texts each time: how many parts there are is the example's.
-    counts = ([1, 2], [3, 1], [1, 1])
-    return [(torch.randn(sum(numbers), 4, 3), torch.tensor(numbers)) for numbers in counts]
-
-
-def _proof(*beside: str) -> Proof:
-    return Proof(
-        build=_Images,
-        inputs=_texts,
-        dynamic_shapes=({0: "images"}, None),
-        fails=("trace",),
-        reason="in 'split'",
-        beside=beside,
-    )
-
-
-@patch(
-    "torch.split",
-    "torch.Tensor.split",
-    name="parts-apart",
-    why="x.split(numbers.tolist()): the numbers are the example's",
+_row = functools.partial(
+    op,
+    reason="in 'split'",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/idefics3/modeling_idefics3.py",
     exporters=("trace",),
-    proof=_proof("parts-flattened", "parts-together"),
+    tries=lambda *numbers: (torch.randn(sum(numbers), 4, 3), torch.tensor(numbers)),
+    sizes=((1, 2), (3, 1), (1, 1)),  # two texts each time: how many parts there are is the example's
+    case=_images,
+)
+
+
+@_row(
+    "split",
+    name="parts-apart",
+    why="x.split(numbers.tolist()): the numbers are the example's",
+    beside=("parts-flattened", "parts-together"),
 )
 def parts_apart(
     original: Callable[..., Sequence[Tensor]], tensor: Tensor, split_size_or_sections: object, dim: int = 0
@@ -72,14 +62,11 @@ def parts_apart(
     return parts
 
 
-@patch(
-    "torch.reshape",
-    "torch.Tensor.reshape",
+@_row(
+    "reshape",
     name="parts-flattened",
     why="part.reshape(-1, part.shape[-1]) of each part is that of the whole",
-    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/idefics3/modeling_idefics3.py",
-    exporters=("trace",),
-    proof=_proof("parts-apart", "parts-together"),
+    beside=("parts-apart", "parts-together"),
 )
 def parts_flattened(original: Callable[..., Tensor], input: Tensor, shape: Sequence[Any]) -> Tensor:
     """Reshapes a part. If its rows stay in order, the result is marked as the same part of the reshaped whole."""
@@ -92,15 +79,13 @@ def parts_flattened(original: Callable[..., Tensor], input: Tensor, shape: Seque
     return flat
 
 
-@patch(
-    "torch.cat",
-    "torch.concat",
-    "torch.concatenate",
+@_row(
+    "cat",
+    "concat",
+    "concatenate",
     name="parts-together",
     why="torch.cat(x.split(numbers.tolist())) has as many rows as the example's numbers",
-    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/idefics3/modeling_idefics3.py",
-    exporters=("trace",),
-    proof=_proof("parts-apart", "parts-flattened"),
+    beside=("parts-apart", "parts-flattened"),
 )
 def parts_together(original: Callable[..., Tensor], tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Returns the whole if all of its parts are joined in their order, along the axis of the split."""

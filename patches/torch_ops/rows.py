@@ -6,48 +6,39 @@ are stacked or joined again in their order, the tensor itself is the result, at 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, patch
+from onnxpatch import exporting, op
 from onnxpatch.formulas.symbolic import example_of, symbolic
 
 _ROW = "__onnxpatch_row__"  # on each row: (the tensor it is of, its number, how many there are in the example)
 
 
-class _Listed(torch.nn.Module):
+def _listed(x: Tensor) -> tuple[Tensor, Tensor]:
     """LLaVA's image features: a list of them, one for each image, and later all of their tokens in one row."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        rows = list(x * 2)
-        return torch.cat(rows, dim=0), torch.stack(list(x + 1), dim=1)
+    rows = list(x * 2)
+    return torch.cat(rows, dim=0), torch.stack(list(x + 1), dim=1)
 
 
-def _images() -> list[tuple[Tensor]]:
-    return [(torch.randn(batch, 4, 3),) for batch in (2, 3, 1)]
+_row = functools.partial(
+    op,
+    reason="inferred a static shape|Cannot split using values|shape",
+    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/llava/modeling_llava.py",
+    tries=lambda batch: torch.randn(batch, 4, 3),
+    sizes=(2, 3, 1),
+    case=_listed,
+)
 
 
-def _proof(*beside: str) -> Proof:
-    return Proof(
-        build=_Listed,
-        inputs=_images,
-        dynamic_shapes=({0: "batch"},),
-        fails=("dynamo", "trace"),
-        reason="inferred a static shape|Cannot split using values|shape",
-        beside=beside,
-    )
-
-
-@patch(
-    "torch.unbind",
-    "torch.Tensor.unbind",
+@_row(
+    "unbind",
     name="rows-apart",
     why="list(x): as many rows as the example's batch",
-    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/llava/modeling_llava.py",
-    exporters=("dynamo", "trace"),
-    proof=_proof("rows-together", "rows-counted"),
+    beside=("rows-together", "rows-counted"),
 )
 def rows_apart(original: Callable[..., Sequence[Tensor]], input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Gives as many rows as the example has. Each remembers its number and its tensor."""
@@ -64,20 +55,13 @@ def rows_apart(original: Callable[..., Sequence[Tensor]], input: Tensor, dim: in
     return rows
 
 
-@patch(
-    "torch.Tensor.__len__",
+@_row(
+    "__len__",
     name="rows-counted",
     why="list(x) asks for the length: inferred a static shape of 2 for dimension x.shape[0]",
-    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/llava/modeling_llava.py",
+    reason="inferred a static shape",
     exporters=("dynamo",),
-    proof=Proof(
-        build=_Listed,
-        inputs=_images,
-        dynamic_shapes=({0: "batch"},),
-        fails=("dynamo",),
-        reason="inferred a static shape",
-        beside=("rows-apart", "rows-together"),
-    ),
+    beside=("rows-apart", "rows-together"),
 )
 def rows_counted(original: Callable[..., int], tensor: Tensor) -> int:
     """Gives the example's number of rows to `list(x)`. `len(x)` in a model's code has a patch of its own."""
@@ -85,16 +69,14 @@ def rows_counted(original: Callable[..., int], tensor: Tensor) -> int:
     return NotImplemented if count is None else count
 
 
-@patch(
-    "torch.cat",
-    "torch.concat",
-    "torch.concatenate",
-    "torch.stack",
+@_row(
+    "cat",
+    "concat",
+    "concatenate",
+    "stack",
     name="rows-together",
     why="torch.cat(list(x)) has as many rows as the example's batch",
-    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/llava/modeling_llava.py",
-    exporters=("dynamo", "trace"),
-    proof=_proof("rows-apart", "rows-counted"),
+    beside=("rows-apart", "rows-counted"),
 )
 def rows_together(original: Callable[..., Tensor], tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Returns the tensor if all its rows are joined in order, with its first axis merged into or moved to `dim`."""

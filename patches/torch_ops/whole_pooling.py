@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,49 +10,30 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import Proof, patch
-from onnxpatch.formulas.proof_models import Computes
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import same_size
 
-WHY = (
-    "because it is not constant. Please try to make things (e.g. kernel sizes) static if possible; under dynamo the "
-    "window is the example's: Constraints violated"
+_row = functools.partial(
+    op,
+    why="because it is not constant. Please try to make things (e.g. kernel sizes) static if possible; under dynamo "
+    "the window is the example's: Constraints violated",
+    reason="not constant|Constraints violated|static shape|specialized",
+    link="https://github.com/pytorch/pytorch/issues/47887",
+    tries=lambda b, h, w: torch.randn(b, 3, h, w),
+    sizes=((2, 8, 6), (1, 5, 9), (3, 2, 1)),
 )
-LINK = "https://github.com/pytorch/pytorch/issues/47887"
 
 
-class _Global(torch.nn.Module):
+def _global(pool: Callable[..., Tensor]) -> Callable[[Tensor], tuple[Tensor, ...]]:
     """One value for each channel, one for each row, and halves of the rows."""
-
-    def __init__(self, pool: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.pool = pool
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        height, width = x.shape[2:]
-        return self.pool(x, (height, width)), self.pool(x, (1, width)), self.pool(x, kernel_size=[2, width])
+    return lambda x: (pool(x, x.shape[2:]), pool(x, (1, x.shape[3])), pool(x, kernel_size=[2, x.shape[3]]))
 
 
-def _proof(pool: Callable[..., Tensor]) -> Proof:
-    return Proof(
-        lambda: _Global(pool),
-        lambda: [(torch.randn(b, 3, *size),) for b, size in ((2, (8, 6)), (1, (5, 9)), (3, (2, 1)))],
-        ({0: "batch", 2: "height", 3: "width"},),
-        fails=("dynamo", "trace"),
-        reason="not constant|Constraints violated|static shape|specialized",
-        unchanged=lambda: Computes(lambda x: pool(x, 2)),
-    )
-
-
-@patch(
-    "torch.nn.functional.avg_pool1d",
-    "torch.nn.functional.avg_pool2d",
-    "torch.nn.functional.avg_pool3d",
+@_row(
+    *(f"nn.functional.avg_pool{n}d" for n in (1, 2, 3)),
     name="average-of-whole-axes",
-    why=WHY,
-    link=LINK,
-    exporters=("dynamo", "trace"),
-    proof=_proof(functional.avg_pool2d),
+    case=_global(functional.avg_pool2d),
+    unchanged=lambda x: functional.avg_pool2d(x, 2),
 )
 def average(
     original: Callable[..., Tensor],
@@ -70,15 +52,11 @@ def average(
     return _others(original, input.mean(found[0], keepdim=True), found, ceil_mode, count_include_pad)
 
 
-@patch(
-    "torch.nn.functional.max_pool1d",
-    "torch.nn.functional.max_pool2d",
-    "torch.nn.functional.max_pool3d",
+@_row(
+    *(f"nn.functional.max_pool{n}d" for n in (1, 2, 3)),
     name="maximum-of-whole-axes",
-    why=WHY,
-    link=LINK,
-    exporters=("dynamo", "trace"),
-    proof=_proof(functional.max_pool2d),
+    case=_global(functional.max_pool2d),
+    unchanged=lambda x: functional.max_pool2d(x, 2),
 )
 def largest(
     original: Callable[..., object],

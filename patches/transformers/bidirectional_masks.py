@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.tracing import all_ones
 
@@ -41,21 +41,17 @@ class _Masked(torch.nn.Module):
         return self.encoder(ids, attention_mask=ids.ne(0).long()).last_hidden_state
 
 
-@patch(
+@op(
     "transformers.masking_utils._ignore_bidirectional_mask_sdpa",
     name="bidirectional-mask",
     why="not is_torchdynamo_exporting(): an encoder without a mask gets one of ones while it is exported; The size of "
     "tensor a must match the size of tensor b, and attention with a mask takes longer",
+    reason="must match the size",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/masking_utils.py",
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        build=_Encoder,
-        inputs=lambda: [(torch.randint(0, 9, (batch, 6)),) for batch in (2, 3, 1)],
-        dynamic_shapes=({0: "batch"},),
-        fails=("dynamo", "trace"),
-        reason="must match the size",
-        unchanged=_Masked,
-    ),
+    tries=lambda batch: torch.randint(0, 9, (batch, 6)),
+    sizes=(2, 3, 1),
+    case=_Encoder,
+    unchanged=_Masked,
 )
 def ignored_mask(
     original: object, padding_mask: Tensor | None, kv_length: object, local_attention_size: int | None = None

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import as_tensor
 
@@ -32,26 +32,20 @@ class _Gemma(torch.nn.Module):
         return self.decoder(ids, attention_mask=mask, use_cache=False).last_hidden_state
 
 
-def _texts() -> list[tuple[Tensor, Tensor]]:
-    # Padded, not padded, one token.
-    return [(torch.randint(1, 9, (b, n)), (torch.arange(n) < torch.tensor([[n]] * (b - 1) + [[kept]])).long())
-            for b, n, kept in ((2, 5, 3), (3, 7, 7), (2, 4, 4), (2, 6, 2), (1, 1, 1))]  # fmt: skip
-
-
-@patch(
+@op(
     "transformers.masking_utils.create_causal_mask",
     name="skipped-causal-mask",
     why="_ignore_causal_mask_sdpa: not where the model is exported, so that the graph masks what eager sees",
+    reason="relative error",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/masking_utils.py",
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        build=_Gemma,
-        inputs=_texts,
-        dynamic_shapes=({0: "batch", 1: "length"},) * 2,
-        fails=("dynamo", "trace"),
-        reason="relative error",
-        unchanged=lambda: _Gemma(bidirectional=False),
+    # Padded, not padded, one token.
+    tries=lambda b, n, kept: (
+        torch.randint(1, 9, (b, n)),
+        (torch.arange(n) < torch.tensor([[n]] * (b - 1) + [[kept]])).long(),
     ),
+    sizes=((2, 5, 3), (3, 7, 7), (2, 4, 4), (2, 6, 2), (1, 1, 1)),
+    case=_Gemma,
+    unchanged=lambda: _Gemma(bidirectional=False),
 )
 def causal_mask(
     original: Callable[..., object],

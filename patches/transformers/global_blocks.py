@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import symbolic
 
@@ -37,19 +37,15 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
     return made
 
 
-@patch(
+@op(
     "transformers.models.longt5.modeling_longt5._split_into_blocks",
     name="longt5-blocks",
     why="Reshape: i < input_shape.NumDimensions() was false. The dimension with value zero exceeds the dimension size",
+    reason="dimension with value zero",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/longt5/modeling_longt5.py",
     exporters=("trace",),
-    proof=Proof(
-        build=_Global,
-        inputs=_texts,
-        dynamic_shapes=({0: "batch", 1: "length"},) * 2,
-        fails=("trace",),
-        reason="dimension with value zero",
-    ),
+    tries=_texts,
+    case=_Global,
 )
 def split_into_blocks(original: object, x: Tensor, block_len: int, dim: int) -> Tensor:
     """x: (..., length, global tokens), dim -2. ONNX's Reshape takes a size of 0 for "as it was": none is 0 here."""

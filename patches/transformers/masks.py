@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
 
 _MASKS = "transformers.masking_utils"
@@ -25,25 +25,16 @@ class _Masked(torch.nn.Module):
         return x if found is None else x * found[:, :, None]
 
 
-def _texts() -> list[tuple[Tensor, Tensor]]:
-    # One token, in the last: the case that transformers treats apart.
-    return [(torch.randn(b, n, 4), torch.arange(b * n).reshape(b, n) % 3) for b, n in ((2, 5), (3, 9), (1, 1))]
-
-
-@patch(
+@op(
     f"{_MASKS}.create_recurrent_attention_mask",
     name="recurrent-mask",
     why="if inputs_embeds.shape[1] == 1: return None; the graph masks a text of one token too",
+    reason="relative error|at \\[",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/masking_utils.py",
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        build=_Masked,
-        inputs=_texts,
-        dynamic_shapes=({0: "batch", 1: "length"},) * 2,
-        fails=("dynamo", "trace"),
-        reason="relative error|at \\[",
-        unchanged="fixed sizes",
-    ),
+    tries=lambda b, n: (torch.randn(b, n, 4), torch.arange(b * n).reshape(b, n) % 3),
+    sizes=((2, 5), (3, 9), (1, 1)),  # of one token, which transformers treats apart
+    case=_Masked,
+    unchanged="fixed sizes",
 )
 def recurrent_mask(
     original: Callable[..., Tensor | None],

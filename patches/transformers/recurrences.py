@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import onnxpatch
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, op, patch
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import fixed_size, symbolic
 
@@ -41,21 +41,16 @@ class _Attention(torch.nn.Module):
         return (output, *state)
 
 
-@patch(
+@op(
     f"{_RWKV}.rwkv_linear_attention",
     f"{_RWKV}.rwkv_linear_attention_cpu",
     name="rwkv-attention",
     why=WHY,
+    reason=FAILURE,
     link=LINK,
-    exporters=("dynamo", "trace"),
-    proof=Proof(
-        build=_Attention,
-        inputs=lambda: [(torch.randn(b, n, 4), torch.randn(b, n, 4)) for b, n in _SIZES],
-        dynamic_shapes=({0: "batch", 1: "length"},) * 2,
-        fails=("dynamo", "trace"),
-        reason=FAILURE,
-        unchanged="fixed sizes",
-    ),
+    tries=lambda: [(torch.randn(b, n, 4), torch.randn(b, n, 4)) for b, n in _SIZES],
+    case=_Attention,
+    unchanged="fixed sizes",
 )
 def rwkv_attention(
     original: Callable[..., object],
