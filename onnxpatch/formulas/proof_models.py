@@ -30,12 +30,13 @@ class Computes(torch.nn.Module):
 
 
 def computing(function: Callable[..., object]) -> Computes:
-    """The same with the function's own names of the inputs."""
+    """The same with the function's own names of the inputs; code of the file in which the function stands."""
 
     class Computing(Computes):
         def forward(self, *args: object) -> object:
             return self.function(*args)
 
+    Computing.__module__ = function.__module__  # where `int()` and `len()` are the model's own
     taken = inspect.signature(function)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     Computing.forward.__signature__ = taken.replace(parameters=[own, *taken.parameters.values()])  # type: ignore[attr-defined]

@@ -72,7 +72,7 @@ def _flags(item: object) -> bool:
     link="https://github.com/pytorch/pytorch/issues/44692",
     exporters=("trace",),
     tries=lambda places: torch.tensor(places),
-    sizes=([1, -7, 13], [-20, -1, 0, 19, -6], [4]),
+    sizes=(([1, -7, 13],), ([-20, -1, 0, 19, -6],), ([4],)),
     case=lambda x: torch.unravel_index(x, (4, 5)),
 )
 def unravel_index(original: object, indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
