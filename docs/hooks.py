@@ -64,7 +64,7 @@ def index_page(patches: list[Patch]) -> str:
 
 
 def patch_page(patch: Patch) -> str:
-    """One patch: the error it cures, code before and after, proof, conditions."""
+    """One patch: the error it cures, code before and after, proof, when."""
     link = [f"Discussed at <{patch.link}>.", ""] if patch.link else []
     parts = [
         f"# {patch.name}", "", f"!!! failure \"{_cell(patch.why)}\"", "", *link,
@@ -94,11 +94,11 @@ def _proof(patch: Patch) -> list[str]:
 
 
 def _when(patch: Patch) -> list[str]:
-    conditions = patch.conditions
-    lowest, highest = conditions.opset
+    when = patch.when
+    lowest, highest = when.opset
     return [
-        f"- Versions: {', '.join(f'`{one}`' for one in conditions.requires) or 'any'}",
-        f"- Exporters: {', '.join(conditions.exporters)}",
+        f"- Versions: {', '.join(f'`{one}`' for one in when.requires) or 'any'}",
+        f"- Exporters: {', '.join(when.exporters)}",
         f"- Opset: {lowest or 'any'} to {highest or 'any'}",
     ]
 

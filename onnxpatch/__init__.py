@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from onnxpatch.patching.proof import Proof
     from onnxpatch.patching.registry import REGISTRY, Patch, Registry, patch
     from onnxpatch.patching.runtime import running_model
+    from onnxpatch.patching.when import When
     from onnxpatch.plan import plan
     from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
     from onnxpatch.results.drift import Drift
@@ -91,6 +92,7 @@ _HOMES = {
     "patching.proof": ("Proof",),
     "patching.registry": ("REGISTRY", "Patch", "Registry", "patch"),
     "patching.runtime": ("running_model",),
+    "patching.when": ("When",),
     "plan": ("plan",),
     "results.diagnosis": ("Culprit", "Diagnosis", "Proposal"),
     "results.drift": ("Drift",),
@@ -130,6 +132,7 @@ __all__ = [
     "UnknownExporterError",
     "UnknownPatchError",
     "VerificationError",
+    "When",
     "doctor",
     "drift",
     "each",

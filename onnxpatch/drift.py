@@ -55,10 +55,10 @@ def code_to_keep() -> dict[str, Known]:
     """New records, of what is installed now. They are written into the file when a new version is supported."""
     found = {api.path: _kept(api.path, find(api.path)) for api in RELIED_ON if _has(api)}
     for patch in REGISTRY:
-        for target in _loaded_targets(patch) if patch.bodies else ():
-            for name in patch.bodies:
+        for target in _loaded_targets(patch) if patch.when.bodies else ():
+            for name in patch.when.bodies:
                 method = getattr(resolve(target), name, None)
-                if fingerprint(method) in patch.bodies[name]:
+                if fingerprint(method) in patch.when.bodies[name]:
                     found[f"{target}.{name}"] = _kept(target, method)
     return dict(sorted(found.items()))
 
@@ -123,8 +123,8 @@ def _of_patch(patch: Patch, record: dict[str, Known]) -> Iterator[Reliance]:
             gone: Status = "unread" if error else "elsewhere" if served else "gone"
             instead = error or ("" if served else "the patch has nothing to replace")
             yield Reliance(target, "target", patch.name, gone, "", installed, instead)
-        for name in patch.bodies if one is not None else ():
-            yield _method(patch, f"{target}.{name}", getattr(one, name, None), patch.bodies[name], record)
+        for name in patch.when.bodies if one is not None else ():
+            yield _method(patch, f"{target}.{name}", getattr(one, name, None), patch.when.bodies[name], record)
 
 
 def _method(patch: Patch, path: str, method: Any, prints: Any, record: dict[str, Known]) -> Reliance:

@@ -143,7 +143,10 @@ def _why(culprit: Culprit) -> str:
 def _bodies(method: str, code: str | None) -> list[str]:
     if code is None:
         return []
-    return [f'    bodies={{"{method}": ("{code}",)}},  # the code that it is written for: another one is left alone']
+    return [
+        "    # The code that it is written for: another one is left alone.",
+        f'    when=onnxpatch.When(bodies={{"{method}": ("{code}",)}}),',
+    ]
 
 
 def _signature(method: object) -> str:

@@ -119,7 +119,7 @@ def _proof_of(patch: Patch) -> Proof:
 
 def _refusal(patch: Patch, proof: Proof, exporter: Exporter) -> str | None:
     """Why the patch does not apply to its own case here: its conditions, a library without it, or unknown code."""
-    refusal = patch.conditions.refusal(Settings(exporter, proof.opset))
+    refusal = patch.when.refusal(Settings(exporter, proof.opset))
     if refusal:
         return refusal
     try:
@@ -127,7 +127,7 @@ def _refusal(patch: Patch, proof: Proof, exporter: Exporter) -> str | None:
         proof.examples()
     except Exception as error:  # another version of the library, without the class or with other arguments
         return f"the model of its proof cannot be made with the installed versions: {type(error).__name__}: {error}"
-    if not patch.bodies:
+    if not patch.when.bodies:
         return None
     # Alone in a registry, so that no other patch takes the module before it.
     registry = Registry()

@@ -45,8 +45,8 @@ def changed(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Registry:
     """A patch that knew `Known.forward`, where the library has `Changed` under both names."""
     bodies = {"forward": [fingerprint(Known.forward)]}
     target = f"{__name__}.Changed"
-    onnxpatch.patch(target, f"{__name__}.Known", f"{__name__}.Gone", why="w", name="p", bodies=bodies,
-                    registry=registry)(StandIn)  # fmt: skip
+    onnxpatch.patch(target, f"{__name__}.Known", f"{__name__}.Gone", why="w", name="p",
+                    when=onnxpatch.When(bodies=bodies), registry=registry)(StandIn)  # fmt: skip
     kept = {f"{target}.forward": {"version": "1", "fingerprint": "", "outline": outline(Known.forward)}}
     monkeypatch.setattr(drift_module, "known_code", lambda: kept)
     monkeypatch.setattr(drift_module, "_version", lambda path: "2")
@@ -75,7 +75,7 @@ def test_changed_code_is_told_with_its_lines_and_never_patched(changed: Registry
 
 
 def test_the_plan_says_what_serves_in_place_of_a_patch_whose_code_changed() -> None:
-    told = {patch.name: patch.instead for patch in onnxpatch.REGISTRY if patch.bodies}
+    told = {patch.name: patch.instead for patch in onnxpatch.REGISTRY if patch.when.bodies}
     assert told["timm-swin-block"] == "under dynamo/trace the general patches apply, with more nodes"
     assert told["siglip2-positions"].startswith("under dynamo/trace no other patch applies: ")
 

@@ -132,7 +132,9 @@ def proven(stand_in, **changes):
     case = {"build": lambda: Computes(torch.frac), "fails": ("trace",), "reason": "aten::frac"} | changes
     proof = onnxpatch.Proof(inputs=[(torch.randn(3),), (torch.randn(5),)], dynamic_shapes=({0: "n"},), **case)
     registry = onnxpatch.Registry()
-    onnxpatch.patch("torch.frac", name="p", why="w", exporters=("trace",), proof=proof, registry=registry)(stand_in)
+    onnxpatch.patch(
+        "torch.frac", name="p", why="w", when=onnxpatch.When(exporters=("trace",)), proof=proof, registry=registry
+    )(stand_in)
     return prove(registry["p"], "trace")
 
 

@@ -69,6 +69,6 @@ def test_what_counts_as_failed(stand_in, function, status):
         dynamic_shapes=({0: "n"},), fails=("trace",), reason="aten::frac",
     )  # fmt: skip
     registry = onnxpatch.Registry()
-    onnxpatch.patch(f"torch.{function.__name__}", name="p", why="w", exporters=("trace",), proof=proof,
-                    registry=registry)(stand_in)  # fmt: skip
+    onnxpatch.patch(f"torch.{function.__name__}", name="p", why="w", proof=proof,
+                    when=onnxpatch.When(exporters=("trace",)), registry=registry)(stand_in)  # fmt: skip
     assert prove_under(registry["p"], "trace", dtype=torch.float16).status == status

@@ -69,19 +69,19 @@ def _rows(patches: list[Patch], prove: bool, runtime: list[str] | None) -> list[
 
 
 def _row(patch: Patch, proof: ProofRow) -> PatchRow:
-    conditions = patch.conditions
+    when = patch.when
     return {
         "name": patch.name,
         "kind": patch.kind,
         "targets": list(patch.targets),
         "why": patch.why,
         "link": patch.link,
-        "requires": list(conditions.requires),
-        "exporters": list(conditions.exporters),
-        "opset": list(conditions.opset),
+        "requires": list(when.requires),
+        "exporters": list(when.exporters),
+        "opset": list(when.opset),
         "declared_at": patch.declared_at,
         # No exporter and no opset are named: what is left to refuse by are the versions of libraries.
-        "refused_here": conditions.refusal(Settings()),
+        "refused_here": when.refusal(Settings()),
         "proof": proof,
     }
 

@@ -51,10 +51,10 @@ class Dispatcher:
     def add(self, patches: Iterable[tuple[Patch, Collection[object]]]) -> None:
         """Add patches, each with the functions that it names; none for one that chooses among all (`calls`)."""
         for patch, functions in sorted(patches, key=lambda entry: entry[0].rank):
-            by_function = self._choosing if patch.calls else self._named
+            by_function = self._choosing if patch.when.calls else self._named
             for function in functions:
                 by_function.setdefault(function, []).append(patch)
-            if patch.calls and not functions:
+            if patch.when.calls and not functions:
                 self._by_call.append(patch)
 
     def patches(self) -> list[Patch]:
@@ -66,7 +66,7 @@ class Dispatcher:
         """The patches of one torch call, by rank. Call it with function modes off: `calls` may call torch itself."""
         # This runs for every torch call of the model: most have no patch, and cost two look-ups and the `calls`.
         named = self.named(function, args, kwargs)
-        by_call = [patch for patch in self._by_call if patch.calls and patch.calls(function, args, kwargs)]
+        by_call = [patch for patch in self._by_call if patch.when.calls and patch.when.calls(function, args, kwargs)]
         return sorted([*named, *by_call], key=_RANK) if by_call else named
 
     def named(self, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Patch]:
@@ -74,7 +74,7 @@ class Dispatcher:
         named, choosing = self._named.get(function, []), self._choosing.get(function)
         if choosing is None:
             return named
-        chosen = [patch for patch in choosing if patch.calls and patch.calls(function, args, kwargs)]
+        chosen = [patch for patch in choosing if patch.when.calls and patch.when.calls(function, args, kwargs)]
         return sorted([*named, *chosen], key=_RANK)
 
     def answer(
@@ -83,10 +83,10 @@ class Dispatcher:
         """The result of the first of `patches` that acts; NotImplemented where none does."""
         now = exporting()
         for patch in _after_running(patches, function):
-            if now not in patch.conditions.exporters:
+            if now not in patch.when.exporters:
                 continue
             # A patch that chose the call has seen its arguments as they are, and gets them so.
-            call = (args, kwargs) if patch.calls else call_of(patch.stand_in, function, args, kwargs)
+            call = (args, kwargs) if patch.when.calls else call_of(patch.stand_in, function, args, kwargs)
             # call None: the stand-in has no parameter for an argument that was given.
             found = NotImplemented if call is None else _called(patch, function, *call)
             # Only what changed something has acted: the report and the file name no others.

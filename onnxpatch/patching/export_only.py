@@ -84,7 +84,7 @@ def _guarded_method(
     # Everything that the method uses is in its closure, since it gets the globals of the stand-in for torch.jit.script.
     onnxpatch_exporting: Callable[[], str | None] = exporting,
 ) -> Callable[..., Any]:
-    onnxpatch_exporters, onnxpatch_patch, onnxpatch_name = patch.conditions.exporters, patch.name, name
+    onnxpatch_exporters, onnxpatch_patch, onnxpatch_name = patch.when.exporters, patch.name, name
 
     def method(self: Any, *args: object, **kwargs: object) -> Any:
         if onnxpatch_exporting() in onnxpatch_exporters:
@@ -133,7 +133,7 @@ def _guarded_property(patch: Patch, name: str, last: type) -> property:
     onnxpatch_guard: Any = None
 
     def read(self: Any) -> object:
-        if exporting() in patch.conditions.exporters:
+        if exporting() in patch.when.exporters:
             return getattr(super(onnxpatch_guard, self), name)
         return vars(self)[name] if name in vars(self) else getattr(super(last, self), name)
 
@@ -164,4 +164,4 @@ def replace_in_place(module: torch.nn.Module, patch: Patch, log: UndoLog) -> Non
     new.train(module.training)  # a new module is in training mode
     module.__dict__ = {**vars(new), **hooks}
     module.__class__ = type(new)
-    log.specialise(module, eager_forward(own, new, patch.conditions.exporters))
+    log.specialise(module, eager_forward(own, new, patch.when.exporters))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from onnxpatch.errors import DuplicatePatchError
-from onnxpatch.patching.conditions import loaded, refusals, resolve
+from onnxpatch.patching.conditions import loaded, resolve
 from onnxpatch.patching.decorators import own_patch
 from onnxpatch.patching.fingerprints import known, unknown_body
 from onnxpatch.patching.generated import class_before
@@ -53,7 +53,7 @@ class Matcher:
     def functions(self) -> list[FunctionPatch]:
         """Function patches whose library is loaded and whose conditions are met, with the functions they replace."""
         functions = [patch for patch in self._patches if patch.kind == "function"]
-        unmet = refusals([patch.conditions for patch in functions], self._settings)
+        unmet = [patch.when.refusal(self._settings) for patch in functions]
         usable = [patch for patch, refusal in zip(functions, unmet, strict=True) if refusal is None]
         found = zip(usable, loaded([patch.targets for patch in usable]), strict=True)
         return sorted(((patch, targets) for patch, targets in found if targets), key=lambda entry: entry[0].rank)
@@ -69,7 +69,7 @@ class Matcher:
         return [*([Candidate(*own, _OWN)] if own else []), *sorted(found, key=lambda each: each.rank)]
 
     def _refusal(self, patch: Patch, cls: type) -> str | None:
-        unmet, unknown = patch.conditions.refusal(self._settings), unknown_body(cls, patch.bodies)
+        unmet, unknown = patch.when.refusal(self._settings), unknown_body(cls, patch.when.bodies)
         return unmet or (f"{unknown}; {patch.instead}" if unknown else None)
 
 
@@ -91,13 +91,13 @@ def _depths(patches: list[Patch], last_names: list[set[str]], lineage: list[type
     # Most patches name none of the classes, which their last names show at once.
     pairs = zip(patches, last_names, strict=True)
     named = [None if names.isdisjoint(last) else _named_at(patch, lineage) for patch, last in pairs]
-    bodies = [patch.bodies if depth is None else {} for patch, depth in zip(patches, named, strict=True)]
+    bodies = [patch.when.bodies if depth is None else {} for patch, depth in zip(patches, named, strict=True)]
     copies = known(lineage[0], bodies) if lineage else [False] * len(patches)
     return [0 if copy else depth for depth, copy in zip(named, copies, strict=True)]
 
 
 def _named_at(patch: Patch, lineage: list[type]) -> int | None:
-    for depth, base in enumerate(lineage if patch.subclasses else lineage[:1]):
+    for depth, base in enumerate(lineage if patch.when.subclasses else lineage[:1]):
         if any(_names(target, base) for target in patch.targets):
             return depth
     return None
@@ -119,7 +119,7 @@ def _named_exactly(patch: Patch, cls: type) -> bool:
 def raise_if_ambiguous(cls: type, candidates: list[Candidate]) -> None:
     """Raises DuplicatePatchError if two patches of the same rank replace the same method."""
     # A patch with `accepts` may still refuse the instance, so that it clashes with none for certain.
-    certain = [each for each in candidates if each.refusal is None and not each.patch.accepts]
+    certain = [each for each in candidates if each.refusal is None and not each.patch.when.accepts]
     # Sorted by rank: patches of equal rank are neighbours.
     for first, second in itertools.pairwise(certain):
         clash = first.patch.methods & second.patch.methods
@@ -137,13 +137,13 @@ def ties(functions: list[FunctionPatch]) -> list[str]:
     """
     by_function: dict[Any, list[Patch]] = {}
     for patch, targets in functions:
-        for function in {function for _, function in targets} if patch.calls is None else ():
+        for function in {function for _, function in targets} if patch.when.calls is None else ():
             by_function.setdefault(function, []).append(patch)
     found: dict[str, None] = {}
     for patches in by_function.values():
         for first, second in itertools.combinations(patches, 2):
             # Only one exporter runs at a time: patches for different ones never meet.
-            if not (first.ours or second.ours) and {*first.conditions.exporters} & {*second.conditions.exporters}:
+            if not (first.ours or second.ours) and {*first.when.exporters} & {*second.when.exporters}:
                 found[
                     f"{_placed(first)} and {_placed(second)} name the same function: {first.name} is asked first, "
                     f"{second.name} where that returns NotImplemented; name one of them in exclude= if it is not to act"

@@ -22,7 +22,8 @@ import torch
 
 from onnxpatch.formulas.proof_models import computing
 from onnxpatch.patching.proof import Args, Proof
-from onnxpatch.patching.registry import REGISTRY, Calls, Registry, patch
+from onnxpatch.patching.registry import REGISTRY, Registry, patch
+from onnxpatch.patching.when import Calls, When
 from onnxpatch.settings import Exporter
 
 _HOMES = ("torch", "torch.Tensor", "torch.linalg", "torch.special", "torch.nn.functional")
@@ -125,8 +126,8 @@ def op(
         )  # fmt: skip
     shown = name or names[0].rpartition(".")[2].replace("_", "-")
     declare = patch(
-        *targets, name=shown, why=known.why, link=link or known.link or None, exporters=exporters, proof=proof,
-        calls=calls, registry=registry,
+        *targets, name=shown, why=known.why, link=link or known.link or None, when=When(exporters, calls=calls),
+        proof=proof, registry=registry,
     )  # fmt: skip
 
     def declared(function: Function) -> Function:

@@ -241,7 +241,8 @@ class _Planner:
             return f"an instance attribute hides {', '.join(sorted(hidden))}: delete it to have the method swapped"
         for method in sorted(patch.methods & taken.keys()):
             return f"{taken[method].name} stands in for {method} already"
-        return patch.accepts(module, self.plan.settings) if patch.accepts else None
+        accepts = patch.when.accepts
+        return accepts(module, self.plan.settings) if accepts else None
 
     def _add(self, path: str, module: torch.nn.Module, patch: Patch, taken: dict[str, Patch]) -> str | None:
         prepare = getattr(patch.stand_in, "onnxpatch_prepare", None)

@@ -12,17 +12,13 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, Literal, TypeVar
 
-import torch
-
 from onnxpatch.errors import DuplicatePatchError
-from onnxpatch.patching.conditions import ANY_TORCH_FUNCTION, Conditions
-from onnxpatch.patching.fingerprints import Bodies
+from onnxpatch.patching.conditions import ANY_TORCH_FUNCTION
+from onnxpatch.patching.deprecated import joined
 from onnxpatch.patching.proof import Proof
-from onnxpatch.settings import EXPORTERS, Exporter, Settings
+from onnxpatch.patching.when import When
 
 ENTRY_POINTS = "onnxpatch.patches"
-Calls = Callable[[Any, tuple[Any, ...], dict[str, Any]], bool]
-Accepts = Callable[[torch.nn.Module, Settings], "str | None"]
 StandIn = TypeVar("StandIn", bound=Callable[..., Any])
 Kind = Literal["class", "function", "replacement"]
 
@@ -36,15 +32,10 @@ class Patch:
     stand_in: Any
     why: str
     link: str | None = None
-    conditions: Conditions = field(default_factory=Conditions)
-    subclasses: bool = False
-    accepts: Accepts | None = None
+    when: When = field(default_factory=When)
     proof: Proof | None = None
-    replaces: bool = False
-    bodies: Bodies = field(default_factory=dict)
-    calls: Calls | None = None
-    by_name: bool = False
     options: tuple[str, ...] = ()
+    replaces: bool = False
 
     @functools.cached_property
     def kind(self) -> Kind:
@@ -83,7 +74,7 @@ class Patch:
         A user's patch goes before onnxpatch's, and one that names the function before one that chooses by the call.
         Patches that choose by the call are sorted by name, so that the order is the same on every machine.
         """
-        return self.ours, self.calls is not None, self.name
+        return self.ours, self.when.calls is not None, self.name
 
     @property
     def instead(self) -> str:
@@ -168,18 +159,11 @@ def patch(
     why: str,
     name: str | None = None,
     link: str | None = None,
-    requires: tuple[str, ...] = (),
-    exporters: tuple[Exporter, ...] = EXPORTERS,
-    opset: tuple[int | None, int | None] = (None, None),
-    subclasses: bool = False,
-    accepts: Accepts | None = None,
+    when: When | None = None,
     proof: Proof | None = None,
-    replaces: bool = False,
-    bodies: Bodies | None = None,
-    calls: Calls | None = None,
-    by_name: bool = False,
     options: tuple[str, ...] = (),
     registry: Registry = REGISTRY,
+    **deprecated: Any,
 ) -> Callable[[StandIn], StandIn]:
     """Declare a patch: the decorated class or function stands in for `targets` while a model is patched.
 
@@ -190,51 +174,27 @@ def patch(
         that the original has for them, however the call was written. Where it returns `NotImplemented`, or has no
         parameter for what was given, the next patch is asked, and at last the original is called.
     why: the error that it cures, in the words that people search for. link: an issue about it.
-    requires, exporters, opset: see `Conditions`. A stand-in is called only while one of its exporters runs.
-    subclasses: also stand in for instances of subclasses of a target.
-    accepts: called with an instance and the settings; None to accept it, or the reason why it is refused.
+    when: the exporters, versions, calls and classes for which it acts, as `When`; under every exporter unless given.
     proof: a case that fails without the patch; see `Proof`.
-    calls: says by (function, args, kwargs) which calls of the functions the stand-in takes over, as they were written;
-        with the target "torch.*", of every function of torch. Patches of every call of a function go before.
-    by_name: replace a torch function by name in the modules that import it, not in torch's dispatch. For arguments
-        that torch refuses before a TorchFunctionMode sees the call.
     options: keywords of `patched(...)` that the stand-in reads, in `running_model().settings.options`.
-    replaces: the decorated function takes a module and returns the new one; for a changed layout of parameters.
-    bodies: fingerprints (`onnxpatch.KnownBody`) by method name. A target whose methods have another source is not
-        patched, and the plan says so. A copy of the class elsewhere, with all of these methods, is a target too.
+    deprecated: what `when` has now (requires, exporters, accepts, calls, bodies, subclasses, by_name), and opset and
+        replaces, which go.
 
     Raises TypeError for a target that is not a dotted path, DuplicatePatchError for a name that is taken.
     """
+    when, replaces = joined(when, deprecated)
     for target in targets:
         if not isinstance(target, str) or "." not in target:
             raise TypeError(f"patch target {target!r} is not a dotted path such as 'package.module.Class'")
-    if ANY_TORCH_FUNCTION in targets and calls is None:
-        raise TypeError("the target 'torch.*' goes with calls=, which says what of it is meant")
+    if ANY_TORCH_FUNCTION in targets and when.calls is None:
+        raise TypeError("the target 'torch.*' goes with when=When(calls=...), which says what of it is meant")
     if not targets:
         raise TypeError("a patch needs at least one target, a dotted path such as 'package.module.Class'")
 
     def declare(stand_in: StandIn) -> StandIn:
-        conditions = Conditions(requires, exporters, opset)
         # The target alone would give two stand-ins of one function the same name.
         default = f"{targets[0].rpartition('.')[2]}.{getattr(stand_in, '__name__', 'stand_in')}"
-        registry.register(
-            Patch(
-                name or default,
-                targets,
-                stand_in,
-                why,
-                link,
-                conditions,
-                subclasses,
-                accepts,
-                proof,
-                replaces,
-                bodies or {},
-                calls,
-                by_name,
-                options,
-            )
-        )
+        registry.register(Patch(name or default, targets, stand_in, why, link, when, proof, options, replaces))
         return stand_in
 
     return declare

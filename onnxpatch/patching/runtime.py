@@ -106,7 +106,7 @@ class Scope:
                     continue
                 # torch's mode catches a call under whatever name it was made; other functions must be replaced name by
                 # name.
-                key = None if patch.by_name else torch_function_key(function)
+                key = None if patch.when.by_name else torch_function_key(function)
                 if key is None:
                     elsewhere.append((path, function))
                 keys.append(function if key is None else key)

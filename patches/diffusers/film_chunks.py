@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.lent import variable_lent
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import symbolic
@@ -50,11 +50,13 @@ def _films() -> list[tuple[Tensor]]:
     name="film-chunks",
     why="for i in range(1 + (num_frame - 1) // 4): as many chunks of frames as the example has",
     link="https://github.com/huggingface/diffusers/blob/main/src/diffusers/models/autoencoders/autoencoder_kl_wan.py",
-    exporters=("dynamo", "trace"),
-    bodies={
-        "_encode": {KnownBody("c5f9a95b501c", WRITTEN_FOR), KnownBody("695c9963277e", WRITTEN_FOR)},
-        "_decode": {KnownBody("32c10cfaa09e", WRITTEN_FOR), KnownBody("dbfd1feab0ca", WRITTEN_FOR)},
-    },
+    when=When(
+        exporters=("dynamo", "trace"),
+        bodies={
+            "_encode": {KnownBody("c5f9a95b501c", WRITTEN_FOR), KnownBody("695c9963277e", WRITTEN_FOR)},
+            "_decode": {KnownBody("32c10cfaa09e", WRITTEN_FOR), KnownBody("dbfd1feab0ca", WRITTEN_FOR)},
+        },
+    ),
     proof=Proof(
         build=_Film,
         inputs=_films,
@@ -103,8 +105,10 @@ class FilmAutoencoder:
     name="film-resampling",
     why="for i in range(1 + (num_frame - 1) // 4): as many chunks of frames as the example has",
     link="https://github.com/huggingface/diffusers/blob/main/src/diffusers/models/autoencoders/autoencoder_kl_wan.py",
-    exporters=("dynamo", "trace"),
-    bodies={"forward": {KnownBody("d1f15c272c20", WRITTEN_FOR), KnownBody("057237921802", WRITTEN_FOR)}},
+    when=When(
+        exporters=("dynamo", "trace"),
+        bodies={"forward": {KnownBody("d1f15c272c20", WRITTEN_FOR), KnownBody("057237921802", WRITTEN_FOR)}},
+    ),
     proof=Proof(
         build=_Film,
         inputs=_films,

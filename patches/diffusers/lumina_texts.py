@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.proof_models import randomised
 
 WRITTEN_FOR = "diffusers 0.42.1"
@@ -51,8 +51,7 @@ def _texts() -> list[tuple[Tensor, ...]]:
     name="lumina-texts",
     why="l_effective_cap_len = attention_mask.sum(dim=1).tolist(): as many texts, and as long, as the example has",
     link="https://github.com/huggingface/diffusers/blob/main/src/diffusers/models/transformers/transformer_lumina2.py",
-    exporters=("dynamo", "trace"),
-    bodies={"forward": {KnownBody("d875461bb0a1", WRITTEN_FOR)}},
+    when=When(exporters=("dynamo", "trace"), bodies={"forward": {KnownBody("d875461bb0a1", WRITTEN_FOR)}}),
     proof=Proof(
         build=_Denoiser,
         inputs=_texts,

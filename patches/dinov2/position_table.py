@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import KnownBody, Proof, RefusedError, Settings, patch
+from onnxpatch import KnownBody, Proof, RefusedError, Settings, When, patch
 from onnxpatch.formulas.position_forms import form_of
 from onnxpatch.formulas.resize import Axis, resize
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
@@ -76,9 +76,8 @@ def _images() -> list[tuple[Tensor]]:
     why="DINOv2, Depth-Anything-V2: exported with dynamic height and width, interpolate_pos_encoding keeps the traced "
     "size, or the trained one",
     link=LINK,
-    exporters=("dynamo", "trace"),
+    when=When(exporters=("dynamo", "trace"), bodies={"interpolate_pos_encoding": KNOWN}),
     options=("form",),
-    bodies={"interpolate_pos_encoding": KNOWN},
     proof=Proof(
         DinoVisionTransformer,
         _images,

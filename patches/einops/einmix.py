@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.einops.mixing import plan_mixing
 
 
@@ -29,8 +29,7 @@ def _scaling() -> torch.nn.Module:
     name="einops-einmix",
     why="EinMix is an Einsum over five or six axes, which takes up to three times as long as Conv and MatMul",
     link="https://einops.rocks/3-einmix-layer/",
-    requires=("einops>=0.7",),
-    exporters=("dynamo", "trace"),
+    when=When(requires=("einops>=0.7",), exporters=("dynamo", "trace")),
     proof=Proof(
         _embedding,
         # The last image is large: times are compared at it.

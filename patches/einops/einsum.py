@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.einops.words import explained
 
 _NARROW = (torch.uint8, torch.int8, torch.int16)  # ONNX allows Einsum of these, onnxruntime has no kernel
@@ -39,8 +39,7 @@ _AXES = {0: "batch", 1: "step", 2: "things"}
     name="einops-einsum",
     why="Could not find an implementation for Einsum(12), for tensors of bytes",
     link="https://onnx.ai/onnx/operators/onnx__Einsum.html",
-    requires=("einops>=0.7",),
-    exporters=("dynamo", "trace"),
+    when=When(requires=("einops>=0.7",), exporters=("dynamo", "trace")),
     proof=Proof(
         _Counted,
         _counts,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.overrides import is_tensor_like
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.einops import rearrange as rearranging
 from onnxpatch.formulas.einops import reduce as reducing
 from onnxpatch.formulas.einops import repeat as repeating
@@ -90,8 +90,7 @@ _DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
     name="einops-rearrange-function",
     why=_WHY,
     link=_LINK,
-    requires=("einops>=0.7",),
-    exporters=("dynamo", "trace"),
+    when=When(requires=("einops>=0.7",), exporters=("dynamo", "trace")),
     proof=Proof(
         _Patches,
         _images,
@@ -116,8 +115,7 @@ def rearrange(original: Callable[..., torch.Tensor], tensor: object, pattern: st
     name="einops-reduce-function",
     why=_WHY,
     link=_LINK,
-    requires=("einops>=0.7",),
-    exporters=("dynamo", "trace"),
+    when=When(requires=("einops>=0.7",), exporters=("dynamo", "trace")),
     proof=Proof(_Pooled, _images, _DYNAMIC, leaner=("dynamo", "trace")),
 )
 def reduce(
@@ -140,8 +138,7 @@ def reduce(
     name="einops-repeat-function",
     why=_WHY,
     link=_LINK,
-    requires=("einops>=0.7",),
-    exporters=("dynamo", "trace"),
+    when=When(requires=("einops>=0.7",), exporters=("dynamo", "trace")),
     proof=Proof(
         _Upsampled,
         _images,

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, RefusedError, Settings, patch
+from onnxpatch import Proof, RefusedError, Settings, When, patch
 from onnxpatch.formulas.einops.axes import UnplannedError
 from onnxpatch.formulas.einops.rearrange import rearranged_by
 from onnxpatch.formulas.einops.reduce import reduced_by
@@ -66,10 +66,12 @@ _DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
     name="einops-rearrange",
     why=_WHY,
     link=_ISSUE,
-    requires=("einops>=0.7",),
-    subclasses=True,
-    # A subclass inherits pattern and forward; one with a forward of its own computes something else.
-    accepts=own_forward("einops.layers.torch.Rearrange"),
+    when=When(
+        requires=("einops>=0.7",),
+        subclasses=True,
+        # A subclass inherits pattern and forward; one with a forward of its own computes something else.
+        accepts=own_forward("einops.layers.torch.Rearrange"),
+    ),
     proof=Proof(
         _patch_embedding,
         _images,
@@ -97,9 +99,7 @@ class RearrangeStandIn(Stepwise):
     name="einops-reduce",
     why=_WHY,
     link=_ISSUE,
-    requires=("einops>=0.7",),
-    subclasses=True,
-    accepts=own_forward("einops.layers.torch.Reduce"),
+    when=When(requires=("einops>=0.7",), subclasses=True, accepts=own_forward("einops.layers.torch.Reduce")),
     proof=Proof(
         _pooling,
         _images,

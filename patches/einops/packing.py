@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.einops.axes import AxisPlan, product
 from onnxpatch.formulas.einops.rearrange import rearrange
 from onnxpatch.formulas.einops.words import explained
@@ -128,8 +128,8 @@ _PROOF = Proof(
 )
 
 
-@patch("einops.pack", name="einops-pack", why=_WHY, link=_LINK, requires=("einops>=0.7",),
-       exporters=("dynamo", "trace"), proof=_PROOF)  # fmt: skip
+@patch("einops.pack", name="einops-pack", why=_WHY, link=_LINK,
+       when=When(requires=("einops>=0.7",), exporters=("dynamo", "trace")), proof=_PROOF)  # fmt: skip
 def pack(original: Any, tensors: Any, pattern: str) -> tuple[torch.Tensor, list[tuple[Any, ...]]]:
     sides = _sides(pattern)
     known = isinstance(tensors, tuple | list) and tensors and all(isinstance(x, torch.Tensor) for x in tensors)
@@ -146,8 +146,8 @@ def pack(original: Any, tensors: Any, pattern: str) -> tuple[torch.Tensor, list[
     return torch.cat(parts, dim=before), shapes
 
 
-@patch("einops.unpack", name="einops-unpack", why=_WHY, link=_LINK, requires=("einops>=0.7",),
-       exporters=("dynamo", "trace"), proof=_PROOF)  # fmt: skip
+@patch("einops.unpack", name="einops-unpack", why=_WHY, link=_LINK,
+       when=When(requires=("einops>=0.7",), exporters=("dynamo", "trace")), proof=_PROOF)  # fmt: skip
 def unpack(original: Any, tensor: Any, packed_shapes: Any, pattern: str) -> list[torch.Tensor]:
     sides = _sides(pattern)
     known = isinstance(tensor, torch.Tensor) and isinstance(packed_shapes, tuple | list) and len(packed_shapes) > 0

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.proof_models import Computes
 
 FOLDED: dict[str, Callable[..., Tensor]] = {
@@ -75,8 +75,7 @@ def _proof(build: type[torch.nn.Module]) -> Proof:
     name="einx-where",
     why=_WHY,
     link=_LINK,
-    requires=("einx",),
-    exporters=("dynamo", "trace"),
+    when=When(requires=("einx",), exporters=("dynamo", "trace")),
     proof=_proof(_Masked),
 )
 def where(original: Callable[..., Tensor], description: str, mask: object, x: object, y: object) -> Tensor:
@@ -91,8 +90,7 @@ def where(original: Callable[..., Tensor], description: str, mask: object, x: ob
     name="einx-elementwise",
     why=_WHY,
     link=_LINK,
-    requires=("einx",),
-    exporters=("dynamo", "trace"),
+    when=When(requires=("einx",), exporters=("dynamo", "trace")),
     proof=_proof(_Distances),
 )
 def elementwise(original: Callable[..., Tensor], description: str, *tensors: object) -> Tensor:

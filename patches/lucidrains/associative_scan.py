@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas import scans
 from onnxpatch.formulas.complex_pairs import Pair
 from onnxpatch.formulas.symbolic import symbolic
@@ -33,8 +33,7 @@ class _Gated(torch.nn.Module):
     name="associative-scan",
     why="num_elems = int(elems[0].shape[1]): the recursion over halves has the depth and lengths of the example",
     link="https://github.com/lucidrains/gateloop-transformer",
-    requires=("gateloop-transformer",),
-    exporters=("dynamo", "trace"),
+    when=When(requires=("gateloop-transformer",), exporters=("dynamo", "trace")),
     proof=Proof(
         build=_Gated,
         inputs=lambda: [tuple(torch.randn(b, n, 3) for _ in range(2)) for b, n in ((2, 6), (3, 11), (1, 1), (2, 200))],

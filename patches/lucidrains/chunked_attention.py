@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.symbolic import symbolic
 
 
@@ -39,8 +39,7 @@ def _inputs() -> list[tuple[Tensor, ...]]:
     name="chunked-attention",
     why="q.split(q_bucket_size, dim=-2) of a dynamic length: as many chunks as the example has",
     link="https://github.com/lucidrains/memory-efficient-attention-pytorch",
-    requires=("memory-efficient-attention-pytorch",),
-    exporters=("dynamo", "trace"),
+    when=When(requires=("memory-efficient-attention-pytorch",), exporters=("dynamo", "trace")),
     proof=Proof(
         build=_Attention,
         inputs=_inputs,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.symbolic import symbolic
 
 
@@ -25,8 +25,7 @@ class _Sorted(torch.nn.Module):
     name="sinkhorn-top-k",
     why="for i in range(min(k, buckets)): at fewer buckets than k there are too many rounds, or too few",
     link="https://github.com/lucidrains/sinkhorn-transformer",
-    requires=("sinkhorn-transformer",),
-    exporters=("dynamo", "trace"),
+    when=When(requires=("sinkhorn-transformer",), exporters=("dynamo", "trace")),
     proof=Proof(
         build=_Sorted,
         inputs=lambda: [(torch.randn(2, n, 3),) for n in (4, 1, 7, 2)],

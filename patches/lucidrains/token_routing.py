@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import as_tensor, chosen, symbolic
 
@@ -35,8 +35,7 @@ class _Routed(torch.nn.Module):
     name="token-routing",
     why="if n <= num_tokens: return ...: TopK's k argument [4] should not be greater than the dim, in shorter texts",
     link="https://github.com/lucidrains/CoLT5-attention",
-    exporters=("dynamo", "trace"),
-    bodies={"forward": {KnownBody("14cdc9d2cee7", "colt5-attention 0.11.2")}},
+    when=When(exporters=("dynamo", "trace"), bodies={"forward": {KnownBody("14cdc9d2cee7", "colt5-attention 0.11.2")}}),
     proof=Proof(
         build=_Routed,
         # Where more are masked than the router leaves out, it chooses among equal scores.

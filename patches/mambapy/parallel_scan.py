@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import onnxpatch
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.symbolic import symbolic
 
 
@@ -28,8 +28,7 @@ class _Scan(torch.nn.Module):
     name="mambapy-scan",
     why="PScan writes in place through views of a transposed tensor, and loops over halves of the example's length",
     link="https://github.com/alxndrTL/mamba.py/blob/main/mambapy/pscan.py",
-    requires=("mambapy",),
-    exporters=("dynamo", "trace"),
+    when=When(requires=("mambapy",), exporters=("dynamo", "trace")),
     proof=Proof(
         build=_Scan,
         inputs=lambda: [tuple(torch.randn(b, n, 2, 3) for _ in range(2)) for b, n in ((2, 6), (3, 11), (1, 1))],

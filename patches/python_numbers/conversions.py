@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, op, patch
+from onnxpatch import Proof, When, op, patch
 from onnxpatch.formulas.symbolic import as_float, symbolic, truncated
 
 FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
@@ -34,7 +34,7 @@ def _squares() -> list[tuple[Tensor]]:
     name="symbolic-int",
     why=FROZEN,
     link=LINK,
-    exporters=("dynamo", "trace"),
+    when=When(exporters=("dynamo", "trace")),
     proof=Proof(
         _SquareGrid,
         _squares,

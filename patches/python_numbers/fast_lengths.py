@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
 
 # Longer transforms than this do not fit into memory; above it the graph stops with an index that is out of bounds.
@@ -42,8 +42,7 @@ class _Convolved(torch.nn.Module):
     name="fast-lengths",
     why="a size becomes a constant: next_fast_len() of a shape freezes the traced value, or takes no symbolic size",
     link="https://docs.scipy.org/doc/scipy/reference/generated/scipy.fft.next_fast_len.html",
-    requires=("scipy",),
-    exporters=("dynamo", "trace"),
+    when=When(requires=("scipy",), exporters=("dynamo", "trace")),
     proof=Proof(
         _Convolved,
         lambda: [(torch.rand(16, n),) for n in (7, 22, 3, 1, 131)],

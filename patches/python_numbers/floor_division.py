@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, exporting, op, patch
+from onnxpatch import Proof, When, exporting, op, patch
 from onnxpatch.decisions.place import deciding_frame
 from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.formulas.quotients import floor_quotient
@@ -130,8 +130,10 @@ class _Shifts(torch.nn.Module):
     name="right-shift",
     why="A right shift of a negative number is a division rounded towards zero in the graph",
     link="https://github.com/pytorch/pytorch/issues/139455",
-    requires=("torch<2.14",),  # later versions round down
-    exporters=("trace",),
+    when=When(
+        requires=("torch<2.14",),  # later versions round down
+        exporters=("trace",),
+    ),
     proof=Proof(
         _Shifts,
         _rows,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.formulas.symbolic import symbolic
 
@@ -33,7 +33,7 @@ class _Flat(torch.nn.Module):
     name="symbolic-product",
     why=FROZEN,
     link=LINK,
-    exporters=("trace",),
+    when=When(exporters=("trace",)),
     proof=Proof(
         _Flat,
         lambda: [(torch.ones(2, *n, 3),) for n in ((4, 5), (7, 2))],

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.windows import Pair, is_static, merge, pad_to, partition, shift_mask, windows_over
 
@@ -71,7 +71,7 @@ def _proof_in_davit(other: str) -> Proof:
     name="timm-window-partition",
     why=SLOW,
     link=LINK,
-    exporters=("dynamo",),
+    when=When(exporters=("dynamo",)),
     proof=_proof_in_davit("timm-window-reverse"),
 )
 def window_partition(original: Callable[..., Tensor], x: Tensor, window_size: Pair) -> Tensor:
@@ -87,7 +87,7 @@ def window_partition(original: Callable[..., Tensor], x: Tensor, window_size: Pa
     name="timm-window-reverse",
     why=SLOW,
     link=LINK,
-    exporters=("dynamo",),
+    when=When(exporters=("dynamo",)),
     proof=_proof_in_davit("timm-window-partition"),
 )
 def window_reverse(
@@ -111,12 +111,14 @@ def window_reverse(
     name="timm-swin-block",
     why=SLOW,
     link=LINK,
-    exporters=("dynamo", "trace"),
-    bodies={
-        # Of each method the code of Swin and the code of Swin V2.
-        "_attn": {KnownBody("1729d45df45b", WRITTEN_FOR), KnownBody("a2366c403bfa", WRITTEN_FOR)},
-        "get_attn_mask": {KnownBody("ded0a17b976e", WRITTEN_FOR), KnownBody("f94db34fc30a", WRITTEN_FOR)},
-    },
+    when=When(
+        exporters=("dynamo", "trace"),
+        bodies={
+            # Of each method the code of Swin and the code of Swin V2.
+            "_attn": {KnownBody("1729d45df45b", WRITTEN_FOR), KnownBody("a2366c403bfa", WRITTEN_FOR)},
+            "get_attn_mask": {KnownBody("ded0a17b976e", WRITTEN_FOR), KnownBody("f94db34fc30a", WRITTEN_FOR)},
+        },
+    ),
     proof=Proof(
         _blocks,
         _maps,
@@ -140,11 +142,13 @@ class SwinBlock:
     name="timm-swin-cr-block",
     why=SLOW,
     link=LINK,
-    exporters=("dynamo", "trace"),
-    bodies={
-        "_shifted_window_attn": {KnownBody("afd4b7beb6ad", WRITTEN_FOR)},
-        "get_attn_mask": {KnownBody("95172cd6832e", WRITTEN_FOR)},
-    },
+    when=When(
+        exporters=("dynamo", "trace"),
+        bodies={
+            "_shifted_window_attn": {KnownBody("afd4b7beb6ad", WRITTEN_FOR)},
+            "get_attn_mask": {KnownBody("95172cd6832e", WRITTEN_FOR)},
+        },
+    ),
     proof=Proof(
         _cr_block,
         _maps,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.attention import attend, upto
 
 
@@ -30,7 +30,9 @@ class _Attention(torch.nn.Module):
     why="only 4D query, key, and value are supported; conversion of scaled_dot_product_attention not implemented if "
     "enable_gqa is True; argument 'is_causal' must be bool, not Tensor; wrong numbers where a row is masked entirely",
     link="https://github.com/pytorch/pytorch/issues/149662",
-    by_name=True,  # torch refuses a tensor for is_causal before it dispatches the call
+    when=When(
+        by_name=True,  # torch refuses a tensor for is_causal before it dispatches the call
+    ),
     proof=Proof(
         build=_Attention,
         inputs=lambda: [

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, Settings, exporting, patch, running_model
+from onnxpatch import Proof, Settings, When, exporting, patch, running_model
 from onnxpatch.decisions.if_rules.noop_resizes import skipped_here
 from onnxpatch.formulas import antialiased, nearest
 from onnxpatch.formulas.nodes import target_opset
@@ -48,7 +48,7 @@ def _images() -> list[tuple[Tensor]]:
     why="F.interpolate: output size frozen by a scale_factor from shapes, Unsupported: ONNX export of operator "
     "aten::_upsample_bicubic2d_aa, slow or missing cubic Resize",
     link="https://github.com/facebookresearch/dinov2/issues/19",
-    exporters=("dynamo", "trace"),
+    when=When(exporters=("dynamo", "trace")),
     options=("form",),
     proof=Proof(
         build=lambda: _Table(antialias=True),

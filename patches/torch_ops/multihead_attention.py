@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, Settings, op, patch
+from onnxpatch import Proof, Settings, When, op, patch
 from onnxpatch.formulas.attention import attend, upto
 
 Tensor = torch.Tensor
@@ -139,8 +139,7 @@ def _exporter_named(module: torch.nn.Module, settings: Settings) -> str | None:
     name="encoder-padding",
     why="Exporting the operator 'aten::_nested_tensor_from_mask'; other numbers than eager at padded places",
     link="https://github.com/pytorch/pytorch/issues/97111",
-    exporters=("trace", "dynamo"),
-    accepts=_exporter_named,
+    when=When(exporters=("trace", "dynamo"), accepts=_exporter_named),
     proof=Proof(
         build=_PaddedEncoder,
         inputs=lambda: [

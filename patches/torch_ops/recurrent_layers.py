@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from onnxpatch import Proof, Settings, patch
+from onnxpatch import Proof, Settings, When, patch
 from onnxpatch.formulas.recurrent_nodes import lengths_of, run_layers, writable
 from onnxpatch.formulas.symbolic import symbolic
 
@@ -40,8 +40,7 @@ def _dynamo(module: torch.nn.Module, settings: Settings) -> str | None:
     why="a recurrent layer over a dynamic length: torch.export unrolls it, tracing inferred a static shape for "
     "dimension x.shape[1], or the graph has the example's length: cannot be reshaped to the requested shape",
     link="https://github.com/pytorch/pytorch/issues/171978",
-    exporters=("dynamo",),
-    accepts=_dynamo,
+    when=When(exporters=("dynamo",), accepts=_dynamo),
     proof=Proof(
         _Steps,
         lambda: [(torch.randn(b, n, 3),) for b, n in ((2, 5), (3, 9), (1, 1), (2, 31))],

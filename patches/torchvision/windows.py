@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.windows import is_static, merge, more_than, pad_to, partition, roll, shift_mask, windows_over
 
@@ -38,7 +38,7 @@ def _maps() -> list[tuple[Tensor]]:
     name="torchvision-windows",
     why="exported with dynamic height and width, the graph keeps the padding, windows and shift mask of its example",
     link="https://github.com/pytorch/vision/issues/7103",
-    exporters=("dynamo", "trace"),
+    when=When(exporters=("dynamo", "trace")),
     proof=Proof(
         _Blocks,
         _maps,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 
 
 class _Grouped(torch.nn.Module):
@@ -33,8 +33,7 @@ class _Grouped(torch.nn.Module):
     why="repeat_kv: keys and values are copied for every query head (Expand of the whole cache), and an idle reshape "
     "keeps the heads from being merged",
     link="https://huggingface.co/docs/transformers/attention_interface",
-    requires=("transformers>=5",),
-    exporters=("dynamo", "trace"),
+    when=When(requires=("transformers>=5",), exporters=("dynamo", "trace")),
     proof=Proof(
         build=_Grouped,
         inputs=lambda: [(torch.randn(b, n, 16), torch.rand(b, 1, n, n) > 0.3) for b, n in ((2, 5), (3, 8), (1, 2))],

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import symbolic
 
@@ -41,7 +41,7 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
     name="canine-windows",
     why="for chunk_start in range(0, length, stride): as many windows as the example has",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/canine/modeling_canine.py",
-    bodies={"forward": {KnownBody("dd312ca4e446", WRITTEN_FOR)}},
+    when=When(bodies={"forward": {KnownBody("dd312ca4e446", WRITTEN_FOR)}}),
     proof=Proof(
         build=_Local,
         inputs=_texts,

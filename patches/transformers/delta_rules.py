@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import onnxpatch
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.symbolic import fixed_size
 
 _MODELS = "transformers.models"
@@ -74,7 +74,7 @@ def _proof(build: Callable[[], torch.nn.Module], heads: int, reason: str) -> Pro
     name="gated-delta-rule",
     why="linalg_solve_triangular of 64 rows has no ONNX form; the loops over tokens or chunks are unrolled",
     link="https://github.com/huggingface/transformers/issues/41108",
-    exporters=("dynamo", "trace"),
+    when=When(exporters=("dynamo", "trace")),
     proof=_proof(_Gated, 2, "linalg_solve_triangular"),
 )
 def gated_delta_rule(
@@ -107,7 +107,7 @@ def gated_delta_rule(
     name="kimi-delta-rule",
     why="the loops over tokens, or over chunks of 64, are unrolled for the example's length",
     link="https://github.com/huggingface/transformers/issues/41108",
-    exporters=("dynamo", "trace"),
+    when=When(exporters=("dynamo", "trace")),
     proof=_proof(_ByChannel, 4, "relative error|onnxruntime fails|shape"),
 )
 def kimi_delta_rule(

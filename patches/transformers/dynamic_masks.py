@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
 
@@ -32,7 +32,7 @@ class _Mask(torch.nn.Module):
     name="doge-mask",
     why="if attn_mask.shape[-1] > keep_window_size: decided by the example's length",
     link="https://github.com/huggingface/transformers/pull/35891",
-    bodies={"prepare_dynamic_mask": {KnownBody("183f32b653c4", WRITTEN_FOR)}},
+    when=When(bodies={"prepare_dynamic_mask": {KnownBody("183f32b653c4", WRITTEN_FOR)}}),
     proof=Proof(
         build=_Mask,
         # The window has 6 keys: texts shorter and longer than it.

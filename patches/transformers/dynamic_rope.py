@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onnxpatch import KnownBody, Proof, Settings, patch
+from onnxpatch import KnownBody, Proof, Settings, When, patch
 from onnxpatch.formulas.lent import attributes_lent
 
 WRITTEN_FOR = "transformers 5.23.0"
@@ -41,8 +41,7 @@ def _grows(module: nn.Module, settings: Settings) -> str | None:
     name="dynamic-rope",
     why="if seq_len > self.max_seq_len_cached: the frequencies are those of the example's length",
     link="https://github.com/huggingface/transformers/issues/25104",
-    bodies={"forward": {KnownBody(each, WRITTEN_FOR) for each in _FORWARD}},
-    accepts=_grows,
+    when=When(bodies={"forward": {KnownBody(each, WRITTEN_FOR) for each in _FORWARD}}, accepts=_grows),
     proof=Proof(
         build=_Rotary,
         # Trained for 8 positions: the frequencies change beyond these.

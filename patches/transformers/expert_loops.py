@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.proof_models import randomised
 
 WRITTEN_FOR = "transformers 5.23.0"
@@ -95,8 +95,7 @@ def _each(
     name="switch-experts",
     why=WHY,
     link=LINK,
-    requires=("transformers>=5",),
-    bodies={"forward": {KnownBody("6f547878e681", WRITTEN_FOR)}},
+    when=When(requires=("transformers>=5",), bodies={"forward": {KnownBody("6f547878e681", WRITTEN_FOR)}}),
     proof=_proof(
         _switch,
         lambda: [(torch.randn(b, n, 8),) for b, n in ((2, 2), (3, 9), (1, 1))],
@@ -119,7 +118,7 @@ class SwitchTransformersExperts:
     name="nllb-experts",
     why=WHY,
     link=LINK,
-    bodies={"forward": {KnownBody("830152032d0f", WRITTEN_FOR)}},
+    when=When(bodies={"forward": {KnownBody("830152032d0f", WRITTEN_FOR)}}),
     proof=_proof(_nllb),
 )
 class NllbMoeExperts:
@@ -138,7 +137,7 @@ class NllbMoeExperts:
     name="dbrx-experts",
     why=WHY,
     link=LINK,
-    bodies={"forward": {KnownBody("8f9eb88f2427", WRITTEN_FOR)}},
+    when=When(bodies={"forward": {KnownBody("8f9eb88f2427", WRITTEN_FOR)}}),
     proof=_proof(_dbrx, _sequences),
 )
 class DbrxExperts:
@@ -159,7 +158,7 @@ class DbrxExperts:
     name="longcat-experts",
     why=WHY,
     link=LINK,
-    bodies={"forward": {KnownBody("453eaea1d033", WRITTEN_FOR)}},
+    when=When(bodies={"forward": {KnownBody("453eaea1d033", WRITTEN_FOR)}}),
     proof=_proof(_longcat),
 )
 class LongcatFlashExperts:

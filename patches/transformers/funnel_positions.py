@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
 
 WRITTEN_FOR = "transformers 5.23.0"
@@ -52,7 +52,7 @@ class _Structure(torch.nn.Module):
     name="funnel-positions",
     why="pos = list(range(seq_len)): as many positions as the example has tokens",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/funnel/modeling_funnel.py",
-    bodies={"get_position_embeds": {KnownBody("03372cac2409", WRITTEN_FOR)}},
+    when=When(bodies={"get_position_embeds": {KnownBody("03372cac2409", WRITTEN_FOR)}}),
     proof=Proof(
         build=_Structure,
         # Pooled by two: odd and even lengths.

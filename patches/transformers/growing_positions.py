@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.lent import attributes_lent
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
@@ -144,7 +144,7 @@ class CosinesFirst(_Growing):
     name="growing-position-weights",
     why="if max_pos > self.weight.size(0): the table is made anew in Python, and in the graph it ends",
     link=LINK,
-    bodies={"forward": {KnownBody("4b4b9ec94934", WRITTEN_FOR)}},
+    when=When(bodies={"forward": {KnownBody("4b4b9ec94934", WRITTEN_FOR)}}),
     proof=_proof(_translation, ()),
 )
 class PositionWeights:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import onnxpatch
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import symbolic
 
@@ -40,7 +40,7 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
     name="lightning-attention",
     why="for i in range(num_blocks): as many blocks as the example's length has, and the last one as long as its rest",
     link="https://github.com/huggingface/transformers/pull/35831",
-    bodies={"forward": {KnownBody("74222c6b7bf0", WRITTEN_FOR)}},
+    when=When(bodies={"forward": {KnownBody("74222c6b7bf0", WRITTEN_FOR)}}),
     proof=Proof(
         build=_Attention,
         inputs=_texts,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import KnownBody, Proof, exporting, patch
+from onnxpatch import KnownBody, Proof, When, exporting, patch
 from onnxpatch.formulas.blocks import blocks
 from onnxpatch.formulas.proof_models import randomised
 
@@ -54,7 +54,7 @@ def _masked(batch: int, length: int) -> Tensor:
     why="num_global_attn_indices.max(), as_strided: Could not guard on data-dependent expression; under trace, the "
     "example's number of global tokens and its windows",
     link=LINK,
-    bodies={"forward": {KnownBody("f0689691950a", WRITTEN_FOR)}},
+    when=When(bodies={"forward": {KnownBody("f0689691950a", WRITTEN_FOR)}}),
     proof=Proof(
         build=_Windows,
         inputs=lambda: [(torch.randn(b, n, 8), _masked(b, n)) for b, n in ((2, 8), (3, 12), (1, 4))],
@@ -185,8 +185,7 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
     name="led-padding",
     why="if padding_len > 0: hidden_states[:, :-padding_len]: nothing is left of a text that needs no padding",
     link=LINK,
-    requires=("transformers>=5",),
-    bodies={"_pad_to_window_size": {KnownBody("ba913713e878", WRITTEN_FOR)}},
+    when=When(requires=("transformers>=5",), bodies={"_pad_to_window_size": {KnownBody("ba913713e878", WRITTEN_FOR)}}),
     proof=Proof(
         build=_Text,
         inputs=_texts,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.experts import by_expert
 from onnxpatch.formulas.proof_models import randomised
 
@@ -25,8 +25,7 @@ def _experts() -> torch.nn.Module:
     name="experts-by-expert",
     why="No ONNX function found for transformers.grouped_mm_fallback; under trace the operator aten::histc is refused",
     link="https://github.com/huggingface/transformers/pull/42697",
-    requires=("transformers>=5",),
-    exporters=("dynamo", "trace"),
+    when=When(requires=("transformers>=5",), exporters=("dynamo", "trace")),
     proof=Proof(
         build=_experts,
         inputs=lambda: [(torch.randn(2, length, 8),) for length in (5, 1, 9)],

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 
 WRITTEN_FOR = "transformers 5.23.0"
 
@@ -39,7 +39,12 @@ def _layer() -> nn.Module:
     name="mobilevitv2-folds",
     why="F.fold to a dynamic output size: col2im fails in the TorchScript exporter, F.unfold pins the size",
     link=LINK,
-    bodies={"unfolding": {KnownBody("c7fc503966b3", WRITTEN_FOR)}, "folding": {KnownBody("643f84de582a", WRITTEN_FOR)}},
+    when=When(
+        bodies={
+            "unfolding": {KnownBody("c7fc503966b3", WRITTEN_FOR)},
+            "folding": {KnownBody("643f84de582a", WRITTEN_FOR)},
+        }
+    ),
     proof=Proof(
         _layer,
         # (7, 9): the last row and column are in no patch.

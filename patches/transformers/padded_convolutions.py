@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import chosen, symbolic
 
@@ -39,11 +39,13 @@ class _Codec(torch.nn.Module):
     why="length - self.kernel_size + self.padding_total, of buffers: Could not guard on data-dependent expression; "
     "if length <= max_pad: the example's answer",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/encodec/modeling_encodec.py",
-    bodies={
-        "forward": {KnownBody("44156c6b1954", WRITTEN_FOR), KnownBody("dc67497f1f26", WRITTEN_FOR)},
-        "_get_extra_padding_for_conv1d": {KnownBody("35a85d25a3aa", WRITTEN_FOR)},
-        "_pad1d": {KnownBody("2f7c4c2907d4", WRITTEN_FOR)},
-    },
+    when=When(
+        bodies={
+            "forward": {KnownBody("44156c6b1954", WRITTEN_FOR), KnownBody("dc67497f1f26", WRITTEN_FOR)},
+            "_get_extra_padding_for_conv1d": {KnownBody("35a85d25a3aa", WRITTEN_FOR)},
+            "_pad1d": {KnownBody("2f7c4c2907d4", WRITTEN_FOR)},
+        }
+    ),
     proof=Proof(
         build=_Codec,
         # 1 and 3 samples are too few for the reflection that is asked for.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.windows import pad_to, windows_over
 
 WRITTEN_FOR = "transformers 5.23.0"
@@ -76,7 +76,12 @@ def _proof(build: Callable[[], nn.Module]) -> Proof:
     name="patch-merging",
     why=ODD,
     link=LINK,
-    bodies={"forward": {KnownBody("1aa79e570eb5", WRITTEN_FOR)}, "maybe_pad": {KnownBody("0a6528ee7ff3", WRITTEN_FOR)}},
+    when=When(
+        bodies={
+            "forward": {KnownBody("1aa79e570eb5", WRITTEN_FOR)},
+            "maybe_pad": {KnownBody("0a6528ee7ff3", WRITTEN_FOR)},
+        }
+    ),
     proof=_proof(_swin_merging),
 )
 class PatchMerging:
@@ -96,7 +101,12 @@ class PatchMerging:
     name="patch-merging-postnorm",
     why=ODD,
     link=LINK,
-    bodies={"forward": {KnownBody("dd487fd3b3f4", WRITTEN_FOR)}, "maybe_pad": {KnownBody("c3851eb4135e", WRITTEN_FOR)}},
+    when=When(
+        bodies={
+            "forward": {KnownBody("dd487fd3b3f4", WRITTEN_FOR)},
+            "maybe_pad": {KnownBody("c3851eb4135e", WRITTEN_FOR)},
+        }
+    ),
     proof=_proof(_swinv2_merging),
 )
 class PatchMergingPostNorm:

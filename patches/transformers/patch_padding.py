@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.windows import pad_to
 
 WRITTEN_FOR = "transformers 5.23.0"
@@ -47,7 +47,7 @@ def _images(*sizes: tuple[int, int]) -> list[tuple[Tensor]]:
     name="pad-to-patches",
     why=FROZEN,
     link=LINK,
-    bodies={"maybe_pad": {KnownBody("b7656a027844", WRITTEN_FOR)}},
+    when=When(bodies={"maybe_pad": {KnownBody("b7656a027844", WRITTEN_FOR)}}),
     proof=Proof(
         _patch_embeddings,
         lambda: _images((16, 20), (18, 21), (12, 9)),

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import onnxpatch
-from onnxpatch import KnownBody, Proof, op, patch
+from onnxpatch import KnownBody, Proof, When, op, patch
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import fixed_size, symbolic
 
@@ -112,8 +112,7 @@ class _Unit(torch.nn.Module):
     name="linear-recurrent-unit",
     why=WHY,
     link=LINK,
-    requires=("transformers>=5",),
-    bodies={"_rnn_scan": {KnownBody("3144279b81fb", WRITTEN_FOR)}},
+    when=When(requires=("transformers>=5",), bodies={"_rnn_scan": {KnownBody("3144279b81fb", WRITTEN_FOR)}}),
     proof=Proof(
         build=_Unit,
         inputs=lambda: [(torch.randn(b, n, 8),) for b, n in _SIZES],
@@ -170,7 +169,7 @@ def _memories() -> list[tuple[Tensor, ...]]:
     name="xlstm-memory",
     why="chunks of the length, then a loop over the tokens that are left: both are frozen at the example's length",
     link=LINK,
-    bodies={"forward": {KnownBody("b36fa25c389f", WRITTEN_FOR)}},
+    when=When(bodies={"forward": {KnownBody("b36fa25c389f", WRITTEN_FOR)}}),
     proof=Proof(
         build=_Memory,
         inputs=_memories,

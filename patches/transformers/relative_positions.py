@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 
 WRITTEN_FOR = "transformers 5.23.0"
 
@@ -76,7 +76,7 @@ def get_rel_pos(original: Callable[..., Tensor], q_size: int, k_size: int, rel_p
     name="sam-relative-positions",
     why=WHY,
     link=LINK,
-    bodies={"get_rel_pos": {KnownBody("aea22bcf78e2", WRITTEN_FOR)}},
+    when=When(bodies={"get_rel_pos": {KnownBody("aea22bcf78e2", WRITTEN_FOR)}}),
     proof=_proof(_sam_attention, fails=("trace",), reason="relative error"),
 )
 class SamVisionAttention:

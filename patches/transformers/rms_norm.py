@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.normalization import rms_norm
 
 WRITTEN_FOR = "transformers 5.23.0"
@@ -26,14 +26,16 @@ def _norm() -> nn.Module:
     name="transformers-rms-norm",
     why="Pow, ReduceMean, Sqrt, Reciprocal and two Mul for each normalization: onnxruntime fuses nothing of it, "
     "since it looks for a division",
-    # Of Llama, of Olmo, which multiplies by the weight before it returns to half precision, and of T5.
-    bodies={
-        "forward": {
-            KnownBody("9635bcd843f3", WRITTEN_FOR),
-            KnownBody("eef4e978a32a", WRITTEN_FOR),
-            KnownBody("3152525beceb", WRITTEN_FOR),
-        }
-    },
+    when=When(
+        # Of Llama, of Olmo, which multiplies by the weight before it returns to half precision, and of T5.
+        bodies={
+            "forward": {
+                KnownBody("9635bcd843f3", WRITTEN_FOR),
+                KnownBody("eef4e978a32a", WRITTEN_FOR),
+                KnownBody("3152525beceb", WRITTEN_FOR),
+            }
+        },
+    ),
     proof=Proof(
         build=_norm,
         inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),)],

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.windows import merge, pad_to, partition, windows_over
 
 WRITTEN_FOR = "transformers 5.23.0"
@@ -74,10 +74,12 @@ _DYNAMIC = ({0: "batch", 1: "height", 2: "width"},)
     name="sam-windows",
     why=WHY,
     link=LINK,
-    bodies={
-        "window_partition": {KnownBody("be85aae46dd8", WRITTEN_FOR)},
-        "window_unpartition": {KnownBody("048886d8d3ed", WRITTEN_FOR)},
-    },
+    when=When(
+        bodies={
+            "window_partition": {KnownBody("be85aae46dd8", WRITTEN_FOR)},
+            "window_unpartition": {KnownBody("048886d8d3ed", WRITTEN_FOR)},
+        }
+    ),
     proof=Proof(_sam_layer, _maps, dynamic_shapes=_DYNAMIC, leaner=("trace",)),
 )
 class SamVisionLayer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 
 WRITTEN_FOR = "transformers 5.23.0"
 
@@ -35,8 +35,9 @@ def _batch(length: int, *shapes: tuple[int, int]) -> tuple[Tensor, Tensor]:
     name="siglip2-positions",
     why="Siglip2: resize_positional_embeddings loops over spatial_shapes.tolist(), and keeps the sizes of the example",
     link="https://github.com/huggingface/transformers/issues/26790",
-    exporters=("dynamo", "trace"),
-    bodies={"resize_positional_embeddings": {KnownBody("a7fdf31b9ce3", WRITTEN_FOR)}},
+    when=When(
+        exporters=("dynamo", "trace"), bodies={"resize_positional_embeddings": {KnownBody("a7fdf31b9ce3", WRITTEN_FOR)}}
+    ),
     proof=Proof(
         _Embedded,
         lambda: [

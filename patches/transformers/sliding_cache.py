@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
 
@@ -45,8 +45,7 @@ def _texts() -> list[tuple[Tensor, ...]]:
     name="sliding-cache",
     why="if cumulative_length >= sliding_window: exported with a window that is not full, the mask outgrows the keys",
     link="https://github.com/huggingface/transformers/issues/37574",
-    requires=("transformers>=5",),
-    exporters=("dynamo", "trace"),
+    when=When(requires=("transformers>=5",), exporters=("dynamo", "trace")),
     proof=Proof(
         build=_Decoder,
         inputs=_texts,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.proof_models import randomised
 
 WRITTEN_FOR = "transformers 5.23.0"
@@ -42,7 +42,7 @@ def _sorted_proof(other: str) -> Proof:
     name="jetmoe-gating",
     why="expert_size.tolist(): as many tokens for each expert as in the example",
     link=LINK,
-    bodies={"forward": {KnownBody("6fdf82e574f6", WRITTEN_FOR)}},
+    when=When(bodies={"forward": {KnownBody("6fdf82e574f6", WRITTEN_FOR)}}),
     proof=_sorted_proof("jetmoe-experts"),
 )
 class JetMoeTopKGating:
@@ -64,7 +64,7 @@ class JetMoeTopKGating:
     name="jetmoe-experts",
     why="inputs.split(expert_size): as many tokens for each expert as in the example",
     link=LINK,
-    bodies={"forward": {KnownBody("4a78bf31359d", WRITTEN_FOR)}},
+    when=When(bodies={"forward": {KnownBody("4a78bf31359d", WRITTEN_FOR)}}),
     proof=_sorted_proof("jetmoe-gating"),
 )
 class JetMoeParallelExperts:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import onnxpatch
-from onnxpatch import Proof, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import symbolic
 
@@ -43,8 +43,7 @@ def _sequences() -> list[tuple[Tensor]]:
     name="selective-scan",
     why="for index in range(seq_len): the loop over the tokens is unrolled for the example's length",
     link="https://github.com/huggingface/transformers/issues/29631",
-    requires=("transformers>=5",),
-    exporters=("dynamo", "trace"),
+    when=When(requires=("transformers>=5",), exporters=("dynamo", "trace")),
     proof=Proof(
         build=_Mixer,
         inputs=_sequences,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onnxpatch import KnownBody, Proof, Settings, patch
+from onnxpatch import KnownBody, Proof, Settings, When, patch
 from onnxpatch.formulas import windows
 from onnxpatch.formulas.proof_models import OfMap
 from onnxpatch.formulas.windows import PaddedWindows, is_static, merge, pad_to, partition, shift_mask, windows_over
@@ -99,12 +99,14 @@ class _Clamping(PaddedWindows):
     name="swin-layer",
     why=FROZEN,
     link=LINK,
-    bodies={
-        "maybe_pad": {KnownBody("92c2f7144880", WRITTEN_FOR)},
-        "set_shift_and_window_size": {KnownBody("aa7a6ee2d609", WRITTEN_FOR)},
-        "get_attn_mask": {KnownBody("ab01d82feec2", WRITTEN_FOR)},
-        "cyclic_shift": {KnownBody("605e6496a5e3", WRITTEN_FOR)},
-    },
+    when=When(
+        bodies={
+            "maybe_pad": {KnownBody("92c2f7144880", WRITTEN_FOR)},
+            "set_shift_and_window_size": {KnownBody("aa7a6ee2d609", WRITTEN_FOR)},
+            "get_attn_mask": {KnownBody("ab01d82feec2", WRITTEN_FOR)},
+            "cyclic_shift": {KnownBody("605e6496a5e3", WRITTEN_FOR)},
+        }
+    ),
     proof=Proof(_swin_layer, _maps, DYNAMIC, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
 class SwinLayer(_Clamping):
@@ -117,12 +119,14 @@ class SwinLayer(_Clamping):
     name="donut-swin-layer",
     why=FROZEN,
     link=LINK,
-    bodies={
-        "maybe_pad": {KnownBody("92c2f7144880", WRITTEN_FOR)},
-        "set_shift_and_window_size": {KnownBody("aa7a6ee2d609", WRITTEN_FOR)},
-        "get_attn_mask": {KnownBody("ab01d82feec2", WRITTEN_FOR)},
-        "forward": {KnownBody("be6544e6d606", WRITTEN_FOR)},
-    },
+    when=When(
+        bodies={
+            "maybe_pad": {KnownBody("92c2f7144880", WRITTEN_FOR)},
+            "set_shift_and_window_size": {KnownBody("aa7a6ee2d609", WRITTEN_FOR)},
+            "get_attn_mask": {KnownBody("ab01d82feec2", WRITTEN_FOR)},
+            "forward": {KnownBody("be6544e6d606", WRITTEN_FOR)},
+        }
+    ),
     proof=Proof(_donut_layer, _maps, DYNAMIC, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
 class DonutSwinLayer(_Clamping):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from onnxpatch import KnownBody, Proof, patch
+from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.proof_models import OfMap
 from onnxpatch.formulas.windows import PaddedWindows, shift_mask
 
@@ -48,10 +48,12 @@ def _maskformer_layer() -> nn.Module:
     name="swinv2-layer",
     why=FROZEN,
     link=LINK,
-    bodies={
-        "maybe_pad": {KnownBody("92c2f7144880", WRITTEN_FOR)},
-        "get_attn_mask": {KnownBody("069b3902dd11", WRITTEN_FOR)},
-    },
+    when=When(
+        bodies={
+            "maybe_pad": {KnownBody("92c2f7144880", WRITTEN_FOR)},
+            "get_attn_mask": {KnownBody("069b3902dd11", WRITTEN_FOR)},
+        }
+    ),
     proof=Proof(_swinv2_layer, _maps, DYNAMIC, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
 class Swinv2Layer(PaddedWindows):
@@ -75,10 +77,12 @@ class Swinv2Layer(PaddedWindows):
     name="maskformer-swin-layer",
     why=FROZEN,
     link=LINK,
-    bodies={
-        "maybe_pad": {KnownBody("944d2b5e4f32", WRITTEN_FOR)},
-        "get_attn_mask": {KnownBody("95aa288c6ae2", WRITTEN_FOR)},
-    },
+    when=When(
+        bodies={
+            "maybe_pad": {KnownBody("944d2b5e4f32", WRITTEN_FOR)},
+            "get_attn_mask": {KnownBody("95aa288c6ae2", WRITTEN_FOR)},
+        }
+    ),
     proof=Proof(_maskformer_layer, _maps, DYNAMIC, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
 class MaskFormerSwinLayer(PaddedWindows):

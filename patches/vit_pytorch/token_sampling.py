@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import Proof, Settings, exporting, patch
+from onnxpatch import Proof, Settings, When, exporting, patch
 
 TARGET = "vit_pytorch.ats_vit.AdaptiveTokenSampling"
 
@@ -64,8 +64,7 @@ class _Sampling(torch.nn.Module):
     name="adaptive-token-sampling",
     why="Could not guard on data-dependent expression, or a batch frozen by the loop over samples, in ATS models",
     link="https://github.com/lucidrains/vit-pytorch",
-    exporters=("trace", "dynamo"),
-    accepts=_noise,
+    when=When(exporters=("trace", "dynamo"), accepts=_noise),
     proof=Proof(
         build=_Sampling,
         inputs=lambda: [(torch.randn(b, 2, n, n), torch.randn(b, 2, n, 8)) for b, n in ((2, 7), (3, 9), (1, 6))],
@@ -117,7 +116,7 @@ class _AtAnySize(torch.nn.Module):
     name="adaptive-token-sampling-sizes",
     why="whether a layer samples at all is frozen at the example's size, silently",
     link="https://github.com/lucidrains/vit-pytorch",
-    exporters=("trace", "dynamo"),
+    when=When(exporters=("trace", "dynamo")),
     proof=Proof(
         build=_AtAnySize,
         # Layers sample from more than 8 and more than 4 tokens: none, the second, or both do.

@@ -109,14 +109,16 @@ def test_a_target_that_does_not_exist_is_reported(registry):
 
 def _targets():
     for patch in onnxpatch.REGISTRY:
-        if patch.kind != "function" or patch.calls:
+        if patch.kind != "function" or patch.when.calls:
             continue
         for target in patch.targets:
             try:
                 importlib.import_module(target.rpartition(".")[0])
             except Exception:  # a class, or a library that is not installed here
                 continue
-        yield from ((patch, path, function) for path, function in loaded([patch.targets])[0] if patch.calls is None)
+        yield from (
+            (patch, path, function) for path, function in loaded([patch.targets])[0] if patch.when.calls is None
+        )
 
 
 TARGETS = list(_targets())
@@ -133,7 +135,7 @@ def _dummy(parameter):
 @pytest.mark.parametrize(("patch", "path", "function"), TARGETS, ids=lambda value: value if type(value) is str else "")
 def test_every_name_of_every_target_reaches_the_stand_in_or_declines(patch, path, function):
     """By position and by keyword, each overload: the stand-in takes what it is handed, or is not asked at all."""
-    key = None if patch.by_name else torch_function_key(function)
+    key = None if patch.when.by_name else torch_function_key(function)
     key = function if key is None else key
     reached = 0
     for signature in signatures.signatures(key):

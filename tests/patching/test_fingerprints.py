@@ -35,7 +35,9 @@ def test_comments_docstrings_and_annotations_do_not_count():
 
 def test_a_copy_is_a_target_and_a_changed_class_of_that_name_is_a_near_miss(registry):
     bodies = {"forward": [fingerprint(Known.forward)]}
-    onnxpatch.patch("*.Known", "*.Changed", why="w", name="p", bodies=bodies, registry=registry)(Doubling)
+    onnxpatch.patch("*.Known", "*.Changed", why="w", name="p", when=onnxpatch.When(bodies=bodies), registry=registry)(
+        Doubling
+    )
     plan = onnxpatch.plan(nn.Sequential(Known(), Copied(), Changed(), nn.ReLU()), registry=registry)
     assert [swap.path for swap in plan.swaps] == ["0", "1"]
     assert "the source of forward() differs from the versions this patch supports" in plan.near_misses[0].reason
@@ -56,7 +58,9 @@ class LongerChanged(nn.Module):
 def test_a_changed_copy_is_reported_with_its_lines_and_where_the_known_code_is_found(registry):
     known = KnownBody(fingerprint(Longer.forward), "some/repository (2025, abc1234)", outline(Longer.forward))
     assert known == fingerprint(Longer.forward)
-    onnxpatch.patch("*.LongerChanged", why="w", name="p", bodies={"forward": [known]}, registry=registry)(Doubling)
+    onnxpatch.patch(
+        "*.LongerChanged", why="w", name="p", when=onnxpatch.When(bodies={"forward": [known]}), registry=registry
+    )(Doubling)
     reason = onnxpatch.plan(LongerChanged(), registry=registry).near_misses[0].reason
     assert f"some/repository (2025, abc1234): {known}" in reason
     assert "lines that only it has: `y = x * 5`; lines of the supported version that it lacks: 1" in reason
@@ -72,7 +76,7 @@ def test_every_fingerprint_of_a_patch_says_which_version_it_is_of():
     bare = [
         f"{patch.name}: {method}() {known}"
         for patch in onnxpatch.REGISTRY
-        for method, prints in patch.bodies.items()
+        for method, prints in patch.when.bodies.items()
         for known in prints
         if not (isinstance(known, KnownBody) and known.where)
     ]

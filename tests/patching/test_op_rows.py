@@ -28,7 +28,7 @@ def test_a_row_is_a_patch_with_a_proof_that_calls_every_spelling(registry):
     row = registry["frac"]
     assert row.targets == ("torch.frac", "torch.Tensor.frac")
     assert row.why == "Exporting the operator 'aten::frac' to ONNX is not supported"
-    assert row.conditions.exporters == row.proof.fails == ("trace",)
+    assert row.when.exporters == row.proof.fails == ("trace",)
     assert row.proof.specs(row.proof.examples()) == ({0: "d0", 1: "d1"},)
     assert len(row.proof.build()(torch.randn(3))) == 2
     outcome = prove(row, "trace")

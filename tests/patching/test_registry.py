@@ -1,3 +1,5 @@
+import re
+import subprocess
 import sys
 
 import pytest
@@ -88,9 +90,9 @@ def test_entry_points_of_other_distributions_add_patches(monkeypatch):
 @pytest.mark.parametrize(
     ("conditions", "options", "reason"),
     [
-        (dict(requires=("torch<2",)), {}, "needs torch<2, found 2"),
-        (dict(requires=("no-such-distribution>1",)), {}, "which is not installed"),
-        (dict(exporters=("trace",)), dict(exporter="dynamo"), "only for exporter='trace'"),
+        (dict(when=onnxpatch.When(requires=("torch<2",))), {}, "needs torch<2, found 2"),
+        (dict(when=onnxpatch.When(requires=("no-such-distribution>1",))), {}, "which is not installed"),
+        (dict(when=onnxpatch.When(exporters=("trace",))), dict(exporter="dynamo"), "only for exporter='trace'"),
         (dict(opset=(20, None)), dict(opset=18), "needs opset 20 or later, not 18"),
         (dict(opset=(None, 17)), dict(opset=18), "works up to opset 17, not 18"),
     ],
@@ -102,3 +104,31 @@ def test_conditions_that_do_not_hold_are_near_misses_with_their_reason(registry,
     plan = onnxpatch.plan(torch.nn.Identity(), registry=registry, **options)
     assert not plan.swaps
     assert reason in plan.near_misses[0].reason
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (dict(exporters=("trace",), requires=("torch>=2",)), "write when=onnxpatch.When(exporters=..., requires=...)"),
+        (dict(subclasses=True), "write when=onnxpatch.When(subclasses=...)"),
+        (dict(opset=(20, None)), "read running_model().settings.opset"),
+        (dict(replaces=True), "onnxpatch.onnx_standin(StandIn)(Class)"),
+    ],
+)
+def test_what_when_has_now_works_as_it_did_and_says_what_to_write(registry, old, new):
+    with pytest.warns(DeprecationWarning, match=re.escape(new)) as warned:
+        declare = onnxpatch.patch("a.B", why="w", name="p", registry=registry, **old)
+    assert warned[0].filename == __file__
+    declare(lambda module: module)
+    made = registry["p"]
+    assert {name: getattr(made if name == "replaces" else made.when, name) for name in old} == old
+
+
+def test_a_parameter_that_patch_never_had_is_refused(registry):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'exporter'"):
+        onnxpatch.patch("a.B", why="w", registry=registry, exporter="trace")
+
+
+def test_no_patch_of_ours_is_declared_in_the_old_way():
+    run = "import onnxpatch; assert [*onnxpatch.REGISTRY]; assert not onnxpatch.REGISTRY.failures"
+    subprocess.run([sys.executable, "-W", "error:patch(:DeprecationWarning", "-c", run], check=True)

@@ -169,7 +169,9 @@ def test_patches_of_one_function_for_different_exporters(registry):
         return original(x) + 1000
 
     for name, exporter, stand_in in (("a", "trace", plus_hundred), ("b", "dynamo", plus_thousand)):
-        onnxpatch.patch("torch.relu", why="w", name=name, exporters=(exporter,), registry=registry)(stand_in)
+        onnxpatch.patch(
+            "torch.relu", why="w", name=name, when=onnxpatch.When(exporters=(exporter,)), registry=registry
+        )(stand_in)
     model, x = Calling(torch.relu), torch.ones(3)
     for exporter, added in (("trace", 100), ("dynamo", 1000)):
         with onnxpatch.patched(model, registry=registry):
@@ -184,7 +186,9 @@ def test_a_patch_may_choose_by_the_call(registry):
     def negated(original, *args, **kwargs):
         return -original(*args, **kwargs)
 
-    onnxpatch.patch("torch.*", why="w", name="n", calls=on_whole_numbers, registry=registry)(negated)
+    onnxpatch.patch("torch.*", why="w", name="n", when=onnxpatch.When(calls=on_whole_numbers), registry=registry)(
+        negated
+    )
     model = Calling(lambda x: x + 1)
     with onnxpatch.patched(model, registry=registry):
         assert while_traced(lambda: model(torch.ones(2, dtype=torch.int64)).tolist()) == [-2, -2]
@@ -200,8 +204,10 @@ def test_a_patch_may_choose_among_the_calls_of_what_it_names(registry):
         asked.append(function)
         return float(args[0]) < 0
 
-    onnxpatch.patch("math.fabs", why="w", name="f", calls=of_negative_numbers, registry=registry)(lambda original, x: 7)
-    onnxpatch.patch("torch.neg", why="w", name="n", calls=of_negative_numbers, registry=registry)(
+    onnxpatch.patch("math.fabs", why="w", name="f", when=onnxpatch.When(calls=of_negative_numbers), registry=registry)(
+        lambda original, x: 7
+    )
+    onnxpatch.patch("torch.neg", why="w", name="n", when=onnxpatch.When(calls=of_negative_numbers), registry=registry)(
         lambda original, x: original(x) + 5
     )
     model = Calling(lambda x: torch.neg(x).abs() + math.fabs(-2.0) + math.fabs(3.0))
@@ -213,7 +219,7 @@ def test_a_patch_may_choose_among_the_calls_of_what_it_names(registry):
 
 
 def test_every_function_of_torch_goes_with_a_choice(registry):
-    with pytest.raises(TypeError, match="goes with calls="):
+    with pytest.raises(TypeError, match=r"goes with when=When\(calls="):
         onnxpatch.patch("torch.*", why="w", registry=registry)(lambda original: None)
 
 
