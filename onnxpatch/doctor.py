@@ -12,7 +12,7 @@ from onnxpatch.diagnosis.cures.treatment import treat
 from onnxpatch.diagnosis.parts.recorded_part import recorded_part
 from onnxpatch.diagnosis.parts.search import Progress, Search
 from onnxpatch.diagnosis.trials.trial import Subject
-from onnxpatch.errors import InputError
+from onnxpatch.errors import InputError, ScriptedModelError
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, is_number
 from onnxpatch.messages.progress import shown
@@ -66,7 +66,7 @@ def doctor(
 
     Returns a Diagnosis: `.ok`, `.culprits`, `.proposals`. The model is left as it was.
     Raises InputError where the arguments do not fit or the model itself refuses the example, UnknownExporterError for
-    another exporter.
+    another exporter, ScriptedModelError for a torch.jit.ScriptModule.
     """
     check_numbers(tolerance, max_probes)
     check_callbacks(progress=progress)
@@ -77,6 +77,10 @@ def doctor(
         model, args, kwargs, chosen_exporter(exporter, dynamo), dynamic_shapes=dynamic_shapes,
         dynamic_axes=dynamic_axes, input_names=input_names, opset_version=opset_version,
     )  # fmt: skip
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ScriptedModelError(
+            "the model is scripted, so that its parts cannot be exported alone: pass the nn.Module that was scripted"
+        )
     check_runnable(model)
     reference = Reference(model, request.inputs, request.dims, Budget.starting_now(max_probes), data=data)
     root = Subject(model, request.inputs, request.specs, reference.probes, request.input_names)

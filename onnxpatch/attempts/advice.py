@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from onnxpatch.attempts.attempt_log import AttemptLog
 from onnxpatch.attempts.narrowed import Bounds
 from onnxpatch.results.report import Report
@@ -11,9 +13,16 @@ from onnxpatch.settings import Exporter
 
 _WHY = "onnxpatch.doctor(model, ...) names the smallest part at fault and tries cures"
 
+_SCRIPTED = (
+    "onnxpatch.export(module, ...) with the nn.Module that was scripted: no patch acts in compiled code, and no part "
+    "of it can be exported alone"
+)
+
 
 def what_to_type(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds | None) -> str:
     """The calls, the most promising first. exporters: those that were tried; none where one attempt was asked for."""
+    if isinstance(log.shared.request.model, torch.jit.ScriptModule):
+        return _SCRIPTED
     first, report = log.first, getattr(log.error, "report", None)
     if bounds is None and isinstance(report, Report) and report.right_within:
         narrow = first.call(log.shared.request, narrow=True)

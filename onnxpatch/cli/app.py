@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any, Protocol, runtime_checkable
 
 import typer
@@ -11,6 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 from onnxpatch.cli import (
     diagnose,
     export_model,
+    help_text,
     list_patches,
     operator_table,
     plan_model,
@@ -32,26 +34,28 @@ class _ClickError(Protocol):
     def show(self) -> None: ...
 
 
-class _PlainFlags:
-    """Help without `<bool>` beside its flags: there is no value to give."""
+class _ShortHelp:
+    """Help of a line for each option, in groups."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, at the width that click found."""
+        formatter.write(help_text.written(self, ctx, formatter.width))
 
     def get_params(self, ctx: object) -> list[Any]:
         """The parameters, also `--help`."""
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
-            if getattr(param, "is_flag", False):
-                param.metavar = ""
-                # typer converts None to a bool with pydantic, whose import takes as long as all the rest of the help.
-                if param.default is None and not param.expose_value:
-                    param.default = False
+            # typer converts None to a bool with pydantic, whose import takes as long as all the rest of the help.
+            if getattr(param, "is_flag", False) and param.default is None and not param.expose_value:
+                param.default = False
         return params
 
 
-class Command(_PlainFlags, TyperCommand):
+class Command(_ShortHelp, TyperCommand):
     """One command."""
 
 
-class OneLineErrors(_PlainFlags, TyperGroup):
+class OneLineErrors(_ShortHelp, TyperGroup):
     """Prints what is wrong with the arguments in one line, as all other errors are, without typer's box and usage."""
 
     def main(self, *args: Any, **options: Any) -> object:
@@ -90,18 +94,57 @@ app = typer.Typer(
     cls=OneLineErrors,
     help="Export PyTorch models to ONNX, and verify the file against the model.\n\n"
     "Exit codes: 0 right, 1 wrong or refused, 2 bad input, 3 an internal error.",
+    epilog="""onnxpatch export "timm:create_model('vgg11')" m.onnx -i 'x=float32[B,3,H,W]'
+    onnxpatch doctor script.py:model -i 'x=float32[2,T]'""",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("list", cls=Command)(list_patches.list_patches)
-app.command("plan", cls=Command)(plan_model.plan)
-app.command("export", cls=Command)(export_model.export)
-app.command("verify", cls=Command)(verify_file.verify)
-app.command("doctor", cls=Command)(diagnose.doctor)
-app.command("prove", cls=Command)(prove_file.prove)
-app.command("ops", cls=Command)(operator_table.ops)
-app.command("drift", cls=Command)(show_drift.drift)
+# By name: the function, and two examples.
+_COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
+    "export": (
+        export_model.export,
+        """onnxpatch export "timm:create_model('vgg11')" m.onnx -i 'x=float32[B,3,H,W]'
+        onnxpatch export script.py:model m.onnx -i 'x=float32[2,T]' --branches""",
+    ),
+    "verify": (
+        verify_file.verify,
+        """onnxpatch verify m.onnx script.py:model -i 'x=float32[B,3,H,W]'
+        onnxpatch verify m.onnx script.py:model -i x.npy --sizes H=32,518""",
+    ),
+    "doctor": (
+        diagnose.doctor,
+        """onnxpatch doctor script.py:model -i 'x=float32[B,3,H,W]'
+        onnxpatch doctor script.py:model -i 'x=float32[2,T]' --write-patch fix.py""",
+    ),
+    "plan": (
+        plan_model.plan,
+        """onnxpatch plan script.py:model
+        onnxpatch plan "timm:create_model('vit_tiny_patch16_224')" --html plan.html""",
+    ),
+    "list": (
+        list_patches.list_patches,
+        """onnxpatch list 'einops*'
+        onnxpatch list lgamma --prove""",
+    ),
+    "prove": (
+        prove_file.prove,
+        """onnxpatch prove my_patches.py
+        onnxpatch prove package.my_patches -v""",
+    ),
+    "ops": (
+        operator_table.ops,
+        """onnxpatch ops 'upsample*'
+        onnxpatch ops --missing --exporter trace""",
+    ),
+    "drift": (
+        show_drift.drift,
+        """onnxpatch drift
+        onnxpatch drift --strict --json""",
+    ),
+}
+for _name, (_function, _examples) in _COMMANDS.items():
+    app.command(_name, cls=Command, epilog=_examples)(_function)
 
 
 def _print_version(asked: bool) -> None:
@@ -114,5 +157,7 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def _main(
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_print_version, is_eager=True)
+    ] = False,
 ) -> None: ...

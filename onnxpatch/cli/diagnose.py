@@ -42,11 +42,16 @@ def doctor(
     image: ImageSizeOpt = None,
     tolerance: ToleranceOpt = 1e-3,
     max_probes: ProbesOpt = 16,
-    proposals: Annotated[bool, typer.Option(help="Try what could help.")] = True,
+    proposals: Annotated[bool, typer.Option(rich_help_panel="Result", help="Try what could help.")] = True,
     budget: Annotated[
         float,
         typer.Option(
-            "--max-seconds", "--budget", min=1, metavar="SECONDS", help="When no further export is started any more."
+            "--max-seconds",
+            "--budget",
+            min=1,
+            metavar="SECONDS",
+            help="After it, no export is started.",
+            rich_help_panel="Compare",
         ),
     ] = 180.0,
     patches: PatchesOpt = [],  # noqa: B006
@@ -55,7 +60,9 @@ def doctor(
     html: HtmlOpt = None,
     write_patch: Annotated[
         Path | None,
-        typer.Option("--write-patch", metavar="FILE.py", help="Draft a patch for a part that no patch cures."),
+        typer.Option(
+            "--write-patch", metavar="FILE.py", rich_help_panel="Result", help="Draft a patch where none cures it."
+        ),
     ] = None,
     quiet: QuietOpt = False,
     verbose: VerboseOpt = 0,

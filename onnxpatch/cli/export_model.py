@@ -67,7 +67,9 @@ def export(
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE.onnx", help="The file to write.", show_default=str(_FILE))
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="The same, as option.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", rich_help_panel="File", help="The file to write.")
+    ] = None,
     inputs: InputOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
     dynamic: DynamicOpt = [],  # noqa: B006
     input_names: InputNamesOpt = None,
@@ -83,7 +85,7 @@ def export(
     prefer: PreferOpt = None,
     bounds: BoundsOpt = None,
     strict: StrictOpt = False,
-    check: Annotated[bool, typer.Option(help="Compare the file with the unpatched model.")] = True,
+    check: Annotated[bool, typer.Option(rich_help_panel="Compare", help="Whether to compare at all.")] = True,
     data: DataOpt = [],  # noqa: B006
     more_sizes: SizesOpt = [],  # noqa: B006
     tolerance: ToleranceOpt = 1e-3,
@@ -102,11 +104,7 @@ def export(
 ) -> None:
     """Export TARGET with its patches, and compare the file with the unpatched model at other sizes and on other data.
 
-    Where the export fails, other ways are tried: --attempts.
-
-    Exit code 1: no attempt came out right, and no file is written.
-
-    Also 1, with the file written: no other size of a dynamic dimension could be compared.
+    Exit code 1: nothing came out right, and no file is written; or a dimension could be compared at one size alone.
     """
     with errors_in_one_line(debug, verbose, patches):
         from onnxpatch.cli.example import call_from_file, example

@@ -23,45 +23,42 @@ def typed(ctx: typer.Context) -> str:
     return shlex.join(["onnxpatch", *(ctx.obj or ())])
 
 
-TargetArg = Annotated[
-    str,
-    typer.Argument(metavar="TARGET", help="package.module:factory or script.py:factory; factory() returns the model."),
-]
+# The groups of `--help`; an option without one stands under "Options".
+_INPUT, _FILE, _PATCHES, _FAILS, _COMPARE, _RESULT = (
+    "Input", "File", "Patches", "Where it fails", "Compare", "Result",
+)  # fmt: skip
+
+TargetArg = Annotated[str, typer.Argument(metavar="TARGET", help="script.py:factory, or package.module:factory.")]
 InputOpt = Annotated[
     list[str],
     typer.Option(
-        "--input",
-        "-i",
-        metavar="NAME=DTYPE[SHAPE]",
-        help="x=float32[2,3,H,W]: letters are dimensions that may change; H=224 sets the example size. "
-        "Or x=FILE.npz:key, or a .npz/.safetensors file whose arrays are named like the arguments.",
+        "--input", "-i", metavar="NAME=...", rich_help_panel=_INPUT,
+        help="x=float32[2,3,H,W]: letters may change, H=224 is the example's. Or x=FILE.npz:key; a .npz for all.",
     ),
-]
+]  # fmt: skip
 DynamicOpt = Annotated[
     list[str],
-    typer.Option(metavar="NAME=[B,_,H,W]", help="Axes that may change, for inputs from files or from the model."),
+    typer.Option(metavar="X=[B,_,H]", rich_help_panel=_INPUT, help="Axes that may change, for inputs from files."),
 ]
 InputNamesOpt = Annotated[
     str | None,
-    typer.Option("--input-names", metavar="A,B", help="Names of the file's inputs, in the order of the arguments."),
+    typer.Option("--input-names", metavar="A,B", rich_help_panel=_INPUT, help="Names of the file's inputs, in order."),
 ]
 OutputNamesOpt = Annotated[
-    str | None, typer.Option("--output-names", metavar="A,B", help="Names of the file's outputs, in their order.")
+    str | None,
+    typer.Option("--output-names", metavar="A,B", rich_help_panel=_FILE, help="Names of the outputs, in order."),
 ]
 DataOpt = Annotated[
     list[Path],
-    typer.Option(
-        "--data",
-        metavar="FILE.npz",
-        help="Compare at these inputs as well: a .npz or .safetensors file whose arrays are named like the arguments.",
-    ),
+    typer.Option("--data", metavar="FILE.npz", rich_help_panel=_COMPARE, help="Compare at these inputs as well."),
 ]
 SizesOpt = Annotated[
     list[str],
-    typer.Option("--sizes", metavar="H=32,64", help="Compare at these sizes of a dimension as well, one by one."),
+    typer.Option("--sizes", metavar="H=32,64", rich_help_panel=_COMPARE, help="Compare at these sizes as well."),
 ]
 ExporterOpt = Annotated[
-    str | None, typer.Option(metavar="NAME", help="dynamo, trace or script.", show_default="dynamo")
+    str | None,
+    typer.Option(metavar="NAME", rich_help_panel=_FILE, help="dynamo, trace or script.", show_default="dynamo"),
 ]
 AnyExporterOpt = Annotated[
     str | None, typer.Option("--exporter", metavar="NAME", help="Only patches for this exporter.")
@@ -69,111 +66,112 @@ AnyExporterOpt = Annotated[
 AutoExporterOpt = Annotated[
     str | None,
     typer.Option(
-        "--exporter",
-        metavar="NAME",
-        help="dynamo, trace, script, or auto: trace where dynamo comes out wrong.",
-        show_default="dynamo",
+        "--exporter", metavar="NAME", rich_help_panel=_FILE, show_default="dynamo",
+        help="dynamo, trace, script, or auto.",
     ),
-]
+]  # fmt: skip
 AttemptsOpt = Annotated[
-    str, typer.Option(help="auto: go on with what may cure a failure, until a file is right. asked: one attempt.")
+    str,
+    typer.Option(rich_help_panel=_FAILS, help="auto: try other ways; asked: one attempt.", metavar="auto|asked"),
 ]
-PreferOpt = Annotated[str | None, typer.Option(help="latency or size: go on, and take the best of the right files.")]
-OpsetOpt = Annotated[int, typer.Option(min=7, help="ONNX opset of the file.")]
+PreferOpt = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", rich_help_panel=_FAILS, help="latency or size: the best of all right files."),
+]
+OpsetOpt = Annotated[int, typer.Option(min=7, metavar="N", rich_help_panel=_FILE, help="ONNX opset of the file.")]
 OperatorsOpt = Annotated[
-    str, typer.Option(help="portable, or onnxruntime: operators of onnxruntime's own too, where they are faster.")
+    str,
+    typer.Option(metavar="NAME", rich_help_panel=_FILE, help="Or onnxruntime: its own too."),
 ]
-AnyOpsetOpt = Annotated[int | None, typer.Option("--opset", min=7, help="Only patches for this ONNX opset.")]
+AnyOpsetOpt = Annotated[int | None, typer.Option("--opset", min=7, metavar="N", help="Only patches for this opset.")]
 ImageSizeOpt = Annotated[
     str | None,
-    typer.Option("--image-size", metavar="H[xW]", help="Make position tables constants for this image size."),
+    typer.Option(
+        "--image-size", metavar="H[xW]", rich_help_panel=_INPUT, help="Position tables as constants of this size."
+    ),
 ]
 OnlyOpt = Annotated[
     list[str],
     typer.Option(
-        metavar="NAME",
-        help="Apply only these patches, or only to these modules; * is allowed.",
-        autocompletion=patch_names,
+        metavar="NAME", rich_help_panel=_PATCHES, autocompletion=patch_names,
+        help="Only these patches, or only in these modules.",
     ),
-]
+]  # fmt: skip
 ExcludeOpt = Annotated[
-    list[str], typer.Option(metavar="NAME", help="Leave out these patches or modules.", autocompletion=patch_names)
+    list[str],
+    typer.Option(
+        metavar="NAME", rich_help_panel=_PATCHES, autocompletion=patch_names, help="Not these patches or modules."
+    ),
 ]
 PatchesOpt = Annotated[
     list[str],
-    typer.Option("--patches", metavar="MODULE", help="Load patches of your own: package.module or script.py."),
+    typer.Option(
+        "--patches", metavar="MODULE", rich_help_panel=_PATCHES, help="Your own: package.module or script.py."
+    ),
 ]
-BranchesOpt = Annotated[bool, typer.Option("--branches", help="Export both sides of Python branches on tensor values.")]
-ToleranceOpt = Annotated[float, typer.Option(help="Largest difference, as a share of an output's largest magnitude.")]
+BranchesOpt = Annotated[
+    bool, typer.Option("--branches", rich_help_panel=_FAILS, help="Export both sides of an `if` on tensor values.")
+]
+ToleranceOpt = Annotated[
+    float,
+    typer.Option(metavar="X", rich_help_panel=_COMPARE, help="Largest relative difference."),
+]
 ProbesOpt = Annotated[
     int,
-    typer.Option(
-        "--max-probes", min=1, help="How many inputs to compare at; a few that every check needs come on top."
-    ),
+    typer.Option("--max-probes", min=1, metavar="N", rich_help_panel=_COMPARE, help="Inputs to compare at."),
 ]
 RuntimeOpt = Annotated[
     str | None,
     typer.Option(
-        metavar="A,B",
-        help="onnxruntime, openvino, tensorrt, or reference (slow; comes with onnx).",
-        show_default="onnxruntime where it is installed",
+        metavar="A,B", rich_help_panel=_COMPARE, show_default="onnxruntime", help="Also openvino, tensorrt, reference."
     ),
 ]
 ProvidersOpt = Annotated[
     str | None,
     typer.Option(
-        "--providers",
-        metavar="A,B",
-        help="onnxruntime's execution providers to compare in.",
-        show_default="CPUExecutionProvider",
+        "--providers", metavar="A,B", rich_help_panel=_COMPARE, help="onnxruntime's execution providers.",
+        show_default="CPU",
     ),
-]
+]  # fmt: skip
 MaxSecondsOpt = Annotated[
     float | None,
     typer.Option(
-        "--max-seconds",
-        metavar="SECONDS",
-        help="How long the whole may take. Without it, one run of the graph may take 120 s (inf: any time).",
+        "--max-seconds", metavar="SECONDS", rich_help_panel=_COMPARE, help="How long the whole may take.",
         show_default="no limit",
     ),
-]
+]  # fmt: skip
 MaxMemoryOpt = Annotated[
     str | None,
     typer.Option(
-        "--max-memory",
-        metavar="BYTES",
-        help="How much memory one run of the model may take, such as 2GB; inputs that need more are not tried.",
-        show_default="16 times the example, 512 MB to 2 GB",
+        "--max-memory", metavar="BYTES", rich_help_panel=_COMPARE, show_default="0.5 to 2 GB",
+        help="Of one run of the model.",
     ),
-]
+]  # fmt: skip
 BoundsOpt = Annotated[
     str | None,
-    typer.Option(
-        metavar="narrow|never",
-        help="narrow: where no file is right at every size, one that is right at some. never: none, as --strict.",
-    ),
+    typer.Option(metavar="NAME", rich_help_panel=_FAILS, help="narrow: a file right at some sizes; never: none."),
 ]
-StrictOpt = Annotated[
-    bool, typer.Option("--strict", help="Refuse a file that is wrong at the smallest sizes only; else it is written.")
+StrictOpt = Annotated[bool, typer.Option("--strict", rich_help_panel=_FAILS, help="The same as --bounds never.")]
+JsonOpt = Annotated[bool, typer.Option("--json", rich_help_panel=_RESULT, help="The result as JSON, on stdout.")]
+MarkdownOpt = Annotated[
+    bool, typer.Option("--markdown", rich_help_panel=_RESULT, help="The result as Markdown, for an issue.")
 ]
-JsonOpt = Annotated[bool, typer.Option("--json", help="Write the result to stdout as JSON.")]
-MarkdownOpt = Annotated[bool, typer.Option("--markdown", help="Write the result to stdout as Markdown, for an issue.")]
-HtmlOpt = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page with all results.")]
+HtmlOpt = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", rich_help_panel=_RESULT, help="A page with all results and the graph."),
+]
 QuietOpt = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print nothing where it is right, and only the first line where not.")
+    bool,
+    typer.Option("--quiet", "-q", rich_help_panel=_RESULT, help="Nothing where it is right, else one line."),
 ]
 VerboseOpt = Annotated[
     int,
     typer.Option(
-        "--verbose",
-        "-v",
-        count=True,
-        metavar="",
-        show_default=False,
-        help="Log what is done; -vv: also what torch prints.",
+        "--verbose", "-v", count=True, show_default=False, rich_help_panel=_RESULT,
+        help="Every comparison; -vv: what torch prints.",
     ),
-]
-DebugOpt = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+]  # fmt: skip
+DebugOpt = Annotated[bool, typer.Option("--debug", rich_help_panel=_RESULT, help="Show tracebacks.")]
 
 _SIZE = re.compile(r"(\d+)(?:[x,](\d+))?")
 

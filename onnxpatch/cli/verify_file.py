@@ -50,9 +50,7 @@ def verify(
     more_sizes: SizesOpt = [],  # noqa: B006
     tolerance: ToleranceOpt = 1e-3,
     max_probes: ProbesOpt = 16,
-    guards: Annotated[
-        bool, typer.Option(help="Also look for conditions on sizes that the export relied on and the file lost.")
-    ] = True,
+    guards: Annotated[bool, typer.Option(rich_help_panel="Compare", help="Look for lost conditions on sizes.")] = True,
     runtime: RuntimeOpt = None,
     providers: ProvidersOpt = None,
     max_seconds: MaxSecondsOpt = None,

@@ -152,7 +152,7 @@ def _refuse_another_opset(request: ExportRequest, program: Any) -> None:
     if made != request.opset:
         raise OpsetNotWritten(
             f"the dynamo exporter cannot write {type(request.model).__name__} in opset {request.opset}: what it writes "
-            f"has opset {made}. Ask for opset {made}, or for the trace exporter (dynamo=False)"
+            f"has opset {made}. Ask for opset {made}, or for exporter='trace'"
         )
 
 

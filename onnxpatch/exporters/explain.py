@@ -19,10 +19,12 @@ _HINTS = re.compile(
 )
 _COPY = "; return a copy from the body, x.clone(), or use onnxpatch.scan"
 _QUANTIZED = (
-    "the model is quantized by torch, whose packed weights have no ONNX form: export the float model, and quantize the "
-    "file (onnxruntime.quantization)"
+    "the model is quantized by torch, and torch.export cannot read its packed weights: ask for exporter='trace', which "
+    "takes statically quantized layers"
 )
+_FLOAT = "; or export the float model, and quantize the file with onnxruntime.quantization"
 _REMEDIES = {
+    "operator 'quantized::": _FLOAT.replace("or ", ""),
     "might be aliasing": _COPY,
     "do not support aliasing": _COPY,
     "is not supported for tensor subclasses": "; stay in torch: NumPy's numbers would be constants of the graph",
@@ -45,7 +47,7 @@ def reason(error: BaseException) -> str:
     if lacking:
         return lacking
     if "__obj_flatten__" in str(root):  # torch's words name a method that nobody has called
-        return _QUANTIZED
+        return _QUANTIZED + _FLOAT
     # torch colours some of its messages for a terminal.
     text = re.sub(r"\x1b\[[0-9;]*m", "", _HINTS.sub("", str(root)))
     return f"{type(root).__name__}: {textwrap.shorten(text, _LONGEST, placeholder=' …')}{remedy(text)}"

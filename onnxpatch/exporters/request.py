@@ -70,7 +70,8 @@ class ExportRequest:
         refuse_no_module(model)
         if isinstance(model, torch.jit.ScriptModule) and exporter == "dynamo":
             raise ScriptedModelError(
-                "the dynamo exporter cannot take a scripted model: pass the nn.Module itself, or dynamo=False"
+                "the dynamo exporter reads no scripted model: ask for exporter='trace', which takes many of them, or "
+                "pass the nn.Module that was scripted"
             )
         opset = OPSET if opset_version is None else opset_version
         check_opset(opset)
@@ -182,6 +183,7 @@ def split_options(options: Mapping[str, object], named: Iterable[str]) -> tuple[
     ours = {name: value for name, value in options.items() if name not in _TORCH}
     for name in ours:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+        near = near or [one for one in known if one.startswith(f"{name}_")]  # opset for opset_version
         if near:
             raise InputError(f"export has no option {name!r}: did you mean {near[0]!r}?")
     return {name: value for name, value in options.items() if name in _TORCH}, ours

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import typer
 
 import onnxpatch
+from onnxpatch.cli.app import app
 from onnxpatch.cli.completion import patch_names
 from tests.cli.running import run
 
 pytestmark = pytest.mark.exports
 
-COMMANDS = ("list", "plan", "export", "verify", "doctor", "ops")
+COMMANDS = ("list", "plan", "export", "verify", "doctor", "prove", "ops", "drift")
 
 
 def seconds(*command: str) -> float:
@@ -39,6 +42,29 @@ def test_help_does_not_import_torch(command):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "<bool>" not in done.stdout and "--help" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_is_one_screen_in_groups_with_two_examples_that_parse(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run(*([command] if command else []), "--help").output.splitlines()
+    assert len(lines) <= 60
+    examples = [shlex.split(line) for line in lines[lines.index("Examples:") + 1 :]]
+    assert all(len(line) <= 80 for line in lines) and len(examples) == 2
+    for name, *rest in examples:
+        assert name == "onnxpatch" and (not command or rest[0] == command)
+        # click reads the arguments without running the command.
+        group = typer.main.get_command(app)
+        with group.make_context("onnxpatch", [rest[0]], resilient_parsing=True) as context:
+            group.get_command(context, rest[0]).make_context(rest[0], rest[1:], parent=context)
+
+
+def test_every_option_says_what_it_does():
+    group = typer.main.get_command(app)
+    for name in COMMANDS:
+        with group.make_context("onnxpatch", [name], resilient_parsing=True) as context:
+            command = group.get_command(context, name)
+            assert [one.name for one in command.get_params(context) if not one.help] == []
 
 
 @pytest.mark.slow  # a time

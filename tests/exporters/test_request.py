@@ -24,13 +24,14 @@ def _scripted() -> nn.Module:
 
 BAD: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "unknown patch": (Right, {"only": "no-such-patch"}, onnxpatch.UnknownPatchError, "no-such-patch"),
-    "scripted model, dynamo": (_scripted, {}, onnxpatch.ScriptedModelError, "dynamo=False"),
+    "scripted model, dynamo": (_scripted, {}, onnxpatch.ScriptedModelError, "exporter=.trace."),
     "script with dynamo": (Right, {"script": True}, onnxpatch.InputError, "needs dynamo=False"),
     "shapes of a missing input": (Right, {"dynamic_shapes": {"y": {0: "b"}}}, onnxpatch.InputError, "only x"),
     "axes of a missing input": (Right, {"dynamic_axes": {"y": [0]}}, onnxpatch.InputError, "the inputs are x"),
     "axis out of range": (Right, {"dynamic_shapes": ({9: "b"},)}, onnxpatch.InputError, "no axis 9"),
     "training mode": (lambda: Right().train(), {}, onnxpatch.InputError, r"call model\.eval\(\) first"),
     "misspelt option": (Right, {"dynamic_shape": None}, onnxpatch.InputError, "did you mean 'dynamic_shapes'"),
+    "shortened option": (Right, {"opset": 18}, onnxpatch.InputError, "did you mean 'opset_version'"),
     "no module": (lambda: len, {}, onnxpatch.InputError, r"must be a torch\.nn\.Module"),
     "data of another form": (Right, {"data": [(1, 2)]}, onnxpatch.InputError, "do not fit"),
 }
@@ -46,6 +47,22 @@ def test_bad_input_is_one_clear_error(case: str, tmp_path: Path) -> None:
         onnxpatch.export(model, (image(),), tmp_path / "m.onnx", **options)
     assert before is None or fingerprint(model) == before
     assert list(tmp_path.iterdir()) == []
+
+
+class _Inverted(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return ~(x * 10).to(torch.int64)
+
+
+def test_what_to_do_about_a_scripted_model_that_is_refused(tmp_path: Path) -> None:
+    scripted: Any = torch.jit.script(_Inverted().eval())
+    with pytest.raises(
+        onnxpatch.ExportError, match=r"next: onnxpatch\.export\(module, \.\.\.\) with the nn\.Module that"
+    ):
+        onnxpatch.export(scripted, (torch.randn(2, 3),), tmp_path / "m.onnx", exporter="trace", attempts="asked")
+    # The doctor, which exports parts alone, can do nothing with compiled code, and says so.
+    with pytest.raises(onnxpatch.ScriptedModelError, match="that was scripted"):
+        onnxpatch.doctor(scripted, (torch.randn(2, 3),), exporter="trace")
 
 
 def test_example_that_eager_refuses(tmp_path: Path) -> None:

@@ -143,7 +143,4 @@ def _by_exporter(subject: Subject, exporter: Exporter, attempt: Try) -> list[Pro
     other = _OTHER_EXPORTER[exporter]
     if attempt(subject, other).status != "right":
         return []
-    return [Proposal("exporter", other, f"the other exporter: {_ASKED[other]}", tried=True)]
-
-
-_ASKED: dict[str, str] = {"dynamo": "dynamo=True", "trace": "dynamo=False", "script": "dynamo=False, script=True"}
+    return [Proposal("exporter", other, f"the other exporter: exporter={other!r}", tried=True)]
