@@ -15,6 +15,7 @@ import torch
 
 from benchmarks.operators.entries import LeftOut, Subject, Tensors, eager, outputs, subject, trials
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.onnxfile import bfloat16
 from onnxpatch.results.report import Checked
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
@@ -103,7 +104,10 @@ def verdict(made: Subject, file: Path) -> Answer:
 def _problem(session: Any, model: torch.nn.Module, args: Tensors, wanted: list[torch.Tensor]) -> str:
     feed = {f"x{i}": _array(x) for i, x in enumerate(args)}
     try:
-        found = session.run(None, {node.name: feed[node.name] for node in session.get_inputs()})
+        named = {node.name: feed[node.name] for node in session.get_inputs()}
+        # NumPy has no bfloat16.
+        bits = any(node.type == bfloat16.TYPE for node in (*session.get_inputs(), *session.get_outputs()))
+        found = (bfloat16.BridgedSession(session) if bits else session).run(None, named)
     except Exception as error:
         return f"onnxruntime: {_words(error)}"
     if len(found) != len(wanted):
@@ -111,7 +115,10 @@ def _problem(session: Any, model: torch.nn.Module, args: Tensors, wanted: list[t
     # Where a file has complex numbers, it has them as pairs.
     flatten = (
         _as_pairs
-        if any(x.is_complex() and y.dtype.kind == "f" for x, y in zip(wanted, found, strict=True))
+        if any(
+            x.is_complex() and not isinstance(y, torch.Tensor) and y.dtype.kind == "f"
+            for x, y in zip(wanted, found, strict=True)
+        )
         else outputs
     )
     reference = Eager(model, Inputs(model, args, {}), flatten)
@@ -126,7 +133,8 @@ def _as_pairs(result: object) -> list[torch.Tensor]:
 
 
 def _array(x: torch.Tensor) -> np.ndarray[Any, Any]:
-    return x.detach().resolve_conj().numpy()
+    x = x.detach().resolve_conj()
+    return (x.float() if x.dtype == torch.bfloat16 else x).numpy()
 
 
 def _finite(found: list[torch.Tensor]) -> bool:

@@ -10,7 +10,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from onnxpatch.formulas.symbolic import fixed_size, symbolic
+
 _SWEEPS = 5  # Jacobi converges quadratically: float64 needs no more
+
+
+def few(a: Tensor, most: int = 8, axes: tuple[int, ...] = (-1,)) -> bool:
+    """Whether no input changes the number of rows and it is so small that unrolling is best."""
+    if any(symbolic(a.shape[axis]) for axis in axes):
+        return False
+    sizes = [fixed_size(a, axis) for axis in axes]
+    return all(size is not None and size <= most for size in sizes)
 
 
 def cholesky(a: Tensor, n: int) -> Tensor:

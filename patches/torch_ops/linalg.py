@@ -10,7 +10,7 @@ from torch import Tensor
 
 from onnxpatch import RefusedError, exporting, missing, op, running_model
 from onnxpatch.formulas import factorizations as unrolled
-from onnxpatch.formulas.factorizations import solve
+from onnxpatch.formulas.factorizations import few, solve
 from onnxpatch.formulas.symbolic import fixed_size
 from onnxpatch.formulas.tracing import constant, traced_from, unrecorded
 
@@ -88,9 +88,9 @@ def invert(
 ) -> object:
     """inv(a), or solve(a, B) = inv(a) B: the adjugate over the determinant, or elimination."""
     name = original.__name__
+    if not few(a) or not left:
+        return NotImplemented  # a loop over the rows
     if "solve" in name:
-        if not left:
-            raise RefusedError("torch.linalg.solve with left=False has no ONNX form here: transpose both")
         vector = B.dim() == a.dim() - 1
         solved = torch.matmul(inverse(a, "solve"), B.unsqueeze(-1) if vector else B)
         return solved.squeeze(-1) if vector else solved
@@ -139,6 +139,8 @@ def _triangles(x: Tensor) -> tuple[Tensor, ...]:
 )
 def cholesky(A: Tensor, upper: bool = False) -> Tensor:
     """torch.linalg.cholesky of (..., n, n), column by column."""
+    if not few(A):
+        return NotImplemented
     found = unrolled.cholesky(A.double(), _rows(A, -1, _ROWS, "Cholesky's factor")).to(A.dtype)
     return found.transpose(-2, -1) if upper else found
 
@@ -160,6 +162,8 @@ def _systems(x: Tensor) -> tuple[Tensor, ...]:
 )
 def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     """torch.linalg.solve_triangular for (..., n, n), (..., n, k), row by row."""
+    if not few(A):
+        return NotImplemented
     if not left:  # x A = b is A^T x^T = b^T
         A, B, upper = A.transpose(-2, -1), B.transpose(-2, -1), not upper
     rows = _rows(A, -1, _ROWS, "a triangular system")
@@ -184,6 +188,8 @@ class Factors(NamedTuple):
 )
 def qr(A: Tensor, mode: str = "reduced") -> Factors:
     """torch.linalg.qr of (..., m, n) by Householder reflections, with LAPACK's signs."""
+    if not few(A, axes=(-2, -1)) or mode == "r":
+        return NotImplemented
     rows, columns = (_rows(A, axis, _ROWS, "a QR factorization") for axis in (-2, -1))
     # Without more rows than columns, Q is square in both.
     if mode != "reduced" and not (mode == "complete" and rows <= columns):

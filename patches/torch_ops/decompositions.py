@@ -1,0 +1,258 @@
+"""LU and QR, and what is computed from them, of matrices of any number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from onnxpatch import missing, op, while_loop
+from onnxpatch.formulas import matrix_rounds as rounds
+from onnxpatch.formulas.factorizations import few
+
+_SIZES = ((9, 12), (12, 9), (4, 4))
+
+
+def _both(m: int, n: int) -> tuple[Tensor, Tensor]:
+    return torch.randn(2, m, n), torch.randn(2, m, 3)
+
+
+class LU(NamedTuple):
+    """What torch.linalg.lu and torch.lu_unpack return."""
+
+    P: Tensor
+    L: Tensor
+    U: Tensor
+
+
+class Factored(NamedTuple):
+    """What torch.linalg.lu_factor returns."""
+
+    LU: Tensor
+    pivots: Tensor
+
+
+class FactoredEx(NamedTuple):
+    """What torch.linalg.lu_factor_ex returns."""
+
+    LU: Tensor
+    pivots: Tensor
+    info: Tensor
+
+
+def _info(a: Tensor) -> Tensor:
+    return torch.zeros_like(a.select(-1, 0).select(-1, 0), dtype=torch.int32)
+
+
+def _unpacked(both: Tensor, pivots: Tensor, dtype: torch.dtype) -> LU:
+    """(P, L, U) of an LU in float64 and its pivots."""
+    rows, columns = (torch.arange(both.shape[axis], device=both.device) for axis in (-2, -1))
+    least: Any = torch.minimum(torch.ones_like(rows).sum(), torch.ones_like(columns).sum())
+    first = torch.arange(least, device=both.device)
+    lower = torch.where(rows[:, None] > columns, both, torch.zeros_like(both)).index_select(-1, first)
+    lower = lower + (rows[:, None] == first).to(both.dtype)
+    upper = torch.where(rows[:, None] <= columns, both, torch.zeros_like(both)).index_select(-2, first)
+    order = rounds.order_of(while_loop, pivots.to(torch.int64), both)
+    return LU((order.unsqueeze(-2) == rows[:, None]).to(dtype), lower.to(dtype), upper.to(dtype))
+
+
+def _factors(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    both, pivots = torch.linalg.lu_factor(a)
+    return *torch.linalg.lu(a), both, pivots, *torch.linalg.lu_factor_ex(a), *torch.lu_unpack(both, pivots)
+
+
+@op(
+    "linalg.lu",
+    "lu_factor",
+    "lu_factor_ex",
+    "torch._lu_with_info",
+    "lu_unpack",
+    name="lu",
+    why=missing("aten::linalg_lu", "aten::linalg_lu_factor", "aten::linalg_lu_factor_ex", "aten::lu_unpack"),
+    tries=_both,
+    sizes=_SIZES,
+    case=_factors,
+)
+def lu(
+    original: Callable[..., Any],
+    A: Tensor,
+    LU_pivots: Tensor | None = None,
+    *,
+    pivot: bool = True,
+    check_errors: bool = False,
+    unpack_data: bool = True,
+    unpack_pivots: bool = True,
+) -> Any:
+    """LU by rows, with the largest pivot; and its parts."""
+    name = original.__name__
+    if name.endswith("lu_unpack"):
+        if LU_pivots is None or not (unpack_data and unpack_pivots):
+            return NotImplemented
+        return _unpacked(A.to(torch.float64), LU_pivots, A.dtype)
+    both, pivots = rounds.lu(while_loop, A, pivot)
+    if name.endswith("linalg_lu"):
+        return _unpacked(both, pivots, A.dtype)
+    found = both.to(A.dtype), pivots.to(torch.int32)
+    return Factored(*found) if name.endswith("lu_factor") else FactoredEx(*found, _info(A))
+
+
+def _systems(n: int) -> tuple[Tensor, ...]:
+    a = torch.randn(2, n, n)
+    return (*torch.linalg.lu_factor(a), torch.randn(2, n, 3), a)
+
+
+def _solved(both: Tensor, pivots: Tensor, b: Tensor, a: Tensor) -> tuple[Tensor, ...]:
+    return torch.linalg.lu_solve(both, pivots, b), torch.lu_solve(b, both, pivots), *torch.linalg.slogdet(a), a.logdet()
+
+
+class SignAndLogarithm(NamedTuple):
+    """What torch.linalg.slogdet returns."""
+
+    sign: Tensor
+    logabsdet: Tensor
+
+
+@op(
+    "linalg.lu_solve",
+    "torch.lu_solve",
+    "Tensor.lu_solve",
+    name="systems-by-lu",
+    sizes=(9, 12, 3),
+    why=missing("aten::linalg_lu_solve", "aten::lu_solve"),
+    tries=_systems,
+    case=_solved,
+    beside=("sign-of-determinant",),
+)
+def lu_solve(
+    original: Callable[..., Tensor],
+    first: Tensor,
+    second: Tensor,
+    third: Tensor,
+    *,
+    left: bool = True,
+    adjoint: bool = False,
+) -> Tensor:
+    """A system of equations, from its LU."""
+    if not left or adjoint:
+        return NotImplemented
+    both, pivots, b = (first, second, third) if "linalg" in original.__name__ else (second, third, first)
+    p, lower, upper = _unpacked(both.to(torch.float64), pivots, torch.float64)
+    order = p.transpose(-2, -1).argmax(-1)
+    turned = torch.gather(b.to(torch.float64), -2, order.unsqueeze(-1).expand(b.shape))
+    half = rounds.solved(while_loop, lower, turned)
+    return rounds.solved(while_loop, upper, half).to(b.dtype)
+
+
+@op(
+    "slogdet",
+    "logdet",
+    name="sign-of-determinant",
+    why=missing("aten::linalg_slogdet", "aten::slogdet", "aten::logdet"),
+    tries=_systems,
+    case=lambda both, pivots, b, a: (*torch.linalg.slogdet(a), torch.logdet(a @ a)),
+    sizes=(9, 12, 3),
+    reason="slogdet|logdet|det",
+)
+def slogdet(original: Callable[..., Any], A: Tensor) -> Any:
+    """The sign of the determinant, and the logarithm of its size, by LU."""
+    both, pivots = rounds.lu(while_loop, A, True)
+    corners = (both * rounds.eye(A)).sum(-1)
+    swaps = (pivots != torch.arange(A.shape[-1], device=A.device) + 1).to(torch.int64).sum(-1)
+    below = (corners < 0).to(torch.int64).sum(-1)
+    sign = (1 - 2 * torch.remainder(swaps + below, 2)).to(torch.float64)
+    sign = torch.where((corners == 0).to(torch.int64).sum(-1) > 0, torch.zeros_like(sign), sign)
+    size = torch.log(corners.abs()).sum(-1)
+    if not original.__name__.endswith("slogdet"):
+        return torch.where(sign < 0, torch.full_like(size, torch.nan), size).to(A.dtype)
+    return SignAndLogarithm(sign.to(A.dtype), size.to(A.dtype))
+
+
+# ------------------------------------------------------------------ QR
+class Mirrors(NamedTuple):
+    """What torch.geqrf returns."""
+
+    a: Tensor
+    tau: Tensor
+
+
+class Factors(NamedTuple):
+    """What torch.linalg.qr returns."""
+
+    Q: Tensor
+    R: Tensor
+
+
+def _reflections(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    mirrors, tau = torch.geqrf(a)
+    return mirrors, tau, torch.ormqr(mirrors, tau, b), torch.ormqr(mirrors, tau, b.transpose(1, 2), False, True)
+
+
+@op(
+    "geqrf",
+    "ormqr",
+    name="reflections",
+    why=missing("aten::geqrf", "aten::ormqr"),
+    tries=_both,
+    sizes=_SIZES,
+    case=_reflections,
+)
+def reflections(
+    original: Callable[..., Any],
+    input: Tensor,
+    tau: Tensor | None = None,
+    other: Tensor | None = None,
+    left: bool = True,
+    transpose: bool = False,
+) -> Any:
+    """The reflections of a QR, and a product with their Q."""
+    if tau is None or other is None:
+        return Mirrors(*(part.to(input.dtype) for part in rounds.reflected(while_loop, input)))
+    # Of the right side: (Qᵀ otherᵀ)ᵀ.
+    x = other if left else other.transpose(-2, -1)
+    found = rounds.turned(while_loop, input, tau, x, transpose == left).to(input.dtype)
+    return found if left else found.transpose(-2, -1)
+
+
+def _products(a: Tensor) -> tuple[Tensor, ...]:
+    mirrors, tau = torch.geqrf(a)
+    some = *torch.linalg.qr(a), *torch.linalg.qr(a, "complete"), torch.linalg.qr(a, "r").R
+    return *some, torch.linalg.householder_product(mirrors, tau)
+
+
+@op(
+    "qr",
+    "householder_product",
+    "orgqr",
+    name="qr-of-any-size",
+    why=missing("aten::linalg_qr", "aten::linalg_householder_product"),
+    tries=lambda m, n: torch.randn(2, m, n),
+    sizes=((12, 9), (9, 9), (5, 4)),
+    case=_products,
+    beside=("reflections",),
+    reason="qr|geqrf|householder|QR",
+)
+def qr(original: Callable[..., Any], A: Tensor, mode: Any = "reduced") -> Any:
+    """Q and R; or the Q that reflections stand for."""
+    if isinstance(mode, Tensor):  # householder_product(input, tau)
+        return _leading(A, mode, A.shape[-1]).to(A.dtype)
+    if mode in (True, False):  # torch.qr(input, some)
+        mode = "reduced" if mode else "complete"
+    if few(A, axes=(-2, -1)) and mode == "reduced":
+        return NotImplemented
+    mirrors, factors = rounds.reflected(while_loop, A)
+    least = factors.shape[-1]
+    right = torch.triu(mirrors)
+    right = right if mode == "complete" else right.narrow(-2, 0, least)
+    if mode == "r":
+        return Factors(A.new_zeros([0]), right.to(A.dtype))
+    left = _leading(mirrors, factors, A.shape[-2] if mode == "complete" else least)
+    return Factors(left.to(A.dtype), right.to(A.dtype))
+
+
+def _leading(mirrors: Tensor, factors: Tensor, count: Any) -> Tensor:
+    """The first columns of Q."""
+    rows, columns = torch.arange(mirrors.shape[-2], device=mirrors.device), torch.arange(count, device=mirrors.device)
+    start = (rows[:, None] == columns).to(torch.float64) + torch.zeros_like(mirrors[..., :1], dtype=torch.float64)
+    return rounds.turned(while_loop, mirrors, factors, start)

@@ -1,0 +1,188 @@
+"""Linear algebra of matrices of any number of rows: one round of a loop in the graph for each row, in float64.
+
+Up to eight rows that do not change, `linalg` has the same unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from onnxpatch import missing, op, while_loop
+from onnxpatch.formulas.factorizations import few
+from onnxpatch.formulas.matrix_rounds import State, column, eye, rounds, row, solved
+
+
+def _spd(n: int) -> tuple[Tensor, Tensor]:
+    x = torch.randn(2, n, n)
+    return x @ x.transpose(1, 2) + torch.eye(n), torch.randn(2, n, 3)
+
+
+_SIZES = (9, 12, 3)
+_NO = missing("aten::linalg_inv", "aten::linalg_solve", "aten::linalg_inv_ex", "aten::linalg_solve_ex")
+_REFUSED = f"{_NO.reason}|number of rows|larger than|8 rows"
+
+
+class Result(NamedTuple):
+    """A result, and where it failed: nowhere."""
+
+    result: Tensor
+    info: Tensor
+
+
+def _info(a: Tensor) -> Tensor:
+    return torch.zeros_like(a.select(-1, 0).select(-1, 0), dtype=torch.int32)
+
+
+def _inverses(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    both = torch.linalg.inv(a), torch.linalg.solve(a, b), torch.linalg.solve(a[0], b[0, :, 0])
+    turned = torch.linalg.solve(a, b.transpose(1, 2), left=False)
+    return *both, turned, *torch.linalg.inv_ex(a), *torch.linalg.solve_ex(a, b)
+
+
+@op(
+    "inverse",
+    "inv",
+    "inv_ex",
+    "linalg.solve",
+    "solve_ex",
+    "torch._linalg_solve_ex",
+    name="systems-of-any-size",
+    why=_NO.why,
+    reason=_REFUSED,
+    link=_NO.link,
+    tries=_spd,
+    sizes=_SIZES,
+    case=_inverses,
+)
+def systems(
+    original: Callable[..., Any], A: Tensor, B: Tensor | None = None, *, left: bool = True, check_errors: bool = False
+) -> Any:
+    """The inverse, or the solution of a system of equations."""
+    name = original.__name__
+    if few(A) and left and not name.endswith("solve_ex"):
+        return NotImplemented
+    if B is None:
+        found = solved(while_loop, A, eye(A))
+    else:
+        vector = B.dim() == 1 or (A.dim() > 2 and B.dim() == A.dim() - 1)
+        right = B.unsqueeze(-1) if vector else B if left else B.transpose(-2, -1)
+        found = solved(while_loop, A if left else A.transpose(-2, -1), right)
+        found = found.squeeze(-1) if vector else found if left else found.transpose(-2, -1)
+    found = found.to(A.dtype)
+    return Result(found, _info(A)) if name.endswith("_ex") else found
+
+
+# ------------------------------------------------------------------ triangles
+def _cholesky(a: Tensor) -> Tensor:
+    places = torch.arange(a.shape[-1], device=a.device)
+
+    def step(k: Tensor, left: Tensor) -> State:
+        rest = column(wide, k) - (left * row(left, k)).sum(-1, keepdim=True)
+        rest = torch.where((places >= k)[:, None], rest / torch.sqrt(row(rest, k)), torch.zeros_like(rest))
+        return (torch.where(places == k, rest, left),)
+
+    wide = a.to(torch.float64)
+    return rounds(while_loop, a.shape[-1], step, torch.zeros_like(wide))[0]
+
+
+def _triangles(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    lower = torch.linalg.cholesky(a)
+    upper, info = torch.linalg.cholesky_ex(a, upper=True)
+    inverses = torch.cholesky_inverse(lower), torch.cholesky_inverse(upper, upper=True)
+    return lower, upper, info, *inverses, torch.cholesky_solve(b, lower), b.cholesky_solve(upper, upper=True)
+
+
+@op(
+    "cholesky",
+    "cholesky_ex",
+    name="cholesky-of-any-size",
+    why=missing("aten::linalg_cholesky", "aten::linalg_cholesky_ex"),
+    reason="cholesky|Cholesky",
+    tries=_spd,
+    sizes=_SIZES,
+    case=_triangles,
+    beside=("cholesky-systems",),
+)
+def cholesky(original: Callable[..., Any], A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
+    """The triangle L with L Lᵀ = a; NaN where there is none."""
+    extended = original.__name__.endswith("_ex")
+    if few(A) and not extended:
+        return NotImplemented
+    found = _cholesky(A).to(A.dtype)
+    found = found.transpose(-2, -1) if upper else found
+    return Result(found, _info(A)) if extended else found
+
+
+def _square(factor: Tensor, upper: bool) -> Tensor:
+    left = torch.triu(factor).transpose(-2, -1) if upper else torch.tril(factor)
+    left = left.to(torch.float64)
+    return torch.matmul(left, left.transpose(-2, -1).clone())
+
+
+@op(
+    "cholesky_inverse",
+    "cholesky_solve",
+    name="cholesky-systems",
+    why=missing("aten::cholesky_inverse", "aten::cholesky_solve"),
+    reason="cholesky|Cholesky",
+    tries=_spd,
+    sizes=_SIZES,
+    case=_triangles,
+    beside=("cholesky-of-any-size",),
+)
+def cholesky_systems(input: Tensor, input2: Tensor | None = None, upper: bool = False) -> Tensor:
+    """The inverse of, or a system with, the matrix whose triangle is given."""
+    if input2 is None:
+        return solved(while_loop, _square(input, upper), eye(input)).to(input.dtype)
+    return solved(while_loop, _square(input2, upper), input).to(input.dtype)
+
+
+class Solution(NamedTuple):
+    """What torch.triangular_solve returns."""
+
+    solution: Tensor
+    cloned_coefficient: Tensor
+
+
+def _of_triangles(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    solve = torch.linalg.solve_triangular
+    some = solve(a, b, upper=False), solve(a, b.transpose(1, 2), upper=True, left=False)
+    older = torch.triangular_solve(b, a, unitriangular=True, transpose=True)
+    return *some, solve(a, b, upper=True, unitriangular=True) * 1e-3, *older
+
+
+@op(
+    "solve_triangular",
+    "triangular_solve",
+    name="triangles-of-any-size",
+    reason="triangular",
+    why=missing("aten::linalg_solve_triangular", "aten::triangular_solve"),
+    case=_of_triangles,
+    sizes=_SIZES,
+    tries=lambda n: (torch.randn(2, n, n) + n * torch.eye(n), torch.randn(2, n, 3)),
+)
+def triangles(
+    original: Callable[..., Any],
+    input: Tensor,
+    other: Tensor,
+    upper: bool = True,
+    transpose: bool = False,
+    unitriangular: bool = False,
+    *,
+    left: bool = True,
+) -> Any:
+    """A system with a triangle."""
+    older = "solve_triangular" not in original.__name__
+    a, b = (other, input) if older else (input, other)
+    if few(a) and not older:
+        return NotImplemented
+    wide = (torch.triu(a) if upper else torch.tril(a)).to(torch.float64)
+    wide = torch.where(eye(a) == 1, eye(a), wide) if unitriangular else wide
+    wide = wide.transpose(-2, -1) if transpose != (not left) else wide
+    found = solved(while_loop, wide, b if left else b.transpose(-2, -1)).to(b.dtype)
+    found = found if left else found.transpose(-2, -1)
+    return Solution(found, a.clone()) if older else found

@@ -1,0 +1,184 @@
+"""Digamma, polygamma, zeta, the multivariate and the incomplete gamma functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import missing, op, while_loop
+from onnxpatch.formulas.elementary import floats, polynomial
+
+_TERMS = 12  # summed one by one, before the formula of Euler and Maclaurin takes over
+# B(2k) / (2k)! of the Bernoulli numbers, and -B(2k) / 2k.
+_ZETA = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
+_DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132, 691 / 32760)
+
+
+def _beside(x: Tensor) -> Tensor:
+    """x, x + 1, ... on a new last axis."""
+    return x.unsqueeze(-1) + torch.arange(_TERMS, dtype=x.dtype, device=x.device)
+
+
+def _both_signs(n: int) -> Tensor:
+    return torch.linspace(-6.3, 14.1, 8 * n + 1)
+
+
+@op("digamma", "special.psi", why=missing("aten::digamma"), tries=_both_signs)
+def digamma(input: Tensor) -> Tensor:
+    """The slope of log(gamma(x)); by reflection below 0.5."""
+    wide = floats(input).to(torch.float64)
+    x = torch.where(wide < 0.5, 1 - wide, wide)
+    above = x + _TERMS
+    square = 1 / (above * above)
+    found = torch.log(above) - 0.5 / above + square * polynomial(square, _DIGAMMA) - (1 / _beside(x)).sum(-1)
+    # The cotangent, of the distance to the nearest whole number below.
+    part = math.pi * (wide - torch.floor(wide))
+    mirrored = found - math.pi * torch.sin(part + math.pi / 2) / torch.sin(part)
+    found = torch.where(wide < 0.5, mirrored, found)
+    found = torch.where((wide < 0) & (part == 0), torch.full_like(wide, math.nan), found)
+    found = torch.where(wide == 0, -torch.reciprocal(wide), found)
+    return found.to(floats(input).dtype)
+
+
+def _zeta(s: Tensor, q: Tensor) -> Tensor:
+    """Hurwitz' zeta function, the sum of (q + k)**-s, of positive q."""
+    above = q + _TERMS
+    power = torch.pow(above, -s)
+    found = torch.pow(_beside(q), -s.unsqueeze(-1)).sum(-1) + power * (above / (s - 1) + 0.5)
+    factor = s / above
+    for k, term in enumerate(_ZETA):
+        found = found + term * factor * power
+        factor = factor * (s + 2 * k + 1) * (s + 2 * k + 2) / (above * above)
+    return found
+
+
+def zeta(s: Tensor, q: Tensor) -> Tensor:
+    """The same of any q, in float64. As in eager it is inf at the poles, and NaN where there is no real number."""
+    s, q = torch.broadcast_tensors(s, q)
+    part = q - torch.floor(q)
+    mirrors = torch.where(q > 0, torch.ones_like(q), torch.stack((1 - part, 1 - q)))
+    parts = _zeta(s, torch.cat((torch.where(q > 0, q, part).unsqueeze(0), mirrors)))
+    # The sum over all whole numbers, without those below q. (-k)**-s has the sign of an odd s.
+    sign = 1 - 2 * torch.remainder(s, 2)
+    found = torch.where(q > 0, parts[0], parts[0] + sign * (parts[1] - parts[2]))
+    nowhere = (s < 1) | ((q < 0) & (s != torch.floor(s)))
+    found = torch.where(nowhere, torch.full_like(q, math.nan), found)
+    pole = (s == 1) | ((q <= 0) & (part == 0) & (s > 1))
+    return torch.where(pole, torch.full_like(q, math.inf), found)
+
+
+def _exponents(n: int) -> tuple[Tensor, Tensor]:
+    return torch.arange(8 * n + 1) % 5 + 1.5 * (torch.arange(8 * n + 1) % 2), _both_signs(n)
+
+
+def _zetas(s: Tensor, q: Tensor) -> tuple[Tensor, ...]:
+    return torch.special.zeta(s, q.abs()), torch.special.zeta(3, q), torch.special.zeta(s, 2.5)
+
+
+@op("special.zeta", why=missing("aten::special_zeta", "prims::zeta"), tries=_exponents, case=_zetas)
+def hurwitz(input: Any, other: Any) -> Tensor:
+    """Hurwitz' zeta function."""
+    dtype = floats(torch.ones((), dtype=torch.result_type(input, other))).dtype
+    s, q = (torch.as_tensor(one).to(torch.float64) for one in (input, other))
+    return zeta(s, q).to(dtype)
+
+
+def _slopes(x: Tensor) -> tuple[Tensor, ...]:
+    return torch.polygamma(0, x), x.polygamma(1), torch.special.polygamma(2, x), torch.polygamma(3, x)
+
+
+@op("polygamma", why=missing("aten::polygamma"), tries=_both_signs, case=_slopes)
+def polygamma(first: Any, second: Any) -> Tensor:
+    """The n-th slope of digamma, by the zeta function. torch.polygamma(n, x), and x.polygamma(n)."""
+    n, x = (second, first) if isinstance(first, Tensor) else (first, second)
+    if n == 0:
+        return digamma(x)
+    wide = floats(x).to(torch.float64)
+    found = (-1) ** (n + 1) * math.factorial(n) * zeta(torch.full_like(wide, n + 1), wide)
+    return found.to(floats(x).dtype)
+
+
+@op(
+    "mvlgamma",
+    "special.multigammaln",
+    why=missing("aten::mvlgamma", "aten::lgamma"),
+    beside=("lgamma",),
+    tries=lambda n: torch.linspace(1.1, 9, n),
+    case=lambda x: (torch.mvlgamma(x, 1), x.mvlgamma(3)),
+)
+def mvlgamma(input: Tensor, p: int) -> Tensor:
+    """The logarithm of the multivariate gamma function of dimension p."""
+    x = floats(input)
+    below = torch.arange(p, dtype=x.dtype, device=x.device) / 2
+    return torch.lgamma(x.unsqueeze(-1) - below).sum(-1) + p * (p - 1) / 4 * math.log(math.pi)
+
+
+_SMALL = 1e-12
+_TINY = 1e-300
+
+
+def _series(a: Tensor, x: Tensor) -> Tensor:
+    """1 + x / (a + 1) + x**2 / ((a + 1) (a + 2)) + ..."""
+
+    @while_loop(lambda k, term, total: (term > total * _SMALL).any())
+    def run(k: Tensor, term: Tensor, total: Tensor) -> tuple[Tensor, ...]:
+        term = term * x / (a + k)
+        return k + 1, term, total + term
+
+    one = torch.ones_like(a)
+    return run(one, one.clone(), one.clone())[2]
+
+
+def _fraction(a: Tensor, x: Tensor) -> Tensor:
+    """The continued fraction of the upper part, by Lentz' method."""
+
+    @while_loop(lambda k, b, c, d, found, step: ((step - 1).abs() > _SMALL).any())
+    def run(k: Tensor, b: Tensor, c: Tensor, d: Tensor, found: Tensor, step: Tensor) -> tuple[Tensor, ...]:
+        factor, b = k * (a - k), b + 2
+        d, c = factor * d + b, b + factor / c
+        d = 1 / torch.where(d.abs() < _TINY, torch.full_like(d, _TINY), d)
+        c = torch.where(c.abs() < _TINY, torch.full_like(c, _TINY), c)
+        return k + 1, b, c, d, found * d * c, d * c
+
+    b = x + 1 - a
+    return run(torch.ones_like(a), b, torch.full_like(a, 1 / _TINY), 1 / b, 1 / b, torch.full_like(a, 2.0))[4]
+
+
+def _pairs(n: int) -> tuple[Tensor, Tensor]:
+    return torch.linspace(0.2, 30, 8 * n), torch.linspace(0, 40, 8 * n).roll(n)
+
+
+@op(
+    "igamma",
+    "igammac",
+    "special.gammainc",
+    "special.gammaincc",
+    name="incomplete-gamma",
+    tries=_pairs,
+    case=lambda a, x: (torch.igamma(a, x), a.igammac(x)),
+    why=missing("aten::igamma", "aten::igammac"),
+    beside=("lgamma",),
+)
+def igamma(original: Callable[..., Tensor], input: Tensor, other: Tensor) -> Tensor:
+    """The share of the gamma distribution below `other` (above it: igammac): a series, or a continued fraction."""
+    dtype = torch.result_type(input, other)
+    a, x = torch.broadcast_tensors(input.to(torch.float64), other.to(torch.float64))
+    known = (a > 0) & (x > 0) & (a.abs() != math.inf) & (x.abs() != math.inf)
+    # Where a form is not asked for, it gets numbers at which it ends soon.
+    a_known, x_known = torch.where(known, a, torch.ones_like(a)), torch.where(known, x, torch.ones_like(x))
+    near = x_known < a_known + 1
+    front = torch.exp(a_known * torch.log(x_known) - x_known - torch.lgamma(a_known))
+    below = front / a_known * _series(a_known, torch.where(near, x_known, torch.zeros_like(x)))
+    above = front * _fraction(a_known, torch.where(near, 2 * a_known + 100, x_known))
+    share = torch.where(near, below, 1 - above)
+    upper = torch.where(near, 1 - below, above)
+    whole = ((a == 0) & (x > 0)) | ((x == math.inf) & (a >= 0) & (a != math.inf))
+    nothing = ((x == 0) & (a > 0)) | ((a == math.inf) & (x >= 0) & (x != math.inf))
+    lower = original.__name__ in ("igamma", "special_gammainc", "gammainc")
+    found = torch.where(known, share if lower else upper, torch.full_like(x, math.nan))
+    found = torch.where(whole, torch.full_like(x, 1.0 if lower else 0.0), found)
+    return torch.where(nothing, torch.full_like(x, 0.0 if lower else 1.0), found).to(dtype)

@@ -1,0 +1,154 @@
+"""What numbers are made of: mantissa and exponent, the next number, divisors, shifted bits, quotients cut off."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from onnxpatch import missing, op, while_loop
+from onnxpatch.formulas.tries import integers, pairs
+
+
+class Parts(NamedTuple):
+    """What torch.frexp returns."""
+
+    mantissa: Tensor
+    exponent: Tensor
+
+
+def _magnitudes(n: int) -> Tensor:
+    """Powers of two, their neighbours, and 0."""
+    powers = torch.pow(2.0, torch.linspace(-20, 20, n).round())
+    return torch.cat((powers, -powers * 1.0000001, powers * 0.9999999, torch.zeros(1)))
+
+
+def _exponent(x: Tensor) -> Tensor:
+    """The e for which |x| is from 2**(e-1) to below 2**e; of a float64 other than 0."""
+    e = torch.floor(torch.log(x.abs()) / math.log(2)) + 1
+    # The logarithm is rounded: beside a power of two it may be one off.
+    share = x.abs() * torch.pow(2.0, -e)
+    return e + (share >= 1).to(x.dtype) - (share < 0.5).to(x.dtype)
+
+
+def _safe(x: Tensor) -> tuple[Tensor, Tensor]:
+    """(x in float64, 1 where it has no exponent; where it has one.)"""
+    wide = x.to(torch.float64)
+    some = (wide != 0) & torch.isfinite(wide)
+    return torch.where(some, wide, torch.ones_like(wide)), some
+
+
+@op("frexp", why=missing("aten::frexp"), tries=_magnitudes)
+def frexp(input: Tensor) -> Parts:
+    """x as mantissa times two to the power of an exponent."""
+    wide, some = _safe(input)
+    e = _exponent(wide)
+    mantissa = (wide * torch.pow(2.0, -e)).to(input.dtype)
+    exponent = torch.where(some, e, torch.zeros_like(e)).to(torch.int32)
+    return Parts(torch.where(some, mantissa, input), exponent)
+
+
+def _steps(n: int) -> tuple[Tensor, Tensor]:
+    x = _magnitudes(n)
+    return x, x.roll(1)
+
+
+@op("nextafter", why=missing("aten::nextafter"), tries=_steps)
+def nextafter(input: Tensor, other: Tensor) -> Tensor:
+    """The next float32 towards `other`, computed in float64."""
+    dtype = torch.result_type(input, other)
+    if dtype != torch.float32:
+        return NotImplemented
+    x, y = torch.broadcast_tensors(input.to(torch.float64), other.to(torch.float64))
+    wide, some = _safe(x)
+    down = y < x
+    # Towards 0 the step from a power of two is half as large.
+    inward = (down & (x > 0)) | (~down & (x < 0))
+    e = _exponent(wide)
+    edge = wide.abs() == torch.pow(2.0, e - 1)
+    step = torch.pow(2.0, (torch.where(inward & edge, e - 1, e) - 24).clamp(min=-149))
+    step = torch.where(some, step, torch.full_like(step, 2.0**-149))
+    found = torch.where(x == y, y, x + torch.where(down, -step, step))
+    return torch.where(torch.isnan(x) | torch.isnan(y), torch.full_like(x, math.nan), found).to(dtype)
+
+
+# ------------------------------------------------------------------ whole numbers
+def _whole(b: int, n: int) -> tuple[Tensor, Tensor]:
+    return integers(b, n) * 6, integers(b, n) * 4
+
+
+@op("gcd", why=missing("aten::gcd"), tries=_whole)
+def gcd(input: Tensor, other: Tensor) -> Tensor:
+    """The greatest common divisor, by Euclid, of all elements at once."""
+    dtype = torch.result_type(input, other)
+    whole = torch.broadcast_tensors(input.to(torch.int64).abs(), other.to(torch.int64).abs())
+
+    @while_loop(lambda x, y: (y != 0).any())
+    def run(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        done = y == 0
+        rest = torch.remainder(x, torch.where(done, torch.ones_like(y), y))
+        return torch.where(done, x, y), torch.where(done, y, rest)
+
+    return run(*(part.clone() for part in whole))[0].to(dtype)
+
+
+@op("lcm", why=missing("aten::lcm", "aten::gcd"), tries=_whole, beside=("gcd",))
+def lcm(input: Tensor, other: Tensor) -> Tensor:
+    """The least common multiple."""
+    divisor = torch.gcd(input, other)
+    product = torch.div(input, divisor.clamp(min=1), rounding_mode="trunc") * other
+    return product.abs()
+
+
+def _shifts(b: int, n: int) -> tuple[Tensor, Tensor]:
+    by = integers(b, n)
+    return integers(b, n) * 5, torch.where(by > 6, by * 9, by)
+
+
+@op(
+    "bitwise_right_shift",
+    "Tensor.__rshift__",
+    why="negative whole numbers shifted to the right are 0",
+    reason="whole numbers or flags differ|division by zero",
+    exporters=("trace",),
+    tries=_shifts,
+    case=lambda x, y: (x >> y, x >> 1, torch.bitwise_right_shift(x, y)),
+)
+def right_shift(input: Tensor, other: Tensor | int) -> Tensor:
+    """x / 2**y, rounded down."""
+    if not isinstance(input, Tensor) or input.is_floating_point() or input.dtype == torch.uint8:
+        return NotImplemented
+    bits = 8 * input.element_size() - 1
+    by = torch.as_tensor(other).to(input.dtype)
+    found = torch.div(input, torch.pow(torch.full_like(by, 2), by.clamp(0, bits - 1)), rounding_mode="floor")
+    # By more bits than there are, or by a negative number of them, nothing is left but the sign.
+    return torch.where((by < 0) | (by >= bits), -(input < 0).to(input.dtype), found)
+
+
+# ------------------------------------------------------------------ quotients, differences
+def _quotients(b: int, n: int) -> tuple[Tensor, Tensor]:
+    x, y = pairs(b, n)
+    return x * 5, torch.where(x == 0, x, y)
+
+
+@op(
+    "div",
+    "divide",
+    name="quotients-cut-off",
+    why="0 / 0 cut off is -9.2e18 in place of NaN: the quotient passes through whole numbers",
+    reason="non-finite values differ",
+    exporters=("trace",),
+    tries=_quotients,
+    case=lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+    unchanged=lambda x, y: torch.div(x, y),
+)
+def cut_off(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """The quotient of floats without what is behind the point."""
+    if rounding_mode != "trunc" or not isinstance(input, Tensor):
+        return NotImplemented
+    found = input / other
+    if not torch.result_type(input, other).is_floating_point:
+        return NotImplemented
+    return torch.where(found < 0, torch.ceil(found), torch.floor(found))
