@@ -198,6 +198,22 @@ _OF_EACH = [
     "unravel-negative-index", "copies", "positive", "argwhere", "isreal", "dist", "real", "count-nonzero",
     "unique-consecutive", "column-stack", "dstack", "select-scatter", "slice-scatter", "softplus", "fftshift",
     "ifftshift", "cumulative-trapezoid", "bitwise-or", "bitwise-xor", "bitwise-not", "average-by-divisor",
+    "i0", "i1", "i0e", "i1e", "modified-bessel-i0", "modified-bessel-i1", "modified-bessel-k0", "modified-bessel-k1",
+    "scaled-modified-bessel-k0", "scaled-modified-bessel-k1", "bessel-j0", "bessel-j1", "bessel-y0", "bessel-y1",
+    "airy-ai", "spherical-bessel-j0", "frexp", "nextafter", "bitwise-right-shift", "quotients-cut-off", "gradient",
+    "softmax-backward", "dropout-backward", "safe-softmax", "native-group-norm", "unsafe-masked-index",
+    "unsafe-masked-index-put-accumulate", "chunk-cat", "sum-to-size", "diagonal-scatter", "put", "index-reduce",
+    "segment-reduce", "nonzero-static",
+]  # fmt: skip
+
+_BY_ROWS = [
+    "systems-of-any-size", "cholesky-of-any-size", "cholesky-systems", "triangles-of-any-size", "lu", "systems-by-lu",
+    "sign-of-determinant", "reflections", "qr-of-any-size", "spectra-of-any-size", "norms-by-singular-values",
+    "pseudoinverse",
+]  # fmt: skip
+_BY_DEGREE = [
+    *(f"{kind}-polynomial-{one}" for kind in ("chebyshev", "shifted-chebyshev") for one in "tuvw"),
+    "hermite-polynomial-h", "hermite-polynomial-he", "laguerre-polynomial-l", "legendre-polynomial-p",
 ]  # fmt: skip
 
 # Patches of torch functions without a case, and why their work cannot grow faster than eager's.
@@ -257,6 +273,19 @@ NOT_MEASURED = {
     "without-batch": "the same operator, of a batch of one",
     **dict.fromkeys(_OF_EACH, _EACH),
     **dict.fromkeys(["ravel", "msort", "vsplit", "dsplit", "hsplit", "addmv", "addr", "addbmm", "vecdot"], _ONE_NODE),
+    **dict.fromkeys(_BY_ROWS, "a loop with a round for each row, each of as much work as reading the matrix"),
+    **dict.fromkeys(_BY_DEGREE, "a loop with a round for each degree, as in eager"),
+    **dict.fromkeys(["digamma", "zeta", "polygamma", "mvlgamma"], "a fixed number of terms for each element"),
+    **dict.fromkeys(["nanmedian", "nanquantile", "mode"], "one sort, as in eager, and a few passes"),
+    **dict.fromkeys(
+        ["unsafe-chunk", "new-empty-strided", "grid-of-one-axis", "fill", "H", "index-of-one-number"], _ONE_NODE
+    ),
+    **dict.fromkeys(["grid-sampler-2d", "grid-sampler-3d", "lcm", "nuclear-norm"], _ROUTE),
+    "combinations": "a grid of all choices in any order: r! times as many as eager returns",
+    "gcd": "Euclid's rounds, of all elements at once",
+    "histograms": "one search for each element, as in eager",
+    "incomplete-gamma": "a series and a fraction of all elements, until the slowest has converged",
+    "matrix-exponential": "twenty products of matrices, and as many squares as eager has",
     "multilabel-margin-loss": "one difference for each pair of classes of a row",
     "narrow-from-data": _SIZES,
 }

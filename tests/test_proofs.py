@@ -18,7 +18,7 @@ from tests.frac_stand_ins import declined, right, wrong
 PATCHES = list(onnxpatch.REGISTRY)
 # Every proof under trace stands in `make test`. Of those under dynamo, which are ten times as long, these do, the
 # shortest for each form of a patch and for each helper that patches of several files share; make test-all runs all.
-# Scans are thirty seconds and more: in make test they are compared by tests/formulas/test_scans.py, under trace.
+# Scans and loops over rows are thirty seconds and more: in make test they are compared under trace.
 STANDS_FOR = {
     "dinov2-positions": "class of a library, position_forms, resize, symbolic",
     "einops-reduce": "einops.rearrange",
@@ -34,7 +34,7 @@ STANDS_FOR = {
     "timm-window-partition": "windows",
     "transformers-rms-norm": "normalization",
 }
-IN_TEST_ALL = {"scans"}
+IN_TEST_ALL = {"scans", "matrix_rounds", "repeats"}
 PYTHON = ("builtins", "math", "operator")
 # In make check: one of each form, and of a few rooms of patches/.
 SAMPLE = {

@@ -26,10 +26,10 @@ _lacking = functools.partial(missing, exporters=("trace",))
     name="softmax-backward",
     case=lambda x, y: _ATEN._softmax_backward_data(x, y, 1, torch.float32),
 )
-def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+def softmax_backward(grad_output: Tensor, output: Tensor, dim: int = -1, input_dtype: Any = None) -> Tensor:
     """The slope of a softmax, from its result."""
     part = grad_output * output
-    return (part - output * part.sum(dim, keepdim=True)).to(input_dtype)
+    return (part - output * part.sum(dim, keepdim=True)).to(output.dtype if input_dtype is None else input_dtype)
 
 
 @op(
@@ -88,12 +88,14 @@ def native_group_norm(
 # ------------------------------------------------------------------ unchecked forms
 def _masked(x: Tensor) -> tuple[Tensor, Tensor]:
     mask, at = x[:1, :3].reshape(-1) > 0, torch.arange(3) - 1
-    found = torch._unsafe_masked_index(x, mask, [at, at], -2.0)
-    return found, torch._unsafe_masked_index_put_accumulate(x, mask, [at, at], found)
+    found = _ATEN._unsafe_masked_index(x, mask, [at, at], -2.0)
+    return found, _ATEN._unsafe_masked_index_put_accumulate(x, mask, [at, at], found)
 
 
 @op(
     "torch._unsafe_masked_index",
+    "ops.aten._unsafe_masked_index",
+    name="unsafe-masked-index",
     why=_lacking("aten::_unsafe_masked_index"),
     case=_masked,
     tries=lambda b, n: torch.randn(b + 1, n + 3),
@@ -107,11 +109,12 @@ def _unsafe_masked_index(input: Tensor, mask: Tensor, indices: Any, fill: float)
 
 @op(
     "torch._unsafe_masked_index_put_accumulate",
+    "ops.aten._unsafe_masked_index_put_accumulate",
     name="unsafe-masked-index-put-accumulate",
     case=_masked,
     why=_lacking("aten::_unsafe_masked_index_put_accumulate", "aten::_unsafe_masked_index"),
     tries=lambda b, n: torch.randn(b + 1, n + 3),
-    beside=("-unsafe-masked-index",),
+    beside=("unsafe-masked-index",),
 )
 def _unsafe_masked_put(input: Tensor, mask: Tensor, indices: Any, values: Tensor) -> Tensor:
     """The tensor with values added at places, where the mask is on."""
@@ -134,9 +137,11 @@ def _within(x: Tensor, indices: Any) -> tuple[Any, ...]:
 
 @op(
     "torch._chunk_cat",
+    "ops.aten._chunk_cat",
+    name="chunk-cat",
     why=_lacking("aten::_chunk_cat"),
     tries=matrices,
-    case=lambda x: (torch._chunk_cat([x, x * 2], 1, 2), torch._chunk_cat([x, x[0]], 0, 3)),
+    case=lambda x: (_ATEN._chunk_cat([x, x * 2], 1, 2), _ATEN._chunk_cat([x, x[0]], 0, 3)),
 )
 def chunk_cat(tensors: Any, dim: int, num_chunks: int) -> Tensor:
     """Each tensor in so many chunks along an axis, padded with zeros; row by row flattened, and joined."""

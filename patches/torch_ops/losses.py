@@ -136,8 +136,8 @@ def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None
 ) -> Tensor:
     """By how much other classes come near the one that is right, on average over all."""
-    if input.dim() != 2:
-        return NotImplemented
+    if input.dim() == 1:
+        return multi_margin_loss(input[None], target.reshape(1), p, margin, weight)[0]
     right = input.gather(1, target[:, None])
     excess = (margin - right + input).clamp(min=0)
     excess = excess if p == 1 else excess * excess
@@ -154,8 +154,8 @@ def _several(b: int, n: int) -> tuple[Tensor, Tensor]:
 @_loss(lambda b, n: (_several(b, n)[0], _several(b, n)[1].clamp(min=-1)))
 def multilabel_margin_loss(input: Tensor, target: Tensor) -> Tensor:
     """By how much the classes that a row does not have come near those that it has: n * n differences a row."""
-    if input.dim() != 2:
-        return NotImplemented
+    if input.dim() == 1:
+        return multilabel_margin_loss(input[None], target.reshape(1, -1))[0]
     listed = torch.cumsum((target < 0).to(torch.int64), 1) == 0  # before the first -1
     index = torch.where(listed, target, torch.zeros_like(target))
     places = torch.arange(input.shape[1])
