@@ -33,7 +33,7 @@ def printed(take: Taker) -> Iterator[None]:
 @contextlib.contextmanager
 def warned(show: Callable[[Show], Show]) -> Iterator[None]:
     """Inside the block, warnings in this thread go to `show(before)`; before: where they would go without it."""
-    with _SHOWN.held(), _added(_shows, show(_innermost())):
+    with _SHOWN.held(), _added(_shows, show(_innermost(_before[-1]))):
         yield
 
 
@@ -144,29 +144,30 @@ def _streams_divided() -> Iterator[None]:
         yield
 
 
-# warnings.showwarning of the process. Kept after the last block: another thread may be on its way there.
+# warnings.showwarning of the process, while the stand-in is in its place.
 _before: list[Show] = []
 
 
-def _innermost() -> Show:
+def _innermost(before: Show) -> Show:
     shows = _shows.get(threading.get_ident())
-    return shows[-1] if shows else _before[-1]
-
-
-def _show(*warning: object, **named: object) -> None:
-    _innermost()(*warning, **named)
+    return shows[-1] if shows else before
 
 
 @contextlib.contextmanager
 def _showing_divided() -> Iterator[None]:
     before = warnings.showwarning
 
+    # It knows what was before by itself: another thread may be on its way here when the last block ends.
+    def show(*warning: object, **named: object) -> None:
+        _innermost(before)(*warning, **named)
+
     def put_back() -> None:
         warnings.showwarning = before
+        _before.clear()
 
     with undone(put_back):
         _before[:] = [before]
-        warnings.showwarning = _show
+        warnings.showwarning = show
         yield
 
 

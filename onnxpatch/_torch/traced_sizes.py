@@ -45,7 +45,8 @@ class _UnknownError(Exception):
 
 
 class _Running(threading.local):
-    sizes: _Sizes | None = None
+    def __init__(self) -> None:
+        self.sizes: _Sizes | None = None
 
 
 _running = _Running()
