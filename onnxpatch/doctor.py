@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from onnxpatch.diagnosis.cures.treatment import treat
+from onnxpatch.diagnosis.parts.part_trials import Progress
 from onnxpatch.diagnosis.parts.recorded_part import recorded_part
-from onnxpatch.diagnosis.parts.search import Progress, Search
+from onnxpatch.diagnosis.parts.search import Search
 from onnxpatch.diagnosis.trials.trial import Subject
 from onnxpatch.errors import InputError, ScriptedModelError
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter

@@ -8,15 +8,12 @@ tried before it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from onnxpatch.diagnosis.parts.failing_part import FailingPart, plain_layer
 from onnxpatch.diagnosis.parts.isolated_module import Case, case_of
 from onnxpatch.diagnosis.parts.module_calls import Tree, Unit, record
 from onnxpatch.diagnosis.parts.named_parts import named_parts
-
-if TYPE_CHECKING:
-    from onnxpatch.diagnosis.parts.search import Search
+from onnxpatch.diagnosis.parts.part_trials import PartTrials
 
 _SHARE_OF_ONE = 1 / 6  # of the time that is left, for one part
 _SHARE_AFTER_FIND = 1 / 3  # of the time, after which the search ends once a part was found
@@ -26,7 +23,7 @@ _BATCH = 8  # parts whose inputs are recorded in one run
 Key = tuple[int, str]
 
 
-def search_bottom_up(search: Search) -> list[FailingPart]:
+def search_bottom_up(search: PartTrials) -> list[FailingPart]:
     """The smallest parts that fail as the whole model does; where none does, those that take too long alone."""
     assert search.tree is not None
     found: list[FailingPart] = []
@@ -50,7 +47,7 @@ def search_bottom_up(search: Search) -> list[FailingPart]:
     return found or (slow if search.whole.status == "slow" else [])
 
 
-def _cases(search: Search) -> Iterator[tuple[Unit, Case]]:
+def _cases(search: PartTrials) -> Iterator[tuple[Unit, Case]]:
     assert search.tree is not None
     units = _in_order(search)
     for batch in (units[i : i + _BATCH] for i in range(0, len(units), _BATCH)):
@@ -61,7 +58,7 @@ def _cases(search: Search) -> Iterator[tuple[Unit, Case]]:
                 yield unit, case
 
 
-def _in_order(search: Search) -> list[Unit]:
+def _in_order(search: PartTrials) -> list[Unit]:
     """Units from the smallest up, those that the error names first; torch's own plain layers are left out."""
     tree = search.tree
     assert tree is not None

@@ -16,74 +16,27 @@ shapes share one verdict.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from onnxpatch.diagnosis.parts.bottom_up import search_bottom_up
 from onnxpatch.diagnosis.parts.failing_part import FailingPart, part_subject, plain_layer
 from onnxpatch.diagnosis.parts.isolated_module import Case, case_of, scriptable
-from onnxpatch.diagnosis.parts.module_calls import Tree, Unit, call_tree, record
+from onnxpatch.diagnosis.parts.module_calls import Unit, call_tree, record
 from onnxpatch.diagnosis.parts.named_parts import named_parts
-from onnxpatch.diagnosis.parts.same_failure import explained, fails_alike, other_reason
+from onnxpatch.diagnosis.parts.part_trials import PartTrials
+from onnxpatch.diagnosis.parts.same_failure import explained, other_reason
 from onnxpatch.diagnosis.parts.whole_model import leaves_defaults, right_when_wrapped
-from onnxpatch.diagnosis.trials.attempt import attempt
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
-from onnxpatch.patching.registry import Registry
-from onnxpatch.results.attempt_result import AttemptResult
-from onnxpatch.results.diagnosis import Diagnosis
-from onnxpatch.settings import Exporter
 
-Progress = Callable[[str, int, int], None]
 _MOST_NAMED = 2  # parts that are tried first because the failure names them
-_LEAST_SECONDS = 10.0  # that every export gets: a sound part of a model takes two or three
 _LONG = 1 / 6  # of the budget: where the whole model's export takes longer, the largest parts are not tried first
 _MOST_SHAPES = 3  # calls of one module with different shapes that are tried
 _MOST_CALLS = 24  # calls of one module that are looked at for new shapes
 
 
-@dataclass
-class Search:
-    """Exports `root` plainly and, where that fails, its parts. budget: seconds; diagnosis: filled in on the way.
-
-    made: the attempts that `export` made on the whole model before.
-    whole: the verdict on `root`. slow: parts that took too long. known: verdicts by `Case.key`.
-    budget_spent: parts were left out because time was up.
-    """
-
-    root: Subject
-    diagnosis: Diagnosis
-    tolerance: float
-    budget: float
-    registry: Registry
-    progress: Progress | None = None
-    made: Sequence[AttemptResult] = ()
-    whole: Trial = field(default_factory=Trial)
-    tree: Tree | None = None
-    budget_spent: bool = False
-    slow: list[FailingPart] = field(default_factory=list)
-    known: dict[tuple[object, ...], tuple[Unit, list[FailingPart]]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.deadline = time.perf_counter() + self.budget
-
-    @property
-    def exporter(self) -> Exporter:
-        return self.diagnosis.exporter
-
-    def left(self) -> float:
-        """Seconds left of the budget."""
-        return self.deadline - time.perf_counter()
-
-    def attempt(
-        self, subject: Subject, exporter: str, what: str = "", share: float = 1 / 2, quick: bool = False
-    ) -> Trial:
-        """Export a subject once. what: for progress. share: of the time left that this export gets."""
-        if self.progress:
-            self.progress(what, self.diagnosis.exports, 0)
-        self.diagnosis.exports += 1
-        seconds = max(self.left() * share, _LEAST_SECONDS)
-        return attempt(subject, exporter, self.diagnosis.opset, self.tolerance, seconds, quick)
+class Search(PartTrials):
+    """Exports `root` plainly and, where that fails, its parts."""
 
     def run(self) -> list[FailingPart]:
         """The parts at fault, the likeliest first; [] where the plain export is right."""
@@ -108,36 +61,6 @@ class Search:
         other = self.whole.status == "refused" and other_reason(part.trial, self.whole, self.exporter)
         named = any(place.module is part.unit.module for place in self.whole.places)
         return other_status, other, not named
-
-    # -------------------------------------------------------------- one part
-    def try_part(self, case: Case, parent: Trial, share: float = 1 / 2) -> tuple[Subject, Trial]:
-        """Export a part alone, as it is inside its parent."""
-        subject = part_subject(case, parent)
-        trial = self.attempt(subject, self.exporter, case.unit.name, share, quick=True)
-        refused = parent.status == trial.status == "refused"
-        if self.exporter == "dynamo" and refused and other_reason(trial, parent, self.exporter):
-            # Inside its parent its sizes may depend on each other. Alone they do not, and that may be all that is
-            # refused: try again with sizes that torch.export may fix.
-            loose = part_subject(case, parent, loose=True)
-            again = self.attempt(loose, self.exporter, case.unit.name, share, quick=True)
-            same = again.status == "refused" and not other_reason(again, parent, self.exporter)
-            if again.status == "right" or same:
-                return loose, again
-            trial.fails_loose = again.fails and again.status != "slow"
-        return subject, trial
-
-    def fails_alike(self, trial: Trial, suspected: bool = False) -> bool:
-        """Whether a part fails by itself as the whole model fails."""
-        return fails_alike(trial, self.whole, self.exporter, suspected)
-
-    def share_verdict(self, child: Unit, case: Case) -> list[FailingPart]:
-        """The failing parts of an equal part that was tried before; the names of this one's are added to them."""
-        first, parts = self.known[case.key]
-        for part in parts:
-            name = child.name + part.unit.name[len(first.name) :]
-            if part.unit.name.startswith(first.name) and name not in (part.unit.name, *part.also):
-                part.also.append(name)
-        return parts
 
     # -------------------------------------------------------------- where to begin
     def _from_pointed(self) -> list[FailingPart]:

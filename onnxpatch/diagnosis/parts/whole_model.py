@@ -6,26 +6,23 @@ It tells whether only the arguments that were not given spoil the export, and bi
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
 
 from onnxpatch.decisions.place import Site
 from onnxpatch.diagnosis.lines import line_bisect
 from onnxpatch.diagnosis.parts.failing_part import FailingPart, part_subject
 from onnxpatch.diagnosis.parts.isolated_module import case_of
 from onnxpatch.diagnosis.parts.module_calls import Unit, record
+from onnxpatch.diagnosis.parts.part_trials import PartTrials
 from onnxpatch.diagnosis.trials.trial import Subject
 
-if TYPE_CHECKING:
-    from onnxpatch.diagnosis.parts.search import Search
 
-
-def leaves_defaults(search: Search) -> bool:
+def leaves_defaults(search: PartTrials) -> bool:
     """Whether forward has arguments that were not given: the TorchScript exporter makes graph inputs of them."""
     given = search.root.inputs.graph_leaves(search.exporter)
     return len(given) < len(inspect.signature(search.root.model.forward).parameters)
 
 
-def right_when_wrapped(search: Search) -> bool:
+def right_when_wrapped(search: PartTrials) -> bool:
     """Whether the model exports right when the graph's inputs are the given arguments only."""
     subject = _wrapped(search) if search.exporter != "script" and search.left() > 0 else None
     if subject is None:
@@ -33,7 +30,7 @@ def right_when_wrapped(search: Search) -> bool:
     return search.attempt(subject, search.exporter, "the model, given its arguments only").status == "right"
 
 
-def breaking_line(search: Search, part: FailingPart) -> list[Site]:
+def breaking_line(search: PartTrials, part: FailingPart) -> list[Site]:
     """The first line with which a part does not export, alone; found by exports of its first lines."""
     subject = _wrapped(search) if part.subject is search.root else part.subject
     if subject is None or search.left() <= 0:
@@ -44,7 +41,7 @@ def breaking_line(search: Search, part: FailingPart) -> list[Site]:
     )
 
 
-def _wrapped(search: Search) -> Subject | None:
+def _wrapped(search: PartTrials) -> Subject | None:
     """The whole model exported as a part is; None where it takes or returns no tensor."""
     # As any other part: only arguments that the call gives are inputs of its graph.
     root = Unit("", search.root.model)
