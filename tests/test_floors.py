@@ -1,6 +1,6 @@
 """Imports go downwards only, and never in a circle.
 
-Imports inside of functions count; those under `if TYPE_CHECKING` do not.
+Imports inside of functions count, and those under `if TYPE_CHECKING`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import onnxpatch
 # A room is a package, or several files at the top that belong together. It may import itself and what is on a strictly
 # lower floor, so rooms on one floor do not import each other. Rooms that are not there yet have no effect.
 FLOORS: dict[tuple[str, ...], int] = {
-    ("__main__",): 12,
-    ("cli",): 11,
-    ("html",): 10,
+    ("__main__",): 13,
+    ("cli",): 12,
+    ("html",): 11,
     (
         "export",
         "export_generation",
@@ -34,15 +34,15 @@ FLOORS: dict[tuple[str, ...], int] = {
         "loops",
         "prove",
         "new_patch",
-    ): 9,
-    ("attempts",): 8,
-    ("generation",): 8,
-    ("diagnosis",): 7,
-    ("verification",): 6,
-    ("patched",): 5,
-    ("exporters",): 4,
-    ("control_flow",): 4,
-    ("patching",): 3,
+    ): 10,
+    ("attempts",): 9,
+    ("generation",): 9,
+    ("diagnosis",): 8,
+    ("verification",): 7,
+    ("patched",): 6,
+    ("exporters",): 5,
+    ("control_flow",): 5,
+    ("patching",): 4,
     ("decisions",): 3,
     ("formulas",): 2,
     ("inputs",): 1,
@@ -56,7 +56,7 @@ FOR_PATCHES = ("formulas", "decisions")
 MAY_IMPORT_PUBLIC_NAMES = ("__main__", "cli", "patches")
 
 # To be lowered, never raised: 0 is the aim of each.
-MODULES_IN_CIRCLES = 0
+MODULES_IN_CIRCLES = 3  # a report and its text, for types alone
 MODULES_WITHOUT_A_ROOM = 0
 WRONG_IMPORTS = 0
 
@@ -67,7 +67,7 @@ def graph() -> grimp.ImportGraph:
 
 
 def imports_of(package: str) -> grimp.ImportGraph:
-    return grimp.build_graph(package, exclude_type_checking_imports=True, cache_dir=None)
+    return grimp.build_graph(package, exclude_type_checking_imports=False, cache_dir=None)
 
 
 def test_no_more_modules_import_each_other_in_a_circle(graph):
@@ -200,7 +200,7 @@ def test_the_graph_has_every_patch_and_every_import(graph, tmp_path, monkeypatch
     (package / "three.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
     made = imports_of("three_files")
-    assert made.find_modules_directly_imported_by("three_files.three") == {"three_files.two"}
+    assert made.find_modules_directly_imported_by("three_files.three") == {"three_files.one", "three_files.two"}
     assert knots(made) == [["three_files.one", "three_files.two"]]
 
 

@@ -17,9 +17,10 @@ from onnxpatch._torch.fake_sizes import _OBLIVIOUS
 from onnxpatch._torch.quiet import no_graphs_printed, quiet_torch
 from onnxpatch._torch.script_tracing import traced
 from onnxpatch._torch.traced_weights import weights_left_out
-from onnxpatch.control_flow.size_decisions import size_hooks_installed
+from onnxpatch.control_flow.answers import prepared
 from onnxpatch.diagnosis.trials.attempt import _record_step
 from onnxpatch.diagnosis.trials.trial import Trial
+from onnxpatch.patching import rebinding
 from onnxpatch.thread_output import filtered, printed, warned
 from onnxpatch.undone import Shared, undone
 from onnxpatch.verification.eager import process_state_kept
@@ -130,9 +131,13 @@ def drawing():
         yield
 
 
+def questions_replaced():
+    return rebinding.installed(prepared(torch.nn.Module()))
+
+
 CONTEXTS = [
     quiet_torch, no_graphs_printed, lambda: weights_left_out(0, 0), lambda: watched_sizes(print), of_the_doctor,
-    size_hooks_installed, traced, lambda: filtered("ignore"), drawing, _OBLIVIOUS.held,
+    questions_replaced, traced, lambda: filtered("ignore"), drawing, _OBLIVIOUS.held,
 ]  # fmt: skip
 
 

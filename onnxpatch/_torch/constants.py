@@ -22,7 +22,7 @@ from onnxpatch._torch.trace_state import tracing_paused
 
 
 class _UnknownError(Exception):
-    """The value depends on an input of the model."""
+    """The value depends on an input of the model, or on chance."""
 
 
 def constant(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tensor]) -> Tensor | None:
@@ -74,6 +74,11 @@ def _writes(target: object) -> bool:
     return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
 
 
+def _draws(target: object) -> bool:
+    """Whether an operator draws random numbers."""
+    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+
+
 def _views(target: object) -> bool:
     return isinstance(target, torch._ops.OpOverload) and any(one.alias_info for one in target._schema.returns)
 
@@ -90,7 +95,7 @@ def _run(node: Any, known: dict[Any, Any], tracer: Any) -> Any:
         return known[node]
     if node.op == "get_attr":
         known[node] = getattr(tracer.root, node.target)
-    elif node.op == "call_function":
+    elif node.op == "call_function" and not _draws(node.target):
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: _run(n, known, tracer))
         known[node] = node.target(*args, **kwargs)
     else:

@@ -9,9 +9,9 @@ is merged by `Where` or `If`:
             return x * 2            run 2: answer False -> -x
         return -x                   graph: Where(sum > 0, x * 2, -x)
 
-Start at `forked_forward.run_root`. `path_explorer` runs the paths, `capture` is the state of one export, `tape` the
-calls of a path; `scalar_conversions` and `size_decisions` answer bools and numbers; `merging`, `loops` and
-`optional_outputs` are the rest. May import `patching`, `onnxfile`, `inputs`, `messages`, `_torch`.
+Start at `forked_forward.run_root`. `path_explorer` runs the paths, `capture` is the state of one export, `recording`
+and `tape` have the calls of a path; `answers` are those to bools and numbers; `merging`, `loops` and `optional_outputs`
+are the rest. May import `patching`, `onnxfile`, `inputs`, `messages`, `_torch`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from collections.abc import Callable
 import torch
 
 from onnxpatch._torch import exporting
+from onnxpatch.control_flow.answers import prepared
 from onnxpatch.control_flow.branch_report import BranchReport
-from onnxpatch.control_flow.builtin_hooks import prepared
-from onnxpatch.control_flow.capture import BranchForm, Capture
-from onnxpatch.control_flow.current_capture import latest
-from onnxpatch.control_flow.forked_forward import Call, run_module, run_root
+from onnxpatch.control_flow.capture import BranchForm, Capture, current_capture
+from onnxpatch.control_flow.forked_forward import Call, run_declared, run_module, run_root
 from onnxpatch.control_flow.module_containers import CONTAINERS, IndexedByData
-from onnxpatch.control_flow.optional_outputs.decorator import mark_of, run_declared
+from onnxpatch.control_flow.optional_outputs.decorator import mark_of
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.module_walk import modules
 from onnxpatch.patching.generated import class_before, mixins_of
@@ -110,7 +109,7 @@ def _mixin(cls: type, run: RunRoot | None = None, report: BranchReport | None = 
             # The model stays patched between exports, and runs as in eager then.
             if exporting() is None:
                 return call()
-            capture = latest()
+            capture = current_capture(paused=True)
             # A submodule that is exported by itself has no root above it that could collect its paths.
             if capture is None:
                 return run(self, call, (args, kwargs)) if run is not None else call()  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch.control_flow.current_capture import running
+from onnxpatch.control_flow.recording import running
 from onnxpatch.control_flow.stacked_numbers import has_graph_number, stacked
 from onnxpatch.patching import rebinding
 from onnxpatch.patching.function_places import Place

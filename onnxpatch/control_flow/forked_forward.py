@@ -16,18 +16,18 @@ from collections.abc import Callable
 
 import torch
 
+from onnxpatch.control_flow.answers import answered
 from onnxpatch.control_flow.branch_report import Dropped
-from onnxpatch.control_flow.builtin_hooks import hooks_installed
-from onnxpatch.control_flow.capture import Capture
+from onnxpatch.control_flow.capture import Capture, current_capture
 from onnxpatch.control_flow.function_mode import CaptureMode
 from onnxpatch.control_flow.merging.merge import BranchMerger
 from onnxpatch.control_flow.merging.output_template import CannotMerge, Template, assembled
 from onnxpatch.control_flow.merging.select import MergedValue
 from onnxpatch.control_flow.nests import tensors
+from onnxpatch.control_flow.optional_outputs.decorator import OptionalOutput
 from onnxpatch.control_flow.optional_outputs.flat_outputs import always_missing, flattened, flattened_without_branches
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.path_tree import FinishedPath
-from onnxpatch.control_flow.size_decisions import size_hooks_installed
 from onnxpatch.control_flow.undecided_attribute import UndecidedAttribute
 from onnxpatch.decisions.instructions import raised_on_purpose
 from onnxpatch.decisions.place import line_of
@@ -43,12 +43,12 @@ def run_root(
 ) -> object:
     """Run the root's forward under an exporter. Attributes are put back, and a refusal that the model caught is raised.
 
-    args: (args, kwargs) of the call. substitutions: hooks for builtins, from `builtin_hooks.prepared`.
+    args: (args, kwargs) of the call. substitutions: from `answers.prepared`.
     """
     capture.begin(tensors(args))
     attributes = Bindings(module)
     try:
-        with capture.entered(), hooks_installed(substitutions), size_hooks_installed(), CaptureMode(capture) as mode:
+        with capture.entered(), answered(capture, substitutions), CaptureMode(capture) as mode:
             capture.mode = mode
             value = run_module(capture, module, call)
     except OnnxpatchError:
@@ -81,7 +81,7 @@ def run_module(capture: Capture, module: torch.nn.Module, call: Call) -> object:
         return call()
     refused, dropped = capture.refused, len(capture.report.dropped)
     outside = [(one.recorder, len(one.recorder.calls)) for one in capture.explorers]
-    explorer = PathExplorer(capture, module, call)
+    explorer = capture.explorer(module, call)
     try:
         return _explored(capture, explorer)
     except Exception as error:
@@ -93,7 +93,7 @@ def run_module(capture: Capture, module: torch.nn.Module, call: Call) -> object:
     del capture.report.dropped[dropped:]
     for recorder, calls in outside:
         recorder.forget(calls)
-    return _explored(capture, PathExplorer(capture, module, call))
+    return _explored(capture, capture.explorer(module, call))
 
 
 def _explored(capture: Capture, explorer: PathExplorer) -> object:
@@ -102,7 +102,7 @@ def _explored(capture: Capture, explorer: PathExplorer) -> object:
     try:
         tree = explorer.explore()
         path = tree.first()
-        if is_root and capture.missing is not None and all(found.value is None for found in tree.finished()):
+        if is_root and capture.outputs.missing is not None and all(found.value is None for found in tree.finished()):
             return always_missing(capture)
         if not explorer.decided:
             # No decision came before the error: eager raises it for every input.
@@ -117,6 +117,24 @@ def _explored(capture: Capture, explorer: PathExplorer) -> object:
         # Gone before merging: what `Where` and `If` add to the graph is a call of the calling module's path.
         capture.explorers.remove(explorer)
     return _merged(capture, explorer, is_root)
+
+
+def run_declared(
+    call: Callable[[], object], mark: OptionalOutput, args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
+    """Run a forward that is marked, and note in the capture what it returned, for the sentinel and the flag."""
+    output, capture = call(), current_capture()
+    if capture is None or not capture.explorers:
+        return output
+    if mark.form == "onnx" and not capture.report.rewritten:
+        raise capture.refusal(
+            None,
+            "form='onnx' needs ONNX's optional type, which torch.onnx.export alone cannot write",
+            remedy="use onnxpatch.export(..., branches=True), export the scripted model (exporter='script'), or use "
+            "form='sentinel'",
+        )
+    capture.outputs.declare(output, mark, mark.sentinel_like(args, kwargs))
+    return output
 
 
 # ---- merging

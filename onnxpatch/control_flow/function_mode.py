@@ -7,11 +7,12 @@ from collections.abc import Callable, Collection
 import torch
 from torch.overrides import TorchFunctionMode
 
+from onnxpatch.control_flow.answers import QUESTIONS
 from onnxpatch.control_flow.call_effects import is_mutation
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.nests import tensors
-from onnxpatch.control_flow.scalar_conversions import CONVERSIONS
 from onnxpatch.control_flow.updates_in_place import updated
+from onnxpatch.decisions.ask import ask
 
 # Numbers of sizes. Not `sym_fresh_size`, which makes a new one, and not what tells torch a range.
 _NAMES = ("sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt", "sym_sum")
@@ -19,7 +20,7 @@ _OF_SIZES = frozenset(getattr(torch, name) for name in _NAMES if hasattr(torch, 
 
 
 class CaptureMode(TorchFunctionMode):
-    """Records torch calls in a capture; calls that make Python numbers go to `CONVERSIONS`."""
+    """Records torch calls in a capture; asks for the answer to those that make Python numbers."""
 
     def __init__(self, capture: Capture) -> None:
         super().__init__()
@@ -45,7 +46,6 @@ class CaptureMode(TorchFunctionMode):
         args, kwargs = capture.with_updates((args, kwargs))
         if is_mutation(function, kwargs) and (explorer := capture.looping()) is not None:
             return updated(capture, explorer, function, args, kwargs)
-        conversion = CONVERSIONS.get(function)
-        if conversion is None:
-            return capture.execute(function, args, kwargs)
-        return conversion(capture, function, *args, **kwargs)
+        # What a stand-in computes belongs to the path: choosing a number by sizes is part of the graph.
+        answer = ask(function, args, kwargs, capture.recorded) if function in QUESTIONS else NotImplemented
+        return capture.execute(function, args, kwargs) if answer is NotImplemented else answer

@@ -11,13 +11,10 @@ the number for its index. So the forward runs with 0, 1, 2, ... until the list r
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from onnxpatch.control_flow.nests import Name
+from onnxpatch.control_flow.recording import Recording
 from onnxpatch.decisions.place import Site, here
-
-if TYPE_CHECKING:
-    from onnxpatch.control_flow.capture import Capture
-    from onnxpatch.control_flow.nests import Name
 
 _Place = tuple[int, Site]  # (id of the module, the line that indexes)
 
@@ -25,7 +22,7 @@ _Place = tuple[int, Site]  # (id of the module, the line that indexes)
 class ListLengths:
     """The lengths of the lists that one export indexes with numbers from data."""
 
-    def __init__(self, capture: Capture) -> None:
+    def __init__(self, capture: Recording) -> None:
         self._capture = capture
         self._lengths: dict[_Place, int] = {}
         self._next_index: dict[_Place, int] = {}

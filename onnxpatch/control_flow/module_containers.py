@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from onnxpatch.control_flow import size_decisions
-from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.current_capture import running
+from onnxpatch.control_flow.capture import Capture, current_capture
+from onnxpatch.control_flow.conditions import decide_one_of
 from onnxpatch.control_flow.list_lengths import choose_entry
 from onnxpatch.control_flow.static_values import static_value
-from onnxpatch.control_flow.symbolic_numbers import decide_one_of
 
 if TYPE_CHECKING:
     from onnxpatch.control_flow.nests import Name
@@ -25,7 +23,7 @@ class IndexedByData:
     """Mixin in front of a container's class: indexing with a tensor or symbolic number is a chain of decisions."""
 
     def __getitem__(self, index: object) -> object:
-        capture = running()
+        capture = current_capture()
         get: Callable[[object], object] = super().__getitem__  # type: ignore[misc]
         if capture is None or not capture.explorers or not isinstance(index, torch.Tensor | torch.SymInt):
             return get(index)
@@ -38,12 +36,6 @@ def _entry(capture: Capture, index: torch.Tensor | torch.SymInt, length: int) ->
     chosen = capture.explorers[-1].chosen
     # Equal sizes may be different SymInt objects, so the expression is the key.
     key: Name = id(index) if isinstance(index, torch.Tensor) else index.node.expr
-
-    def is_any(numbers: list[int]) -> bool:
-        if isinstance(index, torch.Tensor):
-            return decide_one_of(capture, index, numbers)
-        return size_decisions.decide_one_of(capture, index, numbers)
-
     if key not in chosen:
-        chosen[key] = choose_entry(length, is_any)
+        chosen[key] = choose_entry(length, lambda numbers: decide_one_of(capture, index, numbers))
     return chosen[key]

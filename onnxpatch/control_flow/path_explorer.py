@@ -17,28 +17,31 @@ that decides 24 times on one path is a `while` on data; the search starts over a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import torch
 
 from onnxpatch._torch.cond import equates, hint_of
 from onnxpatch.control_flow.call_recorder import CallRecorder
 from onnxpatch.control_flow.equal_sizes import EqualSizes
-from onnxpatch.control_flow.loops.inference import loop_refusal
+from onnxpatch.control_flow.list_lengths import ListLengths
 from onnxpatch.control_flow.loops.path_loops import PathLoops
+from onnxpatch.control_flow.loops.recorded_loop import loop_refusal
 from onnxpatch.control_flow.nests import Name
 from onnxpatch.control_flow.path_tree import FinishedPath, PathNode, path_summary
+from onnxpatch.control_flow.recording import Recording
+from onnxpatch.control_flow.settled_sizes import SettledSizes
 from onnxpatch.control_flow.tape import TorchCall
+from onnxpatch.decisions.instructions import raised_on_purpose
 from onnxpatch.decisions.place import Site
 from onnxpatch.errors import OnnxpatchError
 from onnxpatch.patching.model_state import Bindings
 
-if TYPE_CHECKING:
-    from onnxpatch.control_flow.capture import Capture
-
 # The same line asked this often on one path is a loop on data, not a branch. The first path answers True every time:
 # without a limit, a `while` would never end.
 _DECISIONS_OF_A_LOOP = 24
+ArgsT = TypeVar("ArgsT")
+KwargsT = TypeVar("KwargsT")
 # Rounds of a loop that are run and compared; the whole forward is then run once more with one round more.
 _ROUNDS = 3
 
@@ -50,8 +53,16 @@ class PathExplorer:
     loops: those of the path that runs. chosen: on this path, the entry that a number from data means in a Python list.
     """
 
-    def __init__(self, capture: Capture, module: torch.nn.Module, call: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        capture: Recording,
+        lengths: ListLengths,
+        sizes: SettledSizes,
+        module: torch.nn.Module,
+        call: Callable[[], object],
+    ) -> None:
         self.capture, self.module, self._call = capture, module, call
+        self._lengths, self._sizes = lengths, sizes
         # Every path starts from these, whatever the one before has set.
         self.attributes = Bindings(module)
         self.recorder = CallRecorder()
@@ -76,7 +87,7 @@ class PathExplorer:
             path = self._run()
             # A run that only found a list's length, or that showed that the search must be set up otherwise, is no
             # path: forget everything and begin again.
-            if self.capture.list_lengths.settle_probe(path.error) or self.restart:
+            if self._lengths.settle_probe(path.error) or self.restart:
                 self.attributes.restore()
                 self._reset()
                 continue
@@ -117,7 +128,9 @@ class PathExplorer:
                 # refused by the two checks.
                 path.error = error
                 self.loops.refuse_error(error)
-                self.capture.check_path_error(self, error)
+                # Before the first decision eager fails so too, and a probe of a list's length is meant to fail.
+                if self.decided and not self._lengths.probing and not raised_on_purpose(error):
+                    raise self.capture.failed_path(self.module, error) from error
         path.changed, path.loops = self.attributes.changes(), self.loops.all
         if path.loops:
             self._looped = path.loops[-1].site
@@ -141,7 +154,7 @@ class PathExplorer:
         self.answers[-1] = False
         # One more path is to come, so the limit is checked here and not after it.
         if self.paths >= self.capture.max_paths:
-            self.capture.refuse_paths(self)
+            raise self.capture.too_many_paths(self.module, self.root.sites(), self.capture.max_paths)
         # The next run makes the same calls up to the decision that was flipped.
         self._shared = path.calls[: path.decided_at[len(self.answers) - 1]] if self.recorder.reuse else []
         return True
@@ -150,8 +163,8 @@ class PathExplorer:
 
     def decide(self, predicate: torch.Tensor, site: Site, condition: torch.SymBool | None = None) -> bool:
         """Answer, on this path, a bool that depends on data. condition: set where it depends on sizes."""
-        on_sizes = condition is not None or self.capture.sizes.on_sizes(predicate)
-        settled = self.capture.sizes.answer(predicate) if on_sizes and condition is None else None
+        on_sizes = condition is not None or self._sizes.on_sizes(predicate)
+        settled = self._sizes.answer(predicate) if on_sizes and condition is None else None
         if settled is not None:
             return settled
         # A known `while` on data is answered by its loop, which decides how many rounds run: no paths fork there.
@@ -224,6 +237,10 @@ class PathExplorer:
         # The paths so far have shared calls that are not the same after all: they run again, each in full.
         self.restart |= could_share and not self.recorder.reuse
         return call
+
+    def in_call(self, function: object, args: ArgsT, kwargs: KwargsT) -> tuple[ArgsT, KwargsT]:
+        """The arguments of a call, with the results of the loops of this path that ended before it."""
+        return self.loops.in_call(function, args, kwargs)
 
     def append(self, call: TorchCall) -> None:
         """Record a call that ran."""

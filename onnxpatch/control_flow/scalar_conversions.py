@@ -3,15 +3,15 @@
 In eager, `bool(t)`, `t.item()` and `float(t)` make Python numbers, which a graph cannot follow. Here each of them has a
 substitute. Bools become decisions, numbers stay tensors, and what can only be a Python number is refused:
 
-    if t > 0:              Tensor.__bool__      a decision: the forward runs once for each answer
+    if t.equal(u):         Tensor.equal         a decision: the forward runs once for each answer
     n = t.item()           Tensor.item          the 0-d tensor, or a SymInt under dynamo
     self.layers[int(t)]    Tensor.__index__     a decision for each entry of the list
     for row in x:          Tensor.unbind        all rows if their number is static, else a loop (`loops/rows.py`)
     for t in x.unbind(1):  Tensor.unbind        the same, of another axis
     math.sqrt(t)           Tensor.__float__     refused, unless the value is the same for all inputs
 
-`CONVERSIONS` maps each torch function to its substitute, which is called with the capture, the function itself and the
-arguments of the call.
+`CONDITIONS` and `NUMBERS` map each torch function to its substitute, which is called with the capture, the function
+itself and the arguments of the call. Numbers that are the same for all inputs have been answered before.
 """
 
 from __future__ import annotations
@@ -22,31 +22,19 @@ from typing import TypeAlias, cast
 
 import torch
 
-from onnxpatch._torch.function_modes import unseen
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.known_answers import known_answer
+from onnxpatch.control_flow.conditions import as_number, decide_bool, decide_entry, decide_tensor
 from onnxpatch.control_flow.loops.rows import Rows
 from onnxpatch.control_flow.stacked_numbers import has_graph_number, stacked
-from onnxpatch.control_flow.static_values import require_static, static_dim, static_size, static_value
-from onnxpatch.control_flow.symbolic_numbers import as_number, decide_bool, decide_one_of
+from onnxpatch.control_flow.static_values import needs_static, static_dim, static_size
 from onnxpatch.control_flow.tensor_indexing import indexed
 from onnxpatch.decisions.instructions import in_error_text, iterated, subscripting, unpacking
-from onnxpatch.decisions.place import deciding_frame, here
-from onnxpatch.messages.user_code import is_user_frame
+from onnxpatch.decisions.place import here
+from onnxpatch.messages.user_code import asking_frame, package_of
 
 Function: TypeAlias = Callable[..., object]
 _T = torch.Tensor
-
-
-def _bool(capture: Capture, function: Function, tensor: torch.Tensor) -> bool:
-    known = static_value(capture, tensor)
-    known = known_answer(capture, function, tensor) if known is None else known
-    # A check of torch's own layers has no second side to explore.
-    if known is None and capture.sizes.on_sizes(tensor) and deciding_frame(0) is None:
-        with unseen():
-            return bool(tensor)
-    return decide_bool(capture, tensor) if known is None else bool(known)
 
 
 def _equal(capture: Capture, function: Function, a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -85,20 +73,17 @@ def _item(capture: Capture, function: Function, tensor: torch.Tensor) -> object:
 
 
 def _index(capture: Capture, function: Function, tensor: torch.Tensor) -> int:
-    if static_value(capture, tensor) is None and in_error_text():
+    if in_error_text():
         # `f"wrong shape {x.shape}"` asks for each size. The path ends there, whatever the text.
         with capture.pause(), tracing_paused():
             return int(tensor)
     # Only a subscript can be forked, one path for each entry; `range(t)` or a size needs the number itself.
-    if static_value(capture, tensor) is None and subscripting():
-        return capture.list_lengths.choose(id(tensor), lambda numbers: decide_one_of(capture, tensor, numbers))
-    return require_static(capture, tensor, "a tensor used as a Python index, size or range")
+    if subscripting():
+        return decide_entry(capture, tensor)
+    raise needs_static(capture, "a tensor used as a Python index, size or range")
 
 
 def _float(capture: Capture, function: Function, tensor: torch.Tensor) -> float:
-    known = static_value(capture, tensor)
-    if known is not None:
-        return float(known)
     raise capture.refusal(
         here(),
         "a tensor is turned into a Python float",
@@ -108,7 +93,11 @@ def _float(capture: Capture, function: Function, tensor: torch.Tensor) -> float:
 
 def _len(capture: Capture, function: Function, tensor: torch.Tensor) -> int:
     size = static_dim(capture, tensor, 0)
-    return size if size is not None else require_static(capture, tensor.shape[0], "len() of a tensor")
+    if size is None:
+        size = static_size(tensor.shape[0])
+    if size is None:
+        raise needs_static(capture, "len() of a tensor")
+    return size
 
 
 # ---- rows
@@ -137,10 +126,10 @@ def _unbind(capture: Capture, function: Function, tensor: torch.Tensor, dim: int
 
 
 def _called_by_iter() -> bool:
-    """Whether `unbind` was called by `Tensor.__iter__`: torch's mode, the substitute and this function lie between."""
+    """Whether `unbind` was called by `Tensor.__iter__`."""
     # `__iter__` of torch.Tensor is torch's code; a forward may be called `__iter__` too.
-    caller = sys._getframe(3)
-    return caller.f_code.co_name == "__iter__" and not is_user_frame(caller)
+    caller = asking_frame(sys._getframe(1))
+    return caller is not None and caller.f_code.co_name == "__iter__" and package_of(caller) == "torch"
 
 
 def _rows_are_static(capture: Capture, tensor: torch.Tensor) -> bool:
@@ -186,14 +175,17 @@ def _tensor(capture: Capture, function: Function, data: object, *args: object, *
 
 
 # A mode is given the function that was called: `t.equal(u)` and `torch.equal(t, u)` are two keys.
-CONVERSIONS: dict[Function, Function] = {
-    _T.__bool__: _bool,
-    _T.is_nonzero: _bool,
-    torch.is_nonzero: _bool,
+CONDITIONS: dict[Function, Function] = {
+    _T.__bool__: decide_tensor,
+    _T.is_nonzero: decide_tensor,
+    torch.is_nonzero: decide_tensor,
     _T.equal: _equal,
     torch.equal: _equal,
     _T.allclose: _allclose,
     torch.allclose: _allclose,
+    _T.__contains__: _contains,
+}
+NUMBERS: dict[Function, Function] = {
     _T.item: _item,
     _T.tolist: _tolist,
     _T.unbind: _unbind,
@@ -202,7 +194,6 @@ CONVERSIONS: dict[Function, Function] = {
     _T.__int__: _index,
     _T.__index__: _index,
     _T.__float__: _float,
-    _T.__contains__: _contains,
     _T.__format__: _format,
     _T.__repr__: _repr,
     _T.numpy: _to_numpy,

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -24,11 +23,9 @@ from onnxpatch._torch.cond import conclusions
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch._torch.gone import told
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
+from onnxpatch.control_flow.recording import Recording
 from onnxpatch.decisions.instructions import raised_on_purpose
 from onnxpatch.errors import BranchError
-
-if TYPE_CHECKING:
-    from onnxpatch.control_flow.capture import Capture
 
 
 def _nothing() -> None:
@@ -38,7 +35,7 @@ def _nothing() -> None:
 class SettledSizes:
     """The modules of one capture whose conditions on sizes are answered as in the example."""
 
-    def __init__(self, capture: Capture) -> None:
+    def __init__(self, capture: Recording) -> None:
         self._capture = capture
         # By id of each module that has such a condition: a function that makes torch forget what it concluded since.
         self._asked: dict[int, Callable[[], None]] = {}

@@ -15,6 +15,7 @@ from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch._torch.traced_sizes import static_number
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.decisions.place import here
+from onnxpatch.errors import BranchError
 
 
 def static_size(size: object) -> int | None:
@@ -27,7 +28,9 @@ def static_size(size: object) -> int | None:
 
 
 def static_value(capture: Capture, number: object) -> int | bool | None:
-    """The value of a 0-d tensor or size that is the same for all inputs; None where it may depend on them."""
+    """The value of a 0-d tensor, size or condition that is the same for all inputs; None where it may depend on one."""
+    if isinstance(number, torch.SymBool):
+        return constant_answer(number)
     if capture.exporter == "dynamo" or not isinstance(number, torch.Tensor):
         return static_size(number)
     symbolic = capture.shadow.get(number) if capture.shadow is not None else None
@@ -49,14 +52,11 @@ def static_dim(capture: Capture, tensor: torch.Tensor, dim: int) -> int | None:
         return static_size((symbolic if isinstance(symbolic, torch.Tensor) else tensor).shape[dim])
 
 
-def require_static(capture: Capture, number: object, what: str) -> int:
-    """A size or whole number as an int. Raises BranchError where it depends on the inputs."""
-    known = static_value(capture, number)
-    if known is None:
-        raise capture.refusal(
-            here(),
-            f"{what}, whose value depends on the inputs",
-            remedy="keep it a tensor (slices and sizes take 0-d tensors), or put a loop's body into a function marked "
-            "@onnxpatch.scan or @onnxpatch.while_loop",
-        )
-    return int(known)
+def needs_static(capture: Capture, what: str) -> BranchError:
+    """The refusal of what needs a number that is the same for all inputs."""
+    return capture.refusal(
+        here(),
+        f"{what}, whose value depends on the inputs",
+        remedy="keep it a tensor (slices and sizes take 0-d tensors), or put a loop's body into a function marked "
+        "@onnxpatch.scan or @onnxpatch.while_loop",
+    )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.symbolic_numbers import as_number
+from onnxpatch.control_flow.conditions import as_number
 
 _T = torch.Tensor
 

@@ -25,6 +25,8 @@ from onnxpatch._torch import exporting
 from onnxpatch._torch.function_modes import ExportKept, modes_kept, torch_function_key
 from onnxpatch._torch.guards import ignore_frames
 from onnxpatch._torch.script_tracing import traced
+from onnxpatch.decisions import ask as asking
+from onnxpatch.decisions.ask import answering, ask
 from onnxpatch.patching import dispatch, rebinding
 from onnxpatch.patching.code_modules import defining_modules
 from onnxpatch.patching.conditions import ANY_TORCH_FUNCTION
@@ -116,7 +118,7 @@ class Scope:
         cached = {function: path for path, function in rebinding.memoised(classes)}
         elsewhere += [(path, function) for function, path in cached.items()]
         self._cached = set(cached)
-        self._substitutions = rebinding.substitutions(model, elsewhere, classes, lookup) if elsewhere else []
+        self._substitutions = rebinding.substitutions(model, elsewhere, classes, ask) if elsewhere else []
         if ask_for_types(defining_modules(classes)):
             self._types = rebinding.substitutions(model, [("builtins.type", type)], classes, written_type)
             self.shows_stand_ins = swapped
@@ -163,6 +165,7 @@ class Scope:
             # The mode last, so that it sees no call of the contexts above. Without patches every call is spared it.
             if self.watched:
                 stack.enter_context(_Dispatch(self))
+            stack.enter_context(answering({"patches": self.answer}))
             stack.enter_context(undone(lambda: setattr(_active, "scopes", outside)))
             _active.scopes = [*outside, self]
             yield self
@@ -176,7 +179,7 @@ class Scope:
         written = [patch.stand_in for patch in self.dispatcher.patches()]
         stand_ins = [*written, *map(inspect.unwrap, written)]
         files = {stand_in.__code__.co_filename for stand_in in stand_ins if inspect.isfunction(stand_in)}
-        return files | {__file__, rebinding.__file__, dispatch.__file__}
+        return files | {__file__, rebinding.__file__, dispatch.__file__, asking.__file__}
 
     def answer(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a patch for a call of a function that is replaced by name; NotImplemented if none acts."""
@@ -190,18 +193,9 @@ class Scope:
 def suspended() -> Iterator[None]:
     """A context without any scope in this thread, for modules that opted out."""
     scopes = _active.scopes
-    with undone(lambda: setattr(_active, "scopes", scopes)):
+    with answering({"patches": None}), undone(lambda: setattr(_active, "scopes", scopes)):
         _active.scopes = []
         yield
-
-
-def lookup(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-    # The innermost patched model first: models may be nested.
-    for scope in reversed(_active.scopes):
-        found = scope.answer(function, args, kwargs)
-        if found is not NotImplemented:
-            return found
-    return NotImplemented
 
 
 class _Dispatch(TorchFunctionMode):

@@ -26,9 +26,9 @@ from onnxpatch._torch import exporting
 from onnxpatch._torch.cond import compiled_function
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.call_effects import is_mutation
-from onnxpatch.control_flow.current_capture import latest
 from onnxpatch.control_flow.loops.rnn_cells import PLAIN
 from onnxpatch.control_flow.nests import names_in, tensors
+from onnxpatch.control_flow.recording import latest
 from onnxpatch.control_flow.tape import Composite, Rebinding, TorchCall, names_made, pruned
 
 Body = Callable[..., list[torch.Tensor]]

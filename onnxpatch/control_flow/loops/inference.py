@@ -26,43 +26,28 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import torch
 
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.loops.growing_lists import sliced_list
-from onnxpatch.control_flow.loops.results import ROW, LoopResults, Place
+from onnxpatch.control_flow.loops.recorded_loop import ROW, Place, RecordedLoop
+from onnxpatch.control_flow.loops.results import LoopResults
 from onnxpatch.control_flow.loops.round_state import Changed, GrownLists, RoundState, check_same
 from onnxpatch.control_flow.nests import tensors
+from onnxpatch.control_flow.recording import Recording
 from onnxpatch.control_flow.tape import TorchCall
-from onnxpatch.decisions.place import Site, here
-
-if TYPE_CHECKING:
-    from onnxpatch.control_flow.capture import Capture
-    from onnxpatch.errors import BranchError
 
 _COMMUTE = (torch.Tensor.add, torch.Tensor.mul, torch.Tensor.__add__, torch.Tensor.__radd__, torch.Tensor.__mul__)
 _OTHER_ROLE = "a round uses something other than its row and the results of the round before"
 
 
-class Loop:
-    """One loop in the user's code, while its first rounds run and after.
+class Loop(RecordedLoop):
+    """One loop in the user's code, while its first rounds run and are compared. results: what replaces its tensors."""
 
-    rows: the tensor whose rows it runs over, one a round; None for a `while`. predicates: of a `while`, the condition
-    before each round and after the last. rounds: the torch calls of each. carried: for each result that the next round
-    uses, the tensor that was there before the loop.
-    """
-
-    def __init__(self, capture: Capture, rows: torch.Tensor | None) -> None:
-        self.capture, self.rows, self.site = capture, rows, here()
-        self.rows_taken: list[torch.Tensor] = []
-        self.rounds: list[list[TorchCall]] = []
-        self.predicates: list[torch.Tensor] = []
-        self.done = False
+    def __init__(self, capture: Recording, rows: torch.Tensor | None) -> None:
+        super().__init__(capture, rows)
         self.results = LoopResults(self)
-        self.places: dict[int, tuple[int, Place]] = {}  # by id of a tensor: the round that made it, and where in it
-        self.carried: dict[Place, torch.Tensor] = {}
         self._round_start: int | None = None
         self._initial_numbers: dict[Place, float] = {}  # Python numbers that were there before the loop, as `total = 0`
         self._state: RoundState | None = None
@@ -110,10 +95,6 @@ class Loop:
         self._grown = grown if before.rounds > 1 else None  # a first round may append what was there before the loop
         if (name := sliced_list(frame, grown)) is not None:
             raise self.refusal(f"a slice takes a part of {name}, a list that grows with every round")
-
-    def rounds_in(self, values: object) -> int:
-        """From how many rounds a container has tensors."""
-        return len({self.places[id(tensor)][0] for tensor in tensors(values) if id(tensor) in self.places})
 
     # ---- after the last round
 
@@ -207,25 +188,6 @@ class Loop:
                 shapes = {_format_shape(state) for state in states} if self.capture.exporter == "dynamo" else ()
                 if len(shapes) > 1 or len({state.dtype for state in states}) > 1:
                     raise self.refusal("what is carried from one round to the next changes its shape or dtype")
-
-    def result_at(self, number: int, place: Place) -> torch.Tensor:
-        """The tensor that round `number` made at a place, or its row."""
-        if place == ROW:
-            return self.rows_taken[number]
-        return tensors(self.rounds[number][place[0]].result)[place[1]]
-
-    def refusal(self, found: str) -> BranchError:
-        return loop_refusal(self.capture, self.site, found)
-
-
-def loop_refusal(capture: Capture, site: Site, found: str) -> BranchError:
-    """The error for a loop whose first rounds do not show what the others do."""
-    return capture.refusal(
-        site,
-        f"a loop whose number of rounds depends on the input: {found}",
-        remedy="put its body into a function marked @onnxpatch.scan (rows that depend on the ones before), "
-        "@onnxpatch.each (rows that do not) or @onnxpatch.while_loop, or write it for the whole tensor",
-    )
 
 
 def _format_shape(tensor: torch.Tensor) -> tuple[str, ...]:

@@ -9,18 +9,16 @@ tensors stand for the results of all rounds, in later calls (`in_call`) and in w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
 
 from onnxpatch.control_flow.loops.inference import Loop
 from onnxpatch.control_flow.loops.updated_tensors import UpdatedTensors
 from onnxpatch.control_flow.merging.output_template import Template, assembled
+from onnxpatch.control_flow.recording import Recording
 from onnxpatch.decisions.instructions import raised_on_purpose
 from onnxpatch.decisions.place import Site
-
-if TYPE_CHECKING:
-    from onnxpatch.control_flow.capture import Capture
 
 ArgsT = TypeVar("ArgsT")
 KwargsT = TypeVar("KwargsT")
@@ -29,7 +27,7 @@ KwargsT = TypeVar("KwargsT")
 class PathLoops:
     """The loops of one path, in the order in which they began. rounds: how many rounds each of them runs."""
 
-    def __init__(self, capture: Capture, rounds: int) -> None:
+    def __init__(self, capture: Recording, rounds: int) -> None:
         self.capture, self.rounds = capture, rounds
         self.all: list[Loop] = []
         self.updated = UpdatedTensors()

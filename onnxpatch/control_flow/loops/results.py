@@ -12,22 +12,16 @@ A tensor of any but the last round has no counterpart in the graph: using it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from collections.abc import Iterator, Sequence
+from typing import TypeVar, cast
 
 import torch
 
 from onnxpatch.control_flow.loops import graph_loops
+from onnxpatch.control_flow.loops.recorded_loop import ROW, Place, RecordedLoop
+from onnxpatch.control_flow.loops.stacked_rounds import StackedRounds
 from onnxpatch.control_flow.nests import Leaf, rebuilt, tensors
 from onnxpatch.control_flow.tape import Composite, Rebinding
-
-if TYPE_CHECKING:
-    from onnxpatch.control_flow.loops.inference import Loop
-
-Place = tuple[int, int]
-"""Where a round made a tensor: (number of the torch call in the round, number of the tensor in its result)."""
-ROW: Place = (-1, 0)
-"""The place of a round's own row, which no call made."""
 
 ValueT = TypeVar("ValueT")
 ArgsT = TypeVar("ArgsT")
@@ -38,7 +32,7 @@ _JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
 class LoopResults:
     """Replaces the tensors of a loop's rounds after the loop."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: RecordedLoop) -> None:
         self.loop = loop
         self._written: dict[Place | None, list[torch.Tensor]] = {}
         self._last_rows: dict[Place, torch.Tensor] = {}
@@ -169,25 +163,3 @@ class LoopCall(Composite):
                 binding.bind(old, new)
         with self.results.loop.capture.pause():
             return [tensor.clone() for tensor in self.results.write(self.place, binding)]
-
-
-class StackedRounds(list[object]):
-    """The parts of a list that is joined; those of the loop's rounds are one tensor [rounds, ...]."""
-
-    def __init__(self, before: list[torch.Tensor], rounds: torch.Tensor, after: list[torch.Tensor]) -> None:
-        super().__init__([*before, rounds, *after])
-        self.before, self.rounds, self.after = before, rounds, after
-
-
-def joined(function: Callable[..., object], parts: StackedRounds, dim: int = 0) -> torch.Tensor:
-    """`torch.stack` or `torch.cat` of a list with a loop's rounds in it."""
-    dims = parts.rounds.dim() - 1
-    if function is torch.stack:
-        at = dim % (dims + 1)
-        middle = parts.rounds.movedim(0, at)
-        sides = [[part.unsqueeze(at) for part in side] for side in (parts.before, parts.after)]
-    else:
-        at = dim % dims
-        middle = parts.rounds.movedim(0, at).flatten(at, at + 1)
-        sides = [parts.before, parts.after]
-    return torch.cat([*sides[0], middle, *sides[1]], at) if any(sides) else middle

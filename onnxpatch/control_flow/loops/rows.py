@@ -21,16 +21,13 @@ import linecache
 import sys
 from collections.abc import Iterator
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import torch
 
+from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.loops.inference import Loop
 from onnxpatch.decisions.instructions import instruction
 from onnxpatch.messages.user_code import user_frame
-
-if TYPE_CHECKING:
-    from onnxpatch.control_flow.capture import Capture
 
 _STOPS_EARLY = "zip, map or another iterator takes its rows, and may stop before the last"
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 
 from onnxpatch.control_flow.nests import rebuilt, tensors
-
-if TYPE_CHECKING:
-    from onnxpatch.control_flow.capture import Capture
-    from onnxpatch.decisions.place import Site
+from onnxpatch.control_flow.refusals import Refusals
+from onnxpatch.decisions.place import Site
 
 LeafT = TypeVar("LeafT")
 NestT = TypeVar("NestT")
@@ -41,12 +39,12 @@ class UpdatedTensors:
             leaf = cast(LeafT, self._newest[id(leaf)])
         return leaf
 
-    def in_call(self, capture: Capture, values: NestT, site: Site | None = None) -> NestT:
+    def in_call(self, refusals: Refusals, values: NestT, site: Site | None = None) -> NestT:
         """The arguments of a call at `site`, with what stands for updated tensors."""
         if not self._newest:
             return values
         if any(id(tensor) in self._overtaken for tensor in tensors(values)):
-            raise capture.refusal(
+            raise refusals.refusal(
                 site,
                 "a view is used after a loop has updated the tensor that it shows",
                 remedy="take the view after the loop, or a copy of it before",

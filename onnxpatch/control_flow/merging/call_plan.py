@@ -77,7 +77,7 @@ class CallPlan:
     def _sentinel_names(self, number: int) -> set[Name]:
         """What the sentinels of a path's absent values need: sizes, or while tracing the value itself."""
         absent = [slot for slot in self._slots if slot.values[number] is ABSENT]
-        shapes = [self._capture.sentinel_for(slot.present)[0] for slot in absent]
+        shapes = [self._capture.outputs.sentinel(slot.present)[0] for slot in absent]
         needed = names_in(shapes)
         if self._capture.exporter == "trace":
             for slot, like in zip(absent, shapes, strict=True):

@@ -74,7 +74,7 @@ class BranchMerger:
             sides.append(self._merge(node.children[answer], inner, replaying))
         assert node.predicate is not None
         predicate = binding(node.predicate)
-        fills = [self.capture.sentinel_for(slot.present)[1] for slot in self._slots]
+        fills = [self.capture.outputs.sentinel(slot.present)[1] for slot in self._slots]
         return [select(predicate, a, b, slot, f) for a, b, slot, f in zip(*sides, self._slots, fills, strict=True)]
 
     def _at_end(self, path: FinishedPath, binding: Rebinding) -> list[MergedValue]:
@@ -105,13 +105,13 @@ class BranchMerger:
             return sum(self._work(child) for child in node.children.values()) >= _WORTH_AN_IF
 
     def _same_shape(self, slot: Slot) -> bool:
-        like = self.capture.sentinel_for(slot.present)[0] if slot.optional else None
+        like = self.capture.outputs.sentinel(slot.present)[0] if slot.optional else None
         return same_shape(slot.present if like is None else [*slot.present, like], self._root)
 
     def _needs_values(self) -> bool:
         # While tracing, the shape of a value is known only by computing it: then an If saves nothing.
         optional = [slot for slot in self._slots if slot.optional]
-        unknown = any(self.capture.sentinel_for(slot.present)[0] is None for slot in optional)
+        unknown = any(self.capture.outputs.sentinel(slot.present)[0] is None for slot in optional)
         return self.capture.exporter == "trace" and unknown
 
     def _work(self, node: PathNode) -> int:
@@ -158,7 +158,7 @@ class BranchMerger:
 
     def _sentinel(self, slot: Slot, binding: Rebinding) -> torch.Tensor:
         """The tensor for an absent value inside a branch: of the declared shape, else of its shape on another path."""
-        declared, fill = self.capture.sentinel_for(slot.present)
+        declared, fill = self.capture.outputs.sentinel(slot.present)
         if declared is not None:
             return torch.full_like(binding(declared), fill, dtype=slot.dtype)
         like = next((value for value in slot.present if isinstance(value, torch.Tensor)), None)

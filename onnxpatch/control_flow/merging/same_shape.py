@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import torch
 
-from onnxpatch.control_flow.current_capture import latest
 from onnxpatch.control_flow.merging.call_plan import has_hint
 from onnxpatch.control_flow.merging.output_template import Slot
 from onnxpatch.control_flow.nests import tensors
 from onnxpatch.control_flow.path_tree import PathNode
+from onnxpatch.control_flow.recording import latest
 from onnxpatch.control_flow.symbolic_shadow import SymbolicShadow
 from onnxpatch.control_flow.tape import TorchCall
 

@@ -15,8 +15,6 @@ from typing import Literal, TypeVar, overload
 
 import torch
 
-from onnxpatch.control_flow.current_capture import running
-
 _MARK = "__onnxpatch_optional__"
 Method = TypeVar("Method", bound=Callable[..., object])
 
@@ -99,24 +97,3 @@ def optional_output(
 def mark_of(cls: type) -> OptionalOutput | None:
     """The mark of a class's forward; None where it has none."""
     return getattr(getattr(cls, "forward", None), _MARK, None)
-
-
-def run_declared(
-    call: Callable[[], object], mark: OptionalOutput, args: tuple[object, ...], kwargs: dict[str, object]
-) -> object:
-    """Run a forward that is marked, and note in the capture what it returned, for the sentinel and the flag."""
-    output, capture = call(), running()
-    if capture is None or not capture.explorers:
-        return output
-    if mark.form == "onnx" and not capture.report.rewritten:
-        raise capture.refusal(
-            None,
-            "form='onnx' needs ONNX's optional type, which torch.onnx.export alone cannot write",
-            remedy="use onnxpatch.export(..., branches=True), export the scripted model (exporter='script'), or use "
-            "form='sentinel'",
-        )
-    if output is None:
-        capture.missing = mark, mark.sentinel_like(args, kwargs)
-    else:
-        capture.declare(output, mark, args, kwargs)
-    return output

@@ -41,8 +41,8 @@ def flattened_without_branches(capture: Capture, value: object) -> torch.Tensor 
 
 def always_missing(capture: Capture) -> tuple[torch.Tensor, torch.Tensor]:
     """The sentinel and the flag of a declared output that is None on every path."""
-    assert capture.missing is not None
-    mark, like = capture.missing
+    assert capture.outputs.missing is not None
+    mark, like = capture.outputs.missing
     if like is None:
         raise capture.refusal(
             None,
@@ -75,7 +75,7 @@ class _Flattening:
         return output_structure.container(part.like, below)
 
     def _leaf(self, slot: Slot, merged: MergedValue, where: Path, labels: Path) -> Tree:
-        mark = self._capture.declared_for(slot.present)
+        mark = self._capture.outputs.mark(slot.present)
         ignored = mark is not None and mark.flag == "ignored"
         self._report.outputs.append(OutputSlot(where, slot.optional, slot.dtype, not ignored))
         _note_dtypes(self._report, slot, where)
