@@ -15,6 +15,7 @@ from onnxpatch.diagnosis.parts.search import Search
 from onnxpatch.diagnosis.trials.trial import Subject
 from onnxpatch.errors import InputError, ScriptedModelError
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
+from onnxpatch.inputs.held_models import as_module
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, is_number
 from onnxpatch.messages.progress import shown
 from onnxpatch.patching.registry import REGISTRY, Registry
@@ -74,6 +75,7 @@ def doctor(
     if not is_number(budget):
         raise InputError(f"budget={budget!r}: give the seconds after which no further export is started")
     start = time.perf_counter()
+    model = as_module(model)
     request = ExportRequest.parse(
         model, args, kwargs, chosen_exporter(exporter, dynamo), dynamic_shapes=dynamic_shapes,
         dynamic_axes=dynamic_axes, input_names=input_names, opset_version=opset_version,

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-import torch
-
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.attempt_log import AttemptLog
 from onnxpatch.attempts.blame import better_than_plain
@@ -20,6 +18,9 @@ from onnxpatch.attempts.preference import Prefer, best_of
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.request import ExportRequest, asked_exporters, split_options
+from onnxpatch.inputs.eval_mode import other_in_eval
+from onnxpatch.inputs.held_models import as_module
+from onnxpatch.inputs.offloaded import weights_brought
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable
 from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile.file_size import bytes_beside
@@ -37,7 +38,7 @@ _log = logging.getLogger("onnxpatch")
 
 
 def export(
-    model: torch.nn.Module,
+    model: Any,
     args: Any = (),
     f: Any = None,
     *,
@@ -73,6 +74,10 @@ def export(
     **options: Any,
 ) -> Report:
     """Export `model` to ONNX with its patches applied, and prove the file against the model as it is without them.
+
+    model: an nn.Module; also a function, a bound method (`model.encode`), a functools.partial of one (the modules that
+    they reach are patched), a torch.export.ExportedProgram, and what DataParallel wraps. A model in training mode is
+    refused if a module of it would compute something else in eval.
 
     The arguments of torch.onnx.export keep their names and meaning, with both exporters: `dynamic_shapes` (tuple, or
     dict by argument name; strings, torch.export.Dim, hints, ints; `"past+n"`, `"2*h"`, `"n+1"` for a size that follows
@@ -125,6 +130,7 @@ def export(
     _check_choices(attempts, prefer, bounds, check)
     budget = Budget.starting_now(max_probes, max_seconds, max_memory)
     torch_options, patch_options = split_options(options, inspect.signature(export).parameters)
+    model = as_module(model)
     exporters = asked_exporters(model, exporter, dynamo, script)
     request = ExportRequest.parse(
         model, args, kwargs, exporters[0], dynamic_shapes=dynamic_shapes,
@@ -141,7 +147,7 @@ def export(
         _refuse_training(request)
     _log.info("exporting %s (%s, opset %d)", type(model).__name__, request.exporter, request.opset)
     # Probes are drawn at random: the caller's generators go on as if nothing had been drawn.
-    with OutFile(f) as out, process_state_kept():
+    with OutFile(f) as out, process_state_kept(), weights_brought(model):
         # Before the reference runs, since a forward in eager may change the model as well.
         state, reference = Snapshot(model, *request.inputs.objects()), None
         try:
@@ -204,10 +210,15 @@ def _delivered(
 
 
 def _refuse_training(request: ExportRequest) -> None:
-    if request.model.training and "training" not in request.options:
+    others = [] if "training" in request.options else other_in_eval(request.model)
+    if others:
+        path, module = others[0]
+        where = f"{path} ({type(module).__name__})" if path else "its forward"
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         raise InputError(
-            f"{type(request.model).__name__} is in training mode, where outputs are random or depend on the batch: "
-            "call model.eval() first, or check=False to export it as it is"
+            f"{type(request.model).__name__} is in training mode, where outputs are random or depend on the batch "
+            f"({where}{more}): call model.eval() first, before a program is captured, or check=False to export "
+            "it as it is"
         )
 
 

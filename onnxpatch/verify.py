@@ -14,6 +14,7 @@ from onnxpatch.errors import InputError, RunError
 from onnxpatch.exporters.dynamo import capture
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import DynamicDim, dynamic_dims
+from onnxpatch.inputs.held_models import as_module
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, check_surroundings, checked_path
 from onnxpatch.messages.progress import shown
@@ -83,6 +84,7 @@ def verify(
     check_numbers(tolerance, max_probes)
     check_callbacks(flatten, progress)
     check_surroundings()
+    model = as_module(model)
     check_runnable(model)
     file = checked_path(file)
     budget = Budget.starting_now(max_probes, max_seconds, max_memory)

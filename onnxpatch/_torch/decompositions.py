@@ -81,7 +81,7 @@ def rewritten(program: Any, registry: Any) -> bool:
         return False
     for node in list(module.graph.nodes):
         if _is_block(node):
-            _inline(module, node)
+            _inline(program, node)
     for node in list(module.graph.nodes):
         rule = RULES.get(node.target) if node.op == "call_function" else None
         if rule is not None and not _is_the_users(node.target, registry):
@@ -155,7 +155,8 @@ def _body(module: fx.GraphModule, node: fx.Node) -> fx.GraphModule | None:
     return body if isinstance(body, fx.GraphModule) else None
 
 
-def _inline(module: fx.GraphModule, node: fx.Node) -> None:
+def _inline(program: Any, node: fx.Node) -> None:
+    module = program.graph_module
     body, (named, given) = _body(module, node), _parts(node)
     assert body is not None
     inputs = [one for one in body.graph.nodes if one.op == "placeholder"]
@@ -163,7 +164,10 @@ def _inline(module: fx.GraphModule, node: fx.Node) -> None:
     with module.graph.inserting_before(node):
         found = module.graph.graph_copy(body.graph, values)
     for user in list(node.users):  # each takes one of the results
-        user.replace_all_uses_with(found[user.args[1]])  # type: ignore[index, arg-type]
+        result = found[user.args[1]]  # type: ignore[index]
+        user.replace_all_uses_with(result)
+        # Of a block around the whole forward, the results are the graph's outputs, which the signature has by name.
+        program.graph_signature.replace_all_uses(user.name, result.name)
         module.graph.erase_node(user)
     module.graph.erase_node(node)
     if not named.users:

@@ -70,8 +70,8 @@ class ExportRequest:
         refuse_no_module(model)
         if isinstance(model, torch.jit.ScriptModule) and exporter == "dynamo":
             raise ScriptedModelError(
-                "the dynamo exporter reads no scripted model: ask for exporter='trace', which takes many of them, or "
-                "pass the nn.Module that was scripted"
+                "the dynamo exporter reads no scripted or traced model: ask for exporter='trace', which takes many of "
+                "them (exporter='auto' goes there by itself), or pass the nn.Module that was scripted"
             )
         opset = OPSET if opset_version is None else opset_version
         check_opset(opset)
@@ -80,6 +80,9 @@ class ExportRequest:
             input_names, output_names = input_names or example.input_names, output_names or example.output_names
             if dynamic_shapes is None and dynamic_axes is None:
                 dynamic_shapes = example.dynamic_shapes
+        elif isinstance(model, torch.fx.GraphModule) and dynamic_shapes is None and dynamic_axes is None:
+            # A captured program has dynamic sizes of its own.
+            dynamic_shapes = example.dynamic_shapes if (example := declared_example(model)) is not None else None
         inputs = Inputs(model, args, kwargs)
         specs = shapes.read(inputs, dynamic_shapes, dynamic_axes, input_names, exporter, output_names or ())
         given_names, more = (input_names, output_names), (dict(options or {}), dict(patching or {}))

@@ -56,6 +56,10 @@ def call_torchscript(
     """Call torch.onnx.export for `target`, compiled by torch.jit.script first if the request says so."""
     if request.exporter == "script" and not isinstance(target, torch.jit.ScriptModule):
         target = torch.jit.script(target)
+    # A captured program refuses to be set to eval, as torch does for the time of the trace.
+    mode: dict[str, Any] = {}
+    if isinstance(target, torch.fx.GraphModule):
+        target, mode = _Program(target), {"training": torch.onnx.TrainingMode.PRESERVE}
     # input_names may go on with names for the parameters, which are no dynamic inputs.
     leaves, names = request.inputs.graph_leaves("trace"), request.trace_names()
     with weights_left_out(_least(request), SMALL) as weights:
@@ -69,10 +73,21 @@ def call_torchscript(
             input_names=names,
             output_names=request.output_names,
             opset_version=request.opset,
-            **request.options,
+            **{**mode, **request.options},
         )
     if weights:
         add_weights(path, weights, apart=request.external_data)
+
+
+class _Program(torch.nn.Module):
+    """Around a captured program, whose `graph` torch would take for one of TorchScript."""
+
+    def __init__(self, program: torch.fx.GraphModule) -> None:
+        super().__init__()
+        self.program = program
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.program(*args, **kwargs)
 
 
 def _least(request: ExportRequest) -> float:

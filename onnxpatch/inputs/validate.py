@@ -16,6 +16,7 @@ from onnxpatch._torch import exporting
 from onnxpatch._torch.one_export import forked_inside
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.module_walk import modules
+from onnxpatch.inputs.offloaded import offloaded
 from onnxpatch.messages.visible import said_by
 
 _LOWEST_OPSET = 7  # the lowest that torch's exporters write
@@ -163,7 +164,8 @@ def check_runnable(model: torch.nn.Module) -> None:
             f"{name} has lazy parameters that have no shape yet ({_some(lazy)}): run it once, model(*args), before it "
             "is exported"
         )
-    if meta := [path for path, tensor in tensors if tensor.is_meta]:
+    brought = offloaded(model)
+    if meta := [path for path, tensor in tensors if tensor.is_meta and path not in brought]:
         raise InputError(
             f"{name} has tensors on the meta device ({_some(meta)}), which hold no values, so there is nothing to "
             "export or compare: load its weights first. onnxpatch.plan and patched take it as it is"

@@ -29,7 +29,12 @@ BAD: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "shapes of a missing input": (Right, {"dynamic_shapes": {"y": {0: "b"}}}, onnxpatch.InputError, "only x"),
     "axes of a missing input": (Right, {"dynamic_axes": {"y": [0]}}, onnxpatch.InputError, "the inputs are x"),
     "axis out of range": (Right, {"dynamic_shapes": ({9: "b"},)}, onnxpatch.InputError, "no axis 9"),
-    "training mode": (lambda: Right().train(), {}, onnxpatch.InputError, r"call model\.eval\(\) first"),
+    "training mode": (
+        lambda: nn.Sequential(Right(), nn.Dropout()),
+        {},
+        onnxpatch.InputError,
+        r"call model\.eval\(\) first",
+    ),
     "misspelt option": (Right, {"dynamic_shape": None}, onnxpatch.InputError, "did you mean 'dynamic_shapes'"),
     "shortened option": (Right, {"opset": 18}, onnxpatch.InputError, "did you mean 'opset_version'"),
     "no module": (lambda: len, {}, onnxpatch.InputError, r"must be a torch\.nn\.Module"),

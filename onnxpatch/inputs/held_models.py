@@ -1,0 +1,144 @@
+"""Models as people hold them, a captured program, a function, a method or a wrapper, as the module to export."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+_WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
+
+
+def as_module(model: object) -> Any:
+    """The module to export for `model`; what has none comes back as it is.
+
+    A torch.export.ExportedProgram: its module, which declares the program's example and dynamic sizes. DataParallel and
+    DistributedDataParallel: the module in them. A function, a method, a functools.partial or an object with __call__: a
+    module that calls it, with the modules that it reaches as its parts, so that their patches apply.
+    """
+    if isinstance(model, torch.export.ExportedProgram):
+        return _of_program(model)
+    while isinstance(model, _WRAPPERS):
+        model = model.module
+    if isinstance(model, nn.Module | type) or not _in_python(model):
+        return model
+    return _calling(model)
+
+
+def _in_python(value: object) -> bool:
+    """Whether it is a function that Python code defines, or an object whose class defines __call__ in Python."""
+    return isinstance(value, _FUNCTIONS) or isinstance(vars(type(value)).get("__call__"), types.FunctionType)
+
+
+# ------------------------------------------------------------------ captured programs
+def _of_program(program: Any) -> nn.Module:
+    module: Any = program.module()
+    args, kwargs = program.example_inputs or ((), {})
+    module.example_arguments = lambda: (args, kwargs)
+    module.dynamic_shapes = lambda: _program_shapes(program)
+    return module
+
+
+def _program_shapes(program: Any) -> dict[str, Any] | None:
+    """The program's own dynamic sizes by argument; None where all are fixed, or where an argument is a container."""
+    tensors = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
+    shapes: dict[str, Any] = {}
+    for name in program.graph_signature.user_inputs:
+        sizes = enumerate(getattr(tensors.get(name), "shape", ()))
+        shapes[name] = {axis: str(size).lower() for axis, size in sizes if not isinstance(size, int)}
+    return shapes if any(shapes.values()) else None
+
+
+# ------------------------------------------------------------------ functions
+class Called(nn.Module):
+    """A function as a module. parts: the modules that it reaches."""
+
+    def __init__(self, function: Callable[..., Any], parts: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+
+def _calling(function: Any) -> Called:
+    def forward(self: Called, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    # The exporters name inputs after the parameters of forward.
+    me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    forward.__signature__ = inspect.Signature([me, *inspect.signature(function).parameters.values()])  # type: ignore[attr-defined]
+    parts = _parts(function)
+    made: Called = type(_name(function), (Called,), {"forward": forward})(_by_attribute(function), parts)
+    made.training = any(part.training for part in parts.values())
+    return made
+
+
+def _by_attribute(function: Any) -> Any:
+    """A bound method that is looked up at each call: while its module is patched, it is another one."""
+    name = getattr(function, "__name__", "")
+    if isinstance(function, types.MethodType) and getattr(function.__self__, name, None) == function:
+        return lambda *args, **kwargs: getattr(function.__self__, name)(*args, **kwargs)
+    if isinstance(function, functools.partial):
+        return functools.partial(_by_attribute(function.func), *function.args, **function.keywords)
+    return function
+
+
+def _name(function: Any) -> str:
+    """A name for the class, as reports show it: Model_encode."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    owner = getattr(function, "__self__", None)
+    own = getattr(function, "__name__", type(function).__name__)
+    text = own if owner is None or isinstance(owner, types.ModuleType) else f"{type(owner).__name__}_{own}"
+    return re.sub(r"\W+", "_", text).strip("_") or "function"
+
+
+def _parts(function: object) -> dict[str, nn.Module]:
+    """The modules that a function reaches, by name; those inside others are left out."""
+    found: dict[int, tuple[str, nn.Module]] = {}
+    for name, module in _reached(function, set()):
+        found.setdefault(id(module), (name, module))
+    inside = {id(one) for _, module in found.values() for one in module.modules() if one is not module}
+    parts: dict[str, nn.Module] = {}
+    for name, module in (one for key, one in found.items() if key not in inside):
+        own = re.sub(r"\W+", "_", name)
+        own = f"{own}_" if not own or hasattr(Called, own) or own == "function" else own
+        parts[own if own not in parts else f"{own}_{len(parts)}"] = module
+    return parts
+
+
+def _reached(value: object, seen: set[int], name: str = "model") -> Iterator[tuple[str, nn.Module]]:
+    """Modules that a value is, that a function uses, or that an object or container holds."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, nn.Module):
+        yield name, value
+        return
+    for key, inner in _held(value):
+        yield from _reached(inner, seen, key)
+
+
+def _held(value: Any) -> Iterator[tuple[str, object]]:
+    if isinstance(value, functools.partial):
+        yield from [("model", value.func), *(("argument", one) for one in value.args), *value.keywords.items()]
+    elif isinstance(value, types.MethodType):
+        yield from [("model", value.__self__), ("function", value.__func__)]
+    elif isinstance(value, types.FunctionType):
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        yield from ((name, cell.cell_contents) for name, cell in cells if cell != types.CellType())
+        used = (name for name in value.__code__.co_names if name in value.__globals__)
+        yield from ((name, value.__globals__[name]) for name in used)
+    elif isinstance(value, Mapping):
+        yield from ((str(key), one) for key, one in value.items())
+    elif isinstance(value, list | tuple):
+        yield from (("model", one) for one in value)
+    elif hasattr(value, "__dict__") and not isinstance(value, type | types.ModuleType | torch.Tensor):
+        yield from vars(value).items()

@@ -1,0 +1,146 @@
+"""export of models as people hold them: programs, functions, methods, wrappers, offloaded weights, other modes."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from torch import nn
+
+import onnxpatch
+from tests.fingerprint import fingerprint
+
+pytestmark = pytest.mark.exports
+
+QUICK = [pytest.param("dynamo", marks=pytest.mark.slow), "trace"]  # dynamo takes a second more
+X = (torch.randn(3, 4),)
+ROWS = ({0: "rows"},)
+
+
+class Encoder(nn.Module):
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.linear, self.dropout = nn.Linear(4, 8), nn.Dropout(dropout)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.dropout(self.linear(x)).relu()
+
+    def encode(self, x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+        # Plain trace makes the size of the example a constant.
+        return self.linear(x) * scale / len(x)
+
+
+class Offloaded(nn.Module):
+    """As accelerate leaves a module: weights on the meta device, and a forward that brings them in for each call."""
+
+    class Hook:
+        def __init__(self, module: nn.Module) -> None:
+            self.weights_map = {name: one.detach().clone() for name, one in module.named_parameters()}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 8)
+        linear: Any = self.linear
+        linear._hf_hook, linear._old_forward = self.Hook(linear), linear.forward
+        linear.forward = functools.partial(self._hooked, linear)
+        for name, one in list(linear.named_parameters()):
+            setattr(linear, name, nn.Parameter(one.detach().to("meta")))
+
+    @staticmethod
+    def _hooked(linear: Any, x: torch.Tensor) -> torch.Tensor:
+        kept = linear._hf_hook.weights_map
+        return nn.functional.linear(x, kept["weight"], kept["bias"])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x).relu()
+
+
+def program() -> Any:
+    return torch.export.export(Encoder().eval(), X, dynamic_shapes=({0: torch.export.Dim("rows")},))
+
+
+def function() -> Any:
+    model, head = Encoder().eval(), nn.Linear(8, 2)
+    return lambda x: head(model.encode(x))
+
+
+HELD: dict[str, Any] = {
+    "program": program,
+    "module of a program": lambda: program().module(),
+    "function": function,
+    "method": lambda: Encoder().eval().encode,
+    "partial": lambda: functools.partial(Encoder().eval().encode, scale=3.0),
+    "DataParallel": lambda: nn.DataParallel(Encoder().eval()),
+    "offloaded": lambda: Offloaded().eval(),
+    "training, the same in eval": Encoder,
+}
+
+
+@pytest.mark.parametrize("exporter", QUICK)
+@pytest.mark.parametrize("case", HELD)
+def test_each_is_exported(case: str, exporter: str) -> None:
+    held = HELD[case]()
+    report = onnxpatch.export(held, X, dynamic_shapes=ROWS, exporter=exporter, max_probes=4, progress=False)
+    assert report.ok and {check.sizes["rows"] for check in report.checks} >= {1, 3}
+
+
+def test_the_modules_of_a_method_are_patched_and_restored() -> None:
+    model = Encoder().eval()
+    before = fingerprint(model)
+    norm = nn.LayerNorm(8).eval()
+    report = onnxpatch.export(functools.partial(lambda x, m: norm(m.encode(x)), m=model), X, exporter="trace")
+    assert report.ok and fingerprint(model) == before
+
+
+def test_a_program_has_its_own_example_and_sizes(tmp_path: Path) -> None:
+    assert onnxpatch.export(program(), f=tmp_path / "m.onnx", exporter="trace", max_probes=4).ok
+    (size, _) = onnx.load(tmp_path / "m.onnx").graph.input[0].type.tensor_type.shape.dim
+    assert size.dim_param
+
+
+def test_a_forward_behind_no_grad_dynamo() -> None:
+    class Model(Encoder):
+        @torch.no_grad()
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.linear(x).relu(), x * 2
+
+    report = onnxpatch.export(Model().eval(), X, dynamic_shapes=ROWS, exporter="dynamo", max_probes=4)
+    assert report.ok and len(report.attempts) == 1
+
+
+class Functional(Encoder):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(self.linear(x), 0.5, self.training)
+
+
+@pytest.mark.parametrize(
+    ("held", "where"),
+    [
+        (lambda: Encoder(0.5), r"dropout \(Dropout\)"),
+        (lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), r"1 \(BatchNorm1d\)"),
+        (Functional, "its forward"),
+        (lambda: Encoder(0.5).encode, r"model\.dropout"),
+        (lambda: torch.export.export(Encoder(0.5), X), "its forward"),
+    ],
+)
+def test_another_output_in_eval_is_refused(held: Any, where: str) -> None:
+    with pytest.raises(onnxpatch.InputError, match=rf"in training mode.*\({where}"):
+        onnxpatch.export(held(), X)
+
+
+def test_traced_modules_are_exported_by_trace() -> None:
+    traced = torch.jit.trace(Encoder().eval(), X)
+    with pytest.raises(onnxpatch.ScriptedModelError, match="exporter='auto' takes"):
+        onnxpatch.export(traced, X)
+    report = onnxpatch.export(traced, X, dynamic_shapes=ROWS, exporter="auto", max_probes=4)
+    assert report.ok and report.exporter == "trace"
+
+
+def test_verify_takes_them_too(tmp_path: Path) -> None:
+    model = Encoder().eval()
+    onnxpatch.export(nn.DataParallel(model), X, tmp_path / "m.onnx", exporter="trace", dynamic_shapes=ROWS)
+    assert onnxpatch.verify(tmp_path / "m.onnx", nn.DataParallel(model), X, max_probes=2).ok
