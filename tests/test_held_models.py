@@ -134,7 +134,7 @@ def test_another_output_in_eval_is_refused(held: Any, where: str) -> None:
 
 def test_traced_modules_are_exported_by_trace() -> None:
     traced = torch.jit.trace(Encoder().eval(), X)
-    with pytest.raises(onnxpatch.ScriptedModelError, match="exporter='auto' takes"):
+    with pytest.raises(onnxpatch.ScriptedModelError, match="exporter='auto' goes there"):
         onnxpatch.export(traced, X)
     report = onnxpatch.export(traced, X, dynamic_shapes=ROWS, exporter="auto", max_probes=4)
     assert report.ok and report.exporter == "trace"

@@ -164,7 +164,7 @@ def _inline(program: Any, node: fx.Node) -> None:
     with module.graph.inserting_before(node):
         found = module.graph.graph_copy(body.graph, values)
     for user in list(node.users):  # each takes one of the results
-        result = found[user.args[1]]  # type: ignore[index]
+        result = found[user.args[1]]
         user.replace_all_uses_with(result)
         # Of a block around the whole forward, the results are the graph's outputs, which the signature has by name.
         program.graph_signature.replace_all_uses(user.name, result.name)

@@ -73,11 +73,18 @@ def _calling(function: Any) -> Called:
 
     # The exporters name inputs after the parameters of forward.
     me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    forward.__signature__ = inspect.Signature([me, *inspect.signature(function).parameters.values()])  # type: ignore[attr-defined]
+    forward.__signature__ = inspect.Signature([me, *_parameters(function)])  # type: ignore[attr-defined]
     parts = _parts(function)
     made: Called = type(_name(function), (Called,), {"forward": forward})(_by_attribute(function), parts)
     made.training = any(part.training for part in parts.values())
     return made
+
+
+def _parameters(function: Any) -> list[inspect.Parameter]:
+    """Those that a call gives: without what a partial has bound, and without modules as defaults."""
+    bound = function.keywords if isinstance(function, functools.partial) else {}
+    every = inspect.signature(function).parameters.values()
+    return [one for one in every if one.name not in bound and not isinstance(one.default, nn.Module)]
 
 
 def _by_attribute(function: Any) -> Any:
@@ -134,6 +141,8 @@ def _held(value: Any) -> Iterator[tuple[str, object]]:
     elif isinstance(value, types.FunctionType):
         cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
         yield from ((name, cell.cell_contents) for name, cell in cells if cell != types.CellType())
+        yield from (("model", one) for one in value.__defaults__ or ())
+        yield from (value.__kwdefaults__ or {}).items()
         used = (name for name in value.__code__.co_names if name in value.__globals__)
         yield from ((name, value.__globals__[name]) for name in used)
     elif isinstance(value, Mapping):
