@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -26,6 +27,7 @@ from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile.file_size import bytes_beside
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.runtimes.known import chosen
+from onnxpatch.onnxfile.stamp import UNTRIED, append
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Report
 from onnxpatch.settings import Exporter, Operators
@@ -34,6 +36,7 @@ from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 
 Attempts = Literal["auto", "asked"]
+_MOST_UNTRIED = 20  # in a file's metadata
 _log = logging.getLogger("onnxpatch")
 
 
@@ -172,6 +175,9 @@ def export(
             delivered, report = _delivered(log, exporters if several else (), prefer, bounds)
         finally:
             state.restore()
+        if report.untried:
+            said = [one.sentence() for one in report.untried[:_MOST_UNTRIED]]
+            append(delivered.exported.path, {UNTRIED: json.dumps(said)})
         size = bytes_beside(delivered.exported.path)
         out.keep(delivered.exported.path)
         return replace(report, bytes=size, notes=[*report.notes, *lost_state(state), *out.notes])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from onnxpatch.errors import ExportError, VerificationError
 from onnxpatch.export import Attempts, export
 from onnxpatch.results.report import Report
+from onnxpatch.results.report_forms import uncovered
 from onnxpatch.settings import EXPORTERS, Exporter
 
 __all__ = ["assert_exports"]
@@ -26,6 +27,7 @@ def assert_exports(
     allow_unproven: bool = False,
     allow_bounds: bool = False,
     attempts: Attempts = "asked",
+    require: Literal["right", "covered"] = "right",
     **options: Any,
 ) -> dict[str, Report]:
     """Assert that `model` exports to ONNX, and that the file is right at sizes and on data that were never traced.
@@ -36,6 +38,7 @@ def assert_exports(
     dimension that was compared at the example's size only; otherwise that is a failure, and the report says which
     `data=` would prove it. allow_bounds: accept a file that is wrong at sizes far below the example's only.
     attempts: "asked", so that a test notices that the first way broke; "auto" takes what `export` would deliver.
+    require: "covered" also fails where a side of the model's own conditions that an input can take was not compared.
 
     Returns the reports by exporter. Raises AssertionError with the report of every exporter that failed, also where
     check=False left nothing compared.
@@ -43,6 +46,8 @@ def assert_exports(
     # pytest leaves this frame out: the failing line is the test's own.
     __tracebackhide__ = True
     wanted = (exporters,) if isinstance(exporters, str) else tuple(exporters)
+    if require not in ("right", "covered"):
+        raise ValueError(f"require={require!r}: use 'right' or 'covered'")
     unknown = [name for name in wanted if name not in EXPORTERS]
     if unknown or not wanted:
         raise ValueError(f"exporters={exporters!r}: name one or several of {', '.join(EXPORTERS)}")
@@ -57,6 +62,8 @@ def assert_exports(
             report = reports[exporter] = export(model, args, kwargs=kwargs, **asked)
             if not (report.ok or (allow_unproven and report.verdict == "unproven")):
                 failures.append(f"{exporter}: {report}")
+            elif require == "covered" and not report.covered:
+                failures.append(f"{exporter}: {uncovered(report)}")
         except (ExportError, VerificationError) as error:
             failures.append(str(error) if isinstance(error, ExportError) else f"{exporter}: {error}")
     if failures:

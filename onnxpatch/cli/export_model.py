@@ -36,6 +36,7 @@ from onnxpatch.cli.options import (
     ProbesOpt,
     ProvidersOpt,
     QuietOpt,
+    RequireOpt,
     RuntimeOpt,
     SizesOpt,
     StrictOpt,
@@ -49,7 +50,7 @@ from onnxpatch.cli.options import (
     sizes,
     typed,
 )
-from onnxpatch.cli.result import check_form, print_result
+from onnxpatch.cli.result import check_form, check_required, fulfils, print_result
 from onnxpatch.errors import InputError, OnnxpatchError, VerificationError
 from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.report import EXPORTING, Checked
@@ -95,6 +96,7 @@ def export(
     max_seconds: MaxSecondsOpt = None,
     max_memory: MaxMemoryOpt = None,
     patches: PatchesOpt = [],  # noqa: B006
+    require: RequireOpt = "right",
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
     html: HtmlOpt = None,
@@ -112,6 +114,7 @@ def export(
         from onnxpatch.exporters.artifact import writable
 
         check_form(json, markdown)
+        check_required(require)
         if strict and bounds == "narrow":
             raise InputError("--strict refuses a file with bounds, --bounds narrow asks for one: give one of them")
         file = _one_file(file, output)
@@ -144,7 +147,7 @@ def export(
                 write(html, loaded.model, report, made, arguments, progress, typed(ctx))
         if refusal is not None:
             raise refusal
-        raise typer.Exit(RIGHT if report.ok or not check else WRONG)
+        raise typer.Exit(RIGHT if fulfils(report, require) or not check else WRONG)
 
 
 def _one_file(file: Path | None, output: Path | None) -> Path:

@@ -160,6 +160,13 @@ HtmlOpt = Annotated[
     Path | None,
     typer.Option("--html", metavar="FILE", rich_help_panel=_RESULT, help="A page with all results and the graph."),
 ]
+RequireOpt = Annotated[
+    str,
+    typer.Option(
+        "--require", metavar="NAME", rich_help_panel=_COMPARE,
+        help="covered: 1 also where a side of the model's conditions never ran.",
+    ),
+]  # fmt: skip
 QuietOpt = Annotated[
     bool,
     typer.Option("--quiet", "-q", rich_help_panel=_RESULT, help="Nothing where it is right, else one line."),

@@ -15,6 +15,17 @@ def check_form(json: bool, markdown: bool) -> None:
         raise InputError("--json and --markdown are two forms of one result: give one of them")
 
 
+def check_required(require: str) -> None:
+    """Raise InputError for a `--require` that is none, before any work."""
+    if require not in ("right", "covered"):
+        raise InputError(f"--require {require!r}: use right or covered")
+
+
+def fulfils(report: Report, require: str) -> bool:
+    """Whether a report is what `--require` asks for."""
+    return report.ok and (require == "right" or report.covered)
+
+
 def print_result(result: Report | Diagnosis, json: bool, markdown: bool, quiet: bool = False, verbose: int = 0) -> None:
     """Print a result as JSON, as Markdown, or as text with the headline coloured in a terminal.
 

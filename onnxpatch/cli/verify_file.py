@@ -26,6 +26,7 @@ from onnxpatch.cli.options import (
     ProbesOpt,
     ProvidersOpt,
     QuietOpt,
+    RequireOpt,
     RuntimeOpt,
     SizesOpt,
     TargetArg,
@@ -36,7 +37,7 @@ from onnxpatch.cli.options import (
     runtime_names,
     sizes,
 )
-from onnxpatch.cli.result import check_form, print_result
+from onnxpatch.cli.result import check_form, check_required, fulfils, print_result
 
 
 def verify(
@@ -56,6 +57,7 @@ def verify(
     max_seconds: MaxSecondsOpt = None,
     max_memory: MaxMemoryOpt = None,
     patches: PatchesOpt = [],  # noqa: B006
+    require: RequireOpt = "right",
     json: JsonOpt = False,
     markdown: MarkdownOpt = False,
     html: HtmlOpt = None,
@@ -73,6 +75,7 @@ def verify(
         from onnxpatch.exporters.artifact import writable
 
         check_form(json, markdown)
+        check_required(require)
         if html:
             writable(html)
         loaded = load(target)
@@ -101,4 +104,4 @@ def verify(
             from onnxpatch.html import write_report
 
             write_report(html, loaded.model, report, file)
-        raise typer.Exit(RIGHT if report.ok else WRONG)
+        raise typer.Exit(RIGHT if fulfils(report, require) else WRONG)

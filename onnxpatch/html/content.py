@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from onnxpatch.html.comparison import Comparison, Side
 from onnxpatch.html.drawing import drawing
+from onnxpatch.html.excerpt import around
 from onnxpatch.html.file_facts import inputs, outputs
 from onnxpatch.html.patches import cards
 from onnxpatch.html.plot import plot
@@ -56,6 +57,9 @@ def context(comparison: Comparison) -> dict[str, object]:
         "outputs": outputs(result.proto) if result.proto is not None else [],
         "rows": tree(comparison),
         "swaps": bool(comparison.plan and comparison.plan.swaps),
+        "untried": [(one, around(one.place.rpartition(" in ")[0])) for one in report.untried]
+        if report is not None
+        else [],
         "advice": report.advice if report is not None else "",
         "patches": cards(_acted(comparison), comparison.plan),
         "operators": operators(comparison),

@@ -1,7 +1,8 @@
 """The provenance of an ONNX file in its metadata: onnxpatch's version, the patches that acted, a digest of their code.
 
-The entries are `onnxpatch.version`, `.exporter`, `.plan` (JSON), `.digest`, `.versions` (JSON) and `.call`, the call of
-`onnxpatch.export` that makes the file again. onnxruntime shows them in `session.get_modelmeta().custom_metadata_map`.
+The entries are `onnxpatch.version`, `.exporter`, `.plan` (JSON), `.digest`, `.versions` (JSON), `.call`, the call of
+`onnxpatch.export` that makes the file again, and `.untried` (JSON): sides of the model's conditions that never ran.
+onnxruntime shows them in `session.get_modelmeta().custom_metadata_map`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _PREFIX = "onnxpatch."
 CALL = f"{_PREFIX}call"
+UNTRIED = f"{_PREFIX}untried"
 _MOST_CALL = 4000  # characters of the call
 _MOST_NAMES = 40  # patches that the sentence of a report names
 
@@ -63,12 +65,8 @@ def stamp(
 ) -> None:
     """Write the provenance into the metadata of the file at `path`, without reading the file.
 
-    rows, digest, versions, call: as in `Provenance`. more: further entries, with their whole keys. Bytes of a protobuf
-    message that are appended to another one are merged with it when it is read, so a file of gigabytes costs no more
-    than a small one.
+    rows, digest, versions, call: as in `Provenance`. more: further entries, with their whole keys.
     """
-    import onnx
-
     entries = {
         "version": ONNXPATCH,
         "exporter": exporter,
@@ -77,8 +75,19 @@ def stamp(
         "versions": json.dumps(versions),
         "call": call[:_MOST_CALL],
     }
+    append(path, {_PREFIX + key: value for key, value in entries.items()} | dict(more))
+
+
+def append(path: str | os.PathLike[str], entries: Mapping[str, str]) -> None:
+    """Add entries to the metadata of a file, without reading it.
+
+    Bytes of a protobuf message that are appended to another one are merged with it when it is read, so a file of
+    gigabytes costs no more than a small one.
+    """
+    import onnx
+
     appended = onnx.ModelProto()
-    for key, value in ({_PREFIX + key: value for key, value in entries.items()} | dict(more)).items():
+    for key, value in entries.items():
         appended.metadata_props.add(key=key, value=value)
     with open(path, "ab") as file:
         file.write(appended.SerializeToString())

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from onnxpatch.errors import VerificationError
@@ -136,6 +137,25 @@ class RightWithin:
     text: str
 
 
+@dataclass(frozen=True)
+class Untried:
+    """A side of one of the model's own conditions that no compared input took, though one could.
+
+    place: `file:line in function`; question: the whole condition; side: what would have to be so; nearest: the first
+    input at which it was asked.
+    """
+
+    place: str
+    question: str
+    side: str
+    nearest: str
+
+    def sentence(self) -> str:
+        """`model.py:344, the side where w.abs().max() > 1.5`."""
+        line = self.place.rpartition(" in ")[0]
+        return f"{PurePath(line).name}, the side where {self.side}"
+
+
 @dataclass(frozen=True, repr=False)
 class Report:
     """The result of `export` and `verify`. `ok`, and `bool(report)`, say whether the verdict is right.
@@ -144,7 +164,8 @@ class Report:
     call: the shortest call of `export` that makes this file at once. bounds: the sizes for which the file is right, in
     words by dimension, where that is not every size. memory: bytes that PyTorch's operators took for the `example` and
     at the `peak` of any run, the `limit` of one run, and the most that the `process` has had so far. bytes: of the
-    file, with weights beside it. advice: what to type where the file is wrong.
+    file, with weights beside it. advice: what to type where the file is wrong. untried: the sides of the model's own
+    conditions that no compared input took, of a right file; sides_recorded: whether they were looked for.
     """
 
     file: str
@@ -172,6 +193,13 @@ class Report:
     right_within: list[RightWithin] = field(default_factory=list)
     bytes: int = 0
     advice: str = ""
+    untried: list[Untried] = field(default_factory=list)
+    sides_recorded: bool = False
+
+    @property
+    def covered(self) -> bool:
+        """Whether every side of the model's own conditions that an input can take was compared."""
+        return self.sides_recorded and not self.untried
 
     @property
     def ok(self) -> bool:
@@ -230,7 +258,8 @@ class Report:
         # What the exporter returned is for callers in Python.
         names = [f.name for f in dataclasses.fields(self) if f.name != "program"]
         body = {name: json_value(getattr(self, name)) for name in names}
-        return {"schema": SCHEMA, "ok": self.ok, "verdict": self.verdict, "worst": json_value(self.worst), **body}
+        told = {"ok": self.ok, "verdict": self.verdict, "covered": self.covered, "worst": json_value(self.worst)}
+        return {"schema": SCHEMA, **told, **body}
 
     def to_json(self, indent: int | None = 2) -> str:
         return json.dumps(self.to_dict(), indent=indent)

@@ -23,6 +23,12 @@ def table(report: Report) -> str:
     )
 
 
+def uncovered(report: Report) -> str:
+    """The verdict, and a line for each side that never ran: the text of a failure where all of them are required."""
+    sides = [one_line(line) for line in every_finding(report) if line.startswith("never ran: ")]
+    return "\n".join([headline(report), *(sides or ["the sides of the model's conditions were not recorded"])])
+
+
 def _how(report: Report) -> str:
     made = f"exported by {report.exporter}" if report.exporter else "a given file"
     parts = [made, f"opset {report.opset}", report.runtime or "not run", f"tolerance {report.tolerance:g}"]

@@ -86,10 +86,32 @@ def _headline(report: Report) -> str:
         wrong = sum(not check.ok for check in report.checks)
         error = f"error {report.worst:.1e}{' where it runs' if _stopped(report) else ''}"
         return f"{file}: WRONG at {wrong} of {runs} ({report.model}), {error}"
+    if report.untried:
+        said = f"{file}: {_where_tried(report)}"
+        whole = f"{said}: {_takes_it(report)}"
+        return whole if len(one_line(relative(whole))) <= WIDTH else said
+    return f"{file}: right{_numbers(report)}"
+
+
+def _where_tried(report: Report) -> str:
+    """The verdict where sides of the model's own conditions were never run."""
+    first, more = report.untried[0], len(report.untried) - 1
+    within = f" for {', '.join(report.bounds.values())} only," if report.bounds else ""
+    others = f", and {more} more" if more else ""
+    tried = f"right{within} where tried ({counted(len(report.checks), 'check')})"
+    return f"{tried}; never ran: {first.sentence()}{others}"
+
+
+def _takes_it(report: Report) -> str:
+    return "hand over data= that takes it" + ("" if "branches=True" in report.call else ", or branches=True")
+
+
+def _numbers(report: Report) -> str:
+    right, runs = sum(check.status == "right" for check in report.checks), len(report.checks)
     within = f" for {', '.join(report.bounds.values())} only," if report.bounds else ""
     undecided = f", no verdict at {runs - right}" if right < runs else ""
     sizes = _sizes(report)
-    said = f"{file}: right{within} at {right} of {runs}{f' ({sizes})' if sizes else ''}{undecided}"
+    said = f"{within} at {right} of {runs}{f' ({sizes})' if sizes else ''}{undecided}"
     return ", ".join([said, f"error {report.worst:.1e}", *_cost(report)])
 
 
@@ -122,6 +144,9 @@ def _listed(sizes: Sequence[int]) -> str:
 
 # ------------------------------------------------------------------ what follows
 def _right(report: Report) -> list[str]:
+    if report.untried:  # what the first line has no room for
+        advice = [] if _headline(report).endswith(_takes_it(report)) else [f"next: {_takes_it(report)}"]
+        return [f"right{_numbers(report)}", *_way(report), *_fitting("note: ", report.notes), *advice]
     by = _fitting("replaced while exporting: ", replaced(report))
     way, notes = _way(report), _fitting("note: ", report.notes)
     return [*way, *(by if not (way and notes) else []), *notes]  # two lines: what is left out is in `table`
@@ -193,6 +218,9 @@ def every_finding(report: Report) -> list[str]:
     if report.refused:
         left_out = f"{counted(report.refused, 'size')} at which the model itself raises, left out"
         lines.append(f"{left_out}; the first: {report.first_refusal}")
+    lines += [
+        f"never ran: {one.place}, the side where {one.side}; asked first at {one.nearest}" for one in report.untried
+    ]
     lines += [f"replaced while exporting: {one}" for one in replaced(report)]
     return [relative(line) for line in [*lines, *report.notes, *([f"next: {report.advice}"] if report.advice else [])]]
 

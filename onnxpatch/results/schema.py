@@ -52,7 +52,9 @@ class _Written(GenerateJsonSchema):
 def report_schema() -> JsonSchemaValue:
     """JSON Schema of `Report.to_dict()`: what `--json` of `export` and `verify` writes. Needs pydantic."""
     worst, verdict = {"type": ["number", "string", "null"]}, {"type": "string", "enum": list(VERDICTS)}
-    return _add(schema_of(Report, "report"), {"schema": {"const": SCHEMA}, "worst": worst, "verdict": verdict})
+    told: dict[str, JsonSchemaValue] = {"schema": {"const": SCHEMA}, "worst": worst, "verdict": verdict}
+    told |= {"covered": {"type": "boolean"}}
+    return _add(schema_of(Report, "report"), told)
 
 
 def diagnosis_schema() -> JsonSchemaValue:

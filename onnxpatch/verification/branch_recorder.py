@@ -186,7 +186,7 @@ class Decisions(TorchFunctionMode):
     def _meet(self, sides: Sequence[object], among: bool = False) -> None:
         """Note the model's own tensors among the sides."""
         for side in sides:
-            if isinstance(side, torch.Tensor) and side.numel() > 1 and _address(side) in self._own:
+            if isinstance(side, torch.Tensor) and side.numel() > 1 and address(side) in self._own:
                 self.constants.met(side, among)
 
     def _tell(self, of: torch.Tensor, told: object) -> None:
@@ -229,7 +229,7 @@ class Decisions(TorchFunctionMode):
             raise EndlessError(f"more than {_ENDLESS} decisions: a loop that this data does not end")
 
 
-def _address(tensor: torch.Tensor) -> int:
+def address(tensor: torch.Tensor) -> int:
     """Of its memory, which views share; 0 for one without, such as a sparse one, or a row under torch.vmap."""
     try:
         return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
@@ -240,7 +240,7 @@ def _address(tensor: torch.Tensor) -> int:
 def addresses(model: object) -> frozenset[int]:
     """The addresses of a model's parameters and buffers."""
     tensors = (*model.parameters(), *model.buffers()) if isinstance(model, torch.nn.Module) else ()
-    return frozenset(map(_address, tensors)) - {0}
+    return frozenset(map(address, tensors)) - {0}
 
 
 def _is_number(side: object) -> bool:

@@ -23,7 +23,8 @@ from onnxpatch.messages.visible import said_by
 from onnxpatch.onnxfile.memory_limit import addresses_limited, out_of_memory
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.undone import Shared, undone
-from onnxpatch.verification.branch_recorder import Decisions, addresses
+from onnxpatch.verification.branch_recorder import Decisions, address, addresses
+from onnxpatch.verification.sides_taken import SidesTaken, Taken
 
 _GROWTH = 3  # the power of its sizes by which the memory of a forward may grow
 Flatten = Callable[[Any], Sequence[torch.Tensor | None]]
@@ -34,6 +35,7 @@ class Answer:
     """The result of eager for one input: its output tensors, or the error that it raised.
 
     stopped: why the run was ended: it would have taken too much memory. Then nothing is known of what eager answers.
+    taken: the sides of its own conditions that the model took.
     """
 
     outputs: tuple[torch.Tensor | None, ...] | None
@@ -41,6 +43,7 @@ class Answer:
     finite: bool = True
     raw: Any = None
     stopped: str = ""
+    taken: Taken | None = None
 
     @property
     def accepted(self) -> bool:
@@ -101,6 +104,9 @@ class Eager:
         self.run = CountedRun()  # the last one
         self.peak = self.example_bytes = 0  # the most bytes that a run took, and the example
         self._state = state or Snapshot(model, *inputs.objects())
+        own = addresses(model)
+        self.sides = SidesTaken(lambda value: isinstance(value, torch.Tensor) and address(value) in own)
+        self._taken: Taken | None = None  # by the last run
 
     def ask(self, values: Sequence[object], seed: int = 0, gradients: bool = False, grown: float = 1.0) -> Answer:
         """Run the model. values: one for each leaf of the inputs; they are copied, since a forward may write into them.
@@ -109,9 +115,9 @@ class Eager:
         inference. grown: how many times larger than the example's the sizes are, all dimensions together.
         """
         self._count(values)
-        raw, error = self._run(values, seed, gradients, self._may_be_large(grown))
+        raw, error = self._run(values, seed, gradients, self._may_be_large(grown), recorded=not seed and not gradients)
         outputs = None if error is not None else self.flat(raw)
-        return Answer(outputs, error, _finite(outputs or ()), raw, self.run.stopped)
+        return Answer(outputs, error, _finite(outputs or ()), raw, self.run.stopped, self._taken)
 
     def flat(self, raw: object) -> tuple[torch.Tensor | None, ...]:
         """An output in the form of the graph's outputs."""
@@ -164,6 +170,16 @@ class Eager:
         self.counted = watch is None
         return max(count.operations, least), watch
 
+    @contextmanager
+    def _recorded(self, recorded: bool) -> Iterator[None]:
+        self._taken = None
+        # A ScriptModule is no Python.
+        if not recorded or isinstance(self.model, torch.jit.ScriptModule):
+            yield
+            return
+        with self.sides.run() as self._taken:
+            yield
+
     def _count(self, values: Sequence[object]) -> None:
         self.elements += sum(v.numel() for v in values if isinstance(v, torch.Tensor))
 
@@ -172,7 +188,12 @@ class Eager:
         return self.by_data or not self.example_bytes or self.example_bytes * grown**_GROWTH > self.limits[0]
 
     def _run(
-        self, values: Sequence[Any], seed: int = 0, gradients: bool = False, counted: bool = True
+        self,
+        values: Sequence[Any],
+        seed: int = 0,
+        gradients: bool = False,
+        counted: bool = True,
+        recorded: bool = False,
     ) -> tuple[Any, str | None]:
         args, kwargs = self.inputs.rebuild([copied(value) for value in values])
         self.run = run = CountedRun(*self.limits)
@@ -181,7 +202,7 @@ class Eager:
             with torch.set_grad_enabled(gradients), process_state_kept(seed=seed), addresses_limited(self.limits[0]):
                 before = _random_state()
                 try:
-                    with run if self.counted and counted else nullcontext():
+                    with run if self.counted and counted else nullcontext(), self._recorded(recorded):
                         # The call, not `forward`: hooks are part of what the model computes.
                         output = self.model(*args, **kwargs)
                         self.names = output_names(output)

@@ -72,7 +72,15 @@ class Oracle:
         """The probe of the example. Runs from here on count against the budget."""
         self._finite, self._before = example.finite, self.eager.elements
         return self.kept(
-            Probe("example", "example", self.example, self.inputs.values(), example.outputs or (), example.raw)
+            Probe(
+                "example",
+                "example",
+                self.example,
+                self.inputs.values(),
+                example.outputs or (),
+                example.raw,
+                taken=example.taken,
+            )
         )
 
     # -------------------------------------------------------------- one size
@@ -135,10 +143,14 @@ class Oracle:
             self._asked += 1
             answer = self.eager.ask(values, grown=grown)
             if self.usable(answer):
-                return self.kept(Probe(format_sizes(sizes), kind, sizes, values, answer.outputs or (), answer.raw))
+                return self.kept(
+                    Probe(
+                        format_sizes(sizes), kind, sizes, values, answer.outputs or (), answer.raw, taken=answer.taken
+                    )
+                )
             error, stopped = error or answer.error or "", stopped or answer.stopped
             if answer.outputs is not None and odd is None and not self._empties(values):
-                odd = Probe(format_sizes(sizes), kind, sizes, values, answer.outputs, answer.raw)
+                odd = Probe(format_sizes(sizes), kind, sizes, values, answer.outputs, answer.raw, taken=answer.taken)
         if odd is not None:  # eager returns NaN or infinity at this size, so the graph has to
             return self.kept(odd)
         if stopped:
@@ -199,7 +211,9 @@ class Oracle:
             self.too_large["other data"] = answer.stopped
         if not self.usable(answer):
             return None
-        return self.kept(Probe("other data", "data", self.example, other, answer.outputs or (), answer.raw))
+        return self.kept(
+            Probe("other data", "data", self.example, other, answer.outputs or (), answer.raw, taken=answer.taken)
+        )
 
     # -------------------------------------------------------------- the budget
     def usable(self, answer: Answer) -> bool:
@@ -255,6 +269,8 @@ class Oracle:
 
     def kept(self, probe: Probe) -> Probe:
         """Return the probe, and count the memory of its tensors."""
+        if probe.taken is not None:
+            self.eager.sides.keep(probe.taken)
         for tensor in (*probe.expected, *probe.values):
             if isinstance(tensor, torch.Tensor):
                 self._held += tensor.numel() * tensor.element_size()

@@ -11,6 +11,7 @@ import torch
 from onnxpatch.errors import InputError
 from onnxpatch.onnxfile.memory_limit import checked_bytes
 from onnxpatch.onnxfile.runtimes.interface import DEFAULT_SECONDS
+from onnxpatch.verification.sides_taken import Taken
 
 _LEAST_BYTES = 512e6  # that one run may take in any case
 _MOST_BYTES = 2e9  # that it may take unless the example comes near: beside the rest of an export, it suits 8 GB
@@ -24,7 +25,7 @@ class Probe:
     """One input with eager's answer. kind: example, data, size, branch, given or guard.
 
     exact: the values are chosen exactly, as 7 for `x == 7`. A difference at such a probe is not excused by eager's
-    answer to inputs moved by a rounding.
+    answer to inputs moved by a rounding. taken: the sides of its own conditions that eager took.
     """
 
     label: str
@@ -34,6 +35,7 @@ class Probe:
     expected: tuple[torch.Tensor | None, ...]
     raw: Any = None
     exact: bool = False
+    taken: Taken | None = None
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def _magnitudes(oracle: Oracle, first: Probe) -> Iterator[Probe]:
             continue
         answer = oracle.eager.ask(values)
         if answer.outputs is not None and answer.finite:
-            yield oracle.kept(Probe(label, "data", first.sizes, values, answer.outputs, answer.raw))
+            yield oracle.kept(Probe(label, "data", first.sizes, values, answer.outputs, answer.raw, taken=answer.taken))
 
 
 def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterator[Probe]:
@@ -180,7 +180,16 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
             most -= 1
             kind = "branch" if flips else "data"
             yield oracle.kept(
-                Probe(label, kind, first.sizes, changed, answer.outputs, answer.raw, exact is None or (exact and flips))
+                Probe(
+                    label,
+                    kind,
+                    first.sizes,
+                    changed,
+                    answer.outputs,
+                    answer.raw,
+                    exact is None or (exact and flips),
+                    answer.taken,
+                )
             )
         # One probe on which random numbers reach the output is enough.
         draws &= not chance

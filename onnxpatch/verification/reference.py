@@ -133,4 +133,4 @@ class Reference:
             raise InputError(f"{label}: {why}: {answer.error}")
         shapes = {i: tuple(value.shape) for i, value in enumerate(values) if isinstance(value, torch.Tensor)}
         sizes = {dim.name: dim.size_of(shapes) for dim in self.dims}
-        return Probe(label, "given", sizes, values, answer.outputs, answer.raw)
+        return Probe(label, "given", sizes, values, answer.outputs, answer.raw, taken=answer.taken)

@@ -24,6 +24,7 @@ from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.right_sizes import right_within
 from onnxpatch.verification.undetermined import judged
+from onnxpatch.verification.untried import untried
 
 Progress = Callable[[str, int, int], None]
 _MORE_DRAWS = 2  # further runs of a probe, for a graph that draws random numbers
@@ -57,9 +58,16 @@ def run(
         broken = [(guard, probe) for guard, probe in broken if limits.admits(probe.sizes)]
     for graph in graphs:  # a graph that is right takes about as much as eager does
         graph.max_bytes = max(reference.eager.limits[0], _TIMES_EAGER * reference.eager.peak)
-    joined = _joined([_in_runtime(graph, feed, reference, made, probes, broken, fixed, progress) for graph in graphs])
+    reports = [_in_runtime(graph, feed, reference, made, probes, broken, fixed, progress) for graph in graphs]
+    joined, sides = _joined(reports), reference.eager.sides
+    right = [probe for probe, *checks in zip(probes, *(one.checks for one in reports), strict=False)
+             if all(check.status == "right" for check in checks)]  # fmt: skip
+    outside = [probe for probe in reference.probes if limits is not None and not limits.admits(probe.sizes)]
     return replace(
         joined,
+        # A side that is taken beyond the sizes that the file is meant for alone is no matter of this file.
+        untried=untried(sides, [*right, *outside]) if joined.ok and sides.able else [],
+        sides_recorded=joined.ok and sides.able,
         notes=[*joined.notes, *names_of_one_size(reference), *_too_large(reference)],
         dimensions={dim.name: dim.size for dim in reference.dims},
         refused=reference.oracle.refused,

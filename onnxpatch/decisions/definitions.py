@@ -1,0 +1,181 @@
+"""Where the names of a function get their values, and which of these a name can have where it is read.
+
+    mask = None                   reaches both reads of `mask` below, unless
+    if causal:
+        mask = make(mask)         this one ran, which reaches the last line alone
+    return attend(x, mask)
+
+In a loop, what is assigned further below reaches as well, in the next round.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+GROWING = frozenset({"append", "extend", "add", "insert", "update", "pop", "remove", "setdefault", "clear"})
+Parents = Mapping[ast.AST, ast.AST]
+How = (
+    str | int
+)  # as it is ("value"), an "element" of it, the one at a place, put into what is there ("grown"), "argument"
+
+
+@dataclass(frozen=True, eq=False)
+class Definition:
+    """One value of a name. statement: that assigns it; replaces: whether the name has no earlier value afterwards."""
+
+    name: str
+    value: ast.AST
+    how: How
+    statement: ast.AST
+    replaces: bool = True
+
+
+def definitions(scope: ast.AST) -> dict[str, list[Definition]]:
+    """By name: what a function or lambda assigns to it, in the order of the source; its arguments first."""
+    found: dict[str, list[Definition]] = {}
+    for argument in _arguments(scope.args):  # type: ignore[attr-defined]
+        found.setdefault(argument.arg, []).append(Definition(argument.arg, argument, "argument", argument))
+    body = scope.body if isinstance(scope.body, list) else [scope.body]  # type: ignore[attr-defined]
+    made = [one for node in within(body) for one in _assigned(node)]
+    for one in sorted(made, key=lambda one: _place(one.statement)):
+        found.setdefault(one.name, []).append(one)
+    return found
+
+
+def within(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """The nodes of a function's body, without those of the functions in it."""
+    waiting = list(body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, SCOPES):
+            waiting += ast.iter_child_nodes(node)
+
+
+def reaching(read: ast.AST, defined: Sequence[Definition], scope: ast.AST, parents: Parents) -> list[Definition]:
+    """Those of the definitions of a name that it may have where `read` stands."""
+    around = list(_around(read, parents))
+    if len(defined) < 2 or next((one for one in around if isinstance(one, SCOPES)), None) is not scope:
+        return list(defined)  # read in a function inside, whenever that is called
+    before = [one for one in defined if _precedes(one, read, around)]
+    last = next((one for one in reversed(before) if one.replaces and _always(one, around, parents)), None)
+    found = before[before.index(last) :] if last is not None else before
+    loops = [one for one in around if isinstance(one, ast.For | ast.While | ast.AsyncFor)]
+    outer = set(_around(last.statement, parents)) if last is not None else set()
+    later = (one for one in defined if one not in before)
+    return found + [
+        one for one in later if any(loop in _around(one.statement, parents) and loop not in outer for loop in loops)
+    ]
+
+
+def _around(node: ast.AST, parents: Parents) -> Iterator[ast.AST]:
+    while node in parents:
+        node = parents[node]
+        yield node
+
+
+def _place(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
+def _precedes(one: Definition, read: ast.AST, around: Sequence[ast.AST]) -> bool:
+    if one.how == "argument":
+        return True
+    if one.statement in around:  # a loop or a `with` in whose body it is read; else the value is computed before
+        return isinstance(one.statement, ast.For | ast.AsyncFor | ast.With | ast.NamedExpr)
+    return _place(one.statement) <= _place(read)
+
+
+def _always(one: Definition, around: Sequence[ast.AST], parents: Parents) -> bool:
+    """Whether a definition before the read has run wherever the read is."""
+    if one.how == "argument" or one.statement in around:
+        return True
+    outer = parents.get(one.statement)
+    same = [other for other in around if outer is not None and parents.get(other) is outer]
+    return (
+        outer is not None
+        and outer in around
+        and all(_block(outer, one.statement) == _block(outer, other) for other in same)
+    )
+
+
+def _block(statement: ast.AST, part: ast.AST) -> str:
+    """The block of a statement that a part is in: "body", "orelse"."""
+    blocks = (name for name, held in ast.iter_fields(statement) if isinstance(held, list) and part in held)
+    return next(blocks, "")
+
+
+def binds(target: ast.AST, name: str) -> bool:
+    """Whether a target, of a comprehension say, is or has this name."""
+    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(target))
+
+
+def _arguments(arguments: ast.arguments) -> list[ast.arg]:
+    more = [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *more]
+
+
+def _assigned(node: ast.AST) -> Iterator[Definition]:
+    """What one statement or expression assigns to names."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from _into(target, node.value, node)
+    elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and node.value is not None:
+        yield from _into(node.target, node.value, node, isinstance(node, ast.AnnAssign))
+    elif isinstance(node, ast.For | ast.AsyncFor):
+        yield from (Definition(name, node.iter, "element", node) for name in _names(node.target))
+    elif isinstance(node, ast.With):
+        for item in node.items:
+            if item.optional_vars is not None:
+                yield from _into(item.optional_vars, item.context_expr, node)
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        yield Definition(node.name, ast.Constant(0), "value", node)
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        names = ((one.asname or one.name).split(".")[0] for one in node.names)
+        yield from (Definition(name, ast.Constant(0), "value", node) for name in names)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in GROWING:
+        holder = node.func.value
+        if isinstance(holder, ast.Name):
+            yield Definition(holder.id, node.args[-1] if node.args else holder, "grown", node, replaces=False)
+
+
+def _into(target: ast.AST, value: ast.expr, node: ast.AST, replaces: bool = True) -> Iterator[Definition]:
+    if isinstance(target, ast.Name):
+        yield Definition(target.id, value, "value", node, replaces)
+    elif isinstance(target, ast.Tuple | ast.List):
+        pairs = isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
+        starred = any(isinstance(part, ast.Starred) for part in target.elts)
+        for place, part in enumerate(target.elts):
+            if pairs and not starred:
+                yield from _into(part, value.elts[place], node)  # type: ignore[attr-defined]
+            else:
+                how = place if isinstance(part, ast.Name) and not starred else "element"
+                yield from (Definition(name, value, how, node) for name in _names(part))
+    elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+        yield Definition(target.value.id, value, "grown", node, replaces=False)
+
+
+def _names(target: ast.AST) -> Iterator[str]:
+    return (node.id for node in ast.walk(target) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+
+
+def kept(node: ast.AST) -> Iterator[tuple[str, ast.expr, bool]]:
+    """(name, value, whether it is put into what the attribute holds) of what a statement keeps on an object."""
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, ast.AnnAssign | ast.AugAssign):
+        targets = [node.target]
+    elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in GROWING and node.args:
+        holder = node.func.value  # type: ignore[attr-defined]
+        yield from [(holder.attr, node.args[-1], True)] if isinstance(holder, ast.Attribute) else []
+    value: Any = getattr(node, "value", None)
+    for part in (part for target in targets for part in ast.walk(target) if value is not None):
+        if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store):
+            yield part.attr, value, False
+        elif isinstance(part, ast.Subscript) and isinstance(part.value, ast.Attribute):
+            yield part.value.attr, value, True

@@ -1,0 +1,88 @@
+"""`Function`: a function of the model that has run, with its conditional jumps, its callers and what it was given."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any, Literal
+
+Kind = Literal["plain", "tensor", "container", "module", "other"]
+Caller = tuple[int, int]  # the number of the calling function, or OUTSIDE; the offset of the call
+OUTSIDE = -1  # the number of whoever called the model itself
+
+
+@dataclass(eq=False)
+class Function:
+    """One code object of the model's.
+
+    jumps: by the offset of each conditional jump, where it falls through to and where it jumps to. lines: those on
+    which one stands. begins: by the offset at which the instruction is reached, its own: a long jump has a prefix.
+    names: by the offset of a jump that tests a local name, that name.
+    callers: who called it, and how often that was looked at. kinds: what its arguments were, by name, and by (name,
+    key) what was in `**kwargs`: "plain" for None, numbers and text, "tensor" for one of the inputs or computed from
+    them, "container" for a tuple, list or dict with such tensors. tested, returns: the same of the names that jumps
+    test, by offset, and of what it returned, by caller; with how often each was looked at.
+    """
+
+    number: int
+    code: CodeType
+    globals: dict[str, Any]
+    jumps: dict[int, tuple[int, int]] = field(default_factory=dict)
+    lines: set[int] = field(default_factory=set)
+    begins: dict[int, int] = field(default_factory=dict)
+    callers: dict[Caller, int] = field(default_factory=dict)
+    returns: dict[Caller, tuple[set[Kind], int]] = field(default_factory=dict)
+    kinds: dict[str | tuple[str, str], set[Kind]] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    tested: dict[int, tuple[set[Kind], int]] = field(default_factory=dict)
+    done: bool = False
+
+    def __post_init__(self) -> None:
+        line, start, name = self.code.co_firstlineno, -1, ""
+        instructions = list(dis.get_instructions(self.code))
+        for one, following in zip(instructions, [*instructions[1:], None], strict=True):
+            line = _line(one) or line
+            if one.opname == "EXTENDED_ARG":
+                start = one.offset if start < 0 else start
+                continue
+            if is_conditional(one) and following is not None:
+                self.jumps[one.offset] = (following.offset, int(one.argval))
+                self.lines.add(line)
+                self.names |= {one.offset: name} if name else {}
+                self.begins |= {one.offset if start < 0 else start: one.offset, one.offset: one.offset}
+            start = -1
+            if one.opname != "CACHE" and one.opname != "TO_BOOL":
+                name = str(one.argval) if one.opname.startswith("LOAD_FAST") and isinstance(one.argval, str) else ""
+
+    @property
+    def inner(self) -> Iterator[CodeType]:
+        """The code of the lambdas, comprehensions and functions inside of it."""
+        waiting = [self.code]
+        while waiting:
+            found = [one for one in waiting.pop().co_consts if isinstance(one, CodeType)]
+            waiting += found
+            yield from found
+
+
+def is_conditional(one: dis.Instruction) -> bool:
+    """Whether an instruction jumps or not, by a value."""
+    return "JUMP" in one.opname and "_IF_" in one.opname
+
+
+def _line(one: dis.Instruction) -> int:
+    positions = getattr(one, "positions", None)  # Python 3.10 has none
+    found = positions.lineno if positions is not None else one.starts_line
+    return int(found) if found and not isinstance(found, bool) else 0
+
+
+def position(code: CodeType, at: int) -> tuple[int, ...]:
+    """(line, column, last line, last column) of an instruction; (line,) where Python keeps no columns."""
+    if hasattr(code, "co_positions"):
+        found = list(code.co_positions())[at // 2 : at // 2 + 1]
+        if found and None not in found[0]:
+            line, last, column, end = found[0]
+            return (line, column, last, end)  # type: ignore[return-value]
+    lines = [line for start, end, line in code.co_lines() if start <= at < end and line is not None]
+    return (lines[0] if lines else 0,)

@@ -1,0 +1,339 @@
+"""`SidesTaken`: records which sides of its own conditions a model's Python takes while a reference runs in eager.
+
+    with recorder.run() as taken:          taken.jumps: (function, instruction, whether it jumped)
+        model(x)                           taken.lines: (function, line)
+
+Only functions of the model and its libraries are looked at, never torch, Python's own library or this package. From
+Python 3.12 on by `sys.monitoring`, which costs next to nothing once an instruction has gone both ways; before by
+tracing the lines that decide.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+from onnxpatch.decisions.functions_run import OUTSIDE, Caller, Function, Kind
+from onnxpatch.messages.user_code import is_user_frame, package_of
+
+_MOST_EVENTS = 20_000  # of one call: a loop of so many rounds has shown its sides
+_PASSED_OVER = frozenset({"numpy", "scipy", "mpmath", "einops", "typing_extensions", "packaging", "regex"})
+_IMPORT_DEPTH = 12  # frames
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+_LOOKED_AT = 4  # calls from one place of which the arguments are looked at
+_DEEPEST, _MOST_HELD = 3, 64  # containers in containers, and values of each, that are searched for tensors
+
+Jump = tuple[int, int, bool]
+
+
+@dataclass
+class Taken:
+    """What one run took. jumps: (number of the function, offset, whether it jumped); lines: (number, line)."""
+
+    jumps: set[Jump] = field(default_factory=set)
+    lines: set[tuple[int, int]] = field(default_factory=set)
+
+
+class SidesTaken:
+    """The functions of one model that have run, and what each run took.
+
+    attributes: by name, of which kinds those of other objects than modules were. able: whether runs are recorded; not
+    while another tracer, a debugger say, has the place.
+    """
+
+    def __init__(self, is_own: Callable[[object], bool] = lambda value: False) -> None:
+        """is_own: whether a tensor is the model's own, a weight say."""
+        self.functions: list[Function] = []
+        self.attributes: dict[str, set[Kind]] = {}
+        self.able = True
+        self.is_own = is_own
+        self._by_code: dict[int, tuple[CodeType, Function | None]] = {}
+        self._taken = Taken()
+        self._seen: set[Jump] = set()
+
+    @contextmanager
+    def run(self) -> Iterator[Taken]:
+        """Record what is run inside, in this thread."""
+        self._taken = taken = Taken()
+        how = _monitored if hasattr(sys, "monitoring") else _traced
+        with how(self) as able:
+            self.able &= able
+            yield taken
+
+    def keep(self, taken: Taken) -> None:
+        """Count a run as one that is compared: functions of which every side is taken are not watched any more."""
+        self._seen |= taken.jumps
+        for one in self.functions:
+            one.done = one.done or all(
+                (one.number, at, jumped) in self._seen for at in one.jumps for jumped in (True, False)
+            )
+
+    # -------------------------------------------------------------- what the two ways of watching call
+    def function(self, frame: FrameType) -> Function | None:
+        """The model's function that a frame runs; None for one that is not looked at."""
+        code = frame.f_code
+        known = self._by_code.get(id(code))
+        if known is None:
+            found = self._entered(frame) if _is_models(frame) else None
+            known = self._by_code[id(code)] = code, found  # with the code, so that its id stays its own
+        return known[1]
+
+    def called(self, one: Function, frame: FrameType, base: FrameType | None) -> Caller:
+        """Who called a function; noted the first times that it is called from there."""
+        back = frame.f_back
+        while back is not None and back is not base:
+            known = self._by_code.get(id(back.f_code))
+            if known is not None and known[1] is not None:
+                break
+            back = back.f_back
+        calling = self.by_code(back.f_code) if back is not None and back is not base else None
+        caller = (OUTSIDE, 0) if calling is None or back is None else (calling.number, back.f_lasti)
+        calls = one.callers.get(caller, 0)
+        if calls < _LOOKED_AT:
+            one.callers[caller] = calls + 1
+            self._note_kinds(one, frame)
+        return caller
+
+    def returned(self, one: Function, caller: Caller, value: object) -> None:
+        """Note what a function returns to a caller, the first times."""
+        kinds, calls = one.returns.setdefault(caller, (set(), 0))
+        if calls < _LOOKED_AT:
+            one.returns[caller] = {*kinds, self._kind(value)}, calls + 1
+
+    def tested(self, one: Function, at: int, frame: FrameType) -> None:
+        """Note what a local name is that a jump tests, the first times."""
+        name = one.names.get(at)
+        kinds, often = one.tested.get(at, (set(), 0))
+        if name is not None and often < _LOOKED_AT:
+            one.tested[at] = {*kinds, self._kind(frame.f_locals.get(name))}, often + 1
+
+    def by_code(self, code: CodeType) -> Function | None:
+        """The function of a code object, if it has run."""
+        known = self._by_code.get(id(code))
+        return known[1] if known is not None else None
+
+    def _entered(self, frame: FrameType) -> Function:
+        made = Function(len(self.functions), frame.f_code, frame.f_globals)
+        self.functions.append(made)
+        return made
+
+    def _note_kinds(self, one: Function, frame: FrameType) -> None:
+        code, values = frame.f_code, frame.f_locals
+        count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+        for name in code.co_varnames[:count]:
+            value = values.get(name)
+            self._note_attributes(value)
+            one.kinds.setdefault(name, set()).add(self._kind(value))
+            if code.co_flags & 8 and name == code.co_varnames[count - 1] and isinstance(value, dict):
+                for key, held in value.items():
+                    one.kinds.setdefault((name, str(key)), set()).add(self._kind(held))
+        for name in code.co_freevars:
+            one.kinds.setdefault(name, set()).add(self._kind(values.get(name)))
+
+    def _note_attributes(self, value: object) -> None:
+        """Note what the attributes of an object are that is no module, such as a cache's."""
+        if self._kind(value) != "other" or isinstance(value, dict | list | tuple | set):
+            return
+        held = [vars(value)] if hasattr(value, "__dict__") else []
+        for names in (*held, *(vars(cls) for cls in type(value).__mro__[:-1])):
+            for name, one in list(names.items())[:_MOST_HELD]:
+                if not name.startswith("__") and not callable(one) and not isinstance(one, property):
+                    self.attributes.setdefault(name, set()).add(self._kind(one))
+
+    def _kind(self, value: object, depth: int = _DEEPEST) -> Kind:
+        if hasattr(value, "untyped_storage") or type(value).__module__ == "numpy":
+            return "other" if self.is_own(value) else "tensor"
+        if hasattr(value, "_modules"):
+            return "module"
+        if isinstance(value, _PLAIN) or type(value).__module__ == "torch":  # a dtype, a device
+            return "plain"
+        if depth and isinstance(value, dict | list | tuple):
+            held = value.values() if isinstance(value, dict) else value
+            kinds = {self._kind(one, depth - 1) for one in list(held)[:_MOST_HELD]}
+            return "container" if kinds & {"tensor", "container"} else "other"
+        return "other"
+
+
+@functools.cache
+def _standard_library() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return tuple(f"{paths[name]}/" for name in ("stdlib", "platstdlib"))
+
+
+def _is_models(frame: FrameType) -> bool:
+    if not is_user_frame(frame) or package_of(frame) in _PASSED_OVER:
+        return False
+    file = frame.f_code.co_filename
+    if file.startswith(_standard_library()) and "site-packages" not in file and "dist-packages" not in file:
+        return False
+    return not _importing(frame)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether a frame runs for an import in the middle of a forward: torch imports some modules late."""
+    for _ in range(_IMPORT_DEPTH):
+        if frame is None:
+            return False
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+# ------------------------------------------------------------------ before Python 3.12
+@contextmanager
+def _traced(record: SidesTaken) -> Iterator[bool]:
+    if sys.gettrace() is not None:  # a debugger, or a measurement of coverage: theirs stays
+        yield False
+        return
+    taken, base = record._taken, sys._getframe()
+
+    def called(frame: FrameType, event: str, arg: object) -> Any:
+        one = record.function(frame)
+        if one is None:
+            return None
+        caller = record.called(one, frame, base)
+        frame.f_trace_opcodes = False
+        return None if one.done else _local(record, one, taken, caller)
+
+    sys.settrace(called)
+    try:
+        yield True
+    finally:
+        sys.settrace(None)
+
+
+def _local(record: SidesTaken, one: Function, taken: Taken, caller: Caller) -> Any:
+    """The tracer of one call: the lines, and on lines that decide every instruction."""
+    number, jumps, lines, begins = one.number, one.jumps, one.lines, one.begins
+    pending, events = -1, 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal pending, events
+        if event == "exception" or event == "return":
+            pending = -1
+            if event == "return":
+                record.returned(one, caller, arg)
+            return trace
+        at = frame.f_lasti
+        if pending >= 0 and at != pending:
+            taken.jumps.add((number, pending, at != jumps[pending][0]))
+            pending = -1
+        if event == "line":
+            line = frame.f_lineno
+            taken.lines.add((number, line))
+            frame.f_trace_opcodes = line in lines
+        if at in begins:
+            pending = begins[at]
+            record.tested(one, pending, frame)
+        events += 1
+        if events > _MOST_EVENTS:
+            frame.f_trace_opcodes = False
+            return None
+        return trace
+
+    return trace
+
+
+# ------------------------------------------------------------------ from Python 3.12 on
+@contextmanager
+def _monitored(record: SidesTaken) -> Iterator[bool]:
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined]  # what mypy is told is the lowest version
+    tool = next((one for one in (4, 3, 5, 2, 1) if monitoring.get_tool(one) is None), None)
+    if tool is None:
+        yield False
+        return
+    monitoring.use_tool_id(tool, "onnxpatch")
+    watch = _Watch(record, monitoring, tool, sys._getframe())
+    try:
+        watch.start()
+        yield True
+    finally:
+        watch.stop()
+        monitoring.free_tool_id(tool)
+
+
+class _Watch:
+    """The callbacks of `sys.monitoring` for one run. They come for every thread of the process."""
+
+    def __init__(self, record: SidesTaken, monitoring: Any, tool: int, base: FrameType) -> None:
+        self.record, self.monitoring, self.tool, self.base = record, monitoring, tool, base
+        self.taken, self.thread = record._taken, threading.get_ident()
+        events = monitoring.events
+        # 3.14 tells the two ways of a branch apart.
+        names = [name for name in ("BRANCH_LEFT", "BRANCH_RIGHT") if hasattr(events, name)] or ["BRANCH"]
+        self.branches = [getattr(events, name) for name in names]
+        self.watched: dict[int, CodeType] = {}
+        self.callers: dict[int, Caller] = {}  # by the frame that runs
+
+    def start(self) -> None:
+        """Watch every function that starts, and what it decides."""
+        events = self.monitoring.events
+        self.monitoring.register_callback(self.tool, events.PY_START, self.started)
+        self.monitoring.register_callback(self.tool, events.LINE, self.line)
+        self.monitoring.register_callback(self.tool, events.PY_RETURN, self.returned)
+        for one in self.branches:
+            self.monitoring.register_callback(self.tool, one, self.branched)
+        self.monitoring.restart_events()
+        self.monitoring.set_events(self.tool, events.PY_START)
+
+    def stop(self) -> None:
+        """Watch nothing any more."""
+        self.monitoring.set_events(self.tool, 0)
+        for code in self.watched.values():
+            self.monitoring.set_local_events(self.tool, code, 0)
+        events = self.monitoring.events
+        for one in (events.PY_START, events.PY_RETURN, events.LINE, *self.branches):
+            self.monitoring.register_callback(self.tool, one, None)
+
+    def started(self, code: CodeType, offset: int) -> object:
+        """A function starts."""
+        if threading.get_ident() != self.thread:
+            return None
+        frame = sys._getframe(1)
+        one = self.record.function(frame)
+        if one is None:
+            return self.monitoring.DISABLE
+        self.callers[id(frame)] = self.record.called(one, frame, self.base)
+        if not one.done and id(code) not in self.watched:
+            self.watched[id(code)] = code
+            events = self.monitoring.events
+            wanted = functools.reduce(lambda a, b: a | b, self.branches) | events.LINE | events.PY_RETURN
+            self.monitoring.set_local_events(self.tool, code, wanted)
+        return None
+
+    def returned(self, code: CodeType, offset: int, value: object) -> None:
+        """A function returns."""
+        caller = self.callers.pop(id(sys._getframe(1)), None) if threading.get_ident() == self.thread else None
+        one = self.record.by_code(code)
+        if one is not None and caller is not None:
+            self.record.returned(one, caller, value)
+
+    def line(self, code: CodeType, line: int) -> object:
+        """A line starts; each is told once in a run."""
+        if threading.get_ident() != self.thread:
+            return None
+        one = self.record.by_code(code)
+        if one is not None:
+            self.taken.lines.add((one.number, line))
+        return self.monitoring.DISABLE
+
+    def branched(self, code: CodeType, offset: int, to: int) -> object:
+        """A branch was taken, or not; told until both have been."""
+        if threading.get_ident() != self.thread:
+            return None
+        one = self.record.by_code(code)
+        if one is None or offset not in one.jumps:
+            return self.monitoring.DISABLE
+        self.record.tested(one, offset, sys._getframe(1))
+        jumped = to == one.jumps[offset][1]
+        self.taken.jumps.add((one.number, offset, jumped))
+        both = (one.number, offset, not jumped) in self.taken.jumps
+        return self.monitoring.DISABLE if both else None

@@ -1,0 +1,139 @@
+"""What no probe ran: the sides of the model's own conditions that no compared input took, though one could.
+
+    if w.abs().max() > 1.5: ...       no probe made it so: the graph may have frozen the other side
+    if self.causal: ...               not listed: no input turns it
+    if n > 512: raise ...             nor this: where the model refuses there is nothing to be wrong
+
+A condition inside a side that never ran is not listed either, since the one before it is.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from onnxpatch.decisions.conditionals import Question, Source, is_idle, missing, sides_of_jumps
+from onnxpatch.decisions.dependence import Dependence
+from onnxpatch.decisions.functions_run import Function
+from onnxpatch.results.report import Untried
+from onnxpatch.verification.probe import Probe
+from onnxpatch.verification.sides_taken import SidesTaken
+
+_INVERSE: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Gt: ast.LtE, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+_LONGEST = 72  # characters of a condition
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A side that did not run. on: the expressions of which one has to turn; order: its place."""
+
+    function: Function
+    on: tuple[ast.expr, ...]
+    said: str
+    question: str
+    order: tuple[str, int, int]
+
+
+def untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried]:
+    """The sides that none of the probes took and that an input could take, in the order of the files."""
+    taken = [(probe.label, probe.taken) for probe in probes if probe.taken is not None]
+    lines: dict[int, set[int]] = {}
+    for _, one in taken:
+        for number, line in one.lines:
+            lines.setdefault(number, set()).add(line)
+    answers: dict[ast.expr, set[bool]] = {}
+    nearest: dict[ast.expr, str] = {}
+    tested: dict[ast.expr, set[str]] = {}
+    known = Dependence(sides.functions, lines, answers, tested, sides.attributes)
+    for function in sides.functions:
+        source = known.source(function)
+        decided = sides_of_jumps(source, function.code) if source is not None and function.jumps else {}
+        for (at, jumped), (test, answer) in decided.items():
+            tested.setdefault(test, set()).update(function.tested.get(at, ((), 0))[0])
+            for label, one in taken:
+                if (function.number, at, jumped) in one.jumps:
+                    nearest.setdefault(test, label)
+                    answers.setdefault(test, set()).update(() if answer is None else (answer,))
+    missed = list(_missed(known, answers, lines))
+    turned = known.turned([(one.function, test) for one in missed for test in one.on])
+    found = sorted((one for one in missed if turned & set(one.on)), key=lambda one: one.order)
+    first = taken[0][0] if taken else ""
+    return list(dict.fromkeys(
+        Untried(_place(one), one.question, one.said, nearest.get(one.on[0], first)) for one in found
+    ))  # fmt: skip
+
+
+def _place(one: _Side) -> str:
+    return f"{one.order[0]}:{one.order[1]} in {one.function.code.co_name}"
+
+
+def _missed(
+    known: Dependence, answers: Mapping[ast.expr, Collection[bool]], lines: Mapping[int, Collection[int]]
+) -> Iterator[_Side]:
+    """The sides that did not run, whether an input could take them or not."""
+    seen: set[Source] = set()
+    for function in known.functions:
+        source = known.source(function)
+        if source is None or source in seen:
+            continue
+        seen.add(source)
+        for question in source.questions:
+            yield from (_side(function, question, *one) for one in missing(question, answers))
+        if function.number in lines:
+            yield from _by_lines(known, function, source.tree, lines[function.number])
+
+
+def _side(function: Function, question: Question, test: ast.expr, answer: bool) -> _Side:
+    return _Side(
+        function,
+        (test,),
+        _said(test, answer),
+        _text(question.test),
+        (function.code.co_filename, test.lineno, test.col_offset),
+    )
+
+
+def _said(test: ast.expr, answer: bool) -> str:
+    if answer:
+        return _text(test)
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        return _text(ast.Compare(test.left, [_INVERSE[type(test.ops[0])]()], test.comparators))
+    return f"not {_text(test)}" if isinstance(test, ast.Name | ast.Attribute | ast.Call) else f"not ({_text(test)})"
+
+
+def _text(node: ast.AST) -> str:
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _by_lines(known: Dependence, function: Function, tree: ast.AST, ran: Collection[int]) -> Iterator[_Side]:
+    """Cases of a `match` and handlers of a `try` that did not run, by their lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Match) and node.lineno in ran:
+            for case in node.cases:
+                if not _ran(case.body, ran) and not is_idle(case.body):
+                    yield _other(function, (node.subject,), case.body[0], f"case {_text(case.pattern)}", node.subject)
+        elif isinstance(node, ast.Try) and _ran(node.body, ran):
+            # Whatever computes with an input may raise for another one.
+            may = tuple(
+                part for body in node.body for part in ast.walk(body) if isinstance(part, ast.Call | ast.Subscript)
+            )
+            for handler in node.handlers:
+                if may and not _ran(handler.body, ran) and not is_idle(handler.body):
+                    said = f"{_text(handler.type)} is raised" if handler.type is not None else "an error is raised"
+                    yield _other(function, may, handler, said, may[0])
+
+
+def _ran(body: Sequence[ast.stmt], ran: Collection[int]) -> bool:
+    return any(line in ran for one in body for line in range(one.lineno, (one.end_lineno or one.lineno) + 1))
+
+
+def _other(
+    function: Function, on: tuple[ast.expr, ...], at: ast.stmt | ast.ExceptHandler, said: str, question: ast.expr
+) -> _Side:
+    order = (function.code.co_filename, at.lineno, at.col_offset)
+    return _Side(function, on, said, _text(question), order)

@@ -1,0 +1,64 @@
+"""What a report says of conditions that no compared input took."""
+
+from __future__ import annotations
+
+import json
+
+import onnx
+import pytest
+import torch
+from torch import nn
+
+import onnxpatch
+from onnxpatch.html.excerpt import around
+from onnxpatch.onnxfile.stamp import UNTRIED
+from onnxpatch.results.report import Checked, Report, Untried
+from onnxpatch.results.report_text import headline, text
+from onnxpatch.testing import assert_exports
+
+
+class Far(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        if x.shape[0] > 123_456_789:
+            y = y + 1
+        return y
+
+
+ARGS, FREE = (torch.ones(2, 3),), ({0: "n"},)
+
+
+@pytest.mark.exports
+def test_a_side_that_never_ran_is_said_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = "m.onnx"
+    report = onnxpatch.export(Far().eval(), ARGS, file, dynamic_shapes=FREE, exporter="trace")
+    assert report.ok and report.sides_recorded and not report.covered
+    (one,) = report.untried
+    assert one.side == "x.shape[0] > 123456789" and one.place.endswith(" in forward")
+    assert around(one.place.rpartition(" in ")[0])
+    assert "where tried" in headline(report) and "never ran: " in headline(report) and one.side in headline(report)
+    assert "hand over data= that takes it, or branches=True" in text(report)
+    assert report.to_dict()["covered"] is False and report.to_dict()["untried"][0]["side"] == one.side
+    said = {entry.key: entry.value for entry in onnx.load(file).metadata_props}[UNTRIED]
+    assert one.side in json.loads(said)[0]
+    with pytest.raises(AssertionError, match=r"never ran: .*123456789"):
+        assert_exports(Far().eval(), ARGS, dynamic_shapes=FREE, exporters="trace", require="covered")
+
+
+@pytest.mark.exports
+def test_a_covered_model_passes():
+    reports = assert_exports(nn.ReLU().eval(), ARGS, dynamic_shapes=FREE, exporters="trace", require="covered")
+    assert reports["trace"].covered and "right at" in headline(reports["trace"])
+
+
+def test_the_first_line_keeps_its_width():
+    side = Untried("to/" + "model" * 9 + ".py:344 in forward", "q", "w.abs().max() > 1.5", "example")
+    report = Report("m.onnx", "M", checks=[Checked("onnxruntime", "example", "example", {})], untried=[side, side])
+    assert headline(report).endswith("w.abs().max() > 1.5, and 1 more")
+    assert text(report).splitlines()[-1] == "next: hand over data= that takes it, or branches=True"
+
+
+def test_what_is_required_is_checked_first():
+    with pytest.raises(ValueError, match="covered"):
+        assert_exports(nn.ReLU().eval(), ARGS, require="all")
