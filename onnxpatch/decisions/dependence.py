@@ -241,11 +241,10 @@ class Dependence:
             return self.level(calling, call.func.value) if isinstance(call.func, ast.Attribute) else FIXED
         place = names.index(name) - method if name in names else None
         given = list(self._by_keyword(calling, call, name, key, {*names, *_keyword_only(code)}))
-        if given and place is None and key is not None:
-            return max(given)
+        spelled = any(keyword.arg == (key or name) for keyword in call.keywords)
         for index, argument in enumerate(call.args):
             if isinstance(argument, ast.Starred):
-                if (place is None and key is None) or (place is not None and place >= index and not given):
+                if (place is None and key is None) or (place is not None and place >= index and not spelled):
                     given.append(element(self.level(calling, argument.value)))
                 break
             if index == place or (place is None and key is None and index >= len(names) - method):
