@@ -203,7 +203,9 @@ _OF_EACH = [
     "airy-ai", "spherical-bessel-j0", "frexp", "nextafter", "bitwise-right-shift", "quotients-cut-off", "gradient",
     "softmax-backward", "dropout-backward", "safe-softmax", "native-group-norm", "unsafe-masked-index",
     "unsafe-masked-index-put-accumulate", "chunk-cat", "sum-to-size", "diagonal-scatter", "put", "index-reduce",
-    "segment-reduce", "nonzero-static",
+    "segment-reduce", "nonzero-static", "native-batch-norm", "batch-norm-with-update", "negative-pads",
+    "cross-of-the-first-three", "places-beyond-the-end", "hardshrink", "softshrink", "max-pool-backward",
+    "one-hot-of-all-classes", "vander",
 ]  # fmt: skip
 
 _BY_ROWS = [
@@ -280,7 +282,19 @@ NOT_MEASURED = {
     **dict.fromkeys(
         ["unsafe-chunk", "new-empty-strided", "grid-of-one-axis", "fill", "H", "index-of-one-number"], _ONE_NODE
     ),
-    **dict.fromkeys(["grid-sampler-2d", "grid-sampler-3d", "lcm", "nuclear-norm"], _ROUTE),
+    **dict.fromkeys(
+        [
+            "grid-sampler-2d",
+            "grid-sampler-3d",
+            "lcm",
+            "nuclear-norm",
+            "hermitian-spectra",
+            "bilinear-antialiased",
+            "linear-cross-entropy",
+            "systems-of-tensors",
+        ],
+        _ROUTE,
+    ),
     "combinations": "a grid of all choices in any order: r! times as many as eager returns",
     "gcd": "Euclid's rounds, of all elements at once",
     "histograms": "one search for each element, as in eager",

@@ -148,8 +148,10 @@ def pdist(x: Tensor, p: float = 2.0) -> Tensor:
 
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     if dim is None:
-        return x.flatten().gather(0, indices.flatten())
+        x, indices, dim = x.flatten(), indices.flatten(), 0
     axis = dim % x.dim()
+    # Eager counts on from the start beyond the end.
+    indices = torch.remainder(indices, torch.ones_like(torch.arange(x.shape[axis], device=x.device)).sum())
     # All axes but `dim` broadcast; ONNX's GatherElements does not broadcast by itself.
     shape = torch.broadcast_shapes(*([1 if i == axis else n for i, n in enumerate(t.shape)] for t in (x, indices)))
     widths = ([t.shape[axis] if i == axis else n for i, n in enumerate(shape)] for t in (x, indices))

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import exporting, op
-from onnxpatch.formulas.pooled_maxima import largest_under
+from onnxpatch.formulas.pooled_maxima import largest_under, places_under
 from onnxpatch.formulas.resize import Axis, resize
 
 
@@ -51,9 +51,9 @@ def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size
 
 
 @_row(
-    *(f"nn.functional.adaptive_max_pool{n}d" for n in (1, 2, 3)),
+    *(f"nn.functional.adaptive_max_pool{n}d{rest}" for n in (1, 2, 3) for rest in ("", "_with_indices")),
     name="adaptive-max-pooling",
-    case=_pyramid(functional.adaptive_max_pool2d),
+    case=_pyramid(lambda x, size: functional.adaptive_max_pool2d(x, size, return_indices=size == 3)),
 )
 def adaptive_max(
     original: Callable[..., object], input: Tensor, output_size: object, return_indices: bool = False
@@ -61,9 +61,10 @@ def adaptive_max(
     """Computes the maximum in each window, one axis after the other."""
     spatial = int(original.__name__[-2]) if original.__name__[-1] == "d" else input.dim() - 2
     sizes = _sizes(input, output_size, spatial)
-    # The indices are those of the whole map, which a maximum axis by axis does not know.
-    if return_indices or not input.is_floating_point() or not _ours(input, sizes):
+    if not input.is_floating_point() or not _ours(input, sizes):
         return NotImplemented
+    if return_indices or original.__name__.endswith("_with_indices"):
+        return places_under(input, sizes)
     # A maximum over a rectangle is the maximum over its rows' maxima, so axes may be taken one by one.
     for position, size in enumerate(sizes):
         input = _largest(input, position - spatial, size)

@@ -187,7 +187,7 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "linalg_multi_dot": multi_dot,
     "chain_matmul": chain_matmul,
     "l1_loss": l1_loss,
-    "_threshold": lambda x, threshold, value, inplace=False: torch.where(x > threshold, x, torch.full_like(x, value)),
+    "_threshold": lambda x, threshold, value, inplace=False: torch.where(x <= threshold, torch.full_like(x, value), x),
     "unflatten": unflatten,
     "unfold": unfold,
     "mT": transposed,

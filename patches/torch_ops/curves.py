@@ -26,6 +26,7 @@ def gradient(
     input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1
 ) -> tuple[Tensor, ...]:  # one for each axis
     """The slope at each point from its neighbours, along each axis."""
+    spacing = 1 if spacing is None else spacing
     axes = range(input.dim()) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     axes = [axis % input.dim() for axis in axes]
     steps = list(spacing) if isinstance(spacing, list | tuple) else [spacing] * len(axes)

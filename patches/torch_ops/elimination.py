@@ -186,3 +186,33 @@ def triangles(
     found = solved(while_loop, wide, b if left else b.transpose(-2, -1)).to(b.dtype)
     found = found if left else found.transpose(-2, -1)
     return Solution(found, a.clone()) if older else found
+
+
+# ------------------------------------------------------------------ tensors as matrices
+def _tensor(n: int) -> Tensor:
+    return (torch.randn(2 * n, 2 * n) + 3 * torch.eye(2 * n)).reshape(n, 2, 2 * n)
+
+
+@op(
+    "linalg.tensorinv",
+    "linalg.tensorsolve",
+    name="systems-of-tensors",
+    why=missing("aten::linalg_tensorinv", "aten::linalg_tensorsolve", exporters=("trace",)),
+    tries=_tensor,
+    sizes=(5, 6, 2),
+    case=lambda a: (torch.linalg.tensorinv(a, 2), torch.linalg.tensorsolve(a, a[:, :, 0])),
+    beside=("systems-of-any-size",),
+)
+def tensors(original: Callable[..., Tensor], A: Tensor, B: Any = None, dims: Any = None, *, ind: int = 2) -> Tensor:
+    """The inverse, or the solution, of the matrix that the first axes make with the others."""
+    if original.__name__.endswith("inv"):
+        ind = B if isinstance(B, int) else ind
+        rows = A.flatten(0, ind - 1)
+        found = torch.linalg.inv(rows.reshape(rows.shape[0], -1))
+        return found.reshape([*A.shape[ind:], *A.shape[:ind]])
+    if dims is not None:
+        last = [axis % A.dim() for axis in dims]
+        A = A.permute([*(axis for axis in range(A.dim()) if axis not in last), *last])
+    right = B.reshape(-1)
+    matrix = A.flatten(B.dim()).flatten(0, B.dim() - 1)
+    return torch.linalg.solve(matrix, right).reshape(A.shape[B.dim() :])

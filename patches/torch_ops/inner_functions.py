@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import missing, op
-from onnxpatch.formulas.tries import matrices, pairs
+from onnxpatch.formulas.tries import maps, matrices, pairs
 
 _ATEN = torch.ops.aten
 _lacking = functools.partial(missing, exporters=("trace",))
@@ -127,12 +127,13 @@ def _unsafe_masked_put(input: Tensor, mask: Tensor, indices: Any, values: Tensor
 
 
 def _within(x: Tensor, indices: Any) -> tuple[Any, ...]:
-    """The places, those outside of the axis moved to its ends."""
-    bounds = [None if one is None else x.shape[axis] - 1 for axis, one in enumerate(indices)]
-    return tuple(
-        slice(None) if one is None else torch.minimum(one.clamp(min=0), torch.as_tensor(bound))
-        for one, bound in zip(indices, bounds, strict=True)
-    )
+    """The places, those outside of the axis moved to its ends. Negative ones count from the end."""
+    found: list[Any] = []
+    for axis, one in enumerate(indices):
+        size = torch.ones_like(torch.arange(x.shape[axis], device=x.device)).sum()
+        inside = None if one is None else torch.minimum(torch.maximum(one, -size), size - 1)
+        found.append(slice(None) if inside is None else torch.where(inside < 0, inside + size, inside))
+    return tuple(found)
 
 
 @op(
@@ -275,3 +276,23 @@ op(
     case=lambda x: x.H @ x,
     to=lambda x: x.transpose(0, 1) if x.dim() == 2 and not x.is_complex() else NotImplemented,
 )
+
+
+def _pooled_back(x: Tensor) -> Tensor:
+    values, places = functional.max_pool2d(x, 3, 2, 1, return_indices=True)
+    return _ATEN.max_pool2d_with_indices_backward(values * 2, x, [3, 3], [2, 2], [1, 1], [1, 1], False, places)
+
+
+@op(
+    "ops.aten.max_pool2d_with_indices_backward",
+    "ops.aten.max_pool2d_with_indices_backward.default",
+    name="max-pool-backward",
+    why=_lacking("aten::max_pool2d_with_indices_backward"),
+    tries=maps,
+    case=_pooled_back,
+)
+def max_pool_backward(grad_output: Tensor, self: Tensor, *options: Any) -> Tensor:
+    """Each maximum's slope added at its place in its map."""
+    places = options[-1]
+    empty = torch.zeros_like(self).flatten(-2)
+    return empty.scatter_add(-1, places.flatten(-2), grad_output.flatten(-2)).reshape(self.shape)

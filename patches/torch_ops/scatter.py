@@ -106,6 +106,8 @@ def index_add(original: Callable[..., Tensor], input: Tensor, **given: Any) -> T
 
 
 def _added(input: Tensor, dim: int, index: Any, source: Tensor, alpha: Any = 1) -> Tensor:
+    if not input.dim():
+        return NotImplemented
     return input.scatter_add(dim, _spread(index, source, dim), source * alpha)
 
 

@@ -33,13 +33,16 @@ def thresholded_softplus(input: Tensor, beta: float = 1, threshold: float = 20) 
     return torch.where(scaled > threshold, input, softplus(scaled) / beta)
 
 
+_divided = functools.partial(functional.avg_pool2d, divisor_override=2)
+
+
 @op(
     "nn.functional.avg_pool2d",
     name="average-by-divisor",
     why="relative error 0.8: divisor_override is left out",
     reason="relative error",
     tries=lambda b, h, w: torch.randn(b, 2, h + 3, w + 3),
-    case=lambda x: functional.avg_pool2d(x, 3, 1, 1, divisor_override=2),
+    case=lambda x: (_divided(x, 3, 1, 1), _divided(x, 3, 2, 0, True), _divided(x, (3, 2), (2, 3), (1, 0), True)),
     unchanged=lambda x: functional.avg_pool2d(x, 3, 1, 1),
 )
 def average_by_divisor(
@@ -47,11 +50,25 @@ def average_by_divisor(
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
     """The sum of each window by `divisor_override`."""
-    if divisor_override is None or ceil_mode:
+    if divisor_override is None:
         return NotImplemented
-    height, width = (kernel_size, kernel_size) if isinstance(kernel_size, int) else (kernel_size * 2)[:2]
-    mean = functional.avg_pool2d(input, kernel_size, stride, padding, False, True)
-    return mean * (height * width / divisor_override)
+    windows, steps, pads = (
+        (one, one) if isinstance(one, int) else (tuple(one) * 2)[:2]
+        for one in (kernel_size, kernel_size if stride is None or stride == () else stride, padding)
+    )
+    x = functional.pad(input, (pads[1], pads[1], pads[0], pads[0])) if any(pads) else input
+    sizes = []
+    for axis, (window, step, pad) in enumerate(zip(windows, steps, pads, strict=True)):
+        size = x.shape[axis - 2]
+        sizes.append((size - window + step - 1) // step + 1)
+        # A window must begin in the map or in the padding before it.
+        most = (size - pad - 1) // step + 1
+        sizes[-1] = torch.minimum(*(torch.as_tensor(n) for n in (sizes[-1], most)))
+    if not ceil_mode:
+        return functional.avg_pool2d(x, windows, steps) * (windows[0] * windows[1] / divisor_override)
+    found = functional.avg_pool2d(functional.pad(x, (0, steps[1] - 1, 0, steps[0] - 1)), windows, steps)
+    found = found[..., : sizes[0], : sizes[1]]
+    return found * (windows[0] * windows[1] / divisor_override)
 
 
 def _both(shift: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:

@@ -140,9 +140,10 @@ def segment_reduce(
     rows = data.reshape(data.shape[0], -1)
     places = sources(counts, data.shape[0]).unsqueeze(1).expand(rows.shape)
     empty = _EMPTY[reduce] if initial is None else initial
-    start = torch.full_like(counts.to(data.dtype).unsqueeze(1) + rows[:1] * 0, empty)
+    # One more, for rows that are in no segment.
+    start = torch.full_like(torch.cat((counts, counts[:1])).to(data.dtype).unsqueeze(1) + rows[:1] * 0, empty)
     kind = {"max": "amax", "min": "amin", "mean": "sum"}.get(reduce, reduce)
-    found = torch.scatter_reduce(start, 0, places, rows, kind)
+    found = torch.scatter_reduce(start, 0, places, rows, kind)[:-1]
     if reduce == "mean":
         # A mean over nothing is NaN, or the given one.
         count = counts.to(data.dtype).unsqueeze(1)
