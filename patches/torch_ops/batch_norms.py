@@ -10,7 +10,7 @@ from torch import Tensor
 
 from onnxpatch import missing, op
 
-_NATIVE = torch.native_batch_norm
+_NATIVE, _ATEN = torch.native_batch_norm, torch.ops.aten
 
 
 def _normalized(x: Tensor) -> tuple[Tensor, ...]:
@@ -33,13 +33,13 @@ def _normalized(x: Tensor) -> tuple[Tensor, ...]:
 def native_batch_norm(
     original: Callable[..., Any],
     input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    running_mean: Any = None,
+    running_var: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
 ) -> Any:
     """The norm, and the means and reciprocal deviations that it was made with: of the batch if `training`.
 
@@ -67,9 +67,7 @@ def native_batch_norm(
     beside=("native-batch-norm",),
     why=missing("aten::_batch_norm_with_update", exporters=("trace",)),
     tries=lambda b, n: torch.randn(b + 1, 4, n + 3),
-    case=lambda x: torch.ops.aten._batch_norm_with_update(
-        x, None, None, x[0, :, 0] * 1, x[0, :, 1].abs() + 1, 0.1, 1e-3
-    )[:3],
+    case=lambda x: _ATEN._batch_norm_with_update(x, None, None, x[0, :, 0] * 1, x[0, :, 1].abs() + 1, 0.1, 1e-3)[:3],
 )
 def batch_norm_with_update(
     input: Tensor,

@@ -101,7 +101,7 @@ def _masked(x: Tensor) -> tuple[Tensor, Tensor]:
     tries=lambda b, n: torch.randn(b + 1, n + 3),
     beside=("unsafe-masked-index-put-accumulate",),
 )
-def _unsafe_masked_index(input: Tensor, mask: Tensor, indices: Any, fill: float) -> Tensor:
+def _unsafe_masked_index(input: Tensor, mask: Tensor, indices: Any, fill: float = 0.0) -> Tensor:
     """Elements at places; a number where the mask is off, whatever the place there."""
     found = input[_within(input, indices)]
     return torch.where(mask, found, torch.full_like(found, fill))
@@ -116,7 +116,7 @@ def _unsafe_masked_index(input: Tensor, mask: Tensor, indices: Any, fill: float)
     tries=lambda b, n: torch.randn(b + 1, n + 3),
     beside=("unsafe-masked-index",),
 )
-def _unsafe_masked_put(input: Tensor, mask: Tensor, indices: Any, values: Tensor) -> Tensor:
+def _unsafe_masked_put(input: Tensor, mask: Tensor, indices: Any = (), values: Any = 0) -> Tensor:
     """The tensor with values added at places, where the mask is on."""
     # By places in the whole tensor: several indices broadcast with each other.
     ticks = torch.arange(input.numel(), device=input.device) if not input.dim() else None

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import exporting, missing, op
-from onnxpatch.formulas.matrices import take_along_dim
+
+_ATEN = torch.ops.aten
 
 
 @op(
@@ -92,18 +93,6 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     return NotImplemented if found is None else found
 
 
-op(
-    "take_along_dim",
-    name="places-beyond-the-end",
-    why="index out of range: eager counts on from the start beyond the end of an axis",
-    reason="Out of range|out of bounds|indices element|GatherElements|failed|wrong",
-    exporters=("dynamo",),
-    to=take_along_dim,
-    tries=lambda b, n: (torch.randn(b, n), torch.arange(b * n).reshape(b, n)),
-    case=lambda x, at: torch.take_along_dim(x, at, 1),
-)
-
-
 @op(
     "linalg.vander",
     why=missing("aten::linalg_vander", exporters=("trace",)),
@@ -125,7 +114,7 @@ op(
     why=missing("aten::_upsample_bilinear2d_aa", exporters=("trace",)),
     beside=("interpolate",),
     tries=lambda b, h, w: torch.randn(b, 2, h + 4, w + 4),
-    case=lambda x: torch.ops.aten._upsample_bilinear2d_aa(x, (3, 4), False),
+    case=lambda x: _ATEN._upsample_bilinear2d_aa(x, (3, 4), False),
     to=lambda x, size, corners, *scales: functional.interpolate(
         x, size, mode="bilinear", align_corners=corners, antialias=True
     ),
