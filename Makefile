@@ -72,6 +72,7 @@ coverage: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tests.branch_points
 
 types: $(READY)
 	$(BIN)/mypy

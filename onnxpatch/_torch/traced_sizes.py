@@ -190,14 +190,15 @@ class _Sizes:
                 return [node.pyobj().__self__.repeated(*args)]
         if kind in _SIZES:
             return [_SIZES[kind](*given)]
-        numbers = [one for one in given if isinstance(one, _NUMBERS)]
         if given and isinstance(given[0], _NUMBERS):
             if kind in _SAME:
                 return [given[0]]
             name = kind.partition("::")[2].strip("_")
-            if name in ARITHMETIC and len(numbers) == len(given):
+            if name in ARITHMETIC and all(isinstance(one, _NUMBERS) for one in given):
                 return [_computed(name, given)]
-        operator = _operator(node)
+        return self._run_operator(_operator(node), given)
+
+    def _run_operator(self, operator: Any, given: list[Any]) -> list[Any]:
         arguments = operator._schema.arguments
         args = [one for one, argument in zip(given, arguments, strict=True) if not argument.kwarg_only]
         kwargs = {a.name: one for one, a in zip(given, arguments, strict=True) if a.kwarg_only}

@@ -65,16 +65,20 @@ def _gather_index(capture: Capture, index: object) -> tuple[tuple[object, ...], 
     single = [part for part in numbers if _is_whole_number(part)]
     if not single or not plain or any(part.dtype is torch.bool or part.is_floating_point() for part in numbers):
         return None
-    # Plain ints drop their axis; tensors side by side leave one axis in their place, tensors apart leave it in front.
-    # bool is a subclass of int, but True as an index adds an axis.
-    kept = [part for part in parts if not isinstance(part, int | torch.SymInt) or isinstance(part, bool)]
-    places = [at for at, part in enumerate(kept) if isinstance(part, torch.Tensor)]
-    axis = places[0] if places[-1] - places[0] == len(places) - 1 else 0
     rows = [
         capture.execute(_T.reshape, (part, (1,))) if isinstance(part, torch.Tensor) and part.dim() == 0 else part
         for part in parts
     ]
-    return tuple(rows), (axis if len(single) == len(numbers) else None)
+    return tuple(rows), (_axis_left(parts) if len(single) == len(numbers) else None)
+
+
+def _axis_left(parts: list[object]) -> int:
+    """The axis that the tensors of an index leave."""
+    # Plain ints drop their axis; tensors side by side leave one axis in their place, tensors apart leave it in front.
+    # bool is a subclass of int, but True as an index adds an axis.
+    kept = [part for part in parts if not isinstance(part, int | torch.SymInt) or isinstance(part, bool)]
+    places = [at for at, part in enumerate(kept) if isinstance(part, torch.Tensor)]
+    return places[0] if places[-1] - places[0] == len(places) - 1 else 0
 
 
 def _is_whole_number(tensor: torch.Tensor) -> bool:

@@ -77,15 +77,10 @@ def plan_product(equation: str) -> Product | None:
     None: another number of operands than two, `...`, a letter twice in one operand, a letter of one operand that the
     output lacks, several that are summed, or several on both sides that are in one operand alone.
     """
-    before, arrow, output = equation.replace(" ", "").partition("->")
-    operands = before.split(",")
-    if len(operands) != 2 or not all(one.isalpha() or not one for one in (*operands, output)):
+    letters = _letters(equation)
+    if letters is None:
         return None
-    first, second = operands
-    if not arrow:
-        output = "".join(sorted(letter for letter in {*first, *second} if (first + second).count(letter) == 1))
-    if any(len({*one}) != len(one) for one in (first, second, output)) or not {*output} <= {*first, *second}:
-        return None
+    first, second, output = letters
     summed = tuple(letter for letter in first if letter in second and letter not in output)
     shared = tuple(letter for letter in output if letter in first and letter in second)
     left, right = (tuple(letter for letter in one if letter not in other) for one, other in
@@ -95,6 +90,20 @@ def plan_product(equation: str) -> Product | None:
     made = Product(first, second, output, shared, summed, left, right)
     # If one operand alone has outer axes, it comes first, and the other one stays a plain matrix for MatMul.
     return made.exchange() if len(left) < len(right) and not shared else made
+
+
+def _letters(equation: str) -> tuple[str, str, str] | None:
+    """The letters of two operands and of the output; None where there are others, or one is there twice."""
+    before, arrow, output = equation.replace(" ", "").partition("->")
+    operands = before.split(",")
+    if len(operands) != 2 or not all(one.isalpha() or not one for one in (*operands, output)):
+        return None
+    first, second = operands
+    if not arrow:
+        output = "".join(sorted(letter for letter in {*first, *second} if (first + second).count(letter) == 1))
+    if any(len({*one}) != len(one) for one in (first, second, output)) or not {*output} <= {*first, *second}:
+        return None
+    return first, second, output
 
 
 def einsum(equation: str, first: Tensor, second: Tensor) -> Tensor | None:

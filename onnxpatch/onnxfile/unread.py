@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onnxpatch.onnxfile.graph import all_nodes
 
@@ -22,13 +22,17 @@ def drop_unread(graph: GraphProto) -> None:
     dropped = [node for node in graph.node if not left.intersection(node.output)]
     gone = {name for node in dropped for name in node.output}
     idle = {name for node in dropped for name in node.input} - wanted - {one.name for one in graph.input}
-    for repeated, names in ((graph.value_info, gone), (graph.initializer, idle)):
-        for place in reversed(range(len(repeated))):
-            if repeated[place].name in names:
-                del repeated[place]
+    _drop(graph.value_info, gone)
+    _drop(graph.initializer, idle)
     nodes = list(reversed(kept))
     del graph.node[:]
     graph.node.extend(nodes)
+
+
+def _drop(repeated: Any, names: set[str]) -> None:
+    for place in reversed(range(len(repeated))):
+        if repeated[place].name in names:
+            del repeated[place]
 
 
 def _inside(node: NodeProto) -> list[NodeProto]:

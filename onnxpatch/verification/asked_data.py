@@ -66,7 +66,11 @@ def _told(values: Sequence[Any], numbers: Sequence[float], told: Sequence[float]
                 f"elements that sum up to {number:g}",
                 [filled(v, number, share=True) if _is_float(v) else v for v in values],
             )
-    for now, number in itertools.product(list(dict.fromkeys(told))[:2], numbers):
+    yield from _scaled(values, numbers, list(dict.fromkeys(told))[:2])
+
+
+def _scaled(values: Sequence[Any], numbers: Sequence[float], told: Sequence[float]) -> Iterator[Variant]:
+    for now, number in itertools.product(told, numbers):
         # A little beside it, so that rounding does not decide which side it is.
         halves = (number + 0.5, number - 0.5) if number == int(number) else ()
         for wanted in (number * _BESIDE, *halves):

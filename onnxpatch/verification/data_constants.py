@@ -90,6 +90,10 @@ class DataConstants:
         for one, two in itertools.islice(itertools.combinations(known, 2), _MOST):
             yield f"{one:g} and {two:g} among them", planted(planted(values, one, (0,)), two, (-1,))
             yield f"{one:g} and {two:g} side by side", planted(planted(values, one, (0,)), two, (1,))
+        yield from self._totals(values)
+
+    def _totals(self, values: Sequence[object]) -> Iterator[Variant]:
+        """Inputs at which a number computed from them may become one that it was compared with."""
         for total, number in list(self.equals.items())[:_MOST]:
             if number and total and math.isfinite(total / number):
                 yield f"scaled to {total:g}", [scaled(v, total / number) for v in values]

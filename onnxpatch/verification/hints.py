@@ -47,14 +47,8 @@ def size_hints(model: torch.nn.Module, most: int = 8) -> SizeHints:
     """The hints in attributes, configs, position tables and the constants in the code of the user's classes."""
     if not isinstance(model, torch.nn.Module):
         return SizeHints((), (), ())
-    native: Counter[int] = Counter()
-    steps: Counter[int] = Counter()
-    for module in model.modules():
-        for name, value in _attributes(module):
-            if _STEP.search(name):
-                steps.update(n for n in _whole(value) if 1 < n <= 64)
-            if _NATIVE.search(name):
-                native.update(n for n in _whole(value) if 1 < n <= _LARGEST)
+    steps = _named(model, _STEP, 64)
+    native = _named(model, _NATIVE, _LARGEST)
     native.update(_grids(model, steps))
     constants = Counter(c for code in own_code(model) for c in _constants(code))
     thresholds = Counter({c: n for c, n in constants.items() if isinstance(c, int) and 1 < c <= _LARGEST})
@@ -66,6 +60,12 @@ def size_hints(model: torch.nn.Module, most: int = 8) -> SizeHints:
     return SizeHints(
         _top(native, most), _top(steps, most), _top(thresholds, most), _top(values, most), keys, asked(model)
     )
+
+
+def _named(model: torch.nn.Module, names: re.Pattern[str], largest: int) -> Counter[int]:
+    """The sizes in attributes with such names."""
+    found = (value for module in model.modules() for name, value in _attributes(module) if names.search(name))
+    return Counter(n for value in found for n in _whole(value) if 1 < n <= largest)
 
 
 def _identifiers(model: torch.nn.Module) -> Iterator[int]:

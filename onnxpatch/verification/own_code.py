@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import CodeType, FunctionType
+from typing import TypeGuard
 
 import torch
 
@@ -15,25 +16,25 @@ def own_code(model: torch.nn.Module) -> Iterator[CodeType]:
 
     One level deep: helpers that a forward calls by name, such as `self.interpolate(...)`, have the comparisons too.
     """
-    forwards = [(cls, vars(cls).get("forward")) for cls in own_classes(model)]
-    for cls, forward in forwards:
-        for name in ("forward", *forward.__code__.co_names) if isinstance(forward, FunctionType) else ():
-            method = vars(cls).get(name)
-            if isinstance(method, FunctionType):
-                yield method.__code__
+    forwards = [(cls, vars(cls)["forward"]) for cls in own_classes(model) if "forward" in vars(cls)]
+    called = [(cls, forward) for cls, forward in forwards if isinstance(forward, FunctionType)]
+    for cls, forward in called:
+        methods = (vars(cls).get(name) for name in ("forward", *forward.__code__.co_names))
+        yield from (method.__code__ for method in methods if isinstance(method, FunctionType))
     kept = (value for module in model.modules() for value in vars(module).values())
-    held = list(dict.fromkeys(value for value in kept if isinstance(value, FunctionType) and is_own(value.__module__)))
+    held = list(dict.fromkeys(filter(_is_own_function, kept)))
     yield from (function.__code__ for function in held)
-    called = [function for _, function in forwards if isinstance(function, FunctionType)]
-    yield from dict.fromkeys(helper.__code__ for function in (*called, *held) for helper in _helpers(function))
+    functions = (*(forward for _, forward in called), *held)
+    yield from dict.fromkeys(helper.__code__ for function in functions for helper in _helpers(function))
 
 
 def _helpers(function: FunctionType) -> Iterator[FunctionType]:
     """The functions among the globals that it names."""
-    for name in function.__code__.co_names:
-        helper = function.__globals__.get(name)
-        if isinstance(helper, FunctionType) and is_own(helper.__module__):
-            yield helper
+    return filter(_is_own_function, map(function.__globals__.get, function.__code__.co_names))
+
+
+def _is_own_function(value: object) -> TypeGuard[FunctionType]:
+    return isinstance(value, FunctionType) and is_own(value.__module__)
 
 
 def own_classes(model: torch.nn.Module) -> list[type]:

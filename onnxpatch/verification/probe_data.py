@@ -113,19 +113,25 @@ def variants(
     finite: without NaN and infinity. compared: (number computed from the data, what the forward compares it with).
     """
     if any(isinstance(v, torch.Tensor) and v.is_floating_point() for v in values):
-        for factor in _factors(compared):
-            yield f"times {factor:.3g}", [_on_floats(v, lambda x, f=factor: x * f) for v in values]  # type: ignore[misc]
-        for share in _shares(compared):
-            yield f"{share:.3g} of it positive", [_on_floats(v, lambda x, s=share: _signed(x, s)) for v in values]  # type: ignore[misc]
-        for label, change in _FLOATS.items() if finite else {**_FLOATS, **NON_FINITE}.items():
-            yield label, [_on_floats(v, change) for v in values]
-        yield from _one_at_a_time(values)
+        yield from _of_floats(values, finite, compared)
     if any(isinstance(v, torch.Tensor) and not v.is_floating_point() and not v.is_complex() for v in values):
         for label, move in _INTS.items():
             yield label, [_on_ints(v, move) for v in values]
         for label, change in _FLAGS.items():
             yield label, [change(v) if isinstance(v, torch.Tensor) and v.dtype == torch.bool else v for v in values]
     yield MASKED, [_last_row_off(v) for v in values]
+
+
+def _of_floats(
+    values: Sequence[object], finite: bool, compared: Sequence[tuple[float, float]]
+) -> Iterator[tuple[str, list[Any]]]:
+    for factor in _factors(compared):
+        yield f"times {factor:.3g}", [_on_floats(v, lambda x, f=factor: x * f) for v in values]  # type: ignore[misc]
+    for share in _shares(compared):
+        yield f"{share:.3g} of it positive", [_on_floats(v, lambda x, s=share: _signed(x, s)) for v in values]  # type: ignore[misc]
+    for label, change in _FLOATS.items() if finite else {**_FLOATS, **NON_FINITE}.items():
+        yield label, [_on_floats(v, change) for v in values]
+    yield from _one_at_a_time(values)
 
 
 MASKED = "a row masked whole"

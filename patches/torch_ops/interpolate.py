@@ -82,11 +82,9 @@ def interpolate(
     # adaptive_avg_pool under another name: a static one has a form under dynamo.
     if mode == "area" and (exporting() == "trace" or any(map(symbolic, (*input.shape[2:], *(sizes or ()))))):
         return resize(input, [Axis(size) for size in _outputs(input, sizes, scales)], "area")
-    if scales is not None and not any(map(_computed, scales)) and _misplaced_by(scales, mode, recompute_scale_factor):
-        by = None if recompute_scale_factor else scales
-        return nearest.sampled(input, _outputs(input, None, scales), mode, by)
-    if sizes is not None and _misplaced(input, sizes, mode):
-        return nearest.sampled(input, sizes, mode)
+    sampled = _sampled(input, sizes, scales, mode, recompute_scale_factor)
+    if sampled is not None:
+        return sampled
     if antialias and not align_corners and (scales is None or recompute_scale_factor):
         wanted = _outputs(input, sizes, scales)
         if _fits_resize(input, wanted, mode):
@@ -95,6 +93,13 @@ def interpolate(
         return NotImplemented
     axes = _axes(input, sizes, scales, bool(recompute_scale_factor))
     return resize(input, axes, mode, align_corners=align_corners, antialias=antialias, channels_last=_is_table(input))
+
+
+def _sampled(input: Tensor, sizes: Any, scales: Any, mode: str, recompute: bool | None) -> Tensor | None:
+    """The nearest neighbours as PyTorch picks them, where ONNX picks others; else None."""
+    if scales is not None and not any(map(_computed, scales)) and _misplaced_by(scales, mode, recompute):
+        return nearest.sampled(input, _outputs(input, None, scales), mode, None if recompute else scales)
+    return nearest.sampled(input, sizes, mode) if sizes is not None and _misplaced(input, sizes, mode) else None
 
 
 def _stored(original: Callable[..., Tensor], input: Tensor, given: tuple[object, ...]) -> Tensor | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -72,34 +72,43 @@ def multi_head_attention_forward(
     weights: Any = (q_proj_weight, k_proj_weight, v_proj_weight)
     if not use_separate_proj_weight and in_proj_weight is not None:
         weights = in_proj_weight.chunk(3)
-    biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
-    linear = torch.nn.functional.linear
-    q, k, v = (linear(t, w, b) for t, w, b in zip((q, k, v), weights, biases, strict=True))
+    q, k, v = _projected((q, k, v), weights, in_proj_bias)
     if is_causal and attn_mask is None:
         # torch's layer masks where True; `upto` is True where a query may attend.
         attn_mask = ~upto(q.transpose(0, 1), k.transpose(0, 1))
     mask = _mask(attn_mask, key_padding_mask, q.dtype, num_heads, single)
-    extra = []
-    if bias_k is not None and bias_v is not None:
-        # The sum expands the bias to the batch without reading its size.
-        extra.append((bias_k + torch.zeros_like(k[:1]), bias_v + torch.zeros_like(v[:1])))
-    if add_zero_attn:
-        extra.append((torch.zeros_like(k[:1]), torch.zeros_like(v[:1])))
-    for more_k, more_v in extra:
+    for more_k, more_v in _added_rows(k, v, bias_k, bias_v, add_zero_attn):
         k, v = torch.cat((k, more_k)), torch.cat((v, more_v))
         # 0 is added to the scores of the new key: every query sees it.
         mask = None if mask is None else torch.nn.functional.pad(mask, (0, 1))
     q, k, v = (t.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for t in (q, k, v))
     output = attend(q, k, v, mask, None).permute(2, 0, 1, 3).flatten(2)
-    output = linear(output, out_proj_weight, out_proj_bias)
-    found = None
-    if need_weights:
-        scores = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(embed_dim_to_check // num_heads)
-        found = torch.softmax(scores if mask is None else scores + mask, -1)
-        found = found.mean(1) if average_attn_weights else found
-    if single:
-        return output.squeeze(1), None if found is None else found.squeeze(0)
-    return output, found
+    output = torch.nn.functional.linear(output, out_proj_weight, out_proj_bias)
+    output = output.squeeze(1) if single else output
+    if not need_weights:
+        return output, None
+    scores = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(embed_dim_to_check // num_heads)
+    found = torch.softmax(scores if mask is None else scores + mask, -1)
+    found = found.mean(1) if average_attn_weights else found
+    return output, found.squeeze(0) if single else found
+
+
+def _projected(inputs: Iterable[Tensor], weights: Any, biases: Tensor | None) -> Iterator[Tensor]:
+    each = (None,) * 3 if biases is None else biases.chunk(3)
+    return (torch.nn.functional.linear(t, w, b) for t, w, b in zip(inputs, weights, each, strict=True))
+
+
+def _added_rows(
+    k: Tensor, v: Tensor, bias_k: Tensor | None, bias_v: Tensor | None, zero: bool
+) -> list[tuple[Tensor, Tensor]]:
+    """What is attended to beside the keys and values: learned ones, and zeros."""
+    extra = []
+    if bias_k is not None and bias_v is not None:
+        # The sum expands the bias to the batch without reading its size.
+        extra.append((bias_k + torch.zeros_like(k[:1]), bias_v + torch.zeros_like(v[:1])))
+    if zero:
+        extra.append((torch.zeros_like(k[:1]), torch.zeros_like(v[:1])))
+    return extra
 
 
 def _mask(attn_mask: Any, padding: Any, dtype: torch.dtype, heads: int, single: bool) -> Tensor | None:

@@ -39,6 +39,7 @@ from onnxpatch.control_flow.recording import Recording
 from onnxpatch.control_flow.tape import TorchCall
 
 _COMMUTE = (torch.Tensor.add, torch.Tensor.mul, torch.Tensor.__add__, torch.Tensor.__radd__, torch.Tensor.__mul__)
+_OTHER_NUMBER = "a Python number differs between its rounds"
 _OTHER_ROLE = "a round uses something other than its row and the results of the round before"
 
 
@@ -130,11 +131,11 @@ class Loop(RecordedLoop):
             found = [_parts(value) if type(value) is type(first) else None for value in values]
             same_keys = [other for other in found if other is not None and other.keys() == parts.keys()]
             if len(same_keys) != len(values):
-                raise self.refusal("a Python number differs between its rounds")
+                raise self.refusal(_OTHER_NUMBER)
             for key in parts:
                 self._compare([other[key] for other in same_keys])
-        elif any(type(value) is not type(first) or not _equal(value, first) for value in values):
-            raise self.refusal("a Python number differs between its rounds")
+        elif not all(type(value) is type(first) and _equal(value, first) for value in values):
+            raise self.refusal(_OTHER_NUMBER)
 
     def _check_role(self, found: Sequence[object], carry: bool = True) -> None:
         """Refuse unless a tensor has the same role in every round.

@@ -55,14 +55,7 @@ def _in_row(row: torch.Tensor, rest: list[object], value: object) -> torch.Tenso
     """What the rest of an index writes, after its whole numbers have named the row."""
     made = value.to(row.dtype) if isinstance(value, torch.Tensor) else torch.full_like(row, value)  # type: ignore[arg-type]
     if rest and isinstance(rest[0], torch.Tensor):
-        if _is_flags(rest[0]):
-            flags = rest[0].reshape(*rest[0].shape, *(1 for _ in range(row.dim() - rest[0].dim())))
-            return torch.where(flags, made, row)
-        # One place for each element, as `scatter` wants them, and without sizes: in a loop of the graph there are none.
-        places = _along(rest[0], 0, row.dim()) + torch.zeros_like(row[:1], dtype=torch.int64)
-        if not isinstance(value, torch.Tensor):
-            return row.scatter(0, places, value)  # type: ignore[call-overload]
-        return row.scatter(0, places, torch.zeros_like(places, dtype=row.dtype) + made)
+        return _at_places(row, rest[0], made, value)
     ranges = [(axis, part) for axis, part in enumerate(rest) if isinstance(part, slice) and part != Whole]
     inside = torch.ones((1,) * row.dim(), dtype=torch.bool)
     for axis, part in ranges:
@@ -74,6 +67,18 @@ def _in_row(row: torch.Tensor, rest: list[object], value: object) -> torch.Tenso
         if not _is_single(value):
             made = _moved(made, positions - start, axis, row.dim())
     return torch.where(inside, made, row) if ranges else made.expand(row.shape)
+
+
+def _at_places(row: torch.Tensor, at: torch.Tensor, made: torch.Tensor, value: object) -> torch.Tensor:
+    """What flags, or places of the first axis, write."""
+    if _is_flags(at):
+        flags = at.reshape(*at.shape, *(1 for _ in range(row.dim() - at.dim())))
+        return torch.where(flags, made, row)
+    # One place for each element, as `scatter` wants them, and without sizes: in a loop of the graph there are none.
+    places = _along(at, 0, row.dim()) + torch.zeros_like(row[:1], dtype=torch.int64)
+    if not isinstance(value, torch.Tensor):
+        return row.scatter(0, places, value)  # type: ignore[call-overload]
+    return row.scatter(0, places, torch.zeros_like(places, dtype=row.dtype) + made)
 
 
 def _moved(value: torch.Tensor, places: torch.Tensor, axis: int, dims: int) -> torch.Tensor:

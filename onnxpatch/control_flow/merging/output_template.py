@@ -110,7 +110,7 @@ class Template:
 
     def _unify(self, values: Sequence[object], where: Path) -> Structure:
         # A path with None here does not show what the other paths have.
-        first = next((v for v in values if v is not None and v is not ABSENT), None)
+        first = next(filter(_is_here, values), None)
         if isinstance(first, torch.Tensor) or any(isinstance(v, torch.Tensor) for v in values):
             return self._slot(values, where)
         if not _has_tensor(first) and all(_same(value, values[0]) for value in values):
@@ -134,23 +134,18 @@ class Template:
         return slot
 
     def _container(self, first: object, values: Sequence[object], where: Path) -> Container:
-        present = [value for value in values if value is not None and value is not ABSENT]
-        if len({type(v) for v in present}) != 1 or (not self._of_root and len({type(v) for v in values}) > 1):
+        classes = {type(value) for value in (values if not self._of_root else filter(_is_here, values))}
+        if len(classes) != 1:
             raise CannotMerge(f"the branches return {_type_names(values)} at {format_place(where)}")
-        found = [parts(value) if value is not None and value is not ABSENT else None for value in values]
-        keys = list(dict.fromkeys(key for part in found if part is not None for key in part))
+        found = [parts(value) if _is_here(value) else None for value in values]
+        keys = list(dict.fromkeys(key for part in found for key in part or ()))
         if not keys:
             place = format_place(where)
             raise CannotMerge(f"the branches return different values at {place}: {_type_names(values)}")
         if not self._same_keys(first, found):
             raise CannotMerge(f"the branches return containers of different lengths or keys at {format_place(where)}")
-        return Container(
-            first,
-            {
-                key: self._unify([ABSENT if p is None else p.get(key, ABSENT) for p in found], (*where, key))
-                for key in keys
-            },
-        )
+        below = {key: [ABSENT if part is None else part.get(key, ABSENT) for part in found] for key in keys}
+        return Container(first, {key: self._unify(inner, (*where, key)) for key, inner in below.items()})
 
     def _same_keys(self, first: object, parts: Iterable[Mapping[Hashable, object] | None]) -> bool:
         if self._of_root and isinstance(first, dict):
@@ -172,6 +167,11 @@ def assembled(structure: Structure, values: Mapping[int, object]) -> object:
     if isinstance(like, dict):
         return make(parts)
     return make(*parts.values()) if hasattr(like, "_fields") else make(parts.values())
+
+
+def _is_here(value: object) -> bool:
+    """Whether a path has a value at this place."""
+    return value is not None and value is not ABSENT
 
 
 def _has_tensor(value: object) -> bool:

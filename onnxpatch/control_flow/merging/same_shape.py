@@ -39,25 +39,25 @@ _ELEMENTWISE = frozenset(
 
 def same_shape(values: list[object], root: PathNode) -> bool:
     """Whether all values of one slot have the same sizes, whatever the sizes of the inputs are. Numbers are 0-d."""
-    shaped = [value if isinstance(value, torch.Tensor) else None for value in values]
-    if all(value is shaped[0] for value in shaped):
-        return True
-    if any(value is None for value in shaped):
-        return all(value is None or value.dim() == 0 for value in shaped)
-    found = [value for value in shaped if value is not None]
+    found = [value for value in values if isinstance(value, torch.Tensor)]
+    if len(found) < len(values):
+        return all(value.dim() == 0 for value in found)
     # The others are 0-d too: `output_template` refuses different numbers of dimensions.
-    if found[0].dim() == 0:
-        return True
+    return all(value is found[0] for value in found) or found[0].dim() == 0 or len(_shapes(found, root)) == 1
+
+
+def _shapes(values: list[torch.Tensor], root: PathNode) -> set[tuple[object, ...]]:
+    """What the shapes of the tensors are known by: the same for all sizes of the inputs, or not."""
     shadow = _shadow()
     if shadow is None:
-        return len({_format_shape(value) for value in found}) == 1
-    if not any(shadow.unknown(value) for value in found):
-        shadows = [(value, shadow.get(value)) for value in found]
-        return len({_format_shape(s if isinstance(s, torch.Tensor) else value) for value, s in shadows}) == 1
-    made_by: dict[int, TorchCall] = {}
-    for path in root.finished():
-        made_by.update((id(t), call) for call in path.calls for t in tensors(call.result))
-    return len({_shape_source(value, made_by) for value in found}) == 1
+        return {_format_shape(value) for value in values}
+    if any(map(shadow.unknown, values)):
+        made_by: dict[int, TorchCall] = {}
+        for path in root.finished():
+            made_by.update((id(t), call) for call in path.calls for t in tensors(call.result))
+        return {_shape_source(value, made_by) for value in values}
+    shadows = ((value, shadow.get(value)) for value in values)
+    return {_format_shape(known if isinstance(known, torch.Tensor) else value) for value, known in shadows}
 
 
 def varying_dim(slot: Slot) -> int | None:

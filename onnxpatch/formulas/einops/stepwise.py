@@ -82,10 +82,7 @@ class Stepwise:
                 if split:
                     sizes: list[int] = []
                     for dim, divisor, length in lengths:
-                        if length > 0:
-                            sizes.append(length)
-                        else:
-                            sizes.append(x.size(dim) // divisor)
+                        sizes.append(length if length > 0 else x.size(dim) // divisor)
                     x = x.reshape(sizes)
                 if reduce:
                     dims: list[int] = []

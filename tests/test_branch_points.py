@@ -1,0 +1,28 @@
+"""No more functions than today have more than twelve branch points."""
+
+from __future__ import annotations
+
+from tests.branch_points import FUNCTIONS_OVER, LARGEST, branch_points, over
+
+
+def test_no_more_functions_have_many_branch_points():
+    found = over()
+    assert len(found) <= FUNCTIONS_OVER, "\n".join(f"{count} {place}" for count, place in found)
+    assert max((count for count, _ in found), default=0) <= LARGEST
+
+
+def test_each_kind_of_branch_counts_once():
+    source = """
+def f(x):
+    if x and x > 1 or not x:
+        return [y for y in x if y]
+    for y in x:
+        while y:
+            try:
+                y = 1 if x else 2
+            except ValueError:
+                pass
+    def g():
+        return x or 1
+"""
+    assert list(branch_points(source)) == [(9, 2, "f"), (1, 11, "g")]
