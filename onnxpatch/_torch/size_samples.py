@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.traced_sizes import symbolic_number
+from onnxpatch._torch.symbolic_sizes import symbolic_number
 
 _SAMPLES = 40
 _LARGEST = 300

@@ -56,6 +56,24 @@ def traced_from_sizes(tensor: torch.Tensor, limit: int = 200) -> bool:
     return sized and not pending
 
 
+def static_number(tensor: torch.Tensor) -> int | float | bool | None:
+    """The value of a 0-d tensor of the running trace that was computed from sizes, if it is the same for all inputs."""
+    if not torch.jit.is_tracing():  # type: ignore[attr-defined]
+        return None
+    from onnxpatch._torch import traced_sizes
+
+    return traced_sizes.static_number(tensor)
+
+
+def symbolic_number(tensor: torch.Tensor) -> int | float | bool | torch.SymInt | torch.SymFloat | None:
+    """The same in symbols of the declared dimensions; None where it is not known."""
+    if not torch.jit.is_tracing():  # type: ignore[attr-defined]
+        return None
+    from onnxpatch._torch import traced_sizes
+
+    return traced_sizes.symbolic_number(tensor)
+
+
 def traced_from(tensor: torch.Tensor, sources: Iterable[torch.Tensor], limit: int = 200) -> bool:
     """Whether torch.jit.trace is running and all data in `tensor` comes from `sources` and constants; sizes aside."""
     if not torch.jit.is_tracing() or _traced_node(tensor) is None:  # type: ignore[attr-defined]

@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 
 from onnxpatch._torch.cond import constant_answer
+from onnxpatch._torch.symbolic_sizes import static_number
 from onnxpatch._torch.trace_state import tracing_paused
-from onnxpatch._torch.traced_sizes import static_number
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.decisions.place import here
 from onnxpatch.errors import BranchError

@@ -13,7 +13,6 @@ from onnxpatch.errors import ExportError, InputError
 from onnxpatch.exporters.dynamo import export_dynamo
 from onnxpatch.exporters.explain import explained
 from onnxpatch.exporters.request import ExportRequest
-from onnxpatch.exporters.torchscript import export_torchscript
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,8 @@ def export(request: ExportRequest, path: Path) -> Exported:
         with one_export(), quiet_torch(asked=bool(request.options.get("verbose"))):
             if request.exporter == "dynamo":
                 return Exported(request, path, export_dynamo(request, path))
+            from onnxpatch.exporters.torchscript import export_torchscript
+
             export_torchscript(request, path)
             return Exported(request, path)
     # What the caller gave is at fault, not the exporter: the error says so itself.

@@ -24,9 +24,9 @@ from onnxpatch._torch.symbolic_sizes import (
     never_negative,
     relation_of,
     split_fraction,
+    static_number,
     traced_from_sizes,
 )
-from onnxpatch._torch.traced_sizes import static_number
 
 __all__ = [
     "ROUNDING",

@@ -16,7 +16,6 @@ import torch
 
 from onnxpatch._torch import exporting, pytree
 from onnxpatch._torch.guards import drop_unsolvable_guards
-from onnxpatch._torch.traced_writes import write_out
 from onnxpatch.errors import OnnxpatchError, RefusedError
 from onnxpatch.formulas.position_forms import check_example
 from onnxpatch.patching import runtime as scopes
@@ -72,6 +71,8 @@ def root_mixin(scope: Scope) -> type:
                 return output
             output = _unwrap_outputs(output)
             if exporter == "trace":
+                from onnxpatch._torch.traced_writes import write_out
+
                 returned = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
                 write_out(returned, every=scope.settings.branches)
             return output

@@ -24,7 +24,6 @@ from torch.overrides import TorchFunctionMode
 from onnxpatch._torch import exporting
 from onnxpatch._torch.function_modes import ExportKept, modes_kept, torch_function_key
 from onnxpatch._torch.guards import ignore_frames
-from onnxpatch._torch.script_tracing import traced
 from onnxpatch.decisions import ask as asking
 from onnxpatch.decisions.ask import answering, ask
 from onnxpatch.patching import dispatch, rebinding
@@ -161,6 +160,8 @@ class Scope:
                 stack.enter_context(ignore_frames(self._files()))
                 stack.enter_context(ExportKept())
             elif exporting() == "trace":
+                from onnxpatch._torch.script_tracing import traced
+
                 stack.enter_context(traced())
             # The mode last, so that it sees no call of the contexts above. Without patches every call is spared it.
             if self.watched:

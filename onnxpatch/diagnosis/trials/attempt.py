@@ -30,7 +30,6 @@ from onnxpatch.errors import InputError, RunError, error_chain
 from onnxpatch.exporters.dynamo import torch_shapes
 from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
-from onnxpatch.exporters.torchscript import call_torchscript
 from onnxpatch.messages.user_code import frames_of
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
@@ -139,6 +138,8 @@ def _onnx_file(trial: Trial) -> Path:
 
 def _export_traced(subject: Subject, exporter: str, opset: int, path: Path) -> None:
     """Export through TorchScript: traced, or scripted."""
+    from onnxpatch.exporters.torchscript import call_torchscript
+
     with one_export(), TraceKept() as kept, opened_call(subject.model, subject.inputs) as call:
         call_torchscript(_request(subject, exporter, opset), subject.model, call.args, call.kwargs, path)
     if kept.lost:
