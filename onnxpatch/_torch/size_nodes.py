@@ -76,9 +76,13 @@ def _made(node: fx.Node, recipe: _Recipe) -> Any:
         with graph.inserting_after(last):
             made = graph.call_function(torch.ops.aten.sym_size.int, recipe.made)
     elif isinstance(recipe.made, list):
-        factors = [_made(node, one) for one in recipe.made]
-        with graph.inserting_before(node):
-            made = functools.reduce(lambda a, b: graph.call_function(operator.mul, (a, b)), factors)
+        made, value = _made(node, recipe.made[0]), recipe.made[0].value
+        for one in recipe.made[1:]:
+            factor, value = _made(node, one), value * one.value
+            with graph.inserting_before(node):
+                made = graph.call_function(operator.mul, (made, factor))
+            made.meta["val"] = value
+        return made
     else:
         return recipe.made
     made.meta["val"] = recipe.value

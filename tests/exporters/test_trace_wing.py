@@ -45,7 +45,7 @@ class Model(nn.Module):
         table = self.table
         if x.shape[-2:] != table.shape[-2:]:
             table = F.interpolate(table, x.shape[-2:], mode="bicubic")
-        x = (x + table).flatten(2).transpose(1, 2)
+        x = F.pad(x + table, (0, (4 - x.shape[-1] % 4) % 4)).flatten(2).transpose(1, 2)
         return self.norm(x) * (2 if {branches} and x.sum() > 0 else len(x))
 
 
