@@ -52,6 +52,12 @@ class Bindings:
             found |= {(number, f"_buffers.{name}"): value for name, value in _rebound(buffers, module._buffers)}
         return found
 
+    def changed_names(self) -> list[str]:
+        """`layers.0.hidden` of every attribute and buffer that was assigned since."""
+        paths = {id(module): path for path, module in self.modules[0].named_modules()} if self.modules else {}
+        found = [(paths.get(id(self.module(key)), ""), key[1].removeprefix("_buffers.")) for key in self.changes()]
+        return [f"{path}.{name}" if path else name for path, name in found]
+
     def restore(self) -> None:
         """Set every attribute and buffer back."""
         self._held.restore()
@@ -99,6 +105,10 @@ class Snapshot:
             self._bindings.restore()
             self._objects.restore()
             self._tensors.restore()
+
+    def changed(self) -> list[str]:
+        """Names of the attributes and buffers of the model that were assigned or written since."""
+        return list(dict.fromkeys([*self._bindings.changed_names(), *self._tensors.changed()]))
 
     def lost(self) -> list[str]:
         """Names of parameters and buffers that were written and cannot be put back."""
@@ -167,6 +177,10 @@ class TensorContents:
                 # A write that is undone is none: a backward of the user's may wait for this tensor.
                 count_writes(tensor, noted.version)
                 noted.version = tensor._version
+
+    def changed(self) -> list[str]:
+        """Names of the tensors that were written."""
+        return [one.name for one in self._tensors if one.tensor._version != one.version]
 
     def lost(self) -> list[str]:
         """Names of the tensors that were written and have no copy."""

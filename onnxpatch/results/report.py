@@ -166,6 +166,7 @@ class Report:
     at the `peak` of any run, the `limit` of one run, and the most that the `process` has had so far. bytes: of the
     file, with weights beside it. advice: what to type where the file is wrong. untried: the sides of the model's own
     conditions that no compared input took, of a right file; sides_recorded: whether they were looked for.
+    first_call: attributes that a call changes, with their lines, where a second identical call answers otherwise.
     """
 
     file: str
@@ -195,6 +196,7 @@ class Report:
     advice: str = ""
     untried: list[Untried] = field(default_factory=list)
     sides_recorded: bool = False
+    first_call: list[str] = field(default_factory=list)
 
     @property
     def covered(self) -> bool:

@@ -86,6 +86,9 @@ def _headline(report: Report) -> str:
         wrong = sum(not check.ok for check in report.checks)
         error = f"error {report.worst:.1e}{' where it runs' if _stopped(report) else ''}"
         return f"{file}: WRONG at {wrong} of {runs} ({report.model}), {error}"
+    if report.first_call:
+        kept = ", ".join(report.first_call)
+        return f"{file}: right for the first call{_numbers(report)}; the next one reads what it changes: {kept}"
     if report.untried:
         said = f"{file}: {_where_tried(report)}"
         whole = f"{said}: {_takes_it(report)}"
@@ -144,6 +147,8 @@ def _listed(sizes: Sequence[int]) -> str:
 
 # ------------------------------------------------------------------ what follows
 def _right(report: Report) -> list[str]:
+    if report.untried and report.first_call:
+        return [_where_tried(report), *_way(report), *_fitting("note: ", report.notes), f"next: {_takes_it(report)}"]
     if report.untried:  # what the first line has no room for
         advice = [] if _headline(report).endswith(_takes_it(report)) else [f"next: {_takes_it(report)}"]
         return [f"right{_numbers(report)}", *_way(report), *_fitting("note: ", report.notes), *advice]
@@ -221,6 +226,7 @@ def every_finding(report: Report) -> list[str]:
     lines += [
         f"never ran: {one.place}, the side where {one.side}; asked first at {one.nearest}" for one in report.untried
     ]
+    lines += [f"right for the first call: the next one reads {one}, which it changes" for one in report.first_call]
     lines += [f"replaced while exporting: {one}" for one in replaced(report)]
     return [relative(line) for line in [*lines, *report.notes, *([f"next: {report.advice}"] if report.advice else [])]]
 

@@ -119,6 +119,17 @@ class Eager:
         outputs = None if error is not None else self.flat(raw)
         return Answer(outputs, error, _finite(outputs or ()), raw, self.run.stopped, self._taken)
 
+    def twice(self, values: Sequence[object]) -> tuple[Answer, Answer, list[str]]:
+        """Two identical calls, the second in the state that the first one left, and the names of what the first one
+        changed."""
+        self._count(values)
+        self._count(values)
+        raw, error = self._run(values, recorded=True, restored=False)
+        first = Answer(None if error is not None else self.flat(raw), error, taken=self._taken)
+        names = self._state.changed()
+        raw, error = self._run(values)
+        return first, Answer(None if error is not None else self.flat(raw), error), names
+
     def flat(self, raw: object) -> tuple[torch.Tensor | None, ...]:
         """An output in the form of the graph's outputs."""
         flat: Any = self.flatten(raw)
@@ -194,6 +205,7 @@ class Eager:
         gradients: bool = False,
         counted: bool = True,
         recorded: bool = False,
+        restored: bool = True,
     ) -> tuple[Any, str | None]:
         args, kwargs = self.inputs.rebuild([copied(value) for value in values])
         self.run = run = CountedRun(*self.limits)
@@ -217,7 +229,8 @@ class Eager:
             if out_of_memory(raised):
                 run.stopped = run.stopped or f"the system gave no more memory ({error[:100]})"
         finally:
-            self._state.restore()
+            if restored:
+                self._state.restore()
             self.peak = max(self.peak, run.peak)
         # Also where the model caught what ended it.
         return (None, run.stopped) if run.stopped else (raw, error)

@@ -17,6 +17,7 @@ from onnxpatch.inputs.validate import check_data, check_dense
 from onnxpatch.onnxfile.memory_limit import peak_of_process
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.verification.eager import Answer, Eager, Flatten
+from onnxpatch.verification.first_call import changes_of_a_call
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Budget, Probe
 from onnxpatch.verification.probe_search import find_probes
@@ -28,7 +29,8 @@ class Reference:
     probes: the example first, inputs of the caller's last. The model is asked when the reference is made, and again at
     sizes that a dropped guard names; it has to be unpatched at both times.
     decisions: the Python branches that it takes at the example; None where they could not be watched. names: of the
-    tensors of its output, where a cache is among them.
+    tensors of its output, where a cache is among them. changes: what a call
+    keeps, where the next one answers otherwise.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Reference:
         if example.outputs is None:
             raise InputError(f"the model itself refuses the example: {example.error}{remedy(example.error or '')}")
         self.names = self.eager.names
+        self.changes = changes_of_a_call(self.eager, inputs.values())
         given = [self._given(one, f"data[{i}]") for i, one in enumerate(data)]
         self.oracle = Oracle(self.eager, inputs, dims, budget, operations)
         if self.decisions is not None and self.decisions.converts:

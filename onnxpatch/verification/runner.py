@@ -67,6 +67,7 @@ def run(
         joined,
         # A side that is taken beyond the sizes that the file is meant for alone is no matter of this file.
         untried=untried(sides, [*right, *outside]) if joined.ok and sides.able else [],
+        first_call=reference.changes,
         sides_recorded=joined.ok and sides.able,
         notes=[*joined.notes, *names_of_one_size(reference), *_too_large(reference)],
         dimensions={dim.name: dim.size for dim in reference.dims},

@@ -11,10 +11,13 @@ from torch import nn
 
 import onnxpatch
 from onnxpatch.html.excerpt import around
+from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.onnxfile.stamp import UNTRIED
 from onnxpatch.results.report import Checked, Report, Untried
 from onnxpatch.results.report_text import headline, text
 from onnxpatch.testing import assert_exports
+from onnxpatch.verification.eager import Eager
+from onnxpatch.verification.first_call import changes_of_a_call
 
 
 class Far(nn.Module):
@@ -62,3 +65,43 @@ def test_the_first_line_keeps_its_width():
 def test_what_is_required_is_checked_first():
     with pytest.raises(ValueError, match="covered"):
         assert_exports(nn.ReLU().eval(), ARGS, require="all")
+
+
+class Remembers(nn.Module):
+    """The second identical call starts from what the first one kept."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way, self.hidden = way, None
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.way == "attribute":
+            self.hidden = x if self.hidden is None else self.hidden + x
+            return self.hidden * 1
+        if self.way == "buffer":
+            self.count += 1
+            return x * self.count
+        self.hidden = x.sum()  # kept, and never read
+        return x * 2
+
+
+def _kept_by_a_call(way: str) -> list[str]:
+    model = Remembers(way).eval()
+    return changes_of_a_call(Eager(model, Inputs(model, ARGS)), list(ARGS))
+
+
+@pytest.mark.parametrize("way, name, line", [("attribute", "hidden", 80), ("buffer", "count", 83)])
+def test_what_the_second_call_reads_is_named_with_its_line(way, name, line):
+    (found,) = _kept_by_a_call(way)
+    assert found.startswith(f"{name} (") and found.endswith(f":{line})"), found
+
+
+def test_what_is_kept_and_not_read_is_not_said():
+    assert _kept_by_a_call("nothing") == []
+
+
+@pytest.mark.exports
+def test_a_second_call_that_answers_otherwise_is_said_first():
+    report = onnxpatch.export(Remembers("attribute").eval(), ARGS, None, exporter="trace")
+    assert report.ok and report.first_call and "right for the first call" in headline(report)
