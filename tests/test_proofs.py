@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import re
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -73,6 +75,18 @@ def test_every_patch_has_a_proof(patch):
     assert bool(proof.fails) == bool(proof.reason), "reason= says with what the case fails, in the exporters of fails="
     assert len(proof.examples()) > 1, "the proof needs inputs that the trace never saw"
     assert {*proof.beside} <= {other.name for other in PATCHES} - {patch.name}
+
+
+@pytest.mark.parametrize(
+    "patch", [one for one in PATCHES if one.proof and one.proof.dynamic_shapes], ids=lambda p: p.name
+)
+def test_each_axis_that_a_proof_declares_is_varied_by_its_inputs(patch):
+    # Those that differ are dynamic without a declaration: it is for names that say more, such as "past+t".
+    examples = patch.proof.examples()
+    implied = dataclasses.replace(patch.proof, dynamic_shapes=None).specs(examples)
+    declared = [axes and sorted(axes) for axes in patch.proof.specs(examples)]
+    assert declared == [axes and sorted(axes) for axes in implied]
+    assert re.search(r"[+*/-]", str(patch.proof.dynamic_shapes)), "leave it out: the axes that differ are dynamic"
 
 
 def helpers(file: Path) -> set[str]:

@@ -80,6 +80,7 @@ def op(
     beside: tuple[str, ...] = (),
     opset: int = 18,
     proof: Proof | None = None,
+    requires: tuple[str, ...] = (),
     calls: Calls | None = None,
     registry: Registry = REGISTRY,
 ) -> Callable[[Function], Function]:
@@ -103,7 +104,7 @@ def op(
     exporters: under which it acts, and under which the case must be right; both unless named. fails: those under which
         the case fails without it; left out, all that are not in `leaner` or `slower`.
     unchanged: another case of the same inputs that the patch must leave as it is, or "fixed sizes".
-    link, calls: see `onnxpatch.patch`. reason, leaner, slower, beside, opset: see `Proof`. proof: in place of all that
+    link: see `onnxpatch.patch`. requires, calls: see `When`. reason, leaner, slower, beside, opset: see `Proof`. proof: in place of all that
         makes one, for a case that needs more than a function.
 
     Raises TypeError without a name, and without `tries` and `proof`.
@@ -126,7 +127,7 @@ def op(
         )  # fmt: skip
     shown = name or names[0].rpartition(".")[2].replace("_", "-")
     declare = patch(
-        *targets, name=shown, why=known.why, link=link or known.link or None, when=When(exporters, calls=calls),
+        *targets, name=shown, why=known.why, link=link or known.link or None, when=When(exporters, requires, calls),
         proof=proof, registry=registry,
     )  # fmt: skip
 

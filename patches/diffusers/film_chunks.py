@@ -60,7 +60,6 @@ def _films() -> list[tuple[Tensor]]:
     proof=Proof(
         build=_Film,
         inputs=_films,
-        dynamic_shapes=({0: "batch", 2: "frames"},),
         fails=("dynamo", "trace"),
         reason="shape|Invalid input shape",
         beside=("film-resampling", "interpolate"),
@@ -112,7 +111,6 @@ class FilmAutoencoder:
     proof=Proof(
         build=_Film,
         inputs=_films,
-        dynamic_shapes=({0: "batch", 2: "frames"},),
         fails=("dynamo", "trace"),
         reason="shape|Invalid input shape|relative error",
         beside=("film-chunks", "interpolate"),

@@ -55,9 +55,6 @@ def _texts() -> list[tuple[Tensor, ...]]:
     proof=Proof(
         build=_Denoiser,
         inputs=_texts,
-        dynamic_shapes=(
-            {0: "batch", 2: "height", 3: "width"}, {0: "batch"}, {0: "batch", 1: "words"}, {0: "batch", 1: "words"}
-        ),
         fails=("dynamo", "trace"),
         reason="complex|NumPy|data-dependent|relative error",
         beside=("complex-numbers",),

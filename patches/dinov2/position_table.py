@@ -81,7 +81,6 @@ def _images() -> list[tuple[Tensor]]:
     proof=Proof(
         DinoVisionTransformer,
         _images,
-        ({0: "b", 2: "h", 3: "w"},),
         fails=("dynamo", "trace"),
         reason="cannot be reshaped|broadcast an axis",
         unchanged="fixed sizes",

@@ -34,7 +34,6 @@ def _scaling() -> torch.nn.Module:
         _embedding,
         # The last image is large: times are compared at it.
         lambda: [(torch.randn(size),) for size in ((2, 3, 16, 24), (3, 3, 32, 8), (1, 3, 256, 256))],
-        ({0: "batch", 2: "height", 3: "width"},),
         slower={"dynamo": 1.2, "trace": 1.2},
         unchanged=_scaling,
     ),

@@ -82,9 +82,6 @@ def _images() -> list[tuple[torch.Tensor]]:
     return [(torch.randn(size),) for size in ((2, 3, 8, 12), (3, 3, 16, 4), (1, 3, 4, 20), (0, 3, 8, 8))]
 
 
-_DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
-
-
 @patch(
     "einops.rearrange",
     name="einops-rearrange-function",
@@ -94,7 +91,6 @@ _DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
     proof=Proof(
         _Patches,
         _images,
-        _DYNAMIC,
         fails=("trace",),
         leaner=("dynamo",),
         reason="cannot be reshaped",
@@ -116,7 +112,7 @@ def rearrange(original: Callable[..., torch.Tensor], tensor: object, pattern: st
     why=_WHY,
     link=_LINK,
     when=When(requires=("einops>=0.7",), exporters=("dynamo", "trace")),
-    proof=Proof(_Pooled, _images, _DYNAMIC, leaner=("dynamo", "trace")),
+    proof=Proof(_Pooled, _images, leaner=("dynamo", "trace")),
 )
 def reduce(
     original: Callable[..., torch.Tensor], tensor: Any, pattern: str, reduction: Any, **lengths: Any
@@ -142,7 +138,6 @@ def reduce(
     proof=Proof(
         _Upsampled,
         _images,
-        _DYNAMIC,
         leaner=("dynamo", "trace"),
         unchanged="fixed sizes",
     ),

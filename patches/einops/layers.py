@@ -58,9 +58,6 @@ def _images() -> list[tuple[torch.Tensor]]:
     return [(torch.randn(size),) for size in ((2, 3, 8, 12), (3, 3, 16, 4), (1, 3, 4, 20), (0, 3, 8, 8))]
 
 
-_DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
-
-
 @patch(
     "einops.layers.torch.Rearrange",
     name="einops-rearrange",
@@ -75,7 +72,6 @@ _DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
     proof=Proof(
         _patch_embedding,
         _images,
-        _DYNAMIC,
         fails=("script",),
         leaner=("dynamo", "trace"),
         reason="symbolic for __getitem__",
@@ -103,7 +99,6 @@ class RearrangeStandIn(Stepwise):
     proof=Proof(
         _pooling,
         _images,
-        _DYNAMIC,
         fails=("script",),
         leaner=("dynamo", "trace"),
         reason="symbolic for __getitem__",

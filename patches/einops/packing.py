@@ -123,7 +123,6 @@ def _pairs() -> list[tuple[torch.Tensor, torch.Tensor]]:
 _PROOF = Proof(
     _TwoPacked,
     _pairs,
-    ({0: "batch", 1: "height", 2: "width"}, {0: "batch", 1: "tokens"}),
     leaner=("dynamo", "trace"),
 )
 

@@ -63,7 +63,6 @@ def _proof(build: type[torch.nn.Module]) -> Proof:
     return Proof(
         build,
         _rows,
-        ({0: "b", 1: "n"}, {0: "b", 1: "n"}),
         fails=("dynamo", "trace"),
         reason="cannot be reshaped|static shape",
         unchanged=lambda: Computes(lambda x, mask: torch.where(mask[..., None], x, 0.0)),

@@ -37,7 +37,6 @@ class _Gated(torch.nn.Module):
     proof=Proof(
         build=_Gated,
         inputs=lambda: [tuple(torch.randn(b, n, 3) for _ in range(2)) for b, n in ((2, 6), (3, 11), (1, 1), (2, 200))],
-        dynamic_shapes=({0: "batch", 1: "length"},) * 2,
         fails=("dynamo", "trace"),
         reason="complex|shape|broadcast|onnxruntime fails|specialized",
         beside=("complex-numbers",),

@@ -43,7 +43,6 @@ def _inputs() -> list[tuple[Tensor, ...]]:
     proof=Proof(
         build=_Attention,
         inputs=_inputs,
-        dynamic_shapes=({0: "batch", 1: "n"}, {0: "batch", 1: "n"}, {1: "n", 2: "n"}),
         fails=("dynamo", "trace"),
         reason="Split|split|specialized|shape",
         unchanged="fixed sizes",

@@ -29,7 +29,6 @@ class _Sorted(torch.nn.Module):
     proof=Proof(
         build=_Sorted,
         inputs=lambda: [(torch.randn(2, n, 3),) for n in (4, 1, 7, 2)],
-        dynamic_shapes=({1: "buckets"},),
         fails=("dynamo", "trace"),
         reason="Reshape|relative error|shape|specialized",
         beside=("symbolic-max", "logsumexp"),

@@ -40,7 +40,6 @@ class _Routed(torch.nn.Module):
         build=_Routed,
         # Where more are masked than the router leaves out, it chooses among equal scores.
         inputs=lambda: [(torch.randn(2, n, 8), torch.arange(2 * n).reshape(2, n) % 7 > 0) for n in (9, 3, 5, 1, 12)],
-        dynamic_shapes=({1: "n"}, {1: "n"}),
         fails=("dynamo", "trace"),
         reason="TopK|k argument|specialized|Constraints",
     ),

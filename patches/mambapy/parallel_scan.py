@@ -32,7 +32,6 @@ class _Scan(torch.nn.Module):
     proof=Proof(
         build=_Scan,
         inputs=lambda: [tuple(torch.randn(b, n, 2, 3) for _ in range(2)) for b, n in ((2, 6), (3, 11), (1, 1))],
-        dynamic_shapes=({0: "batch", 1: "length"},) * 2,
         fails=("dynamo", "trace"),
         reason="relative error|shape|onnxruntime fails",
         unchanged="fixed sizes",

@@ -46,7 +46,6 @@ class _Convolved(torch.nn.Module):
     proof=Proof(
         _Convolved,
         lambda: [(torch.rand(16, n),) for n in (7, 22, 3, 1, 131)],
-        ({1: "n"},),
         fails=("dynamo", "trace"),
         reason="unhashable type: non-nested SymInt|shape",
         beside=("fft",),

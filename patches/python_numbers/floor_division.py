@@ -137,7 +137,6 @@ class _Shifts(torch.nn.Module):
     proof=Proof(
         _Shifts,
         _rows,
-        ({0: "b", 1: "n"},),
         fails=("trace",),
         reason="flags differ",
         unchanged=lambda: Computes(lambda x: x.long() >> x.long().abs()),

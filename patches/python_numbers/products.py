@@ -36,8 +36,7 @@ class _Flat(torch.nn.Module):
     when=When(exporters=("trace",)),
     proof=Proof(
         _Flat,
-        lambda: [(torch.ones(2, *n, 3),) for n in ((4, 5), (7, 2))],
-        ({0: "b", 1: "h", 2: "w"},),
+        lambda: [(torch.ones(*size, 3),) for size in ((2, 4, 5), (3, 7, 2))],
         fails=("trace",),
         reason="cannot be reshaped",
         unchanged=lambda: Computes(lambda x: x * math.prod((2, 3))),

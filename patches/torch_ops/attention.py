@@ -41,7 +41,6 @@ class _Attention(torch.nn.Module):
             (torch.randn(3, 7, 8), torch.tensor([0, 7, 4])),
             (torch.randn(1, 4, 8), torch.tensor([0])),
         ],
-        dynamic_shapes=({0: "batch", 1: "length"}, {0: "batch"}),
         fails=("dynamo", "trace"),
         reason="is_causal",
     ),

@@ -156,7 +156,6 @@ def _exporter_named(module: torch.nn.Module, settings: Settings) -> str | None:
             (torch.randn(3, 8, 6), torch.tensor([8, 2, 6])),
             (torch.randn(1, 4, 6), torch.tensor([4])),
         ],
-        dynamic_shapes=({0: "batch", 1: "length"}, {0: "batch"}),
         fails=("trace", "dynamo"),
         reason="relative error",
         beside=("multihead-attention",),

@@ -44,7 +44,6 @@ def _dynamo(module: torch.nn.Module, settings: Settings) -> str | None:
     proof=Proof(
         _Steps,
         lambda: [(torch.randn(b, n, 3),) for b, n in ((2, 5), (3, 9), (1, 1), (2, 31))],
-        ({0: "batch", 1: "length"},),
         fails=("dynamo",),
         reason="static shape|requested shape",
         unchanged="fixed sizes",

@@ -37,7 +37,6 @@ class _Grouped(torch.nn.Module):
     proof=Proof(
         build=_Grouped,
         inputs=lambda: [(torch.randn(b, n, 16), torch.rand(b, 1, n, n) > 0.3) for b, n in ((2, 5), (3, 8), (1, 2))],
-        dynamic_shapes=({0: "batch", 1: "length"}, {0: "batch", 2: "length", 3: "length"}),
         leaner=("dynamo", "trace"),
         beside=("attention",),
         opset=23,

@@ -45,7 +45,6 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
     proof=Proof(
         build=_Local,
         inputs=_texts,
-        dynamic_shapes=({0: "batch", 1: "length"},) * 2,
         fails=("dynamo", "trace"),
         reason="relative error|inferred a static shape",
     ),

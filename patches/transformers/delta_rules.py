@@ -61,7 +61,6 @@ def _proof(build: Callable[[], torch.nn.Module], heads: int, reason: str) -> Pro
     return Proof(
         build=build,
         inputs=lambda: _sequences(heads, 3),
-        dynamic_shapes=({0: "batch", 1: "length"},) * 4,
         fails=("trace",),
         exporters=("dynamo", "trace"),
         reason=reason,

@@ -33,21 +33,24 @@ class _Split(nn.Module):
         return home.split_to_patches(x, 4, 0.5)
 
 
-def _images(*sizes: tuple[int, int]) -> list[tuple[Tensor]]:
-    return [(torch.randn(2, 3, *size),) for size in sizes]
+def _images(*sizes: tuple[int, int, int]) -> list[tuple[Tensor]]:
+    return [(torch.randn(b, 3, *size),) for b, *size in sizes]
 
 
-def _proof(build: Any, *sizes: tuple[int, int], beside: tuple[str, ...] = ()) -> Proof:
-    dynamic = ({0: "batch", 2: "height", 3: "width"},)
-    return Proof(
-        build, lambda: _images(*sizes), dynamic, fails=("dynamo", "trace"), reason="static shape|shape", beside=beside
-    )
+def _proof(build: Any, *sizes: tuple[int, int, int], beside: tuple[str, ...] = ()) -> Proof:
+    return Proof(build, lambda: _images(*sizes), fails=("dynamo", "trace"), reason="static shape|shape", beside=beside)
 
 
-_WHOLE = _proof(_ThereAndBack, (8, 8), (4, 4), (6, 6), (12, 8), (16, 16), beside=("depth-pro-split",))
+_WHOLE = _proof(_ThereAndBack, (2, 8, 8), (1, 4, 4), (3, 6, 6), (2, 12, 8), (2, 16, 16), beside=("depth-pro-split",))
 
 
-@patch(f"{_MODULE}.split_to_patches", name="depth-pro-split", why=WHY, link=LINK, proof=_proof(_Split, (4, 4), (8, 6)))
+@patch(
+    f"{_MODULE}.split_to_patches",
+    name="depth-pro-split",
+    why=WHY,
+    link=LINK,
+    proof=_proof(_Split, (2, 4, 4), (1, 8, 6)),
+)
 def split_to_patches(
     original: Callable[..., Tensor], pixel_values: Tensor, patch_size: int, overlap_ratio: float
 ) -> Tensor:

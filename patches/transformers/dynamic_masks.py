@@ -37,7 +37,6 @@ class _Mask(torch.nn.Module):
         build=_Mask,
         # The window has 6 keys: texts shorter and longer than it.
         inputs=lambda: [(torch.randn(b, n, 8), torch.rand(b, 2, n)) for b, n in ((2, 5), (3, 9), (1, 1))],
-        dynamic_shapes=({0: "batch", 1: "length"}, {0: "batch", 2: "length"}),
         fails=("dynamo", "trace"),
         reason="relative error|inferred",
     ),

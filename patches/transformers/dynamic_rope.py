@@ -46,7 +46,6 @@ def _grows(module: nn.Module, settings: Settings) -> str | None:
         build=_Rotary,
         # Trained for 8 positions: the frequencies change beyond these.
         inputs=lambda: [(torch.randn(b, n, 8),) for b, n in ((2, 5), (3, 20), (1, 1), (2, 11))],
-        dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("dynamo", "trace"),
         reason="relative error|data-dependent",
     ),

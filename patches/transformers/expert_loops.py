@@ -66,10 +66,9 @@ def _sequences() -> list[tuple[Tensor, ...]]:
 def _proof(
     build: Callable[[], torch.nn.Module],
     inputs: Callable[[], list[tuple[Tensor, ...]]] = _tokens,
-    dynamic_shapes: tuple[dict[int, str], ...] = ({0: "tokens"},) * 3,
     beside: tuple[str, ...] = (),
 ) -> Proof:
-    return Proof(build, inputs, dynamic_shapes, fails=("dynamo", "trace"), reason=FAILURE, beside=beside)
+    return Proof(build, inputs, fails=("dynamo", "trace"), reason=FAILURE, beside=beside)
 
 
 def _each(
@@ -99,7 +98,6 @@ def _each(
     proof=_proof(
         _switch,
         lambda: [(torch.randn(b, n, 8),) for b, n in ((2, 2), (3, 9), (1, 1))],
-        ({0: "batch", 1: "length"},),
         # Switch's router casts its classifier in every forward.
         beside=("idle-cast",),
     ),

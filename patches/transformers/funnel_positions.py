@@ -57,7 +57,6 @@ class _Structure(torch.nn.Module):
         build=_Structure,
         # Pooled by two: odd and even lengths.
         inputs=lambda: [(torch.randn(b, n, 8),) for b, n in ((2, 9), (3, 12), (2, 6))],
-        dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("dynamo", "trace"),
         reason="onnxruntime fails|relative error|shape|reshape",
     ),

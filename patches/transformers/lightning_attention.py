@@ -44,7 +44,6 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
     proof=Proof(
         build=_Attention,
         inputs=_texts,
-        dynamic_shapes=({0: "batch", 1: "length"},) * 2,
         fails=("dynamo", "trace"),
         reason="cannot be reshaped|broadcast|relative error",
     ),

@@ -58,7 +58,6 @@ def _masked(batch: int, length: int) -> Tensor:
     proof=Proof(
         build=_Windows,
         inputs=lambda: [(torch.randn(b, n, 8), _masked(b, n)) for b, n in ((2, 8), (3, 12), (1, 4))],
-        dynamic_shapes=({0: "batch", 1: "length"},) * 2,
         fails=("dynamo", "trace"),
         reason="data-dependent expression|relative error|reshape|shape|onnxruntime fails",
     ),
@@ -189,7 +188,6 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
     proof=Proof(
         build=_Text,
         inputs=_texts,
-        dynamic_shapes=({0: "batch", 1: "length"},) * 2,
         fails=("dynamo", "trace"),
         reason="relative error|data-dependent expression|inferred|shape|onnxruntime fails|inconsistencies|at \\[",
         beside=("longformer-attention",),

@@ -48,8 +48,7 @@ def _layer() -> nn.Module:
     proof=Proof(
         _layer,
         # (7, 9): the last row and column are in no patch.
-        lambda: [(torch.randn(2, 4, height, width),) for height, width in ((8, 6), (4, 10), (7, 9), (2, 2))],
-        dynamic_shapes=({0: "batch", 2: "height", 3: "width"},),
+        lambda: [(torch.randn(b, 4, h, w),) for b, h, w in ((2, 8, 6), (1, 4, 10), (3, 7, 9), (2, 2, 2))],
         fails=("trace",),
         reason="col2im",
     ),

@@ -50,7 +50,6 @@ class _Codec(torch.nn.Module):
         build=_Codec,
         # 1 and 3 samples are too few for the reflection that is asked for.
         inputs=lambda: [(torch.randn(b, 1, n),) for b, n in ((2, 17), (3, 24), (1, 1), (2, 3), (1, 40))],
-        dynamic_shapes=({0: "batch", 2: "samples"},),
         fails=("dynamo", "trace"),
         reason="data-dependent expression|relative error|onnxruntime fails|shape",
     ),

@@ -34,8 +34,8 @@ class _First(nn.Module):
         return self.module(x)[0]
 
 
-def _images(*sizes: tuple[int, int]) -> list[tuple[Tensor]]:
-    return [(torch.randn(2, 3, height, width),) for height, width in sizes]
+def _images(*sizes: tuple[int, int, int]) -> list[tuple[Tensor]]:
+    return [(torch.randn(b, 3, height, width),) for b, height, width in sizes]
 
 
 @patch(
@@ -50,8 +50,7 @@ def _images(*sizes: tuple[int, int]) -> list[tuple[Tensor]]:
     when=When(bodies={"maybe_pad": {KnownBody("b7656a027844", WRITTEN_FOR)}}),
     proof=Proof(
         _patch_embeddings,
-        lambda: _images((16, 20), (18, 21), (12, 9)),
-        dynamic_shapes=({0: "batch", 2: "height", 3: "width"},),
+        lambda: _images((2, 16, 20), (1, 18, 21), (3, 12, 9)),
         fails=("dynamo", "trace"),
         reason="shape",
     ),

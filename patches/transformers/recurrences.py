@@ -116,7 +116,6 @@ class _Unit(torch.nn.Module):
     proof=Proof(
         build=_Unit,
         inputs=lambda: [(torch.randn(b, n, 8),) for b, n in _SIZES],
-        dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("dynamo", "trace"),
         reason=FAILURE,
     ),
@@ -173,7 +172,6 @@ def _memories() -> list[tuple[Tensor, ...]]:
     proof=Proof(
         build=_Memory,
         inputs=_memories,
-        dynamic_shapes=({0: "batch", 2: "length"},) * 4,
         fails=("dynamo", "trace"),
         reason=f"{FAILURE}|Shape mismatch",
         beside=("logsigmoid",),

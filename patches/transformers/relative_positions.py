@@ -51,8 +51,7 @@ def _proof(build: Any, **gain: Any) -> Proof:
     return Proof(
         build,
         # The table of 9 is that of 5 cells: only there it is not resized.
-        lambda: [(torch.randn(2, size),) for size in (7, 5, 3, 8)],
-        dynamic_shapes=({0: "batch", 1: "size"},),
+        lambda: [(torch.randn(*size),) for size in ((2, 7), (1, 5), (3, 3), (2, 8))],
         **gain,
     )
 

@@ -39,7 +39,6 @@ def _norm() -> nn.Module:
     proof=Proof(
         build=_norm,
         inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),)],
-        dynamic_shapes=({0: "batch", 1: "length"},),
         leaner=("dynamo", "trace"),
     ),
 )

@@ -61,10 +61,7 @@ def _maps() -> list[tuple[Tensor]]:
     import torch
 
     # For windows of 4: whole, padded on one or both sides, and lower than a window.
-    return [(torch.randn(2, height, width, 8),) for height, width in ((8, 10), (9, 7), (4, 12), (3, 5))]
-
-
-_DYNAMIC = ({0: "batch", 1: "height", 2: "width"},)
+    return [(torch.randn(*size, 8),) for size in ((2, 8, 10), (1, 9, 7), (3, 4, 12), (2, 3, 5))]
 
 
 @patch(
@@ -80,7 +77,7 @@ _DYNAMIC = ({0: "batch", 1: "height", 2: "width"},)
             "window_unpartition": {KnownBody("048886d8d3ed", WRITTEN_FOR)},
         }
     ),
-    proof=Proof(_sam_layer, _maps, dynamic_shapes=_DYNAMIC, leaner=("trace",)),
+    proof=Proof(_sam_layer, _maps, leaner=("trace",)),
 )
 class SamVisionLayer:
     """A layer of SAM's encoder with its windows as methods."""
@@ -101,9 +98,7 @@ class SamVisionLayer:
     name="padded-window-partition",
     why=WHY,
     link=LINK,
-    proof=Proof(
-        _ThereAndBack, _maps, dynamic_shapes=_DYNAMIC, leaner=("trace",), beside=("padded-window-unpartition",)
-    ),
+    proof=Proof(_ThereAndBack, _maps, leaner=("trace",), beside=("padded-window-unpartition",)),
 )
 def window_partition(original: object, hidden_state: Tensor, window_size: int) -> tuple[Tensor, tuple[int, int]]:
     """(B, H, W, C) to (windows, window_size, window_size, C), and the padded height and width."""
@@ -115,7 +110,7 @@ def window_partition(original: object, hidden_state: Tensor, window_size: int) -
     name="padded-window-unpartition",
     why=WHY,
     link=LINK,
-    proof=Proof(_ThereAndBack, _maps, dynamic_shapes=_DYNAMIC, leaner=("trace",), beside=("padded-window-partition",)),
+    proof=Proof(_ThereAndBack, _maps, leaner=("trace",), beside=("padded-window-partition",)),
 )
 def window_unpartition(
     original: object,

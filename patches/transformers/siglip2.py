@@ -47,7 +47,6 @@ def _batch(length: int, *shapes: tuple[int, int]) -> tuple[Tensor, Tensor]:
             _batch(8, (1, 7)),
             _batch(49, (7, 7), (5, 9)),
         ],
-        ({0: "images", 1: "patches"}, {0: "images"}),
         fails=("dynamo", "trace"),
         reason="static shape|aten::_upsample_bilinear2d_aa",
     ),

@@ -28,7 +28,6 @@ def _sorted_proof(other: str) -> Proof:
     return Proof(
         build=_jetmoe,
         inputs=lambda: [(torch.randn(b, n, 8),) for b, n in ((2, 2), (3, 9), (1, 1))],
-        dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("trace",),
         exporters=("dynamo", "trace"),
         reason=FAILURE,

@@ -47,7 +47,6 @@ def _sequences() -> list[tuple[Tensor]]:
     proof=Proof(
         build=_Mixer,
         inputs=_sequences,
-        dynamic_shapes=({0: "batch", 1: "length"},),
         fails=("dynamo", "trace"),
         reason="onnxruntime fails|specializ|broadcast|inferred a static shape",
         # transformers pads by the width of the weight, of which torch 2.8 makes a traced size.

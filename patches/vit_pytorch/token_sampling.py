@@ -68,7 +68,6 @@ class _Sampling(torch.nn.Module):
     proof=Proof(
         build=_Sampling,
         inputs=lambda: [(torch.randn(b, 2, n, n), torch.randn(b, 2, n, 8)) for b, n in ((2, 7), (3, 9), (1, 6))],
-        dynamic_shapes=({0: "batch", 2: "tokens", 3: "tokens"}, {0: "batch", 2: "tokens"}),
         fails=("trace", "dynamo"),
         reason="static shape|aten::pad_sequence",
     ),
@@ -121,7 +120,6 @@ class _AtAnySize(torch.nn.Module):
         build=_AtAnySize,
         # Layers sample from more than 8 and more than 4 tokens: none, the second, or both do.
         inputs=lambda: [(torch.randn(b, n, 16),) for b, n in ((2, 7), (3, 16), (1, 4))],
-        dynamic_shapes=({0: "batch", 1: "tokens"},),
         fails=("trace",),
         reason="shape|relative error|broadcast|cannot be reshaped",
         beside=("adaptive-token-sampling",),
