@@ -104,8 +104,8 @@ def op(
     exporters: under which it acts, and under which the case must be right; both unless named. fails: those under which
         the case fails without it; left out, all that are not in `leaner` or `slower`.
     unchanged: another case of the same inputs that the patch must leave as it is, or "fixed sizes".
-    link: see `onnxpatch.patch`. requires, calls: see `When`. reason, leaner, slower, beside, opset: see `Proof`. proof: in place of all that
-        makes one, for a case that needs more than a function.
+    link: see `onnxpatch.patch`. requires, calls: see `When`. reason, leaner, slower, beside, opset: see `Proof`.
+    proof: in place of all that makes one, for a case that needs more than a function.
 
     Raises TypeError without a name, and without `tries` and `proof`.
     """

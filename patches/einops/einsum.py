@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from onnxpatch import Proof, When, patch
+from onnxpatch import op
 from onnxpatch.formulas.einops.words import explained
 
 _NARROW = (torch.uint8, torch.int8, torch.int16)  # ONNX allows Einsum of these, onnxruntime has no kernel
@@ -31,19 +31,16 @@ def _counts() -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(torch.randint(0, 99, size).to(torch.uint8), torch.randint(0, 99, size).to(torch.uint8)) for size in sizes]
 
 
-@patch(
+@op(
     "einops.einsum",
     name="einops-einsum",
     why="Could not find an implementation for Einsum(12), for tensors of bytes",
+    reason="Could not find an implementation for Einsum",
     link="https://onnx.ai/onnx/operators/onnx__Einsum.html",
-    when=When(requires=("einops>=0.7",), exporters=("dynamo", "trace")),
-    proof=Proof(
-        _Counted,
-        _counts,
-        fails=("dynamo", "trace"),
-        reason="Could not find an implementation for Einsum",
-        beside=("einsum",),
-    ),
+    requires=("einops>=0.7",),
+    tries=_counts,
+    case=_Counted,
+    beside=("einsum",),
 )
 def einsum(original: Callable[..., torch.Tensor], *tensors_and_pattern: object) -> torch.Tensor:
     tensors = [each for each in tensors_and_pattern if isinstance(each, torch.Tensor)]

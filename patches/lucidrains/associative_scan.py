@@ -8,39 +8,34 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, When, patch
+from onnxpatch import op
 from onnxpatch.formulas import scans
 from onnxpatch.formulas.complex_pairs import Pair
 from onnxpatch.formulas.symbolic import symbolic
 
 
-class _Gated(torch.nn.Module):
+def _gated(gates: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """A gated sum along the rows, as SimpleGateLoopLayer has it, and one whose gates turn a phase."""
+    from gateloop_transformer.associative_scan import associative_scan
+    from gateloop_transformer.gateloop_transformer import gate_loop_operator
+    from gateloop_transformer.simplified_gate_loop import binary_operator
 
-    def forward(self, gates: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        from gateloop_transformer.associative_scan import associative_scan
-        from gateloop_transformer.gateloop_transformer import gate_loop_operator
-        from gateloop_transformer.simplified_gate_loop import binary_operator
-
-        products, sums = associative_scan(binary_operator, (gates.sigmoid(), x))
-        turning = torch.polar(gates[..., :1].sigmoid(), gates[..., 1:2])
-        return products * sums, gate_loop_operator(x, gates, x, turning.unsqueeze(-1))
+    products, sums = associative_scan(binary_operator, (gates.sigmoid(), x))
+    turning = torch.polar(gates[..., :1].sigmoid(), gates[..., 1:2])
+    return products * sums, gate_loop_operator(x, gates, x, turning.unsqueeze(-1))
 
 
-@patch(
+@op(
     "gateloop_transformer.associative_scan.associative_scan",
     "assoc_scan.assoc_scan.associative_scan",
-    name="associative-scan",
     why="num_elems = int(elems[0].shape[1]): the recursion over halves has the depth and lengths of the example",
+    reason="complex|shape|broadcast|onnxruntime fails|specialized",
     link="https://github.com/lucidrains/gateloop-transformer",
-    when=When(requires=("gateloop-transformer",), exporters=("dynamo", "trace")),
-    proof=Proof(
-        build=_Gated,
-        inputs=lambda: [tuple(torch.randn(b, n, 3) for _ in range(2)) for b, n in ((2, 6), (3, 11), (1, 1), (2, 200))],
-        fails=("dynamo", "trace"),
-        reason="complex|shape|broadcast|onnxruntime fails|specialized",
-        beside=("complex-numbers",),
-    ),
+    requires=("gateloop-transformer",),
+    tries=lambda b, n: tuple(torch.randn(b, n, 3) for _ in range(2)),
+    sizes=((2, 6), (3, 11), (1, 1), (2, 200)),
+    case=_gated,
+    beside=("complex-numbers",),
 )
 def associative_scan(original: Callable[..., Any], operator: Any, elems: Sequence[Any]) -> object:
     """Computes the running products of the gates and h[t] = gates[t] * h[t - 1] + inputs[t], along axis 1.

@@ -8,21 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, When, patch
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import symbolic
 
 
-class _Attention(torch.nn.Module):
+def _attention(x: Tensor, mask: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Attention with a mask and a bias, as it looks ahead and as it does not."""
+    from memory_efficient_attention_pytorch.memory_efficient_attention import memory_efficient_attention
 
-    def forward(self, x: Tensor, mask: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        from memory_efficient_attention_pytorch.memory_efficient_attention import memory_efficient_attention
-
-        sizes = dict(q_bucket_size=3, k_bucket_size=4)
-        q, k, v = x.unsqueeze(1).tile(1, 3, 1, 1).unsqueeze(0).cumsum(2).unbind(2)
-        q, k, v = (part.transpose(0, 1) for part in (q, k, v))
-        masked = memory_efficient_attention(q, k, v, mask=mask, attn_bias=bias, **sizes)
-        return masked, memory_efficient_attention(q, k, v, mask=mask, causal=True, **sizes)
+    sizes = dict(q_bucket_size=3, k_bucket_size=4)
+    q, k, v = x.unsqueeze(1).tile(1, 3, 1, 1).unsqueeze(0).cumsum(2).unbind(2)
+    q, k, v = (part.transpose(0, 1) for part in (q, k, v))
+    masked = memory_efficient_attention(q, k, v, mask=mask, attn_bias=bias, **sizes)
+    return masked, memory_efficient_attention(q, k, v, mask=mask, causal=True, **sizes)
 
 
 def _inputs() -> list[tuple[Tensor, ...]]:
@@ -34,19 +32,16 @@ def _inputs() -> list[tuple[Tensor, ...]]:
     return made
 
 
-@patch(
+@op(
     "memory_efficient_attention_pytorch.memory_efficient_attention.memory_efficient_attention",
     name="chunked-attention",
     why="q.split(q_bucket_size, dim=-2) of a dynamic length: as many chunks as the example has",
+    reason="Split|split|specialized|shape",
     link="https://github.com/lucidrains/memory-efficient-attention-pytorch",
-    when=When(requires=("memory-efficient-attention-pytorch",), exporters=("dynamo", "trace")),
-    proof=Proof(
-        build=_Attention,
-        inputs=_inputs,
-        fails=("dynamo", "trace"),
-        reason="Split|split|specialized|shape",
-        unchanged="fixed sizes",
-    ),
+    requires=("memory-efficient-attention-pytorch",),
+    tries=_inputs,
+    case=_attention,
+    unchanged="fixed sizes",
 )
 def chunked_attention(
     original: Callable[..., Tensor],

@@ -8,31 +8,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, When, patch
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import symbolic
 
 
-class _Sorted(torch.nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        from sinkhorn_transformer.sinkhorn_transformer import differentiable_topk
+def _sorted(x: Tensor) -> Tensor:
+    from sinkhorn_transformer.sinkhorn_transformer import differentiable_topk
 
-        buckets = x.shape[1]
-        return differentiable_topk(x @ x.transpose(1, 2), min(2, buckets), temperature=0.7)
+    buckets = x.shape[1]
+    return differentiable_topk(x @ x.transpose(1, 2), min(2, buckets), temperature=0.7)
 
 
-@patch(
+@op(
     "sinkhorn_transformer.sinkhorn_transformer.differentiable_topk",
     name="sinkhorn-top-k",
     why="for i in range(min(k, buckets)): at fewer buckets than k there are too many rounds, or too few",
+    reason="Reshape|relative error|shape|specialized",
     link="https://github.com/lucidrains/sinkhorn-transformer",
-    when=When(requires=("sinkhorn-transformer",), exporters=("dynamo", "trace")),
-    proof=Proof(
-        build=_Sorted,
-        inputs=lambda: [(torch.randn(2, n, 3),) for n in (4, 1, 7, 2)],
-        fails=("dynamo", "trace"),
-        reason="Reshape|relative error|shape|specialized",
-        beside=("symbolic-max", "logsumexp"),
-    ),
+    requires=("sinkhorn-transformer",),
+    tries=lambda n: torch.randn(2, n, 3),
+    sizes=(4, 1, 7, 2),
+    case=_sorted,
+    beside=("symbolic-max", "logsumexp"),
 )
 def sinkhorn_top_k(original: Callable[..., object], x: Tensor, k: Any, temperature: float = 1.0) -> Tensor:
     """Computes all rounds at once: (..., n, dim) to (..., k * n, dim), one entry in each row, the largest first.

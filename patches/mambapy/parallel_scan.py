@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import onnxpatch
-from onnxpatch import Proof, When, patch
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import symbolic
 
 
@@ -23,19 +23,17 @@ class _Scan(torch.nn.Module):
         return pscan(torch.sigmoid(factors), x)
 
 
-@patch(
+@op(
     "mambapy.pscan.pscan",
     name="mambapy-scan",
     why="PScan writes in place through views of a transposed tensor, and loops over halves of the example's length",
+    reason="relative error|shape|onnxruntime fails",
     link="https://github.com/alxndrTL/mamba.py/blob/main/mambapy/pscan.py",
-    when=When(requires=("mambapy",), exporters=("dynamo", "trace")),
-    proof=Proof(
-        build=_Scan,
-        inputs=lambda: [tuple(torch.randn(b, n, 2, 3) for _ in range(2)) for b, n in ((2, 6), (3, 11), (1, 1))],
-        fails=("dynamo", "trace"),
-        reason="relative error|shape|onnxruntime fails",
-        unchanged="fixed sizes",
-    ),
+    requires=("mambapy",),
+    tries=lambda b, n: tuple(torch.randn(b, n, 2, 3) for _ in range(2)),
+    sizes=((2, 6), (3, 11), (1, 1)),
+    case=_Scan,
+    unchanged="fixed sizes",
 )
 def pscan(original: Callable[[Tensor, Tensor], Tensor], A_in: Tensor, X_in: Tensor) -> Tensor:
     """Computes h[t] = A[t] * h[t - 1] + X[t] along axis 1 of (batch, length, channels, states)."""

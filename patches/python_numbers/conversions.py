@@ -8,40 +8,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, When, op, patch
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import as_float, symbolic, truncated
 
 FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
 LINK = "https://github.com/huggingface/transformers/issues/26790"
 
 
-class _SquareGrid(torch.nn.Module):
+def _square_grid(tokens: Tensor) -> Tensor:
     """Tokens back to a square image, the side computed from their number."""
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        side = int(tokens.shape[1] ** 0.5)
-        return tokens.transpose(1, 2).reshape(tokens.shape[0], -1, side, side).cumsum(-1)
+    side = int(tokens.shape[1] ** 0.5)
+    return tokens.transpose(1, 2).reshape(tokens.shape[0], -1, side, side).cumsum(-1)
 
 
-def _squares() -> list[tuple[Tensor]]:
-    # 1369 is 37 * 37: a root that comes out a little below 37 would make 36 of it.
-    return [(torch.randn(*size, 3),) for size in ((2, 16), (3, 4), (1, 49), (2, 1369))]
-
-
-@patch(
+@op(
     "builtins.int",
     "transformers.utils.torch_int",
     name="symbolic-int",
     why=FROZEN,
+    reason="cannot be reshaped",
     link=LINK,
-    when=When(exporters=("dynamo", "trace")),
-    proof=Proof(
-        _SquareGrid,
-        _squares,
-        fails=("dynamo", "trace"),
-        reason="cannot be reshaped",
-        unchanged="fixed sizes",
-    ),
+    tries=lambda b, n: torch.randn(b, n, 3),
+    # 1369 is 37 * 37: a root that comes out a little below 37 would make 36 of it.
+    sizes=((2, 16), (3, 4), (1, 49), (2, 1369)),
+    case=_square_grid,
+    unchanged="fixed sizes",
 )
 def symbolic_int(original: Callable[..., Tensor], *args: object, **kwargs: object) -> object:
     """Keeps `int(size)` symbolic. Anything else goes to Python's int."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, When, patch
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
 
 # Longer transforms than this do not fit into memory; above it the graph stops with an index that is out of bounds.
@@ -36,21 +36,19 @@ class _Convolved(torch.nn.Module):
         return torch.fft.irfft(spectrum, length)[:, :n] + any_radix(n) + any_radix(n, real=True)
 
 
-@patch(
+@op(
     "scipy.fft.next_fast_len",
     "scipy.fftpack.next_fast_len",
     name="fast-lengths",
     why="a size becomes a constant: next_fast_len() of a shape freezes the traced value, or takes no symbolic size",
+    reason="unhashable type: non-nested SymInt|shape",
     link="https://docs.scipy.org/doc/scipy/reference/generated/scipy.fft.next_fast_len.html",
-    when=When(requires=("scipy",), exporters=("dynamo", "trace")),
-    proof=Proof(
-        _Convolved,
-        lambda: [(torch.rand(16, n),) for n in (7, 22, 3, 1, 131)],
-        fails=("dynamo", "trace"),
-        reason="unhashable type: non-nested SymInt|shape",
-        beside=("fft",),
-        unchanged="fixed sizes",
-    ),
+    requires=("scipy",),
+    tries=lambda n: torch.rand(16, n),
+    sizes=(7, 22, 3, 1, 131),
+    case=_Convolved,
+    unchanged="fixed sizes",
+    beside=("fft",),
 )
 def fast_lengths(original: Callable[..., object], target: Any, real: bool = False) -> object:
     """The first number of small prime factors that is no smaller than a size, found in a table of them."""

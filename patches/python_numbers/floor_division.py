@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, When, exporting, op, patch
+from onnxpatch import exporting, op
 from onnxpatch.decisions.place import deciding_frame
-from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.formulas.quotients import floor_quotient
 from onnxpatch.formulas.symbolic import divides_negative, never_negative
 
@@ -117,30 +116,23 @@ def _alike(input: Tensor, other: Any) -> tuple[Tensor, Tensor]:
     return input.to(dtype), torch.as_tensor(other, device=input.device).to(dtype)
 
 
-class _Shifts(torch.nn.Module):
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        whole = (x * 100).long()
-        return whole >> 3, torch.bitwise_right_shift(whole.int(), 2)
+def _shifts(x: Tensor) -> tuple[Tensor, ...]:
+    whole = (x * 100).long()
+    return whole >> 3, torch.bitwise_right_shift(whole.int(), 2)
 
 
-@patch(
-    "torch.bitwise_right_shift",
-    "torch.Tensor.bitwise_right_shift",
-    "torch.Tensor.__rshift__",
+@op(
+    "bitwise_right_shift",
+    "__rshift__",
     name="right-shift",
     why="A right shift of a negative number is a division rounded towards zero in the graph",
+    reason="flags differ",
     link="https://github.com/pytorch/pytorch/issues/139455",
-    when=When(
-        requires=("torch<2.14",),  # later versions round down
-        exporters=("trace",),
-    ),
-    proof=Proof(
-        _Shifts,
-        _rows,
-        fails=("trace",),
-        reason="flags differ",
-        unchanged=lambda: Computes(lambda x: x.long() >> x.long().abs()),
-    ),
+    exporters=("trace",),
+    requires=("torch<2.14",),  # later versions round down
+    tries=_rows,
+    case=_shifts,
+    unchanged=lambda x: x.long() >> x.long().abs(),
 )
 def right_shift(original: Callable[..., Tensor], input: object, other: object) -> object:
     """Writes a shift by n as a floor division by 2 ** n."""

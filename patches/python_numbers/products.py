@@ -11,36 +11,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, When, patch
-from onnxpatch.formulas.proof_models import Computes
+from onnxpatch import op
 from onnxpatch.formulas.symbolic import symbolic
 
 FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
 LINK = "https://github.com/huggingface/transformers/issues/26790"
 
 
-class _Flat(torch.nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        import numpy
+def _flat(x: Tensor) -> Tensor:
+    import numpy
 
-        count: Any = numpy.prod(x.shape[1:3])
-        return x.reshape(x.shape[0], count, -1).cumsum(1)
+    count: Any = numpy.prod(x.shape[1:3])
+    return x.reshape(x.shape[0], count, -1).cumsum(1)
 
 
-@patch(
+@op(
     "numpy.prod",
     "math.prod",
     name="symbolic-product",
     why=FROZEN,
+    reason="cannot be reshaped",
     link=LINK,
-    when=When(exporters=("trace",)),
-    proof=Proof(
-        _Flat,
-        lambda: [(torch.ones(*size, 3),) for size in ((2, 4, 5), (3, 7, 2))],
-        fails=("trace",),
-        reason="cannot be reshaped",
-        unchanged=lambda: Computes(lambda x: x * math.prod((2, 3))),
-    ),
+    exporters=("trace",),
+    tries=lambda b, h, w: torch.ones(b, h, w, 3),
+    sizes=((2, 4, 5), (3, 7, 2)),
+    case=_flat,
+    unchanged=lambda x: x * math.prod((2, 3)),
 )
 def symbolic_product(original: Callable[..., Tensor], values: object) -> object:
     """Keeps `numpy.prod(x.shape[1:3])` symbolic under trace. dynamo needs no patch: SymInts are multiplied."""

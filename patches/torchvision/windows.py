@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from onnxpatch import Proof, When, patch
+from onnxpatch import op
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.windows import is_static, merge, more_than, pad_to, partition, roll, shift_mask, windows_over
 
@@ -33,19 +33,15 @@ def _maps() -> list[tuple[Tensor]]:
     return [(torch.randn(*size, 8),) for size in ((2, 2, 4), (1, 8, 12), (3, 9, 7), (2, 4, 10), (2, 13, 3))]
 
 
-@patch(
+@op(
     "torchvision.models.swin_transformer.shifted_window_attention",
     name="torchvision-windows",
     why="exported with dynamic height and width, the graph keeps the padding, windows and shift mask of its example",
+    reason="relative error",
     link="https://github.com/pytorch/vision/issues/7103",
-    when=When(exporters=("dynamo", "trace")),
-    proof=Proof(
-        _Blocks,
-        _maps,
-        fails=("dynamo", "trace"),
-        reason="relative error",
-        unchanged="fixed sizes",
-    ),
+    tries=_maps,
+    case=_Blocks,
+    unchanged="fixed sizes",
 )
 def shifted_window_attention(
     original: object,

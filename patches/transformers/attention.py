@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import Proof, When, patch
+from onnxpatch import op
 
 
 class _Grouped(torch.nn.Module):
@@ -27,20 +27,19 @@ class _Grouped(torch.nn.Module):
         return self.attention(x, (turn, turn), mask)[0]
 
 
-@patch(
+@op(
     "transformers.modeling_utils.AttentionInterface.get_interface",
     name="transformers-attention",
     why="repeat_kv: keys and values are copied for every query head (Expand of the whole cache), and an idle reshape "
     "keeps the heads from being merged",
     link="https://huggingface.co/docs/transformers/attention_interface",
-    when=When(requires=("transformers>=5",), exporters=("dynamo", "trace")),
-    proof=Proof(
-        build=_Grouped,
-        inputs=lambda: [(torch.randn(b, n, 16), torch.rand(b, 1, n, n) > 0.3) for b, n in ((2, 5), (3, 8), (1, 2))],
-        leaner=("dynamo", "trace"),
-        beside=("attention",),
-        opset=23,
-    ),
+    requires=("transformers>=5",),
+    leaner=("dynamo", "trace"),
+    tries=lambda b, n: (torch.randn(b, n, 16), torch.rand(b, 1, n, n) > 0.3),
+    sizes=((2, 5), (3, 8), (1, 2)),
+    case=_Grouped,
+    beside=("attention",),
+    opset=23,
 )
 def get_interface(
     original: Callable[..., object], interface: Any, attn_implementation: str | None, default: Callable[..., object]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from onnxpatch import Proof, When, patch
+from onnxpatch import op
 from onnxpatch.formulas.experts import by_expert
 from onnxpatch.formulas.proof_models import randomised
 
@@ -20,18 +20,16 @@ def _experts() -> torch.nn.Module:
     return randomised(MixtralSparseMoeBlock(config))
 
 
-@patch(
+@op(
     "transformers.integrations.moe.ExpertsInterface.get_interface",
     name="experts-by-expert",
     why="No ONNX function found for transformers.grouped_mm_fallback; under trace the operator aten::histc is refused",
+    reason="grouped_mm_fallback|aten::histc",
     link="https://github.com/huggingface/transformers/pull/42697",
-    when=When(requires=("transformers>=5",), exporters=("dynamo", "trace")),
-    proof=Proof(
-        build=_experts,
-        inputs=lambda: [(torch.randn(*size, 8),) for size in ((2, 5), (1, 1), (3, 9))],
-        fails=("dynamo", "trace"),
-        reason="grouped_mm_fallback|aten::histc",
-    ),
+    requires=("transformers>=5",),
+    tries=lambda b, n: torch.randn(b, n, 8),
+    sizes=((2, 5), (1, 1), (3, 9)),
+    case=_experts,
 )
 def experts_by_expert(
     original: object, interface: object, experts_implementation: str | None, default: Callable[..., object]

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import onnxpatch
-from onnxpatch import Proof, When, patch
+from onnxpatch import op
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import symbolic
 
@@ -34,25 +34,19 @@ class _Mixer(torch.nn.Module):
         return self.mixer(x)
 
 
-def _sequences() -> list[tuple[Tensor]]:
-    return [(torch.randn(batch, length, 8),) for batch, length in ((2, 5), (3, 9), (1, 1))]
-
-
-@patch(
+@op(
     *(f"{_MODELS}.{name}.modeling_{name}.mamba_selective_scan" for name in _WITH_IT),
     name="selective-scan",
     why="for index in range(seq_len): the loop over the tokens is unrolled for the example's length",
+    reason="onnxruntime fails|specializ|broadcast|inferred a static shape",
     link="https://github.com/huggingface/transformers/issues/29631",
-    when=When(requires=("transformers>=5",), exporters=("dynamo", "trace")),
-    proof=Proof(
-        build=_Mixer,
-        inputs=_sequences,
-        fails=("dynamo", "trace"),
-        reason="onnxruntime fails|specializ|broadcast|inferred a static shape",
-        # transformers pads by the width of the weight, of which torch 2.8 makes a traced size.
-        beside=("constant-arguments",),
-        unchanged="fixed sizes",
-    ),
+    requires=("transformers>=5",),
+    tries=lambda batch, length: torch.randn(batch, length, 8),
+    sizes=((2, 5), (3, 9), (1, 1)),
+    case=_Mixer,
+    unchanged="fixed sizes",
+    # transformers pads by the width of the weight, of which torch 2.8 makes a traced size.
+    beside=("constant-arguments",),
 )
 def selective_scan(
     original: Callable[..., Tensor],
