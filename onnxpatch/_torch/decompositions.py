@@ -103,7 +103,9 @@ def _known(module: fx.GraphModule, node: fx.Node, registry: Any) -> bool:
         body = _body(module, node)
         return body is not None and all(_known_in_block(body, one, registry) for one in body.graph.nodes)
     if not isinstance(node.target, torch._ops.OpOverload):  # arithmetic of sizes, and parts of several results
-        return not isinstance(node.target, torch._ops.HigherOrderOperator)
+        # torch.vmap and torch.func.grad stand in a capture as they are called: the second trace carries them out.
+        functorch = getattr(node.target, "__module__", "").startswith("torch._functorch")
+        return not functorch and not isinstance(node.target, torch._ops.HigherOrderOperator)
     if node.target in RULES:
         condition = CONDITIONS.get(node.target)
         return condition is None or condition(node)

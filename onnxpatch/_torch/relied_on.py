@@ -48,6 +48,7 @@ _WEIGHTS = "the TorchScript exporter copies large weights three times"
 _VIEWS = "writes through views are lost under trace, as in torch's own export, and such files are refused"
 _AS_WRITTEN = "stand-ins get a call of a C++ function as it was written"
 _LEFT = "after exports in several threads outside of onnxpatch, builtins.min and max stay torch's"
+_COMPILED = "models that call a function made by torch.compile are refused under trace"
 _COUNTED = "a backward recorded before an export is refused where the forward writes into a buffer"
 _FORKED_EXPORT = "a process that was forked while another thread exported cannot export"
 
@@ -124,6 +125,8 @@ RELIED_ON = (
     Api(f"{_SHAPES}.ShapeEnv().guards", "guards", _GUARDS),
     Api(f"{_SHAPES}.ShapeEnv().deferred_runtime_asserts", "guards", _NO_CONDITIONS),
     Api(f"{_SYMPY}.functions", "guards", _NO_CONDITIONS),
+    Api("torch.fx._symbolic_trace._is_fx_tracing_flag", "compiled_functions", _COMPILED),
+    Api("torch._dynamo.config.error_on_nested_fx_trace", "compiled_functions", _COMPILED),
     Api("torch._C._autograd._unsafe_set_version_counter", "write_counts", _COUNTED),
     Api("torch.utils.flop_counter.flop_registry", "dispatch_modes", "products count by the elements of their results"),
     Api(f"{_EXPORTER}._decomp.get_onnx_implemented_overloads", "operator_tables", _TABLES),

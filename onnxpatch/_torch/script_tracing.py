@@ -3,6 +3,7 @@
 - A model may catch an error of torch and go on, as in eager (`caught_errors.py`).
 - The tracer's warnings name the line of the model, not a line of onnxpatch that called torch for it.
 - Patches can ask which sizes are the same for all inputs (`traced_sizes.py`).
+- What torch.compile made runs as it was written (`compiled_functions.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
+from onnxpatch._torch.compiled_functions import run_as_written
 from onnxpatch._torch.function_modes import TraceKept
 from onnxpatch._torch.traced_sizes import sizes_are_known, static_sizes_known
 from onnxpatch.messages.user_code import asking_frame, package_of
@@ -27,7 +29,13 @@ def traced() -> Iterator[None]:
         return
     # Last in the list: what the user asked for, to be silent say, comes before it. Without it, Python shows a text once
     # for a line, and all come from one line of onnxpatch.
-    with filtered("always", TracerWarning, last=True), warned(_at_the_models_line), TraceKept(), static_sizes_known():
+    with (
+        filtered("always", TracerWarning, last=True),
+        warned(_at_the_models_line),
+        run_as_written(),
+        TraceKept(),
+        static_sizes_known(),
+    ):
         yield
 
 

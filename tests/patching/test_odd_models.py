@@ -18,6 +18,7 @@ from einops.layers.torch import Rearrange
 from torch import nn
 
 import onnxpatch
+from onnxpatch.formulas.proof_models import Computes
 from tests.patching.strict_models import Asserting
 
 pytestmark = pytest.mark.exports
@@ -75,6 +76,20 @@ def test_a_compiled_model_is_exported_as_it_was_written(make):
     report = exported(model)
     assert "einops-rearrange" in {row["patch"] for row in report.plan}
     assert [dict(vars(module)) for module in model.modules()] == before  # and is compiled again
+
+
+@torch.compile(backend="eager")
+def _relu(x, times=2):
+    return (x * times).relu()
+
+
+@pytest.mark.parametrize("exporter", ["trace", pytest.param("dynamo", marks=pytest.mark.slow)])
+def test_a_compiled_function_is_exported_as_it_was_written(exporter):
+    inner = torch.compile(lambda x: x + x.shape[0], backend="eager")
+    before = torch._dynamo.config.error_on_nested_fx_trace
+    model = Computes(lambda x: inner(_relu(x, times=3))).eval()
+    assert onnxpatch.export(model, (torch.randn(3, 4),), dynamic_shapes=(({0: "b"},),), exporter=exporter).ok
+    assert torch._dynamo.config.error_on_nested_fx_trace == before and not torch.fx._symbolic_trace._is_fx_tracing_flag
 
 
 # ------------------------------------------------------------------ nothing to run

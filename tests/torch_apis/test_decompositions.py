@@ -146,6 +146,15 @@ def test_writes_arrive_where_they_are_read(model: nn.Module, tmp_path: Path) -> 
     assert report.ok
 
 
+def test_vmap_is_carried_out() -> None:
+    class Picks(nn.Module):
+        def forward(self, x: Tensor, k: Tensor) -> Tensor:
+            return torch.func.vmap(lambda r, i: torch.where(i == 0, r.sum(), r[i]) * r)(x, k)
+
+    args, shapes = (torch.randn(3, 5), torch.tensor([0, 2, 1])), ({0: "b", 1: "n"}, {0: "b"})
+    assert onnxpatch.export(Picks().eval(), args, dynamic_shapes=shapes, max_probes=6, attempts="asked").ok
+
+
 def test_sizes_come_from_nodes_that_are_there_or_from_inputs() -> None:
     class Sizes(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
