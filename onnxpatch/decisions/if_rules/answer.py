@@ -13,6 +13,7 @@ from onnxpatch.decisions.if_rules.noop_padding import pads_by_amounts
 from onnxpatch.decisions.if_rules.noop_resizes import resizes_always, sets_size_flag
 from onnxpatch.decisions.if_rules.noop_returns import returns_unpadded
 from onnxpatch.decisions.if_rules.padding_if import only_pads
+from onnxpatch.decisions.if_rules.remade_tables import remakes_table
 from onnxpatch.decisions.if_rules.selected_numbers import select_items, select_locals
 
 
@@ -21,8 +22,8 @@ def right_side(frame: FrameType, asked: object) -> bool | None:
 
     asked: a SymBool, or a 0-d bool tensor under trace, made of sizes.
     """
-    # Its body has been carried out for every size, so Python must not run it again.
-    if select_items(frame) or select_locals(frame):
+    # Its body has been carried out for every size, so Python must not run it again; or it returns what the rest makes.
+    if select_items(frame) or select_locals(frame) or remakes_table(frame):
         return False
     # Its body changes nothing where the test is false.
     if pads_by_amounts(frame) or keeps_what_is_short(frame) or crops_back(frame) or sets_size_flag(frame, asked):
