@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from onnxpatch.undone import undone
 
@@ -19,7 +20,8 @@ __all__ = ["run_as_written"]
 @contextlib.contextmanager
 def run_as_written() -> Iterator[None]:
     """A context in which a call of a compiled function runs the original one, its patches included."""
-    dynamo, fx = sys.modules.get("torch._dynamo"), sys.modules.get("torch.fx._symbolic_trace")
+    dynamo: Any = sys.modules.get("torch._dynamo")
+    fx: Any = sys.modules.get("torch.fx._symbolic_trace")
     # Before torch._dynamo is imported, which takes two seconds, nothing can have been compiled.
     if not hasattr(getattr(dynamo, "config", None), "error_on_nested_fx_trace") or not hasattr(
         fx, "_is_fx_tracing_flag"

@@ -96,7 +96,7 @@ def constant_answer(condition: torch.SymBool) -> bool | None:
     ranges = {}
     for symbol in expression.free_symbols:
         known = node.shape_env.var_to_range.get(symbol)
-        if known is None or symbol not in _hints(node.shape_env):
+        if known is None or symbol not in hints(node.shape_env):
             ranges[symbol] = known or ValueRanges.unknown_int()
         else:
             ranges[symbol] = ValueRanges(max(1, known.lower) if known.lower > 2 else 1, known.upper)
@@ -104,7 +104,7 @@ def constant_answer(condition: torch.SymBool) -> bool | None:
     return bool(bounds.lower) if bounds.is_singleton() else None
 
 
-def _hints(shape_env: Any) -> Any:
+def hints(shape_env: Any) -> Any:
     # Newer versions of torch call it backed_var_to_val.
     return getattr(shape_env, "backed_var_to_val", None) or shape_env.var_to_val
 
@@ -112,7 +112,7 @@ def _hints(shape_env: Any) -> Any:
 def hint_of(condition: torch.SymBool) -> bool | None:
     """The value of a condition at the example's sizes; None if it depends on data."""
     node = condition.node
-    values = _hints(node.shape_env)
+    values = hints(node.shape_env)
     expression = node.expr
     if not all(symbol in values for symbol in expression.free_symbols):
         return None

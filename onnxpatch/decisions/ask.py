@@ -64,3 +64,8 @@ def ask(
                 if found is not NotImplemented:
                     return found
     return NotImplemented
+
+
+def forking() -> bool:
+    """Whether the branches of a model are exported with both sides in this thread: then nothing need be assumed."""
+    return bool(_thread.answers.get("paths"))

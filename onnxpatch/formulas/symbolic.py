@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch._torch.cond import free_symbols
+from onnxpatch._torch.data_questions import assume
 from onnxpatch._torch.size_samples import sampled_sizes
 from onnxpatch._torch.symbolic_sizes import (
     constant_size,
@@ -32,6 +33,7 @@ __all__ = [
     "ROUNDING",
     "as_float",
     "as_tensor",
+    "assume",
     "chosen",
     "constant_size",
     "divides_negative",

@@ -63,6 +63,8 @@ def _remade(stored: str, behind: Sequence[ast.stmt]) -> bool:
         parts = [part for part in ast.walk(statement) if isinstance(part, _NAMED) and ast.unparse(part) == stored]
         if any(isinstance(part.ctx, ast.Load) for part in parts):
             return False
-        if parts or isinstance(statement, ast.Return):
-            return bool(parts) or not isinstance(statement.value, ast.Constant | None)
+        if parts:
+            return True
+        if isinstance(statement, ast.Return):
+            return not isinstance(statement.value, ast.Constant | None)
     return False

@@ -161,3 +161,46 @@ class ShorterReturned(nn.Module):
 def test_an_amount_that_may_be_negative_stays_a_branch(model, rows):
     shapes, data = ({1: "rows"},), [(torch.randn(1, n, 3),) for n in (rows, 3, 8, 11)]
     assert onnxpatch.export(model().eval(), data[0], exporter="trace", dynamic_shapes=shapes, data=data).ok
+
+
+# ------------------------------------------------------------------ tables that are made anew
+class Grows(nn.Module):
+    """ALiBi as x-transformers has it: the table of the longest text so far, made anew for a longer one."""
+
+    def __init__(self, trained=False):
+        super().__init__()
+        self.bias = self.made(6)
+        if trained:
+            self.bias = torch.randn(6, 6)
+
+    def made(self, n):
+        places = torch.arange(n)
+        return -(places[None] - places[:, None]).abs() * 0.5
+
+    def table(self, n):
+        if self.bias is not None and self.bias.shape[-1] >= n:
+            return self.bias[..., :n, :n]
+        bias = self.made(n)
+        self.bias = bias
+        return bias
+
+    def forward(self, x):
+        return x @ self.table(x.shape[-1])
+
+
+@pytest.mark.parametrize("exporter", ["trace", "dynamo"])
+def test_a_table_that_is_made_anew_is_made_at_every_size(exporter):
+    shapes = ({0: "b", 1: "n"},)
+    report = onnxpatch.export(
+        Grows().eval(), (torch.randn(2, 4),), dynamic_shapes=shapes, sizes={"n": [3, 6, 7, 19]}, exporter=exporter
+    )
+    assert report.ok and len(report.attempts) == 1
+
+
+def test_a_trained_table_is_not_made_anew_where_that_is_wrong():
+    model = Grows(trained=True).eval()
+    shapes = ({0: "b", 1: "n"},)
+    report = onnxpatch.export(
+        model, (torch.randn(2, 4),), None, dynamic_shapes=shapes, bounds="narrow", exporter="trace"
+    )
+    assert "n" in report.bounds
