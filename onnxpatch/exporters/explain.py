@@ -28,6 +28,10 @@ _REMEDIES = {
     "might be aliasing": _COPY,
     "do not support aliasing": _COPY,
     "is not supported for tensor subclasses": "; stay in torch: NumPy's numbers would be constants of the graph",
+    "unordered_map::at": "; a torch.autograd.Function reads parameters that are no arguments of its forward: call the "
+    "code of that forward as a function while torch.onnx.is_in_onnx_export()",
+    "unhashable type: non-nested SymInt": "; a dynamic size is looked up in a dict, a set or an lru_cache: compare it "
+    "with ==, or keep that dimension fixed",
 }
 
 
