@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a regular expression that names of entries match")
     parser.add_argument("--listed", type=Path, help="a file with names of entries, one a line")
     parser.add_argument("--again", action="store_true", help="measure anew what is there")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/operators_answers.jsonl"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/operators.jsonl"))
     parser.add_argument("--table", action="store_true", help="write the table only")
     given = parser.parse_args()
     if not given.table:

@@ -35,7 +35,8 @@ def page(found: list[Answer]) -> str:
     lines += [
         "An entry is exported with one of torch's samples, its sizes dynamic where eager takes others, and compared at",
         "the example, at other values, at other sizes, at 30 times and a thousandth of the example; dtypes, too.",
-        "*Wrong at the edge*: only with equal values, a NaN, or a dynamic size of 1.",
+        "*Wrong at the edge*: only with equal values, a NaN, or a dynamic size of 1. Answers are kept in",
+        "`operators.jsonl`; those that were not right are measured anew after a change.",
         "",
         *_totals(found),
         "",
@@ -43,11 +44,54 @@ def page(found: list[Answer]) -> str:
         "",
         *_details(found),
         "",
+        "## What ONNX cannot express",
+        "",
+        *_impossible(found),
+        "",
         "## Left out",
         "",
         *_left_out(found),
     ]
     return "\n".join(lines) + "\n"
+
+
+_GENERAL = "no operator has the eigenvalues of general matrices, nor complex numbers for them"
+_SIGNS = "eigenvectors: their signs are the library's, and no operator has them"
+_PIVOTS = "the pivots of Bunch and Kaufman are LAPACK's"
+_BITS = "no operator reads the bits of a float at this opset"
+_ORDER = "eager's order is not defined"
+_COUNT = "the number of outputs depends on a size"
+_MEMORY = "a graph knows no memory: strides, and results beyond the elements"
+_COMPLEX = "no complex type: a complex output has no ONNX form of its own"
+IMPOSSIBLE = {
+    "linalg.eig": _GENERAL,
+    "linalg.eigvals": _GENERAL,
+    "linalg.eigh": _SIGNS,
+    "linalg.svd": _SIGNS,
+    "svd": _SIGNS,
+    "linalg.ldl_factor": _PIVOTS,
+    "linalg.ldl_factor_ex": _PIVOTS,
+    "linalg.ldl_solve": _PIVOTS,
+    "hash_tensor": _BITS,
+    "unique": _ORDER,
+    "chunk": _COUNT,
+    "unsafe_chunk": _COUNT,
+    "as_strided_copy": _MEMORY,
+    "as_strided_scatter": _MEMORY,
+    "resize_": _MEMORY,
+    "resize_as_": _MEMORY,
+    "cdouble": _COMPLEX,
+    "cfloat": _COMPLEX,
+}
+
+
+def _impossible(found: list[Answer]) -> list[str]:
+    """Which operator or type is missing, for the entries that are refused for want of it."""
+    refused = {one["entry"] for one in found if one["kit"] != "plain" and one["verdict"] == "refused"}
+    named: dict[str, list[str]] = {}
+    for entry in sorted(refused & IMPOSSIBLE.keys()):
+        named.setdefault(IMPOSSIBLE[entry], []).append(f"`{entry}`")
+    return [f"- {', '.join(entries)}: {reason}" for reason, entries in named.items()]
 
 
 def _totals(found: list[Answer]) -> list[str]:

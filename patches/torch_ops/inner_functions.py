@@ -227,6 +227,7 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
 @op(
     "combinations",
     why=missing("aten::combinations"),
+    reason="combinations|[Uu]nbacked",
     tries=lambda n: torch.randn(n),
     sizes=(5, 7, 3),
     case=lambda x: (torch.combinations(x), torch.combinations(x, 2, True), torch.combinations(x, 3)),
