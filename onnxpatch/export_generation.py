@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,10 @@ def export_generation(
       `position_ids` (batch, n) where the model has them, and `past_key_values.<layer>.key`, `.value` (batch, heads,
       past, width); it gives `logits` (batch, n, vocabulary) and `present.<layer>.key`, `.value`. A past of length 0 is
       the prompt's turn.
+    - A decoder that keeps states of a fixed size, alone or beside keys and values (Mamba, Jamba, Qwen3-Next, LFM2):
+      `model.onnx` for one token at a time, those of the prompt too. `input_ids` is (batch, 1); states are called
+      `past_key_values.<layer>.conv_states.0`, `.recurrent_states.0`, and `present.…`; before the first token they are
+      zeros. A token of padding leaves them as they are.
     - An encoder-decoder (BART, T5, Whisper): `encoder_model.onnx`, `decoder_model.onnx` for the first step, which takes
       `encoder_hidden_states` and gives all of `present.<layer>.decoder.key`, `.encoder.key` (and `.value`), and
       `decoder_with_past_model.onnx` for each token after it, which takes them as `past_key_values.…` and gives those of
@@ -41,7 +46,8 @@ def export_generation(
     dynamic_shapes: of `inputs`; without it their batch may change. options: those of `export`, for every file.
 
     Returns one Report for each file, by the file's name. Files are put in place once all of them are proven.
-    Raises what `export` raises, and InputError for a model that has no cache of keys and values.
+    Raises what `export` raises, and InputError for a model whose cache is none of transformers' or that
+    is called in another way. What of a model is not in a file (images) is the first note of its report.
     """
     parts = generation_parts(model, inputs, dynamic_shapes)
     place = Path(folder)
@@ -51,10 +57,11 @@ def export_generation(
     with tempfile.TemporaryDirectory(prefix=".onnxpatch-", dir=place) as name:
         made = Path(name)
         for part in parts:
-            reports[part.file] = export(
+            report = export(
                 part.module, (), made / part.file, kwargs=part.kwargs, dynamic_shapes=part.shapes,
                 data=[((), one) for one in part.data], output_names=part.output_names or None, **options,
             )  # fmt: skip
+            reports[part.file] = replace(report, notes=[part.note, *report.notes]) if part.note else report
         model.config.save_pretrained(made)  # type: ignore[union-attr, operator]
         model.generation_config.save_pretrained(made)  # type: ignore[union-attr, operator]
         for file in made.iterdir():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnxruntime
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch import nn
 
 import onnxpatch
 from onnxpatch import ExportError, InputError
+from onnxpatch.generation.parts import generation_parts
 from tests.exporters.test_caches import bart, llama
 
 pytestmark = pytest.mark.exports
@@ -64,6 +67,94 @@ def refusing(forward):  # type: ignore[no-untyped-def]
 def test_models_without_such_a_cache_are_told_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Linear has no config and generate"):
         onnxpatch.export_generation(nn.Linear(2, 2), tmp_path)
-    config = transformers.MambaConfig(hidden_size=16, state_size=4, num_hidden_layers=1, vocab_size=99)
-    with pytest.raises(InputError, match="MambaForCausalLM keeps no keys and values"):
-        onnxpatch.export_generation(transformers.MambaForCausalLM(config).eval(), tmp_path)
+    config = transformers.RwkvConfig(hidden_size=16, attention_hidden_size=16, num_hidden_layers=2, vocab_size=99)
+    with pytest.raises(InputError, match="RwkvForCausalLM keeps no keys and values"):
+        onnxpatch.export_generation(transformers.RwkvForCausalLM(config).eval(), tmp_path)
+
+
+# ------------------------------------------------------------------ states of a fixed size
+SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48}
+STATEFUL: dict[str, tuple[str, dict[str, Any]]] = {
+    "state spaces": ("FalconMamba", {**SMALL, "state_size": 4}),
+    "state spaces of heads": (
+        "Mamba2",
+        {**SMALL, "state_size": 8, "num_heads": 8, "head_dim": 8, "n_groups": 2, "chunk_size": 4},
+    ),
+    "attention in every second layer": (
+        "Bamba",
+        {
+            **SMALL, **HEADS, "attn_layer_indices": [1], "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8,
+            "mamba_chunk_size": 4,
+        },
+    ),
+    "convolutions and attention": ("Lfm2", {**SMALL, **HEADS, "layer_types": ["conv", "full_attention"]}),
+}  # fmt: skip
+
+
+def stateful(kind: str) -> Any:
+    name, settings = STATEFUL[kind]
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{name}ForCausalLM")(getattr(transformers, f"{name}Config")(**settings)).eval()
+    with torch.no_grad():
+        for weight in model.parameters():  # as they are initialized, the states hardly change the logits
+            if weight.dim() > 1:
+                weight.copy_(torch.randn_like(weight) * 0.3)
+    return model
+
+
+def generated(file: Path, ids: torch.Tensor, mask: torch.Tensor, count: int) -> torch.Tensor:
+    """The greedy loop, a token at a time from states of zeros."""
+    session = onnxruntime.InferenceSession(file)
+    outputs = [value.name for value in session.get_outputs()]
+    past = {
+        value.name: np.zeros([len(ids)] + [size if isinstance(size, int) else 0 for size in value.shape[1:]], "float32")
+        for value in session.get_inputs()
+        if value.name.startswith("past")
+    }
+    tokens, seen = ids.numpy(), mask.numpy()
+    for place in range(ids.shape[1] + count - 1):
+        feed = {"input_ids": tokens[:, place : place + 1], "attention_mask": seen[:, : place + 1], **past}
+        found = dict(zip(outputs, session.run(None, feed), strict=True))
+        past = {name: found[name.replace("past_key_values", "present")] for name in past}
+        if place + 1 >= ids.shape[1]:
+            tokens = np.concatenate([tokens, found["logits"][:, -1].argmax(-1)[:, None]], axis=1)
+            seen = np.concatenate([seen, np.ones_like(seen[:, :1])], axis=1)
+    return torch.from_numpy(tokens)
+
+
+QUICKEST = "convolutions and attention"
+KINDS = [pytest.param(one, marks=[] if one == QUICKEST else pytest.mark.slow) for one in STATEFUL]  # 4 s each
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_states_are_inputs_and_outputs(kind: str, tmp_path: Path) -> None:
+    model = stateful(kind)
+    assert onnxpatch.export_generation(model, tmp_path, exporter="trace", max_probes=3)["model.onnx"].ok
+    for batch, prompt, padding, count in ((1, 1, 0, 32), (2, 5, 2, 32), (1, 4, 0, 64)):
+        ids = torch.randint(3, 99, (batch, prompt))
+        mask = torch.ones_like(ids)
+        mask[0, :padding] = 0
+        how = {"do_sample": False, "max_new_tokens": count, "min_new_tokens": count}
+        wanted = model.generate(ids, attention_mask=mask, eos_token_id=None, pad_token_id=0, **how)
+        assert torch.equal(generated(tmp_path / "model.onnx", ids, mask, count), wanted)
+
+
+def test_images_that_are_left_out_are_said() -> None:
+    vision = transformers.CLIPVisionConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4
+    )
+    text = transformers.LlamaConfig(**{**SMALL, **HEADS})
+    model = transformers.LlavaForConditionalGeneration(
+        transformers.LlavaConfig(vision_config=vision, text_config=text, image_token_id=98)
+    )
+    (part,) = generation_parts(model.eval())
+    assert "LlavaForConditionalGeneration also takes image, which is left out" in part.note
+    assert generation_parts(llama())[0].note == ""
+
+
+def test_a_model_that_is_called_in_another_way_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = llama()
+    monkeypatch.setattr(type(model), "forward", lambda self, *args, **kwargs: [][1])
+    with pytest.raises(InputError, match=r"cannot be called as export_generation.*IndexError.*one by one"):
+        generation_parts(model)

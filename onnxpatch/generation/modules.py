@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -42,6 +43,54 @@ class PlacedDecoder(Decoder):
     ) -> dict[str, Any]:
         """position_ids: (batch, n), counted from the first token that is no padding."""
         return self._answer(input_ids, attention_mask, past_key_values, position_ids=position_ids)
+
+
+class OneToken(_Around):
+    """One step of a decoder that keeps states of a fixed size (convolutions, state spaces, linear attention).
+
+    It serves the first token, from states of zeros, and each one after it: models compute a prompt and a step by other
+    formulas, and only that of a step goes on from given states. A token of padding leaves the states as they are.
+    """
+
+    def __init__(self, model: nn.Module, cache: str, attends: bool, placed: bool) -> None:
+        """cache: what the model calls its cache; attends: whether it keeps keys and values too, to which the mask
+        belongs; placed: whether it takes position_ids."""
+        super().__init__(model)
+        self.cache, self.attends, self.placed = cache, attends, placed
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, past_key_values: Any) -> dict[str, Any]:
+        """input_ids: (batch, 1); attention_mask: (batch, past + 1), 0 at padding."""
+        before = [dict(_fixed(layer)) for layer in past_key_values.layers]
+        for layer in past_key_values.layers:  # models write into their states
+            _set(layer, {key: value.clone() for key, value in _fixed(layer)})
+        places = {"position_ids": (attention_mask.cumsum(1) - 1).clamp(min=0)[:, -1:]} if self.placed else {}
+        given = {self.cache: past_key_values, **places, **({"attention_mask": attention_mask} if self.attends else {})}
+        answer = self.model(input_ids, use_cache=True, **given)
+        now = getattr(answer, self.cache)
+        real = attention_mask[:, -1] != 0
+        for layer, old in zip(now.layers, before, strict=True):
+            _set(layer, {key: _chosen(real, value, old[key]) for key, value in _fixed(layer)})
+        return {"logits": answer.logits, "past_key_values": now}
+
+
+State = tuple[str, Any]
+
+
+def _fixed(layer: object) -> Iterator[tuple[State, torch.Tensor]]:
+    """((attribute, key), state) of the states of fixed size, which layers keep in dicts."""
+    for name, held in vars(layer).items():
+        if isinstance(held, dict):
+            yield from (((name, key), one) for key, one in held.items() if isinstance(one, torch.Tensor))
+
+
+def _set(layer: object, states: Mapping[State, torch.Tensor]) -> None:
+    for name in {name for name, _ in states}:
+        new = {key: one for (held, key), one in states.items() if held == name}
+        setattr(layer, name, {**vars(layer)[name], **new})
+
+
+def _chosen(real: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+    return torch.where(real.reshape(-1, *(1,) * (new.dim() - 1)), new, old)
 
 
 class Encoder(_Around):

@@ -1,6 +1,7 @@
 """Which graphs a model of transformers needs to generate, each with an example made by the model itself.
 
-A decoder is one graph: without a past (length 0) it reads the prompt, with one it takes the next token. An
+A decoder is one graph: without a past (length 0) it reads the prompt, with one it takes the next token; one with states
+of a fixed size (state spaces, linear attention) takes one token at a time, those of the prompt too. An
 encoder-decoder is three, since its first step computes keys and values of the encoder's answer that later steps read.
 """
 
@@ -8,15 +9,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from onnxpatch.errors import InputError
-from onnxpatch.generation.modules import Decoder, Encoder, FirstStep, NextStep, PlacedDecoder
-from onnxpatch.inputs.caches import is_cache
+from onnxpatch.generation.modules import Decoder, Encoder, FirstStep, NextStep, OneToken, PlacedDecoder
+from onnxpatch.inputs.caches import closed, is_cache, opened
+from onnxpatch.messages.visible import said_by
 
 # The names of axes that tools for language models know.
 _BATCH, _NEW, _PAST, _SOURCE = "batch_size", "sequence_length", "past_sequence_length", "encoder_sequence_length"
@@ -29,7 +31,10 @@ Inputs = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Part:
-    """One graph: its file, its module, what to export it with, and inputs to compare it at beside the kit's own."""
+    """One graph: its file, its module, what to export it with, and inputs to compare it at beside the kit's own.
+
+    note: for its report, what of the model is not in it.
+    """
 
     file: str
     module: nn.Module
@@ -37,6 +42,7 @@ class Part:
     shapes: dict[str, Any]
     data: Sequence[dict[str, Any]] = ()
     output_names: list[str] = field(default_factory=list)
+    note: str = ""
 
 
 def generation_parts(
@@ -44,7 +50,8 @@ def generation_parts(
 ) -> list[Part]:
     """The graphs of a model. inputs: an example for its encoder, where that takes no text; shapes: dynamic, of these.
 
-    Raises InputError for a model without a cache of keys and values, and for an encoder whose input cannot be made up.
+    Raises InputError for a model without a cache of transformers', for an encoder whose input cannot be made up, and
+    for a model that is not called as others of its kind are.
     """
     config = getattr(model, "config", None)
     if config is None or not hasattr(model, "generate"):
@@ -55,11 +62,31 @@ def generation_parts(
     # The caller's random state is left as it was. devices=[] forks the CPU's alone: the example is made there.
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        if getattr(config, "is_encoder_decoder", False):
-            return _encoder_decoder(model, inputs, shapes)
-        if inputs is not None:
-            raise InputError("inputs= are an encoder's; a decoder's example is made from its config")
-        return [_decoder(model)]
+        try:
+            if getattr(config, "is_encoder_decoder", False):
+                return _encoder_decoder(model, inputs, shapes)
+            if inputs is not None:
+                raise InputError("inputs= are an encoder's; a decoder's example is made from its config")
+            return [replace(_decoder(model), note=_left_out(model))]
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"{type(model).__name__} cannot be called as export_generation calls models of its kind "
+                f"({type(error).__name__}: {said_by(error)}): export its parts one by one with onnxpatch.export"
+            ) from error
+
+
+def _left_out(model: Any) -> str:
+    """What a decoder takes beside text, for the report: there is no input for it."""
+    takes = getattr(model, "input_modalities", "text")
+    others = [] if isinstance(takes, str) else [one for one in takes if one != "text"]
+    if not others:
+        return ""
+    return (
+        f"the file takes text alone: {type(model).__name__} also takes {' and '.join(others)}, which is left out; "
+        "export the part that reads it by itself, with onnxpatch.export"
+    )
 
 
 def _tokens(model: Any, batch: int, count: int) -> torch.Tensor:
@@ -69,6 +96,8 @@ def _tokens(model: Any, batch: int, count: int) -> torch.Tensor:
 
 # ------------------------------------------------------------------ decoders
 def _decoder(model: Any) -> Part:
+    if (cache := _states(model)) is not None:
+        return _one_token(model, *cache)
     placed = "position_ids" in inspect.signature(model.forward).parameters
     module = PlacedDecoder(model) if placed else Decoder(model)
     # The ways in which a loop calls the graph: the prompt without a past, one token after others, a text with padding.
@@ -78,6 +107,45 @@ def _decoder(model: Any) -> Part:
     if placed:
         shapes["position_ids"] = _TOKENS
     return Part("model.onnx", module, example, shapes, [prompt, one_more, padded])
+
+
+def _states(model: Any) -> tuple[str, Any] | None:
+    """(what the model calls its cache, the cache after some tokens) where layers keep states of a fixed size."""
+    answer = model(_tokens(model, 2, 5), use_cache=True)
+    for name in ("past_key_values", "cache_params"):
+        cache = getattr(answer, name, None)
+        if is_cache(cache) and any(isinstance(state, dict) for layer in opened(cache) for state in layer.values()):
+            return name, cache
+    return None
+
+
+def _one_token(model: Any, name: str, cache: Any) -> Part:
+    """A decoder with states of a fixed size: one graph for every token, that of the prompt too."""
+    layers = opened(cache)
+    grows = any(isinstance(state, torch.Tensor) for layer in layers for state in layer.values())
+    placed = grows and "position_ids" in inspect.signature(model.forward).parameters
+    mask = torch.ones(2, 6, dtype=torch.int64)
+    mask[0, :2] = 0
+    example = {"input_ids": _tokens(model, 2, 1), "attention_mask": mask, "past_key_values": cache}
+    # Before the first token: states of zeros, keys and values of length 0.
+    none = [{one: _before(state) for one, state in layer.items()} for layer in layers]
+    first = {**example, "attention_mask": mask[:, 5:], "past_key_values": closed(cache, none)}
+    padding = {**first, "attention_mask": torch.tensor([[0], [1]])}
+    shapes = {
+        "input_ids": {0: _BATCH},
+        "attention_mask": {0: _BATCH, 1: f"{_PAST} + 1" if grows else "total_sequence_length"},
+        "past_key_values": [
+            {one: {0: _BATCH} if isinstance(state, dict) else _STATES for one, state in layer.items()}
+            for layer in layers
+        ],
+    }
+    return Part("model.onnx", OneToken(model, name, grows, placed), example, shapes, [first, padding])
+
+
+def _before(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {key: torch.zeros_like(one) for key, one in state.items()}
+    return state[:, :, :0]
 
 
 def _step(model: torch.nn.Module, batch: int, new: int, past: int, placed: bool, padding: int = 0) -> dict[str, object]:
