@@ -21,9 +21,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 SUBJECTS = ("vit_pytorch", "transformers_vision", "timm", "torchvision")
 
 
-def after(mark: str) -> str:
-    """The block or table that follows a comment of the README."""
-    rest = README.split(f"<!-- {mark} -->\n", 1)[1]
+WRONG_FILE = (ROOT / "docs" / "explanation" / "a-wrong-file.md").read_text(encoding="utf-8")
+
+
+def after(mark: str, text: str = README) -> str:
+    """The block or table that follows a comment of the README, or of another page."""
+    rest = text.split(f"<!-- {mark} -->\n", 1)[1]
     return rest.split("```")[1].partition("\n")[2] if rest.startswith("```") else rest.split("\n\n")[0]
 
 
@@ -43,14 +46,14 @@ def test_it_is_short():
 
 def test_the_first_script_prints_what_is_shown(tmp_path):
     """Lines as shown; `…` stands for the rest of a line, or for lines."""
-    (tmp_path / "first.py").write_text(after("first script"), encoding="utf-8")
+    (tmp_path / "first.py").write_text(after("first script", WRONG_FILE), encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "first.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-2000:]
     printed = done.stdout.replace(f"{tmp_path}/", "").splitlines()
-    for line in after("printed by the first script").splitlines():
+    for line in after("printed by the first script", WRONG_FILE).splitlines():
         if line != "…":
             assert any(one.startswith(line.rstrip("…")) for one in printed), line
 
@@ -95,3 +98,29 @@ def table(text: str) -> list[str]:
 def test_links_lead_to_files():
     for target in re.findall(r"\]\(([^)#]+)", README):
         assert (ROOT / target).exists(), target
+
+
+@pytest.mark.slow  # a whole model of timm
+def test_the_five_lines_print_what_is_shown(tmp_path):
+    pytest.importorskip("timm", reason="the five lines export a model of timm")
+    declared = "from benchmarks.torchvision_ops import declare; declare()\n"
+    (tmp_path / "five.py").write_text(declared + after("five lines"), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "five.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    shown = after("printed by the five lines").splitlines()
+    for line, printed in zip(shown, done.stdout.splitlines(), strict=True):
+        assert printed.startswith(line.rstrip("…").rstrip()), printed
+
+
+def test_the_families_are_those_of_the_measurements():
+    """Each row's figures are those of docs/benchmarks.md, which says right / silently wrong."""
+    measured = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8").replace("*", "")
+    named = {"language models with a cache": "text decoders with a cache"}
+    for family, *cells in re.findall(r"\| ([a-z][\w -]+) \| (\d+) of (\d+) \| (\d+) \| (\d+) \| (\d+) \|", README):
+        row = next(line for line in measured.splitlines() if line.startswith(f"| {named.get(family, family)} |"))
+        models, *right = re.findall(r"\| (\d+)(?: / 0| / \d+)? (?=\|)", row)
+        plain, of, kit, dynamo, dynamo_kit = cells
+        assert (of, [plain, kit, dynamo, dynamo_kit]) == (models, right), family

@@ -93,7 +93,8 @@ def _print_error(error: _ClickError) -> int:
 app = typer.Typer(
     cls=OneLineErrors,
     help="Export PyTorch models to ONNX, and verify the file against the model.\n\n"
-    "Exit codes: 0 right, 1 wrong or refused, 2 bad input, 3 an internal error.",
+    "Exit codes: 0 right, 1 wrong or refused, 2 bad input, 3 an internal error.\n\n"
+    "What the words in a report mean: docs/words.md, and the end of each page that --html writes.",
     epilog="""onnxpatch export "timm:create_model('vgg11')" m.onnx -i 'x=float32[B,3,H,W]'
     onnxpatch doctor script.py:model -i 'x=float32[2,T]'""",
     no_args_is_help=True,

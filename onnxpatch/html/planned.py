@@ -15,7 +15,8 @@ def context(plan: Plan) -> dict[str, object]:
     swapped = list({swap.patch.name: swap.patch for swap in plan.swaps}.values())
     return {
         "model": type(plan.model).__name__,
-        "verdict": counted(len({swap.path for swap in plan.swaps}), "module") + " swapped",
+        "verdict": f"{counted(len({swap.path for swap in plan.swaps}), 'module')} swapped, "
+        f"{counted(len(likely), 'function')} replaced",
         "state": "",
         "summary": _summary(plan),
         "rows": rows(plan.model, plan_notes(plan)),
