@@ -97,7 +97,7 @@ def test_the_culprit_is_marked_in_the_tree(diagnosed):
 def test_a_right_models_page_has_no_culprits():
     model = torch.nn.ReLU()
     text = html.diagnosis_page(model, onnxpatch.doctor(model, (torch.ones(2),), dynamo=False))
-    assert self_contained(text).ids == {"verdict", "versions"}
+    assert self_contained(text).ids == {"verdict", "versions", "words"}
     assert 'class="verdict good" id="verdict">right' in text
 
 
