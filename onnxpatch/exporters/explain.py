@@ -24,6 +24,8 @@ _QUANTIZED = (
 )
 _FLOAT = "; or export the float model, and quantize the file with onnxruntime.quantization"
 _REMEDIES = {
+    "but tracing inferred a static shape of": "; a line of the model fixes that size while it is exported: "
+    "onnxpatch.doctor names it; or leave that axis out of dynamic_shapes",
     "operator 'quantized::": _FLOAT.replace("or ", ""),
     "might be aliasing": _COPY,
     "do not support aliasing": _COPY,
