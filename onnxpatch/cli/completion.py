@@ -20,7 +20,7 @@ def _named() -> Iterator[str]:
         makers = {one.name for one in tree.body if isinstance(one, ast.FunctionDef) and _makes_rows(one)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
-                yield from _declared(node)
+                yield from _declared(node, makers)
             elif isinstance(node, ast.FunctionDef):
                 called = [one.func for one in node.decorator_list if isinstance(one, ast.Call)]
                 if any(isinstance(one, ast.Name) and one.id in makers for one in called):
@@ -28,16 +28,16 @@ def _named() -> Iterator[str]:
 
 
 def _makes_rows(function: ast.FunctionDef) -> bool:
-    """Whether it declares a row by the name of the function that it decorates: `op(f"nn.functional.{name}", ...)`."""
+    """Whether it declares a row by a name that it is given, as an argument or as the function that it decorates."""
     calls = [one for one in ast.walk(function) if isinstance(one, ast.Call) and one.args]
-    return any(getattr(one.func, "id", "") == "op" and isinstance(one.args[0], ast.JoinedStr) for one in calls)
+    return any(getattr(one.func, "id", "") == "op" and not isinstance(one.args[0], ast.Constant) for one in calls)
 
 
-def _declared(call: ast.Call) -> Iterator[str]:
+def _declared(call: ast.Call, makers: set[str]) -> Iterator[str]:
     """The name of the patch that `patch(name=...)`, `op("torchs_name", ...)` or another row declares."""
     maker = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     given = next((one.value for one in call.keywords if one.arg == "name"), None)
     if isinstance(given, ast.Constant) and isinstance(given.value, str):
         yield given.value
-    elif maker == "op" and call.args and isinstance(call.args[0], ast.Constant):
+    elif maker in {"op", *makers} and call.args and isinstance(call.args[0], ast.Constant):
         yield str(call.args[0].value).rpartition(".")[2].replace("_", "-")

@@ -106,7 +106,7 @@ def export(
 ) -> None:
     """Export TARGET with its patches, and compare the file with the unpatched model at other sizes and on other data.
 
-    Exit code 1: nothing came out right, and no file is written; or a dimension could be compared at one size alone.
+    Exit code 1: no file is right, or a dimension was compared at one size only.
     """
     with errors_in_one_line(debug, verbose, patches):
         from onnxpatch.cli.example import call_from_file, example

@@ -164,7 +164,7 @@ RequireOpt = Annotated[
     str,
     typer.Option(
         "--require", metavar="NAME", rich_help_panel=_COMPARE,
-        help="covered: 1 also where a side of the model's conditions never ran.",
+        help="covered: 1 also where a side never ran.",
     ),
 ]  # fmt: skip
 QuietOpt = Annotated[

@@ -164,31 +164,33 @@ def _above(n: int) -> Tensor:
     return torch.cat((torch.linspace(0, 24, 8 * n + 1), torch.tensor([40.0, 60.0])))
 
 
-def _row(
-    names: tuple[str, ...], function: Callable[[Tensor], Tensor], tries: Callable[..., Tensor] = _both_sides
-) -> None:
+def _row(name: str, function: Callable[[Tensor], Tensor], tries: Callable[..., Tensor] = _both_sides) -> None:
     def computed(input: Tensor) -> Tensor:
         x = floats(input)
         return function(x.to(torch.float64)).to(x.dtype)
 
-    operator = names[0].replace(".", "_")
+    operator = name.replace(".", "_")
     bare = operator.removeprefix("special_")
     also = (f"prims::{bare}", f"prims::bessel_{bare}")
-    op(*names, why=missing(f"aten::{operator}", *also), tries=tries, to=computed)
+    op(name, why=missing(f"aten::{operator}", *also), tries=tries, to=computed)
 
 
-for _order in (0, 1):
-    _i, _k = (functools.partial(one, _order) for one in (i, k))
-    _row((f"special.i{_order}e",), functools.partial(_i, scaled=True))
-    _row((f"special.modified_bessel_i{_order}",), functools.partial(_i, scaled=False))
-    _row((f"special.modified_bessel_k{_order}",), functools.partial(_k, scaled=False), _above)
-    _row((f"special.scaled_modified_bessel_k{_order}",), functools.partial(_k, scaled=True), _above)
-    _row((f"special.bessel_j{_order}",), functools.partial(j, _order))
-    _row((f"special.bessel_y{_order}",), functools.partial(y, _order), _above)
-_row(("i0",), functools.partial(i, 0, scaled=False))
-_row(("special.i1",), functools.partial(i, 1, scaled=False))
-_row(("special.airy_ai",), airy)
+_row("special.i0e", functools.partial(i, 0, scaled=True))
+_row("special.modified_bessel_i0", functools.partial(i, 0, scaled=False))
+_row("special.modified_bessel_k0", functools.partial(k, 0, scaled=False), _above)
+_row("special.scaled_modified_bessel_k0", functools.partial(k, 0, scaled=True), _above)
+_row("special.bessel_j0", functools.partial(j, 0))
+_row("special.bessel_y0", functools.partial(y, 0), _above)
+_row("special.i1e", functools.partial(i, 1, scaled=True))
+_row("special.modified_bessel_i1", functools.partial(i, 1, scaled=False))
+_row("special.modified_bessel_k1", functools.partial(k, 1, scaled=False), _above)
+_row("special.scaled_modified_bessel_k1", functools.partial(k, 1, scaled=True), _above)
+_row("special.bessel_j1", functools.partial(j, 1))
+_row("special.bessel_y1", functools.partial(y, 1), _above)
+_row("i0", functools.partial(i, 0, scaled=False))
+_row("special.i1", functools.partial(i, 1, scaled=False))
+_row("special.airy_ai", airy)
 _row(
-    ("special.spherical_bessel_j0",),
+    "special.spherical_bessel_j0",
     lambda x: torch.where(x.abs() < 1e-4, 1 - x * x / 6, torch.sin(x) / torch.where(x == 0, torch.ones_like(x), x)),
 )

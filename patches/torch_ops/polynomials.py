@@ -51,12 +51,7 @@ def _degrees(n: int) -> tuple[Tensor, Tensor]:
 
 
 def _row(name: str, first: Callable[[Tensor], Tensor], following: Next) -> None:
-    name = (
-        f"{name.replace('_', '_polynomial_')}"
-        if not name.startswith("shifted")
-        else f"shifted_chebyshev_polynomial_{name[-1]}"
-    )
-    shifted, bounded = name.startswith("shifted"), name.startswith("hermite")
+    shifted, bounded = name.startswith("special.shifted"), name.startswith("special.hermite")
 
     def computed(input: Any, n: Any) -> Tensor:
         dtype = floats(torch.ones((), dtype=torch.result_type(input, n))).dtype
@@ -70,11 +65,11 @@ def _row(name: str, first: Callable[[Tensor], Tensor], following: Next) -> None:
             )
         return found.to(dtype)
 
-    function = getattr(torch.special, name)
+    function = getattr(torch.special, name.removeprefix("special."))
     case = lambda x, n: (function(x, n), function(x, 4), function(x, 19), function(x, 0), function(1.5, n))  # noqa: E731
     op(
-        f"special.{name}",
-        why=missing(f"aten::special_{name}"),
+        name,
+        why=missing(f"aten::{name.replace('.', '_')}"),
         tries=_degrees,
         sizes=(9, 14, 1),
         case=case,
@@ -86,15 +81,23 @@ def _chebyshev(k: Any, x: Tensor, last: Tensor, before: Tensor) -> Tensor:
     return 2 * x * last - before
 
 
-for _kind, _first in {
-    "t": lambda x: x,
-    "u": lambda x: 2 * x,
-    "v": lambda x: 2 * x - 1,
-    "w": lambda x: 2 * x + 1,
-}.items():
-    _row(f"chebyshev_{_kind}", _first, _chebyshev)
-    _row(f"shifted_{_kind}", _first, _chebyshev)
-_row("hermite_h", lambda x: 2 * x, lambda k, x, last, before: 2 * (x * last - k * before))
-_row("hermite_he", lambda x: x, lambda k, x, last, before: x * last - k * before)
-_row("laguerre_l", lambda x: 1 - x, lambda k, x, last, before: ((2 * k + 1 - x) * last - k * before) / (k + 1))
-_row("legendre_p", lambda x: x, lambda k, x, last, before: ((2 * k + 1) * x * last - k * before) / (k + 1))
+_row("special.chebyshev_polynomial_t", lambda x: x, _chebyshev)
+_row("special.shifted_chebyshev_polynomial_t", lambda x: x, _chebyshev)
+_row("special.chebyshev_polynomial_u", lambda x: 2 * x, _chebyshev)
+_row("special.shifted_chebyshev_polynomial_u", lambda x: 2 * x, _chebyshev)
+_row("special.chebyshev_polynomial_v", lambda x: 2 * x - 1, _chebyshev)
+_row("special.shifted_chebyshev_polynomial_v", lambda x: 2 * x - 1, _chebyshev)
+_row("special.chebyshev_polynomial_w", lambda x: 2 * x + 1, _chebyshev)
+_row("special.shifted_chebyshev_polynomial_w", lambda x: 2 * x + 1, _chebyshev)
+_row("special.hermite_polynomial_h", lambda x: 2 * x, lambda k, x, last, before: 2 * (x * last - k * before))
+_row("special.hermite_polynomial_he", lambda x: x, lambda k, x, last, before: x * last - k * before)
+_row(
+    "special.laguerre_polynomial_l",
+    lambda x: 1 - x,
+    lambda k, x, last, before: ((2 * k + 1 - x) * last - k * before) / (k + 1),
+)
+_row(
+    "special.legendre_polynomial_p",
+    lambda x: x,
+    lambda k, x, last, before: ((2 * k + 1) * x * last - k * before) / (k + 1),
+)
