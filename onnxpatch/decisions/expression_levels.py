@@ -198,10 +198,10 @@ class Expressions:
         keys = self._largest(key for key in node.keys if key is not None)
         return ANY if keys >= NUMBER else held(map(self.level, node.values))
 
-    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> int:
+    def _gathered(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> int:
         return self._collected(node.generators, self.level(node.elt))
 
-    _ListComp = _SetComp = _GeneratorExp = _comprehension
+    _ListComp = _SetComp = _GeneratorExp = _gathered  # a method named _comprehension would be the rule of its parts
 
     def _DictComp(self, node: ast.DictComp) -> int:
         return self._collected(node.generators, max(self.level(node.key), self.level(node.value)))
