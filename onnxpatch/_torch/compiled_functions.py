@@ -12,14 +12,18 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from onnxpatch.undone import undone
+from onnxpatch.undone import Shared, undone
 
 __all__ = ["run_as_written"]
 
 
-@contextlib.contextmanager
-def run_as_written() -> Iterator[None]:
+def run_as_written() -> contextlib.AbstractContextManager[None]:
     """A context in which a call of a compiled function runs the original one, its patches included."""
+    return _AS_WRITTEN.held()
+
+
+@contextlib.contextmanager
+def _as_written() -> Iterator[None]:
     dynamo: Any = sys.modules.get("torch._dynamo")
     fx: Any = sys.modules.get("torch.fx._symbolic_trace")
     # Before torch._dynamo is imported, which takes two seconds, nothing can have been compiled.
@@ -36,3 +40,6 @@ def run_as_written() -> Iterator[None]:
     with undone(put_back), dynamo.config.patch(error_on_nested_fx_trace=False):
         fx._is_fx_tracing_flag = True
         yield
+
+
+_AS_WRITTEN = Shared(_as_written)  # torch's flag is one for all threads

@@ -19,6 +19,7 @@ from onnxpatch._torch import operator_tables
 from onnxpatch._torch.dispatch_modes import CountedRun
 from onnxpatch._torch.one_export import one_export
 from onnxpatch._torch.relied_on import RELIED_ON, Api, find
+from onnxpatch._torch.write_counts import count_writes
 from tests.torch_apis.hidden import hidden
 
 pytestmark = pytest.mark.exports
@@ -95,6 +96,11 @@ class Looping(nn.Module):
         return doubled(x)
 
 
+class Compiled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.compile(torch.sin, backend="eager")(x)
+
+
 class Writing(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = x + 1
@@ -118,6 +124,23 @@ def write() -> bool:
         return export(Writing(), dynamo=False)
     except onnxpatch.VerificationError:
         return True
+
+
+def compiled() -> bool:
+    """The function runs as written, or is refused as torch refuses it."""
+    try:
+        return export(Compiled(), dynamo=False)
+    except onnxpatch.ExportError:
+        return True
+
+
+def count_back() -> bool:
+    """The count of writes is back, or stays as it is."""
+    tensor = torch.ones(2)
+    count = tensor._version
+    tensor += 1
+    count_writes(tensor, count)
+    return tensor._version in (count, count + 1)
 
 
 def count() -> bool:
@@ -156,7 +179,7 @@ EXERCISES: dict[str, list[Callable[[], bool]]] = {
     "signatures": [TRACE], "script_graph": [TRACE], "symbolic_sizes": [TRACE, DYNAMO],
     "module_marks": [DYNAMO], "fake_sizes": [BRANCHES], "traced_weights": [TRACE],
     "size_samples": [lambda: export(Growing(), dynamo=False)],
-    "traced_writes": [write], "written_values": [write],
+    "traced_writes": [write], "written_values": [write], "write_counts": [count_back], "compiled_functions": [compiled],
     "translations": [DYNAMO], "decompositions": [DYNAMO],
 }  # fmt: skip
 LONG = {name for name, jobs in EXERCISES.items() if {TRACE, DYNAMO, BRANCHES} & set(jobs)}

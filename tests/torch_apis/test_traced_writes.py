@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import onnxpatch
+from onnxpatch._torch import traced_writes
 from onnxpatch.errors import VerificationError
-from onnxpatch.patching import patched_call
 
 pytestmark = pytest.mark.exports
 
@@ -95,7 +95,7 @@ def test_written_through_a_view(name: str) -> None:
 
 
 def test_without_it_the_write_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patched_call, "write_out", lambda outputs, every=False: None)
+    monkeypatch.setattr(traced_writes, "write_out", lambda outputs, every=False: None)
     with pytest.raises(VerificationError, match="relative error"):
         exported(Writes(WRITES["view"]), 3, 2, 4)
 
