@@ -20,6 +20,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 
+from onnxpatch.decisions.functions_run import is_conditional
+
 Way = tuple[int, bool]  # (offset of a jump, whether it jumped)
 _SAYING = frozenset({"warn", "warning", "warning_once", "info", "debug", "print", "error"})
 
@@ -185,7 +187,7 @@ def _jumps_with_tests(source: Source, code: CodeType) -> Iterator[tuple[int, str
         return
     before = None
     for one in instructions:
-        if "JUMP" in one.opname and "_IF_" in one.opname:
+        if is_conditional(one):
             # The jump has the position of the statement in some versions. What is computed last is the test itself.
             test = _innermost(source.tests, before)
             if test is not None:
@@ -218,7 +220,7 @@ def _by_lines(source: Source, instructions: list[dis.Instruction]) -> Iterator[t
     line = 0
     for one in instructions:
         line = one.starts_line or line
-        if "JUMP" in one.opname and "_IF_" in one.opname:
+        if is_conditional(one):
             jumps.setdefault(line, []).append(one)
     for line, mine in jumps.items():
         tests = [one for one in dict.fromkeys(source.tests) if one.lineno == line]

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from onnxpatch.formulas.symbolic import counted
+
 
 def transposed(x: Tensor) -> Tensor:
     return x.transpose(-2, -1)
@@ -151,7 +153,7 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor
         x, indices, dim = x.flatten(), indices.flatten(), 0
     axis = dim % x.dim()
     # Eager counts on from the start beyond the end.
-    indices = torch.remainder(indices, torch.ones_like(torch.arange(x.shape[axis], device=x.device)).sum())
+    indices = torch.remainder(indices, counted(x.shape[axis], x))
     # All axes but `dim` broadcast; ONNX's GatherElements does not broadcast by itself.
     shape = torch.broadcast_shapes(*([1 if i == axis else n for i, n in enumerate(t.shape)] for t in (x, indices)))
     widths = ([t.shape[axis] if i == axis else n for i, n in enumerate(shape)] for t in (x, indices))

@@ -76,6 +76,11 @@ def eye(x: Tensor) -> Tensor:
 
 
 # ------------------------------------------------------------------ LU
+def no_failure(a: Tensor) -> Tensor:
+    """The `info` of torch's factorizations where all of them succeeded: 0 for each matrix."""
+    return torch.zeros_like(a.select(-1, 0).select(-1, 0), dtype=torch.int32)
+
+
 def lu(loop: Loop, a: Tensor, pivoted: bool) -> tuple[Tensor, Tensor]:
     """(L and U in one matrix, the pivots counted from 1) of (..., m, n), as LAPACK has them."""
     rows, columns = (torch.arange(a.shape[axis], device=a.device) for axis in (-2, -1))

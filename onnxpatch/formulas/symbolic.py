@@ -36,6 +36,7 @@ __all__ = [
     "assume",
     "chosen",
     "constant_size",
+    "counted",
     "divides_negative",
     "example_number",
     "example_of",
@@ -128,6 +129,11 @@ def as_tensor(value: Any, dtype: torch.dtype, device: torch.device | None = None
     if isinstance(value, Tensor):
         return value.to(dtype)
     return torch.scalar_tensor(value, dtype=dtype, device=device)
+
+
+def counted(size: Any, like: Tensor) -> Tensor:
+    """A size as a 0-d tensor that the graph computes, on the device of `like`. A Python float would freeze it."""
+    return torch.ones_like(torch.arange(size, device=like.device)).sum()
 
 
 def scaled(size: Any, scale: Any) -> Any:

@@ -70,7 +70,10 @@ def resolve(path: str) -> Any | None:
         found: Any = home
         for part in parts[cut:]:
             # getattr would run a lazy module's `__getattr__`, which imports.
-            found = inspect.getattr_static(found, part, _MISSING) if found is not _MISSING else found
+            if type(found) is types.ModuleType:  # every plan asks for hundreds of functions
+                found = vars(found).get(part, _MISSING)
+            elif found is not _MISSING:
+                found = inspect.getattr_static(found, part, _MISSING)
         return _number_method(path) if found is _MISSING else found
     return None
 

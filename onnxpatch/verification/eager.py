@@ -24,6 +24,7 @@ from onnxpatch.onnxfile.memory_limit import addresses_limited, out_of_memory
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.undone import Shared, undone
 from onnxpatch.verification.branch_recorder import Decisions, address, addresses
+from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.sides_taken import SidesTaken, Taken
 
 _GROWTH = 3  # the power of its sizes by which the memory of a forward may grow
@@ -48,6 +49,10 @@ class Answer:
     @property
     def accepted(self) -> bool:
         return self.outputs is not None
+
+    def probe(self, label: str, kind: str, sizes: dict[str, int], values: list[Any], exact: bool = False) -> Probe:
+        """The probe of these inputs, of which this is the answer."""
+        return Probe(label, kind, sizes, values, self.outputs or (), self.raw, exact, self.taken)
 
 
 def flatten_output(output: object) -> list[torch.Tensor]:
@@ -108,27 +113,32 @@ class Eager:
         self.sides = SidesTaken(lambda value: isinstance(value, torch.Tensor) and address(value) in own)
         self._taken: Taken | None = None  # by the last run
 
-    def ask(self, values: Sequence[object], seed: int = 0, gradients: bool = False, grown: float = 1.0) -> Answer:
+    def ask(
+        self,
+        values: Sequence[object],
+        seed: int = 0,
+        gradients: bool = False,
+        grown: float = 1.0,
+        restored: bool = True,
+    ) -> Answer:
         """Run the model. values: one for each leaf of the inputs; they are copied, since a forward may write into them.
 
         seed: of torch's random numbers. gradients: record them, which keeps torch's modules off their fast paths for
-        inference. grown: how many times larger than the example's the sizes are, all dimensions together.
-        """
+        inference. grown: how many times larger than the example's the sizes are, all dimensions together. restored:
+        put the model's state back, also where it answers.
+        """  # fmt: skip
         self._count(values)
-        raw, error = self._run(values, seed, gradients, self._may_be_large(grown), recorded=not seed and not gradients)
+        recorded = not seed and not gradients
+        raw, error = self._run(values, seed, gradients, self._may_be_large(grown), recorded, restored)
         outputs = None if error is not None else self.flat(raw)
         return Answer(outputs, error, _finite(outputs or ()), raw, self.run.stopped, self._taken)
 
-    def twice(self, values: Sequence[object]) -> tuple[Answer, Answer, list[str]]:
-        """Two identical calls, the second in the state that the first one left, and the names of what the first one
-        changed."""
-        self._count(values)
-        self._count(values)
-        raw, error = self._run(values, recorded=True, restored=False)
-        first = Answer(None if error is not None else self.flat(raw), error, taken=self._taken)
+    def again(self, values: Sequence[object]) -> tuple[Answer, list[str]]:
+        """The answer in the state that the last call left, and the names of what that call changed."""
         names = self._state.changed()
+        self._count(values)
         raw, error = self._run(values)
-        return first, Answer(None if error is not None else self.flat(raw), error), names
+        return Answer(None if error is not None else self.flat(raw), error), names
 
     def flat(self, raw: object) -> tuple[torch.Tensor | None, ...]:
         """An output in the form of the graph's outputs."""
@@ -229,7 +239,7 @@ class Eager:
             if out_of_memory(raised):
                 run.stopped = run.stopped or f"the system gave no more memory ({error[:100]})"
         finally:
-            if restored:
+            if restored or raw is None:
                 self._state.restore()
             self.peak = max(self.peak, run.peak)
         # Also where the model caught what ended it.

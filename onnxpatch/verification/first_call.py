@@ -6,21 +6,25 @@ self.hidden = self.cell(x, self.hidden)      the second call starts from what th
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 
 from onnxpatch.decisions.conditionals import source_of
+from onnxpatch.decisions.definitions import kept
 from onnxpatch.decisions.functions_run import Function
-from onnxpatch.verification.eager import Eager
+from onnxpatch.verification.eager import Answer, Eager
 
 _TOLERANCE = 1e-3  # of the largest magnitude of an output
 _MOST = 3  # that are named
 
 
-def changes_of_a_call(eager: Eager, values: Sequence[object]) -> list[str]:
-    """What a call changes that the next one reads: `hidden (model.py:12)`; [] where the second answer is the same."""
-    first, second, names = eager.twice(values)
+def changes_of_a_call(eager: Eager, values: Sequence[object], first: Answer) -> list[str]:
+    """What a call changes that the next one reads: `hidden (model.py:12)`; [] where the second answer is the same.
+
+    first: the answer of the last call, to the same values, after which the model's state was left as it was.
+    """
+    second, names = eager.again(values)
     if first.outputs is None or second.outputs is None or not any(map(_differ, first.outputs, second.outputs)):
         return []
     ran = first.taken.lines if first.taken is not None else set()
@@ -45,24 +49,19 @@ def _line(functions: Sequence[Function], ran: Collection[tuple[int, int]], name:
         source = source_of(function.code) if name in function.code.co_names else None
         for node in ast.walk(source.tree) if source is not None else ():
             line = getattr(node, "lineno", 0)
-            if (function.number, line) in ran and any(_is_of(part, name) for part in _written(node)):
+            if (function.number, line) in ran and name in (
+                *(attribute for attribute, *_ in kept(node)),
+                _in_place(node),
+            ):
                 return f"{function.code.co_filename}:{line}"
     return ""
 
 
-def _written(node: ast.AST) -> Iterator[ast.expr]:
-    if isinstance(node, ast.Assign):
-        yield from node.targets
-    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
-        yield node.target
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
-        yield node.func.value
-
-
-def _is_of(target: ast.expr, name: str) -> bool:
-    """Whether a target is an attribute of this name, or a part of one."""
-    if isinstance(target, ast.Tuple | ast.List):
-        return any(_is_of(part, name) for part in target.elts)
+def _in_place(node: ast.AST) -> str:
+    """The attribute that a call such as `self.hidden[0].add_(1)` writes into."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_")):
+        return ""
+    target = node.func.value
     while isinstance(target, ast.Subscript):
         target = target.value
-    return isinstance(target, ast.Attribute) and target.attr == name
+    return target.attr if isinstance(target, ast.Attribute) else ""

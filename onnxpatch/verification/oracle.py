@@ -71,17 +71,7 @@ class Oracle:
     def start(self, example: Answer) -> Probe:
         """The probe of the example. Runs from here on count against the budget."""
         self._finite, self._before = example.finite, self.eager.elements
-        return self.kept(
-            Probe(
-                "example",
-                "example",
-                self.example,
-                self.inputs.values(),
-                example.outputs or (),
-                example.raw,
-                taken=example.taken,
-            )
-        )
+        return self.kept(example.probe("example", "example", self.example, self.inputs.values()))
 
     # -------------------------------------------------------------- one size
     def at(self, sizes: Mapping[str, int], kind: str = "size", must: bool = False, far: bool = False) -> Probe | None:
@@ -143,14 +133,10 @@ class Oracle:
             self._asked += 1
             answer = self.eager.ask(values, grown=grown)
             if self.usable(answer):
-                return self.kept(
-                    Probe(
-                        format_sizes(sizes), kind, sizes, values, answer.outputs or (), answer.raw, taken=answer.taken
-                    )
-                )
+                return self.kept(answer.probe(format_sizes(sizes), kind, sizes, values))
             error, stopped = error or answer.error or "", stopped or answer.stopped
             if answer.outputs is not None and odd is None and not self._empties(values):
-                odd = Probe(format_sizes(sizes), kind, sizes, values, answer.outputs, answer.raw, taken=answer.taken)
+                odd = answer.probe(format_sizes(sizes), kind, sizes, values)
         if odd is not None:  # eager returns NaN or infinity at this size, so the graph has to
             return self.kept(odd)
         if stopped:
@@ -211,9 +197,7 @@ class Oracle:
             self.too_large["other data"] = answer.stopped
         if not self.usable(answer):
             return None
-        return self.kept(
-            Probe("other data", "data", self.example, other, answer.outputs or (), answer.raw, taken=answer.taken)
-        )
+        return self.kept(answer.probe("other data", "data", self.example, other))
 
     # -------------------------------------------------------------- the budget
     def usable(self, answer: Answer) -> bool:

@@ -126,7 +126,7 @@ def _magnitudes(oracle: Oracle, first: Probe) -> Iterator[Probe]:
             continue
         answer = oracle.eager.ask(values)
         if answer.outputs is not None and answer.finite:
-            yield oracle.kept(Probe(label, "data", first.sizes, values, answer.outputs, answer.raw, taken=answer.taken))
+            yield oracle.kept(answer.probe(label, "data", first.sizes, values))
 
 
 def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterator[Probe]:
@@ -179,18 +179,7 @@ def _branches(oracle: Oracle, first: Probe, example: Decisions | None) -> Iterat
         if answer.outputs is not None and wanted and (answer.finite or always or flips):
             most -= 1
             kind = "branch" if flips else "data"
-            yield oracle.kept(
-                Probe(
-                    label,
-                    kind,
-                    first.sizes,
-                    changed,
-                    answer.outputs,
-                    answer.raw,
-                    exact is None or (exact and flips),
-                    answer.taken,
-                )
-            )
+            yield oracle.kept(answer.probe(label, kind, first.sizes, changed, exact is None or (exact and flips)))
         # One probe on which random numbers reach the output is enough.
         draws &= not chance
         # Two branches may agree on dull data: another input that takes the branch is wanted then.

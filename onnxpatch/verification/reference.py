@@ -29,8 +29,8 @@ class Reference:
     probes: the example first, inputs of the caller's last. The model is asked when the reference is made, and again at
     sizes that a dropped guard names; it has to be unpatched at both times.
     decisions: the Python branches that it takes at the example; None where they could not be watched. names: of the
-    tensors of its output, where a cache is among them. changes: what a call
-    keeps, where the next one answers otherwise.
+    tensors of its output, where a cache is among them. changes: what a call keeps, where the next one answers
+    otherwise.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Reference:
         if example.outputs is None:
             raise InputError(f"the model itself refuses the example: {example.error}{remedy(example.error or '')}")
         self.names = self.eager.names
-        self.changes = changes_of_a_call(self.eager, inputs.values())
+        self.changes = changes_of_a_call(self.eager, inputs.values(), example)
         given = [self._given(one, f"data[{i}]") for i, one in enumerate(data)]
         self.oracle = Oracle(self.eager, inputs, dims, budget, operations)
         if self.decisions is not None and self.decisions.converts:
@@ -75,13 +75,14 @@ class Reference:
         self.seconds = time.perf_counter() - start
 
     def _example(self) -> Answer:
+        """The answer to the example. What the call changed stays, for the next one to be compared with it."""
         values = self.inputs.values()
-        answer = self.eager.ask(values, grown=math.inf)
+        answer = self.eager.ask(values, grown=math.inf, restored=False)
         self.eager.example_bytes = max(1, self.eager.run.peak)
         if answer.accepted or answer.stopped or not self.eager.counted:
             return answer
         self.eager.counted = False  # a model with a dispatch mode of its own, say, does not run in another
-        uncounted = self.eager.ask(values)
+        uncounted = self.eager.ask(values, restored=False)
         self.eager.counted = not uncounted.accepted
         return uncounted
 
@@ -130,10 +131,10 @@ class Reference:
         values = Inputs(self.eager.model, args, kwargs).values()
         if len(values) != len(self.inputs.leaves):
             raise InputError(f"{label} has {len(values)} values, the example {len(self.inputs.leaves)}")
-        answer = self.eager.ask(values, grown=math.inf)
+        answer = self.eager.ask(values, grown=math.inf, restored=False)
         if answer.outputs is None:
             why = "the model itself refuses it" if not answer.stopped else "it takes more than max_memory allows"
             raise InputError(f"{label}: {why}: {answer.error}")
         shapes = {i: tuple(value.shape) for i, value in enumerate(values) if isinstance(value, torch.Tensor)}
         sizes = {dim.name: dim.size_of(shapes) for dim in self.dims}
-        return Probe(label, "given", sizes, values, answer.outputs, answer.raw, taken=answer.taken)
+        return answer.probe(label, "given", sizes, values)

@@ -42,10 +42,6 @@ class FactoredEx(NamedTuple):
     info: Tensor
 
 
-def _info(a: Tensor) -> Tensor:
-    return torch.zeros_like(a.select(-1, 0).select(-1, 0), dtype=torch.int32)
-
-
 def _unpacked(both: Tensor, pivots: Tensor, dtype: torch.dtype) -> LU:
     """(P, L, U) of an LU in float64 and its pivots."""
     rows, columns = (torch.arange(both.shape[axis], device=both.device) for axis in (-2, -1))
@@ -95,7 +91,7 @@ def lu(
     if name.endswith("linalg_lu"):
         return _unpacked(both, pivots, A.dtype)
     found = both.to(A.dtype), pivots.to(torch.int32)
-    return Factored(*found) if name.endswith("lu_factor") else FactoredEx(*found, _info(A))
+    return Factored(*found) if name.endswith("lu_factor") else FactoredEx(*found, rounds.no_failure(A))
 
 
 def _systems(n: int) -> tuple[Tensor, ...]:

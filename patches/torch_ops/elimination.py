@@ -13,7 +13,7 @@ from torch import Tensor
 
 from onnxpatch import missing, op, while_loop
 from onnxpatch.formulas.factorizations import few
-from onnxpatch.formulas.matrix_rounds import State, column, eye, rounds, row, solved
+from onnxpatch.formulas.matrix_rounds import State, column, eye, no_failure, rounds, row, solved
 
 
 def _spd(n: int) -> tuple[Tensor, Tensor]:
@@ -31,10 +31,6 @@ class Result(NamedTuple):
 
     result: Tensor
     info: Tensor
-
-
-def _info(a: Tensor) -> Tensor:
-    return torch.zeros_like(a.select(-1, 0).select(-1, 0), dtype=torch.int32)
 
 
 def _inverses(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
@@ -73,7 +69,7 @@ def systems(
         found = solved(while_loop, A if left else A.transpose(-2, -1), right)
         found = found.squeeze(-1) if vector else found if left else found.transpose(-2, -1)
     found = found.to(A.dtype)
-    return Result(found, _info(A)) if name.endswith("_ex") else found
+    return Result(found, no_failure(A)) if name.endswith("_ex") else found
 
 
 # ------------------------------------------------------------------ triangles
@@ -114,7 +110,7 @@ def cholesky(original: Callable[..., Any], A: Tensor, *, upper: bool = False, ch
         return NotImplemented
     found = _cholesky(A).to(A.dtype)
     found = found.transpose(-2, -1) if upper else found
-    return Result(found, _info(A)) if extended else found
+    return Result(found, no_failure(A)) if extended else found
 
 
 def _square(factor: Tensor, upper: bool) -> Tensor:

@@ -17,14 +17,9 @@ import torch
 from onnxpatch import RefusedError, op
 from onnxpatch.formulas import fourier
 from onnxpatch.formulas.complex_pairs import Pair
-from onnxpatch.formulas.symbolic import static_number
+from onnxpatch.formulas.symbolic import counted, static_number
 
 Matrices = tuple[torch.Tensor, torch.Tensor]
-
-
-def count(size: Any, like: torch.Tensor) -> torch.Tensor:
-    """A size as a 0-d tensor, which stays dynamic. A Python float would freeze it."""
-    return torch.ones_like(torch.arange(size, device=like.device)).sum()
 
 
 def known(size: object) -> Any:
@@ -38,7 +33,7 @@ def matrices(rows: Any, columns: Any, points: object, like: torch.Tensor, sign: 
     if all(isinstance(size, int) for size in (rows, columns, points)):
         found = fourier.waves(rows, columns, points, sign)
         return tuple(torch.from_numpy(part).to(like) for part in found)  # type: ignore[return-value]
-    total = count(points, like)
+    total = counted(points, like)
     steps = torch.arange(rows, device=like.device)[:, None] * torch.arange(columns, device=like.device)
     # Reduced to one turn while the numbers are whole: a large angle in float32 has no digits left.
     angles = (steps % total).to(like.dtype) * (sign * 2 * math.pi) / total.to(like.dtype)
@@ -79,7 +74,7 @@ def inverse_real_1d(x: Pair, size: object, dim: int) -> torch.Tensor:
     terms = points // 2 + 1
     order = torch.arange(terms, device=x.real.device)
     # Every term counts twice, for its conjugate, but the first, and for an even number of points the last.
-    alone = (order == 0) | (order * 2 == count(points, x.real))
+    alone = (order == 0) | (order * 2 == counted(points, x.real))
     weight = torch.where(alone, 1.0, 2.0).to(x.real)
     real, imag = (_last(part, terms if size is not None else None, dim) for part in (x.real, x.imag))
     if fourier.is_long(points, real.dtype):  # the real part of F(conj(x)), with zeros for the other half
@@ -118,7 +113,7 @@ def scaled(x: Any, sizes: list[Any], norm: str | None, inverse: bool) -> object:
     if norm == ("forward" if inverse else "backward"):
         return x
     like = x.real if isinstance(x, Pair) else x
-    total = functools.reduce(lambda a, b: a * b, (count(n, like) for n in sizes)).to(like.dtype)
+    total = functools.reduce(lambda a, b: a * b, (counted(n, like) for n in sizes)).to(like.dtype)
     return x / (torch.sqrt(total) if norm == "ortho" else total)
 
 

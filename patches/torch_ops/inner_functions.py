@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import missing, op
+from onnxpatch.formulas.symbolic import counted
 from onnxpatch.formulas.tries import maps, matrices, pairs
 
 _ATEN = torch.ops.aten
@@ -130,7 +131,7 @@ def _within(x: Tensor, indices: Any) -> tuple[Any, ...]:
     """The places, those outside of the axis moved to its ends. Negative ones count from the end."""
     found: list[Any] = []
     for axis, one in enumerate(indices):
-        size = torch.ones_like(torch.arange(x.shape[axis], device=x.device)).sum()
+        size = counted(x.shape[axis], x)
         inside = None if one is None else torch.minimum(torch.maximum(one, -size), size - 1)
         found.append(slice(None) if inside is None else torch.where(inside < 0, inside + size, inside))
     return tuple(found)

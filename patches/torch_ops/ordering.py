@@ -12,6 +12,7 @@ from onnxpatch import exporting, missing, op, running_model
 from onnxpatch.formulas import order_statistics
 from onnxpatch.formulas.scans import cummax
 from onnxpatch.formulas.searching import contained, search
+from onnxpatch.formulas.symbolic import counted
 from onnxpatch.formulas.tracing import traced_from, tracing_paused
 
 
@@ -125,11 +126,6 @@ def order_statistic(original: Callable[..., Tensor], input: Tensor, **given: obj
     return forms[original.__name__](input, **given)
 
 
-def length(x: Tensor, dim: int) -> Tensor:
-    """The size of an axis as a 0-d tensor."""
-    return torch.ones_like(torch.arange(x.shape[dim], device=x.device)).sum()
-
-
 def _ascending(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return x.topk(x.shape[dim], dim=dim, largest=False, sorted=True)
 
@@ -154,7 +150,7 @@ def quantile(
         flat = quantile(x.flatten(), q, 0, interpolation=interpolation)
         return flat.reshape([*flat.shape, *([1] * x.dim())]) if keepdim else flat
     share = torch.as_tensor(q, dtype=x.dtype, device=x.device)
-    place = share.reshape(-1) * (length(x, dim) - 1).to(x.dtype)
+    place = share.reshape(-1) * (counted(x.shape[dim], x) - 1).to(x.dtype)
     low, high = place.floor(), place.ceil()
     ordered = _ascending(x, dim)[0]
     below, above = (ordered.index_select(dim, edge.to(torch.int64)) for edge in (low, high))

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import exporting, missing, op
+from onnxpatch.formulas.symbolic import counted
 
 _ATEN = torch.ops.aten
 
@@ -61,7 +62,7 @@ def negative_pads(
         size = input.shape[axis]
         # Eager reads the whole axis, also where all of it is cut off.
         places = torch.arange(size + amounts[at] + amounts[at + 1], device=input.device) - amounts[at]
-        last = torch.ones_like(torch.arange(size, device=input.device)).sum() - 1
+        last = counted(size, input) - 1
         input = input.index_select(axis, torch.minimum(places.clamp(min=0), last))
     return input
 
@@ -84,7 +85,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
         return NotImplemented
     found: Tensor | None = None
     for axis in reversed(range(input.dim())):
-        size = torch.ones_like(torch.arange(input.shape[axis], device=input.device)).sum()
+        size = counted(input.shape[axis], input)
         ticks = torch.arange(input.shape[axis], device=input.device)
         one, two = (torch.remainder(ticks + by, size) for by in (1, 2))
         product = input.index_select(axis, one) * other.index_select(axis, two)

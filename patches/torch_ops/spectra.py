@@ -12,6 +12,7 @@ from torch import Tensor
 from onnxpatch import missing, op, while_loop
 from onnxpatch.formulas import matrix_rounds as rounds
 from onnxpatch.formulas.factorizations import few
+from onnxpatch.formulas.symbolic import counted
 
 _MOST = 4  # rows that are unrolled
 _SIZES = ((6, 9), (8, 5), (3, 3))
@@ -38,7 +39,7 @@ def _sorted(x: Tensor, count: Any, largest: bool) -> Tensor:
 
 
 def _least(a: Tensor) -> Tensor:
-    rows, columns = (torch.ones_like(torch.arange(a.shape[axis], device=a.device)).sum() for axis in (-2, -1))
+    rows, columns = (counted(a.shape[axis], a) for axis in (-2, -1))
     return torch.minimum(rows, columns)
 
 
@@ -181,7 +182,7 @@ def pseudoinverse(
     least = 0.0 if atol is None and tol is None else atol if tol is None else tol
     share = rcond if rtol is None else rtol
     if share is None:
-        sizes = [torch.ones_like(torch.arange(input.shape[axis], device=input.device)).sum() for axis in (-2, -1)]
+        sizes = [counted(input.shape[axis], input) for axis in (-2, -1)]
         share = torch.maximum(*sizes).to(torch.float64) * torch.finfo(input.dtype).eps
         share = share * (torch.as_tensor(least) <= 0).to(torch.float64)
     bounds = [torch.as_tensor(one, dtype=torch.float64) for one in (least, share)]

@@ -88,7 +88,8 @@ class Remembers(nn.Module):
 
 def _kept_by_a_call(way: str) -> list[str]:
     model = Remembers(way).eval()
-    return changes_of_a_call(Eager(model, Inputs(model, ARGS)), list(ARGS))
+    eager = Eager(model, Inputs(model, ARGS))
+    return changes_of_a_call(eager, list(ARGS), eager.ask(list(ARGS), restored=False))
 
 
 @pytest.mark.parametrize("way, name, line", [("attribute", "hidden", 80), ("buffer", "count", 83)])
