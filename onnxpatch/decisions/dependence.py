@@ -111,15 +111,16 @@ class Dependence:
     def name(self, one: Function, node: ast.AST, name: str) -> int:
         """The level of a name where `node` reads it."""
         source = self.source(one)
-        scope = source.parents.get(node) if source else None
+        trail, scope = [node], source.parents.get(node) if source else None
         while scope is not None and source is not None:
             if isinstance(scope, _COMPREHENSIONS):
-                made = [part for part in scope.generators if binds(part.target, name)]
+                made = [part for part in _made_before(scope.generators, trail) if binds(part.target, name)]
                 if made:
                     return element(self.level(one, made[-1].iter))
             elif isinstance(scope, SCOPES) and name in (defined := self._defined(scope)):
                 found = reaching(node, defined[name], scope, source.parents)
                 return self._read(("name", one, scope, name, tuple(map(defined[name].index, found))))
+            trail.append(scope)
             scope = source.parents.get(scope)
         if name in one.code.co_freevars:  # of a function that did not run meanwhile
             return _of_kinds(one.kinds.get(name, set()))
@@ -354,6 +355,18 @@ def _of_kinds(kinds: Collection[str], unknown: bool = False) -> int:
     if "tensor" in kinds or "container" in kinds:
         return TENSOR if "tensor" in kinds else HELD
     return NUMBER if unknown and "plain" in kinds else FIXED
+
+
+def _made_before(generators: Sequence[ast.comprehension], trail: Sequence[ast.AST]) -> Sequence[ast.comprehension]:
+    """The `for` parts of a comprehension whose names are there where the trail, from a node up to it, begins.
+
+    [x for x in x]     the second x is the comprehension's, the third is not
+    """
+    part = trail[-1]
+    if not isinstance(part, ast.comprehension):
+        return generators
+    at = generators.index(part)
+    return generators[: at + (trail[-2] is not part.iter)]
 
 
 def _keyword_only(code: Any) -> tuple[str, ...]:

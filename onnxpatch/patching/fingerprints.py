@@ -88,11 +88,11 @@ def _digest(line: str) -> str:
 def _code(function: Any) -> str | None:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
-    except (OSError, TypeError, SyntaxError):
+        if not tree.body or not isinstance(tree.body[0], ast.FunctionDef):
+            return None
+        return _written(_bare(tree.body[0]))
+    except (OSError, TypeError, SyntaxError, RecursionError):  # the last: a generated sum of hundreds of terms
         return None
-    if not tree.body or not isinstance(tree.body[0], ast.FunctionDef):
-        return None
-    return _written(_bare(tree.body[0]))
 
 
 def _bare(function: ast.FunctionDef) -> ast.FunctionDef:

@@ -59,16 +59,17 @@ def run(
     for graph in graphs:  # a graph that is right takes about as much as eager does
         graph.max_bytes = max(reference.eager.limits[0], _TIMES_EAGER * reference.eager.peak)
     reports = [_in_runtime(graph, feed, reference, made, probes, broken, fixed, progress) for graph in graphs]
-    joined, sides = _joined(reports), reference.eager.sides
+    joined = _joined(reports)
     right = [probe for probe, *checks in zip(probes, *(one.checks for one in reports), strict=False)
              if all(check.status == "right" for check in checks)]  # fmt: skip
     outside = [probe for probe in reference.probes if limits is not None and not limits.admits(probe.sizes)]
+    # A side that is taken beyond the sizes that the file is meant for alone is no matter of this file.
+    never_ran = untried(reference.eager.sides, [*right, *outside]) if joined.ok else None
     return replace(
         joined,
-        # A side that is taken beyond the sizes that the file is meant for alone is no matter of this file.
-        untried=untried(sides, [*right, *outside]) if joined.ok and sides.able else [],
+        untried=never_ran or [],
         first_call=reference.changes,
-        sides_recorded=joined.ok and sides.able,
+        sides_recorded=never_ran is not None,
         notes=[*joined.notes, *names_of_one_size(reference), *_too_large(reference)],
         dimensions={dim.name: dim.size for dim in reference.dims},
         refused=reference.oracle.refused,

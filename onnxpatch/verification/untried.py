@@ -38,8 +38,18 @@ class _Side:
     order: tuple[str, int, int]
 
 
-def untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried]:
-    """The sides that none of the probes took and that an input could take, in the order of the files."""
+def untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried] | None:
+    """The sides that none of the probes took and that an input could take, in the order of the files.
+
+    None where they are not known: nothing was recorded, or the model's code is nested too deeply to be read.
+    """
+    try:
+        return _untried(sides, probes) if sides.able else None
+    except RecursionError:  # a generated sum of a thousand terms
+        return None
+
+
+def _untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried]:
     taken = [(probe.label, probe.taken) for probe in probes if probe.taken is not None]
     lines: dict[int, set[int]] = {}
     for _, one in taken:

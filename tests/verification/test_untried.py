@@ -106,3 +106,31 @@ def test_what_is_kept_and_not_read_is_not_said():
 def test_a_second_call_that_answers_otherwise_is_said_first():
     report = onnxpatch.export(Remembers("attribute").eval(), ARGS, None, exporter="trace")
     assert report.ok and report.first_call and "right for the first call" in headline(report)
+
+
+class Named(nn.Module):
+    """A comprehension that calls its values as what it goes over."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        sizes = [x for x in x.shape]
+        sizes = [x for sizes in [sizes] for x in sizes if x > 123_456_789]
+        return x + len(sizes)
+
+
+@pytest.mark.exports
+def test_a_comprehension_may_name_its_values_as_what_it_goes_over():
+    report = onnxpatch.export(Named().eval(), ARGS, dynamic_shapes=FREE, exporter="trace", attempts="asked")
+    assert [one.side for one in report.untried] == ["x > 123456789"]
+
+
+@pytest.mark.exports
+def test_code_that_is_nested_too_deeply_to_be_read_is_exported(tmp_path, monkeypatch):
+    condition = " + ".join(["x.shape[0]"] * 400)
+    (tmp_path / "generated.py").write_text(
+        "from torch import nn\nclass Deep(nn.Module):\n    def forward(self, x):\n"
+        f"        return x * 2 if {condition} > 0 else -x\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = __import__("generated").Deep().eval()
+    report = onnxpatch.export(model, ARGS, dynamic_shapes=FREE, exporter="trace", attempts="asked")
+    assert report.ok and not report.sides_recorded and not report.covered
