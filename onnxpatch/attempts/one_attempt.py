@@ -21,6 +21,7 @@ from onnxpatch.exporters.exported import export as run_exporter
 from onnxpatch.exporters.output_layout import OutputLayout, layout_of
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.onnxfile.bfloat16_casts import compute_in_float32
 from onnxpatch.onnxfile.merged_sizes import forget_merged_sizes
 from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.runtimes.interface import Provider
@@ -164,7 +165,17 @@ def _exported(attempt: Attempt, shared: ExportContext, path: Path, acting: _Acti
             swapped = {swap.patch.name for swap in made.plan.swaps}
             hits = made.scope.hits
             acting.acted += [p for p in acting.planned if p.name in swapped or hits[p.name]]
-        return finished(exported, made, attempt.call(shared.request)), time.perf_counter() - start
+        exported = _loadable(finished(exported, made, attempt.call(shared.request)), shared)
+        return exported, time.perf_counter() - start
+
+
+def _loadable(exported: Exported, shared: ExportContext) -> Exported:
+    """The file with casts around what onnxruntime's CPU has no bfloat16 kernel for, where that is to run it."""
+    if shared.providers is not None or shared.runtime not in (None, "onnxruntime"):
+        return exported
+    count = compute_in_float32(exported.path)
+    note = f"computed in float32, since onnxruntime's CPU has no kernel for it in bfloat16: {count} nodes"
+    return replace(exported, notes=[*exported.notes, note]) if count else exported
 
 
 def _with_larger_example(request: ExportRequest, reference: Reference | None) -> ExportRequest:

@@ -18,18 +18,10 @@ import torch
 from onnxpatch.onnxfile.runtimes.interface import Array, Output
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
     from onnxruntime import InferenceSession, OrtValue, RunOptions
 
 BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
 TYPE = "tensor(bfloat16)"  # onnxruntime's name for it
-
-
-def has_bfloat16(proto: ModelProto) -> bool:
-    """Whether an input, an output, a weight or an annotated value of the main graph is bfloat16."""
-    graph = proto.graph
-    annotated = (value.type.tensor_type.elem_type for value in (*graph.input, *graph.output, *graph.value_info))
-    return BFLOAT16 in {*annotated, *(tensor.data_type for tensor in graph.initializer)}
 
 
 class BridgedSession:

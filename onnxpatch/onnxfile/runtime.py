@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from onnxpatch.errors import InputError, RunError
-from onnxpatch.onnxfile import bfloat16
 from onnxpatch.onnxfile.graph import has_text_names
 from onnxpatch.onnxfile.mapped_weights import is_large, without_weights
 from onnxpatch.onnxfile.memory_limit import addresses_limited
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 _NO_KERNEL = "NOT_IMPLEMENTED"  # onnxruntime's error code for an operator that it lacks for these types
+_ELSEWHERE = "; the file needs another runtime or other providers: runtime='reference' compares it without onnxruntime"
 _LONGEST = 10_000  # characters of a runtime's error that are read: names in a file may be megabytes
 
 
@@ -39,8 +39,7 @@ class Graph:
     """An ONNX file, loaded into a runtime.
 
     runtime: a name, such as "openvino", or None for onnxruntime where it is installed and onnx.reference where it is
-    not. With None, a graph with bfloat16 that onnxruntime has no CPU kernel for runs in onnx.reference; `note` then
-    says so. providers: onnxruntime's execution providers, None for the CPU's.
+    not. providers: onnxruntime's execution providers, None for the CPU's.
     max_seconds: how long one run may take, None for no limit. stopped: whether a run reached it.
     max_bytes: how much memory one run may take, where the system can limit it (`memory_limit.py`).
     proto: the model without external weights. inputs: without initializers, which old files list too. outputs: names.
@@ -64,17 +63,8 @@ class Graph:
         initializers = {i.name for i in self.proto.graph.initializer}
         self.inputs = [i for i in self.proto.graph.input if i.name not in initializers]
         self.outputs = [o.name for o in self.proto.graph.output]
-        self.note = ""
         self._providers = providers
-        try:
-            self._loaded = open_graph(str(self.path), self._runtime, providers)
-        except RunError as error:
-            # A runtime that was asked for by name is not exchanged for another.
-            if runtime is not None or _NO_KERNEL not in str(error) or not bfloat16.has_bfloat16(self.proto):
-                raise
-            self.note = f"compared in onnx.reference, since onnxruntime has no CPU kernel for this graph: {error}"
-            (self._runtime,) = chosen("reference")
-            self._loaded = open_graph(str(self.path), self._runtime)
+        self._loaded = open_graph(str(self.path), self._runtime, providers)
 
     @property
     def runtime(self) -> str:
@@ -179,6 +169,7 @@ def open_graph(model: str | bytes, runtime: Runtime, providers: Sequence[Provide
         raise
     except Exception as error:
         reason = " ".join(str(error)[:_LONGEST].split())[:500]
+        reason += _ELSEWHERE if _NO_KERNEL in reason else ""
         raise RunError(f"{runtime.name} cannot load the graph: {reason}", getattr(error, "node", None)) from error
 
 

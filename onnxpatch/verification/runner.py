@@ -111,7 +111,7 @@ def _in_runtime(
 
     right_everywhere = all(check.ok for check in checks)
     within = right_within(reference.oracle, checks, right, fixed) if not (graph.stopped or right_everywhere) else []
-    notes = [*made.notes, *([graph.note] if graph.note else []), *_skipped(reference, graph, len(probes) - len(checks))]
+    notes = [*made.notes, *_skipped(reference, graph, len(probes) - len(checks))]
     return replace(
         made,
         runtime=graph.runtime,

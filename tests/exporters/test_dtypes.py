@@ -46,12 +46,12 @@ class Convolved(nn.Module):
 class Cast(nn.Module):
     """A model under torch.autocast."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float16) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.dtype = model, dtype
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast("cpu", dtype=torch.float16):
+        with torch.autocast("cpu", dtype=self.dtype):
             return self.model(x)
 
 
@@ -80,12 +80,26 @@ def test_a_model_in_another_dtype(dtype: torch.dtype, dynamo: bool) -> None:
     assert right(Block().to(dtype), torch.randn(2, 5, 8).to(dtype), dynamo)
 
 
-@pytest.mark.slow
-def test_a_model_in_bfloat16() -> None:
-    """Through dynamo: a number made of a size comes out of the TorchScript exporter as complex, beside bfloat16."""
-    assert right(Block().to(torch.bfloat16), torch.randn(2, 5, 8).to(torch.bfloat16), dynamo=True)
-    with pytest.raises(onnxpatch.VerificationError, match="cannot be loaded"):
-        right(Block().to(torch.bfloat16), torch.randn(2, 5, 8).to(torch.bfloat16), dynamo=False)
+@EXPORTERS
+def test_a_model_in_bfloat16(dynamo: bool) -> None:
+    """Sizes too, which the TorchScript exporter writes as complex numbers beside bfloat16."""
+    assert right(Block().to(torch.bfloat16), torch.randn(2, 5, 8).to(torch.bfloat16), dynamo)
+
+
+@EXPORTERS
+def test_bfloat16_inside_of_a_branch(dynamo: bool) -> None:
+    """The inner graph reads a value of the outer one, which is cast in both."""
+
+    class Chosen(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            x = x * 3
+            return (x @ x.mT).sum(-1) if x.mean() > 0 else x[..., 0].exp()
+
+    report = onnxpatch.export(
+        Chosen().eval(), (torch.ones(2, 5, 5).to(torch.bfloat16),), dynamo=dynamo, branches=True,
+        data=[(-torch.ones(2, 5, 5).to(torch.bfloat16),)],
+    )  # fmt: skip
+    assert report.ok and report.runtime == "onnxruntime"
 
 
 @EXPORTERS
@@ -99,8 +113,9 @@ def test_convolutions_and_batch_norms_under_autocast(dynamo: bool) -> None:
 
 
 @EXPORTERS
-def test_attention_under_autocast(dynamo: bool) -> None:
-    assert right(Cast(Block()), torch.randn(2, 5, 8), dynamo)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_attention_under_autocast(dtype: torch.dtype, dynamo: bool) -> None:
+    assert right(Cast(Block(), dtype), torch.randn(2, 5, 8), dynamo)
 
 
 @EXPORTERS

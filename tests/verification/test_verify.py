@@ -275,15 +275,30 @@ def test_bfloat16_outputs(dynamo: bool, tmp_path: Path) -> None:
 
 
 def test_bfloat16_that_onnxruntime_has_no_kernel_for(tmp_path: Path) -> None:
-    """A graph that only lacks a CPU kernel is compared in onnx.reference, unless onnxruntime was asked for."""
+    """Plain torch's file loads nowhere here, and is not called right; the kit's computes such nodes in float32."""
     model, x = nn.Linear(4, 3).to(torch.bfloat16).eval(), torch.randn(2, 4, dtype=torch.bfloat16)
     report = onnxpatch.export(model, (x,), tmp_path / "m.onnx", dynamo=False)
-    assert report.ok and report.runtime == "reference"
-    assert any("no CPU kernel" in note for note in report.notes)
+    assert report.ok and report.runtime == "onnxruntime"
+    assert any("computed in float32, since onnxruntime's CPU has no kernel" in note for note in report.notes)
+    assert torch.allclose(onnxpatch.Session(tmp_path / "m.onnx")(x), model(x), atol=0.01)
     torch.manual_seed(7)
     assert not onnxpatch.verify(tmp_path / "m.onnx", nn.Linear(4, 3).to(torch.bfloat16), (x,)).ok
-    with pytest.raises(onnxpatch.VerificationError, match="cannot be loaded"):
-        onnxpatch.export(model, (x,), dynamo=False, runtime="onnxruntime")
+    plain = traced(model, (x,), tmp_path / "plain.onnx")
+    with pytest.raises(onnxpatch.InputError, match=r"cannot load the graph: .*Gemm.*the file needs another runtime"):
+        onnxpatch.verify(plain, model, (x,))
+    assert onnxpatch.verify(plain, model, (x,), runtime="reference").ok
+
+
+@pytest.mark.parametrize("name, providers", [("reference", None), ("onnxruntime", ["CPUExecutionProvider"])])
+def test_bfloat16_for_another_runtime_is_left(name: str, providers: list[str] | None, tmp_path: Path) -> None:
+    model, x = nn.Linear(4, 3).to(torch.bfloat16).eval(), torch.randn(2, 4, dtype=torch.bfloat16)
+    asked: dict[str, Any] = {"runtime": name, "providers": providers, "dynamo": False}
+    if providers is None:
+        assert onnxpatch.export(model, (x,), tmp_path / "m.onnx", **asked).ok
+        assert {node.op_type for node in onnx.load(tmp_path / "m.onnx").graph.node} == {"Gemm"}
+    else:
+        with pytest.raises(onnxpatch.VerificationError, match="the file needs another runtime"):
+            onnxpatch.export(model, (x,), tmp_path / "m.onnx", **asked)
 
 
 def test_a_model_in_training_mode_is_told_of(tmp_path: Path) -> None:
