@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from onnxpatch.patched import Patched, patch_model, patched
     from onnxpatch.patching.decorators import keep, onnx_forward, onnx_standin
     from onnxpatch.patching.fingerprints import KnownBody
-    from onnxpatch.patching.op_rows import missing, op
+    from onnxpatch.patching.op_rows import missing, op, untraced
     from onnxpatch.patching.plan import Plan
     from onnxpatch.patching.proof import Proof
     from onnxpatch.patching.registry import REGISTRY, Patch, Registry, patch
@@ -87,7 +87,7 @@ _HOMES = {
     "patched": ("Patched", "patch_model", "patched"),
     "patching.decorators": ("keep", "onnx_forward", "onnx_standin"),
     "patching.fingerprints": ("KnownBody",),
-    "patching.op_rows": ("missing", "op"),
+    "patching.op_rows": ("missing", "op", "untraced"),
     "patching.plan": ("Plan",),
     "patching.proof": ("Proof",),
     "patching.registry": ("REGISTRY", "Patch", "Registry", "patch"),
@@ -152,6 +152,7 @@ __all__ = [
     "plan",
     "running_model",
     "scan",
+    "untraced",
     "verify",
     "while_loop",
 ]

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 
-def median(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+class Found(NamedTuple):
+    """torch's result of a search along an axis: values and their indices."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def median(x: Tensor, dim: int, keepdim: bool) -> Found:
     """torch.median: the lower of the two middle entries and its index; NaN if an entry is NaN."""
     values, places = _largest_of_smallest(_ordered(x), (x.shape[dim] + 1) // 2, dim)
     if x.is_floating_point():
@@ -18,13 +25,13 @@ def median(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
         first = unknown.argmax(dim, keepdim=True)
         spoilt = unknown.amax(dim, keepdim=True) > 0
         values, places = torch.where(spoilt, torch.nan, values), torch.where(spoilt, first, places)
-    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+    return Found(values, places) if keepdim else Found(values.squeeze(dim), places.squeeze(dim))
 
 
-def kthvalue(x: Tensor, k: int, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+def kthvalue(x: Tensor, k: int, dim: int, keepdim: bool) -> Found:
     """torch.kthvalue: the k-th smallest entry and its index."""
     values, places = _largest_of_smallest(_ordered(x), k, dim)
-    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+    return Found(values, places) if keepdim else Found(values.squeeze(dim), places.squeeze(dim))
 
 
 def _ordered(x: Tensor) -> Tensor:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
+
+LOST_DIGITS = "relative error|non-finite values differ"  # a `reason` of tries by `at_magnitudes`
 
 
 def numbers(b: int, n: int) -> Tensor:
@@ -41,3 +45,22 @@ def maps(b: int, c: int, h: int, w: int) -> Tensor:
 def matrices(b: int, n: int, m: int) -> Tensor:
     """(b, n, m) of both signs."""
     return torch.randn(b, n, m)
+
+
+def fractions(n: int) -> Tensor:
+    """(n, 8) in steps from -0.9 to 0.7."""
+    return torch.linspace(-0.9, 0.7, 8 * n).reshape(n, 8)
+
+
+def fraction_pairs(n: int) -> tuple[Tensor, Tensor]:
+    """Twice (n, 8) as `fractions`, in another order."""
+    return fractions(n), fractions(n).roll(3)
+
+
+def at_magnitudes(function: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, ...]]:
+    """A proof's case: numbers from a millionth to a hundred, each magnitude an output by itself."""
+
+    def computed(*operands: Tensor) -> tuple[Tensor, ...]:
+        return tuple(function(*(x * 10.0**power for x in operands)) for power in (-6, -5, 0, 2))
+
+    return computed

@@ -3,7 +3,7 @@
     @op("lgamma", "special.gammaln", why=missing("aten::lgamma"), tries=lambda n: torch.linspace(-4.7, 5.2, n))
     def lgamma(input): ...
 
-    op("exp2", to=lambda x: torch.pow(2.0, x), why=missing("aten::exp2", exporters=("trace",)), tries=numbers)
+    op("exp2", to=lambda x: torch.pow(2.0, x), why=untraced("aten::exp2"), tries=numbers)
 
 The first stands in for torch.lgamma, torch.Tensor.lgamma and torch.special.gammaln under both exporters. Its proof
 calls the three with `tries(5)`, which is exported, and with `tries(9)` and `tries(1)`: axis 0 is dynamic, since it
@@ -60,6 +60,11 @@ def missing(*operators: str, exporters: tuple[Exporter, ...] = _BOTH) -> Missing
     }
     why = "; ".join(text for name, text in said.items() if name in exporters)
     return Missing(why, exporters, rf"(aten|prims)(::|\.|_)_?({'|'.join(names)})")
+
+
+def untraced(*operators: str) -> Missing:
+    """The `why` of an `op` row for operators that only the trace exporter has no translation for: see `missing`."""
+    return missing(*operators, exporters=("trace",))
 
 
 def op(

@@ -1,12 +1,14 @@
-"""Assertions on data, which ONNX does not have."""
+"""What an ONNX graph has no statement for: assertions on data, a cast that changes nothing."""
 
 from __future__ import annotations
 
 import ast
+import gc
+import itertools
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from onnxpatch import Proof, op
 from onnxpatch.decisions.if_rules.source import Lines, at_line
@@ -82,3 +84,37 @@ def _parts() -> list[tuple[Tensor, Tensor]]:
 )
 def tensor_checks(error_type: object, cond: Tensor, message: object = None) -> None:
     """Does nothing: an ONNX graph has no assertions. torch.onnx drops those that it knows, too."""
+
+
+class _Router(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.classifier = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        # torch.onnx.export tries torch.export with strict=False, then with strict=True. Dynamo, in the second, passes
+        # the cast but cannot trace this call: so the proof fails as `reason` says.
+        gc.get_count()
+        self.classifier = self.classifier.to(torch.float32)
+        return self.classifier(x)
+
+
+@op(
+    "nn.Module.to",
+    name="idle-cast",
+    why="_apply(): Couldn't swap Linear.weight: Cannot swap t1 because it has weakref associated with it",
+    reason="Couldn't swap",
+    link="https://github.com/pytorch/pytorch/issues/126021",
+    exporters=("dynamo",),
+    tries=lambda n: torch.randn(n, 4),
+    sizes=(3, 5, 1),
+    case=_Router,
+)
+def idle_cast(module: nn.Module, *args: object, **kwargs: object) -> nn.Module:
+    """Returns the module as it is if only a dtype is asked for and all its parameters and buffers have that dtype."""
+    wanted = [*args, *kwargs.values()]
+    if len(wanted) != 1 or not isinstance(wanted[0], torch.dtype) or not kwargs.keys() <= {"dtype"}:
+        return NotImplemented
+    held = itertools.chain(module.parameters(), module.buffers())
+    # A cast leaves whole numbers as they are.
+    return module if all(t.dtype == wanted[0] or not t.is_floating_point() for t in held) else NotImplemented

@@ -6,10 +6,15 @@ takes a complex tensor is computed with `Pair`s: two real tensors, the real and 
 
 from __future__ import annotations
 
-import torch
+import math
 
-from onnxpatch import op
+import torch
+from torch import Tensor
+
+from onnxpatch import op, untraced
 from onnxpatch.formulas.complex_calls import complex_call, touches_complex
+from onnxpatch.formulas.elementary import floats
+from onnxpatch.formulas.tries import numbers
 
 
 class _Rotary(torch.nn.Module):
@@ -46,3 +51,21 @@ class _Rotary(torch.nn.Module):
 def complex_as_pairs(original: object, *args: object, **kwargs: object) -> object:
     """Computes a torch call on complex tensors with pairs of real ones."""
     return complex_call(original, *args, **kwargs)
+
+
+@op("angle", why=untraced("aten::angle"), tries=numbers)
+def angle(input: Tensor) -> Tensor:
+    """0, or pi for a negative number."""
+    if input.is_complex():
+        return NotImplemented
+    x = floats(input)
+    return torch.where(torch.isnan(x), x, torch.where(x < 0, torch.full_like(x, math.pi), torch.zeros_like(x)))
+
+
+op("isreal", why=untraced("aten::isreal"), tries=numbers, to=lambda x: torch.ones_like(x, dtype=torch.bool))
+
+
+@op("real", why=untraced("aten::real"), tries=numbers, case=lambda x: torch.real(x))
+def real(input: Tensor) -> Tensor:
+    """Itself."""
+    return NotImplemented if input.is_complex() else input.clone()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import missing, op, running_model
+from onnxpatch import op, running_model, untraced
 from onnxpatch.formulas.tracing import function_name, keep_constant
 
 
@@ -160,7 +160,7 @@ class _Frequencies(torch.nn.Module):
 @op(
     "copy_",
     name="buffer-copy",
-    why=missing("aten::copy", exporters=("trace",)),
+    why=untraced("aten::copy"),
     link="https://github.com/pytorch/pytorch/issues/97731",
     # 9 positions take the other buffer than the example.
     tries=lambda n: (torch.randn(n, 4), torch.arange(n)),

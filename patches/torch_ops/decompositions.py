@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from onnxpatch import missing, op, while_loop
+from onnxpatch import missing, op, untraced, while_loop
 from onnxpatch.formulas import matrix_rounds as rounds
 from onnxpatch.formulas.factorizations import few
 
@@ -116,7 +116,7 @@ class SignAndLogarithm(NamedTuple):
     "Tensor.lu_solve",
     name="systems-by-lu",
     sizes=(9, 12, 3),
-    why=missing("aten::linalg_lu_solve", "aten::lu_solve", exporters=("trace",)),
+    why=untraced("aten::linalg_lu_solve", "aten::lu_solve"),
     tries=_systems,
     case=_solved,
     beside=("sign-of-determinant",),
@@ -145,7 +145,7 @@ def lu_solve(
     "slogdet",
     "logdet",
     name="sign-of-determinant",
-    why=missing("aten::linalg_slogdet", "aten::slogdet", "aten::logdet", exporters=("trace",)),
+    why=untraced("aten::linalg_slogdet", "aten::slogdet", "aten::logdet"),
     tries=_systems,
     case=lambda both, pivots, b, a: (*torch.linalg.slogdet(a), torch.logdet(a @ a)),
     sizes=(9, 12, 3),
@@ -189,7 +189,7 @@ def _reflections(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     "geqrf",
     "ormqr",
     name="reflections",
-    why=missing("aten::geqrf", "aten::ormqr", exporters=("trace",)),
+    why=untraced("aten::geqrf", "aten::ormqr"),
     tries=_both,
     sizes=_SIZES,
     case=_reflections,
@@ -222,7 +222,7 @@ def _products(a: Tensor) -> tuple[Tensor, ...]:
     "householder_product",
     "orgqr",
     name="qr-of-any-size",
-    why=missing("aten::linalg_qr", "aten::linalg_householder_product", exporters=("trace",)),
+    why=untraced("aten::linalg_qr", "aten::linalg_householder_product"),
     tries=lambda m, n: torch.randn(2, m, n),
     sizes=((12, 9), (9, 9), (5, 4)),
     case=_products,

@@ -1,4 +1,4 @@
-"""Functions of each element: lgamma, atan2, fmax and fmin, clamp, numbers minus whole numbers, gelu, exp."""
+"""Functions of each element: atan2, fmax and fmin, clamp, numbers minus whole numbers, gelu, exp, shrinking."""
 
 from __future__ import annotations
 
@@ -8,47 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from onnxpatch import exporting, missing, op, running_model
+from onnxpatch import Proof, exporting, op, running_model, untraced
+from onnxpatch.formulas.elementary import softplus
 from onnxpatch.formulas.nodes import target_opset
 from onnxpatch.formulas.symbolic import symbolic
 from onnxpatch.formulas.tracing import constant, unrecorded
-
-# Lanczos approximation with g = 7 and nine terms: 15 digits.
-_G = 7.0
-_TERMS = (
-    0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059,
-    12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7,
-)  # fmt: skip
-
-
-@op(
-    "lgamma",
-    "special.gammaln",
-    why=missing("aten::lgamma"),
-    # On both sides of the poles at 0, -1, ..., and through the roots at 1 and 2.
-    tries=lambda n: torch.linspace(-4.7, 5.2, n)[:, None] + torch.rand(n, 2) * 0.1,
-    sizes=(9, 40, 1),
-    case=lambda x: (torch.lgamma(x), torch.special.gammaln(x.abs() * 20 + 1e-3), x.lgamma()),
-)
-def lgamma(input: Tensor) -> Tensor:
-    """log |gamma(x)| by a series of nine terms, in float64, since large terms cancel near its roots at 1 and 2."""
-    wide = input.to(torch.float64)
-    # The series holds to the right of 0.5; to the left the reflection below takes over.
-    above = torch.where(wide < 0.5, 1 - wide, wide) - 1
-    series = torch.full_like(above, _TERMS[0])
-    for number, term in enumerate(_TERMS[1:], start=1):
-        series = series + term / (above + number)
-    t = above + _G + 0.5
-    found = 0.5 * math.log(2 * math.pi) + (above + 0.5) * torch.log(t) - t + torch.log(series)
-    # gamma(x) gamma(1 - x) = pi / sin(pi x). The sine is that of the distance to the nearest integer, which is exact.
-    part = wide - torch.floor(wide)
-    mirrored = math.log(math.pi) - torch.log(torch.sin(math.pi * part).abs()) - found
-    found = torch.where(wide < 0.5, mirrored, found)
-    # The poles at 0, -1, -2, ...
-    found = torch.where((wide <= 0) & (part == 0), torch.full_like(wide, math.inf), found)
-    found = torch.where(wide.abs() == math.inf, torch.full_like(wide, math.inf), found)
-    return found.to(input.dtype if input.is_floating_point() else torch.float32)
+from onnxpatch.formulas.tries import numbers
 
 
 def _grid(batch: int, count: int) -> tuple[Tensor, ...]:
@@ -158,6 +125,8 @@ def _fractional(limit: object) -> bool:
 
 
 _OPSET = 20  # the first with Gelu
+
+
 _CUBE = 0.044715  # of torch's approximation by tanh
 
 
@@ -223,3 +192,86 @@ def constant_exponential(original: Callable[[Tensor], Tensor], tensor: Tensor) -
         return NotImplemented
     made: Tensor = unrecorded(lambda: original(known))
     return made
+
+
+@op(
+    "nn.functional.softplus",
+    why="relative error 0.002: the threshold is left out, beyond which softplus is x",
+    reason="relative error",
+    exporters=("trace",),
+    tries=numbers,
+    case=lambda x: functional.softplus(x, 3, 0.2),
+)
+def thresholded_softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+    """log(1 + exp(beta x)) / beta; x where beta x is above the threshold."""
+    if threshold >= 20:
+        return NotImplemented  # no difference in float32
+    scaled = input * beta
+    return torch.where(scaled > threshold, input, softplus(scaled) / beta)
+
+
+# ------------------------------------------------------------------ NaN
+def _holes(b: int, n: int) -> Tensor:
+    return torch.where(torch.arange(n) % 4 == 3, torch.nan, torch.randn(b, n) * 2)
+
+
+_NAN = "non-finite values differ: NaN comes out as 0"
+
+
+op(
+    "nn.functional.hardshrink",
+    "hardshrink",
+    why=_NAN,
+    reason="non-finite",
+    exporters=("trace",),
+    tries=_holes,
+    case=lambda x: functional.hardshrink(x, 0.7),
+    to=lambda x, lambd=0.5: torch.where((x <= lambd) & (x >= -lambd), torch.zeros_like(x), x),
+)
+
+
+op(
+    "nn.functional.softshrink",
+    why=_NAN,
+    reason="non-finite",
+    exporters=("trace",),
+    tries=_holes,
+    case=lambda x: functional.softshrink(x, 0.7),
+    to=lambda x, lambd=0.5: x - x.clamp(-lambd, lambd),
+)
+
+
+op("positive", why=untraced("aten::positive"), tries=numbers, case=lambda x: (+x, x.positive()), to=lambda x: x.clone())
+
+
+class _Slopes(torch.nn.Module):
+    def forward(self, mask: Tensor) -> Tensor:
+        places = (mask.cumsum(-1) - 1) * mask
+        slopes = torch.tensor([0.25, 0.0625, 0.3])
+        return (slopes[..., None].bfloat16() * places[:, None]).to(torch.float32)
+
+
+@op(
+    "mul",
+    "__mul__",
+    "__rmul__",
+    name="bfloat16-times-integers",
+    why="Type 'tensor(complex128)' of input parameter of operator (Mul) is invalid: the exporter takes bfloat16 for "
+    "it; Could not find an implementation for Mul(14): onnxruntime multiplies no bfloat16 on the CPU",
+    link="https://github.com/pytorch/pytorch/issues/129064",
+    proof=Proof(
+        build=_Slopes,
+        inputs=lambda: [(torch.ones(b, n, dtype=torch.int64),) for b, n in ((2, 5), (3, 300), (1, 1))],
+        fails=("trace",),
+        exporters=("dynamo",),
+        reason="complex128",
+    ),
+)
+def times_integers(input: Tensor, other: Tensor) -> Tensor:
+    """Multiplies in float32, where the product of two bfloat16 numbers is exact, and rounds once."""
+    if not isinstance(other, Tensor) or not isinstance(input, Tensor):
+        return NotImplemented
+    if torch.bfloat16 not in (input.dtype, other.dtype) or input.is_floating_point() == other.is_floating_point():
+        return NotImplemented
+    # Whole numbers are rounded to bfloat16 first, as eager promotes them.
+    return (input.bfloat16().float() * other.bfloat16().float()).bfloat16()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from onnxpatch import missing, op, while_loop
+from onnxpatch import missing, op, untraced, while_loop
 from onnxpatch.formulas.factorizations import few
 from onnxpatch.formulas.matrix_rounds import State, column, eye, no_failure, rounds, row, solved
 
@@ -96,7 +96,7 @@ def _triangles(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     "cholesky",
     "cholesky_ex",
     name="cholesky-of-any-size",
-    why=missing("aten::linalg_cholesky", "aten::linalg_cholesky_ex", exporters=("trace",)),
+    why=untraced("aten::linalg_cholesky", "aten::linalg_cholesky_ex"),
     reason="cholesky|Cholesky",
     tries=_spd,
     sizes=_SIZES,
@@ -123,7 +123,7 @@ def _square(factor: Tensor, upper: bool) -> Tensor:
     "cholesky_inverse",
     "cholesky_solve",
     name="cholesky-systems",
-    why=missing("aten::cholesky_inverse", "aten::cholesky_solve", exporters=("trace",)),
+    why=untraced("aten::cholesky_inverse", "aten::cholesky_solve"),
     reason="cholesky|Cholesky",
     tries=_spd,
     sizes=_SIZES,
@@ -156,7 +156,7 @@ def _of_triangles(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     "triangular_solve",
     name="triangles-of-any-size",
     reason="triangular",
-    why=missing("aten::linalg_solve_triangular", "aten::triangular_solve", exporters=("trace",)),
+    why=untraced("aten::linalg_solve_triangular", "aten::triangular_solve"),
     case=_of_triangles,
     sizes=_SIZES,
     tries=lambda n: (torch.randn(2, n, n) + n * torch.eye(n), torch.randn(2, n, 3)),
@@ -193,7 +193,7 @@ def _tensor(n: int) -> Tensor:
     "linalg.tensorinv",
     "linalg.tensorsolve",
     name="systems-of-tensors",
-    why=missing("aten::linalg_tensorinv", "aten::linalg_tensorsolve", exporters=("trace",)),
+    why=untraced("aten::linalg_tensorinv", "aten::linalg_tensorsolve"),
     tries=_tensor,
     sizes=(5, 6, 2),
     case=lambda a: (torch.linalg.tensorinv(a, 2), torch.linalg.tensorsolve(a, a[:, :, 0])),

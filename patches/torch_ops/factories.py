@@ -1,8 +1,9 @@
-"""Tensors made of sizes: torch.tensor of a list, linspace, eye, full, arange."""
+"""Tensors made of sizes or of the elements of one axis: torch.tensor of a list, linspace, eye, full, arange, grids."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import op
+from onnxpatch import missing, op, untraced
 from onnxpatch.formulas.symbolic import as_float, as_tensor, symbolic
+from onnxpatch.formulas.tries import pairs
 
 
 def _sizes(x: Tensor) -> Tensor:
@@ -189,3 +191,74 @@ def float_ranges(*bounds: Any, **kwargs: Any) -> Tensor:
 
 def _is_fraction(number: object) -> bool:
     return isinstance(number, float | torch.SymFloat) or (isinstance(number, Tensor) and number.is_floating_point())
+
+
+@op(
+    "linalg.vander",
+    why=untraced("aten::linalg_vander"),
+    tries=lambda b, n: torch.randn(b, n),
+    case=lambda x: (torch.linalg.vander(x), torch.linalg.vander(x, N=3)),
+)
+def vander(x: Tensor, *, N: int | None = None) -> Tensor:
+    """The powers of each number, from 0."""
+    powers = torch.arange(x.shape[-1] if N is None else N, device=x.device)
+    found = torch.pow(x.unsqueeze(-1), powers.to(x.dtype))
+    # Not 0 ** 0, of which runtimes think differently.
+    return torch.where(powers == 0, torch.ones_like(found), found)
+
+
+op(
+    "new_empty_strided",
+    why=untraced("aten::new_empty_strided"),
+    tries=pairs,
+    case=lambda x, y: torch.zeros_like(x.new_empty_strided((2, 3), (3, 1))) + x.sum(),
+    to=lambda x, size, stride, **more: x.new_zeros(size, **more),
+)
+
+
+@op(
+    "combinations",
+    why=missing("aten::combinations"),
+    reason="combinations|[Uu]nbacked",
+    tries=lambda n: torch.randn(n),
+    sizes=(5, 7, 3),
+    case=lambda x: (torch.combinations(x), torch.combinations(x, 2, True), torch.combinations(x, 3)),
+)
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """Each choice of r elements, in their order."""
+    if r == 0:
+        return NotImplemented
+    ticks = torch.arange(input.shape[0], device=input.device)
+    if r == 1:
+        return input.reshape(-1, 1)
+    grids = [grid.flatten() for grid in torch.meshgrid([ticks] * r, indexing="ij")]
+    keep = torch.ones_like(grids[0], dtype=torch.bool)
+    for one, other in itertools.pairwise(grids):
+        keep = keep & (one <= other if with_replacement else one < other)
+    return torch.stack([input[grid[keep]] for grid in grids], 1)
+
+
+@op(
+    "meshgrid",
+    name="grid-of-one-axis",
+    why="list index out of range: torch.meshgrid of one tensor",
+    reason="list index",
+    exporters=("trace",),
+    tries=lambda n: torch.randn(n),
+    case=lambda x: torch.meshgrid(x, indexing="xy"),
+)
+def one_axis(*tensors: Any, indexing: str | None = None) -> Any:
+    """The one tensor."""
+    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
+    return (given[0].reshape(-1),) if len(given) == 1 else NotImplemented
+
+
+op(
+    "fill",
+    why="torch.fill with a bool: We don't have an op for aten::full_like",
+    reason="full_like",
+    exporters=("trace",),
+    tries=pairs,
+    case=lambda x, y: torch.fill(x, True),
+    to=lambda x, value: x.new_full(x.shape, float(value)) if isinstance(value, bool) else NotImplemented,
+)

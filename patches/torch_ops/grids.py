@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn import functional as F
 
-from onnxpatch import op
+from onnxpatch import op, untraced
 from onnxpatch.formulas.symbolic import symbolic
 from onnxpatch.formulas.tracing import divided_by_data
 
@@ -229,3 +229,27 @@ def fold(
 
 def _pair(value: object) -> list[Any]:
     return list(value) if isinstance(value, tuple | list | torch.Size) else [value, value]
+
+
+op(
+    "grid_sampler_2d",
+    why=untraced("aten::grid_sampler_2d"),
+    tries=lambda b, h, w: (torch.randn(b, 2, h, w), torch.rand(b, 3, w, 2)),
+    case=lambda x, grid: torch.grid_sampler_2d(x, grid, 0, 1, True),
+    to=lambda x, grid, mode, pad, corners: _by_numbers(x, grid, mode, pad, corners),
+)
+
+
+op(
+    "grid_sampler_3d",
+    why=untraced("aten::grid_sampler_3d"),
+    beside=("sampled-volumes",),
+    tries=lambda b, h, w: (torch.randn(b, 2, h, w, 3), torch.rand(b, 3, w, 2, 3)),
+    case=lambda x, grid: torch.grid_sampler_3d(x, grid, 0, 1, True),
+    to=lambda x, grid, mode, pad, corners: _by_numbers(x, grid, mode, pad, corners),
+)
+
+
+def _by_numbers(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> Tensor:
+    names = ("bilinear", "nearest", "bicubic")[mode], ("zeros", "border", "reflection")[padding]
+    return functional.grid_sample(x, grid, *names, align_corners=corners)

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from onnxpatch import Proof, Settings, When, exporting, patch, running_model
+from onnxpatch import Proof, Settings, When, exporting, op, patch, running_model, untraced
 from onnxpatch.decisions.if_rules.noop_resizes import skipped_here
 from onnxpatch.formulas import antialiased, nearest
 from onnxpatch.formulas.nodes import target_opset
@@ -16,6 +17,8 @@ from onnxpatch.formulas.position_forms import form_of
 from onnxpatch.formulas.resize import Axis, resize
 from onnxpatch.formulas.symbolic import as_tensor, scaled, split_fraction, symbolic
 from onnxpatch.formulas.tracing import constant, traced_from, tracing_paused, unrecorded
+
+_ATEN = torch.ops.aten
 
 SMOOTH = ("linear", "bilinear", "bicubic", "trilinear")
 
@@ -226,3 +229,17 @@ def _precise(extent: Any, size: object, scale: Any) -> object:
     if split is None:
         return scale
     return (as_tensor(split[0], torch.float64) + split[1]) / extent
+
+
+op(
+    "ops.aten._upsample_bilinear2d_aa",
+    "ops.aten._upsample_bilinear2d_aa.default",
+    name="bilinear-antialiased",
+    why=untraced("aten::_upsample_bilinear2d_aa"),
+    beside=("interpolate",),
+    tries=lambda b, h, w: torch.randn(b, 2, h + 4, w + 4),
+    case=lambda x: _ATEN._upsample_bilinear2d_aa(x, (3, 4), False),
+    to=lambda x, size, corners, *scales: functional.interpolate(
+        x, size, mode="bilinear", align_corners=corners, antialias=True
+    ),
+)

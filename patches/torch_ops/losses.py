@@ -1,8 +1,7 @@
-"""Losses that the exporters lack, as torch defines them."""
+"""Losses that the exporters lack or give too few digits, as torch defines them."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 from collections.abc import Callable
@@ -12,12 +11,70 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import missing, op
+from onnxpatch import op, untraced
+from onnxpatch.formulas import elementary
 from onnxpatch.formulas.elementary import softplus
 from onnxpatch.formulas.losses import reduced
-from onnxpatch.formulas.tries import pairs, shares
+from onnxpatch.formulas.tries import LOST_DIGITS, at_magnitudes, fraction_pairs, pairs, shares
 
-_lacking = functools.partial(missing, exporters=("trace",))
+_SIGMOID = "non-finite values differ: it is exported as log(sigmoid(x)); sigmoid is 0 below -18 in onnxruntime"
+
+
+def _losses(x: Tensor, y: Tensor) -> Tensor:
+    loss = torch.nn.functional.binary_cross_entropy_with_logits
+    likely, more = y.sigmoid(), y[0].abs() + 1
+    return torch.stack((loss(x, likely), loss(-x, likely, y.abs(), pos_weight=more, reduction="sum")))
+
+
+@op(
+    "nn.functional.binary_cross_entropy_with_logits",
+    name="bce-with-logits",
+    why=_SIGMOID,
+    tries=fraction_pairs,
+    case=at_magnitudes(_losses),
+    reason=LOST_DIGITS,
+)
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: object = None,
+    reduce: object = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """The loss as torch computes it, with softplus in place of the logarithm of sigmoid."""
+    if size_average is not None or reduce is not None:
+        return NotImplemented
+    below = elementary.softplus(-input)
+    below = below if pos_weight is None else below * ((pos_weight - 1) * target + 1)
+    loss = (1 - target) * input + below
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+@op(
+    "multilabel_soft_margin_loss",
+    why=_SIGMOID,
+    tries=fraction_pairs,
+    case=at_magnitudes(lambda x, y: torch.nn.functional.multilabel_soft_margin_loss(x, (y > 0).float())),
+    reason=LOST_DIGITS,
+)
+def multilabel_soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: object = None,
+    reduce: object = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The mean over the classes, which are on the last axis, with softplus in place of the logarithm of sigmoid."""
+    if size_average is not None or reduce is not None:
+        return NotImplemented
+    # softplus(x) is x + softplus(-x).
+    loss = (1 - target) * input + elementary.softplus(-input)
+    return reduced((loss if weight is None else loss * weight).mean(-1), reduction)
+
+
 Elements = Callable[..., Tensor]
 
 
@@ -38,7 +95,7 @@ def _loss(tries: Callable[..., Any], case: Callable[..., Any] | None = None) -> 
 
         loss.__signature__ = parameters  # type: ignore[attr-defined]
         name = elements.__name__
-        op(f"nn.functional.{name}", why=_lacking(f"aten::{name}"), tries=tries, case=case or function, to=loss)
+        op(f"nn.functional.{name}", why=untraced(f"aten::{name}"), tries=tries, case=case or function, to=loss)
         return elements
 
     return declare
@@ -178,3 +235,32 @@ def triplet_margin_loss(
     other = distance(anchor, negative)
     other = torch.minimum(other, distance(positive, negative)) if swap else other
     return (margin + distance(anchor, positive) - other).clamp(min=0)
+
+
+# ------------------------------------------------------------------ a layer with its loss
+def _scored(x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+    loss, target = functional.linear_cross_entropy, torch.arange(x.shape[0]) % 4
+    return loss(x, weight, target), loss(x[0], weight, target[0]), loss(x, weight, target, reduction="sum")
+
+
+if hasattr(functional, "linear_cross_entropy"):  # torch 2.13 and later
+
+    @op(
+        "nn.functional.linear_cross_entropy",
+        why="Reshape: Invalid position of 0: the cross entropy of a linear layer",
+        reason="Reshape|linear_cross_entropy|shape",
+        exporters=("trace",),
+        case=_scored,
+        tries=lambda b, n: (torch.randn(b, 6), torch.randn(4, 6)),
+    )
+    def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, **options: Any) -> Tensor:
+        """The layer, then the loss, not in chunks."""
+        bias = options.pop("linear_bias", None)
+        options.pop("options", None)  # how many rows at once
+        known = {name: value for name, value in options.items() if value is not None}
+        scores = functional.linear(input, linear_weight, bias)
+        if target.dim() == 0:
+            scores, target = scores.unsqueeze(0), target.unsqueeze(0)
+            found = functional.cross_entropy(scores, target, **known)
+            return found.reshape(())
+        return functional.cross_entropy(scores, target, **known)

@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import exporting, op, running_model
+from onnxpatch import exporting, op, running_model, untraced
 from onnxpatch.decisions.if_rules.noop_masks import answer_that_uses_mask
 from onnxpatch.decisions.place import deciding_frame
 from onnxpatch.formulas.proof_models import randomised
-from onnxpatch.formulas.symbolic import traced_from_sizes
+from onnxpatch.formulas.symbolic import counted, traced_from_sizes
 from onnxpatch.formulas.tracing import constant
+
+_ATEN = torch.ops.aten
 
 
 def _filled(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -182,3 +184,54 @@ def idle_mask(tensor: Tensor) -> bool:
     if exporting() == "dynamo" and constant(tensor, running.model, running.tensors) is not None:
         return NotImplemented  # a mask of the model's own: the export knows its value
     return answer
+
+
+# ------------------------------------------------------------------ unchecked forms
+def _masked(x: Tensor) -> tuple[Tensor, Tensor]:
+    mask, at = x[:1, :3].reshape(-1) > 0, torch.arange(3) - 1
+    found = _ATEN._unsafe_masked_index(x, mask, [at, at], -2.0)
+    return found, _ATEN._unsafe_masked_index_put_accumulate(x, mask, [at, at], found)
+
+
+@op(
+    "torch._unsafe_masked_index",
+    "ops.aten._unsafe_masked_index",
+    name="unsafe-masked-index",
+    why=untraced("aten::_unsafe_masked_index"),
+    case=_masked,
+    tries=lambda b, n: torch.randn(b + 1, n + 3),
+    beside=("unsafe-masked-index-put-accumulate",),
+)
+def _unsafe_masked_index(input: Tensor, mask: Tensor, indices: Any, fill: float = 0.0) -> Tensor:
+    """Elements at places; a number where the mask is off, whatever the place there."""
+    found = input[_within(input, indices)]
+    return torch.where(mask, found, torch.full_like(found, fill))
+
+
+@op(
+    "torch._unsafe_masked_index_put_accumulate",
+    "ops.aten._unsafe_masked_index_put_accumulate",
+    name="unsafe-masked-index-put-accumulate",
+    case=_masked,
+    why=untraced("aten::_unsafe_masked_index_put_accumulate", "aten::_unsafe_masked_index"),
+    tries=lambda b, n: torch.randn(b + 1, n + 3),
+    beside=("unsafe-masked-index",),
+)
+def _unsafe_masked_put(input: Tensor, mask: Tensor, indices: Any = (), values: Any = 0) -> Tensor:
+    """The tensor with values added at places, where the mask is on."""
+    # By places in the whole tensor: several indices broadcast with each other.
+    ticks = torch.arange(input.numel(), device=input.device) if not input.dim() else None
+    places = torch.ones_like(input, dtype=torch.int64).reshape(-1).cumsum(0).reshape(input.shape) - 1
+    places = places[_within(input, indices)] if ticks is None else ticks
+    written = torch.where(mask, values, torch.zeros_like(values)).expand(places.shape)
+    return input.reshape(-1).scatter_add(0, places.reshape(-1), written.reshape(-1)).reshape(input.shape)
+
+
+def _within(x: Tensor, indices: Any) -> tuple[Any, ...]:
+    """The places, those outside of the axis moved to its ends. Negative ones count from the end."""
+    found: list[Any] = []
+    for axis, one in enumerate(indices):
+        size = counted(x.shape[axis], x)
+        inside = None if one is None else torch.minimum(torch.maximum(one, -size), size - 1)
+        found.append(slice(None) if inside is None else torch.where(inside < 0, inside + size, inside))
+    return tuple(found)

@@ -1,4 +1,4 @@
-"""What numbers are made of: mantissa and exponent, the next number, divisors, shifted bits, quotients cut off."""
+"""What numbers are made of: mantissa and exponent, the next number, divisors, bits, quotients cut off."""
 
 from __future__ import annotations
 
@@ -152,3 +152,48 @@ def cut_off(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> T
     if not torch.result_type(input, other).is_floating_point:
         return NotImplemented
     return torch.where(found < 0, torch.ceil(found), torch.floor(found))
+
+
+def _pairs(b: int, n: int) -> tuple[Tensor, Tensor]:
+    return integers(b, n), integers(b, n)
+
+
+def _all_whole(*operands: Any) -> bool:
+    return all(isinstance(x, Tensor) and not x.is_floating_point() and x.dtype != torch.bool for x in operands)
+
+
+def _either(x: Any, y: Any) -> Tensor:
+    x, y = (one if isinstance(one, Tensor) else torch.full_like(other, one) for one, other in ((x, y), (y, x)))
+    return x + y - torch.bitwise_and(x, y) if _all_whole(x, y) else NotImplemented
+
+
+def _one(x: Any, y: Any) -> Tensor:
+    found = _either(x, y)
+    return found if found is NotImplemented else found - torch.bitwise_and(x, y)
+
+
+_NOT = "ONNX export does NOT support exporting bitwise OR for non-boolean input values"
+
+
+op("bitwise_or", "Tensor.__or__", "Tensor.__ror__", why=_NOT, reason="bitwise OR", exporters=("trace",), tries=_pairs,
+   case=lambda x, y: (x | y, x | 5, 6 | y, torch.bitwise_or(x, y)), to=_either)  # fmt: skip
+
+
+op("bitwise_xor", "Tensor.__xor__", "Tensor.__rxor__", why=_NOT.replace("OR", "XOR"), reason="bitwise XOR",
+   exporters=("trace",), tries=_pairs, case=lambda x, y: (x ^ y, x ^ 5, 6 ^ y, x.bitwise_xor(y)), to=_one)  # fmt: skip
+
+
+@op(
+    "bitwise_not",
+    "Tensor.__invert__",
+    why=_NOT.replace("OR", "Not"),
+    reason="bitwise Not",
+    exporters=("trace",),
+    tries=_pairs,
+    case=lambda x, y: (~x, torch.bitwise_not(y), y.to(torch.int32).bitwise_not()),
+)
+def bitwise_not(input: Tensor) -> Tensor:
+    """All bits turned: -1 - x."""
+    if not _all_whole(input):
+        return NotImplemented
+    return torch.full_like(input, 255 if input.dtype == torch.uint8 else -1) - input

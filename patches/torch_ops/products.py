@@ -1,4 +1,4 @@
-"""Products of tensors: einsum, distances, products of several matrices."""
+"""Products of tensors: einsum, distances, products of several matrices, cross products."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import op
+from onnxpatch import op, untraced
 from onnxpatch.formulas import products
 from onnxpatch.formulas.binding import call_of
 from onnxpatch.formulas.matrices import chain_matmul, corrcoef, cov, kron, multi_dot, take_along_dim, vander
-from onnxpatch.formulas.symbolic import static_number, symbolic
+from onnxpatch.formulas.symbolic import counted, static_number, symbolic
 from onnxpatch.formulas.tracing import function_name
+from onnxpatch.formulas.tries import LOST_DIGITS, at_magnitudes, fraction_pairs, pairs
 
 
 @op(
@@ -167,3 +168,81 @@ def is_many(x: Tensor) -> bool:
 
 def _few(count: object) -> bool:
     return isinstance(count, int) and count <= _FEW
+
+
+op("dist", why=untraced("aten::dist"), tries=pairs, to=lambda x, y, p=2: torch.linalg.vector_norm(x - y, p))
+
+
+# ------------------------------------------------------------------ sums of products
+op("addmv", why=untraced("aten::addmv"), tries=lambda b, n: (torch.randn(b), torch.randn(b, n), torch.randn(n)),
+   to=lambda x, a, v, *, beta=1, alpha=1: beta * x + alpha * (a @ v))  # fmt: skip
+
+
+op("addr", why=untraced("aten::addr"), tries=lambda b, n: (torch.randn(b, n), torch.randn(b), torch.randn(n)),
+   to=lambda x, a, v, *, beta=1, alpha=1: beta * x + alpha * (a[:, None] * v))  # fmt: skip
+
+
+op("addbmm", why=untraced("aten::addbmm"),
+   tries=lambda b, n: (torch.randn(n, 4), torch.randn(b, n, 3), torch.randn(b, 3, 4)),
+   to=lambda x, a, b, *, beta=1, alpha=1: beta * x + alpha * (a @ b).sum(0))  # fmt: skip
+
+
+op("linalg.vecdot", why=untraced("aten::linalg_vecdot"), tries=pairs, to=lambda x, y, *, dim=-1: (x * y).sum(dim))
+
+
+@op(
+    "cosine_similarity",
+    why="relative error 0.9 for rows of length 1e-5: eps bounds the product of both lengths in the graph, and each of "
+    "them in eager",
+    tries=fraction_pairs,
+    case=at_magnitudes(lambda x, y: torch.cosine_similarity(x, y[:1], -1)),
+    exporters=("trace",),
+    reason=LOST_DIGITS,
+)
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The product of both rows, divided by the length of each, or `eps`."""
+    axis = dim % (rank := max(x1.dim(), x2.dim())) - rank
+    if not all(x.dim() >= -axis for x in (x1, x2)) or x1.shape[axis] != x2.shape[axis]:
+        x1, x2 = x1 + torch.zeros_like(x2), x2 + torch.zeros_like(x1)  # one broadcasts along the axis
+    one, two = (torch.linalg.vector_norm(x, dim=axis).clamp(min=eps) for x in (x1, x2))
+    return (x1 * x2).sum(axis) / (one * two)
+
+
+@op(
+    "pairwise_distance",
+    why="relative error 0.5 for distances of 1e-6: the graph adds eps in another place than eager",
+    tries=fraction_pairs,
+    case=at_magnitudes(torch.pairwise_distance),
+    exporters=("trace",),
+    reason=LOST_DIGITS,
+)
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+    """The p-norm of x1 - x2 + eps."""
+    return torch.linalg.vector_norm(x1 - x2 + eps, p, dim=-1, keepdim=keepdim)
+
+
+@op(
+    "torch.cross",
+    "Tensor.cross",
+    name="cross-of-the-first-three",
+    why="relative error 2.1 at a size of 3: the axis of the example is taken, and eager takes the first of size 3",
+    reason="relative error",
+    exporters=("trace",),
+    tries=lambda n: (torch.randn(n, 3), torch.randn(n, 3)),
+    sizes=(5, 3, 1),
+    case=lambda x, y: torch.cross(x, y),
+    unchanged=lambda x, y: torch.linalg.cross(x, y),
+)
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+    """The cross product along the first axis of three elements, whichever that is."""
+    if dim is not None or input.shape != other.shape:
+        return NotImplemented
+    found: Tensor | None = None
+    for axis in reversed(range(input.dim())):
+        size = counted(input.shape[axis], input)
+        ticks = torch.arange(input.shape[axis], device=input.device)
+        one, two = (torch.remainder(ticks + by, size) for by in (1, 2))
+        product = input.index_select(axis, one) * other.index_select(axis, two)
+        product = product - input.index_select(axis, two) * other.index_select(axis, one)
+        found = product if found is None else torch.where(size == 3, product, found)
+    return NotImplemented if found is None else found

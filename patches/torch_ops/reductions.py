@@ -1,15 +1,18 @@
-"""Functions that reduce axes: extremes, sums, variances, counts."""
+"""Functions that reduce axes or run along them: extremes, sums, products, variances."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from onnxpatch import exporting, missing, op
+from onnxpatch import exporting, missing, op, untraced
+from onnxpatch.formulas import scans
 from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch.formulas.tries import LOST_DIGITS, integers, matrices
 
 _AS_BOOL = ("max", "min", "amax", "amin", "any", "all")
 
@@ -143,49 +146,109 @@ def variance(
     return (centred * centred).mean(dim, keepdim=True)
 
 
-@op(
-    "bincount",
-    why=missing("aten::bincount"),
-    # In the last there are more bins by minlength than by the numbers.
-    tries=lambda n, most: (torch.arange(n) * 3 % most, torch.randn(n)),
-    sizes=((8, 7), (11, 19), (1, 2)),
-    case=lambda x, weights: (torch.bincount(x, minlength=4), x.bincount(weights), torch.bincount(x)),
-)
-def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """Counts 0 ... max(input). Under dynamo the number of bins is a size that depends on data."""
-    places = input.to(torch.int64)
-    # One more entry, so that an empty input has a maximum.
-    longest = torch.cat((places, places.new_full((1,), -1))).amax(0) + 1
-    count: Any = torch.clamp(longest, min=minlength)
-    if exporting() == "dynamo":
-        count = count.item()
-        # A number out of data may be a size only once it is known not to be negative.
-        torch._check(count >= 0)
-    # In eager, weights of any dtype but float32 are summed in float64, and so is what comes out.
-    wide = weights is None or weights.dtype == torch.float32
-    ones = torch.ones_like(places) if weights is None else weights if wide else weights.double()
-    return torch.zeros([count], dtype=ones.dtype, device=ones.device).scatter_add(0, places, ones)
+def _alignments(scores: Tensor) -> Tensor:
+    """Sums over paths that begin anywhere from 0 on: the first entry of each row but one is masked."""
+    before = torch.arange(scores.shape[1])[None, :] < torch.arange(3)[:, None]
+    return (scores[:, None] * 100 - 200).masked_fill(before, -math.inf).logsumexp(-1)
 
 
 @op(
-    "histc",
-    why=missing("aten::histc"),
-    tries=lambda n: torch.randn(n),
-    sizes=(30, 90, 3),
-    case=lambda x: (torch.histc(x, bins=5, min=-1.0, max=1.5), x.histc(7)),
+    "logsumexp",
+    why="non-finite values differ: where a row begins with -inf and its other numbers are below -104, onnxruntime's "
+    "ReduceLogSumExp is -inf",
+    tries=lambda b, n: torch.rand(b, n),
+    case=_alignments,
+    reason=LOST_DIGITS,
 )
-def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """Counts elements in bins by torch's formula. Without limits, bins go from the smallest to the largest element."""
-    if input.dtype not in (torch.float32, torch.float64):
-        return NotImplemented  # eager finds the bins in half precision, with roundings of its own
-    x = input.flatten()
-    # torch means by 0 and 0 that no limits are given.
-    free = min == 0 and max == 0
-    low, high = (x.amin(0), x.amax(0)) if free else (torch.full_like(x[:1], min), torch.full_like(x[:1], max))
-    equal = high == low
-    # All elements equal, or limits: torch widens the range by 1 on both sides.
-    low, high = torch.where(equal, low - 1, low), torch.where(equal, high + 1, high)
-    inside = (x >= low) & (x <= high)
-    # One more bin takes elements outside the limits. The upper limit belongs to the last bin.
-    places = ((x - low) * bins / (high - low)).to(torch.int64).clamp(0, bins - 1)
-    return torch.zeros_like(x[:1]).expand([bins]).clone().scatter_add(0, places, inside.to(x.dtype))
+def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    """As eager: the sum is taken beside the largest number, where that is finite."""
+    if not input.is_floating_point() or not input.dim():
+        return NotImplemented
+    largest = input.amax(dim, keepdim=True)
+    largest = torch.where(largest.abs() == math.inf, torch.zeros_like(largest), largest)
+    found = torch.log(torch.exp(input - largest).sum(dim, keepdim=True)) + largest
+    # Of one element along these axes: their sum is a way to leave them out.
+    return found if keepdim else found.sum(dim)
+
+
+@op("count_nonzero", why=untraced("aten::count_nonzero"), tries=integers,
+    case=lambda x: (torch.count_nonzero(x, 1), x.count_nonzero(dim=(0, 1)), (x > 0).count_nonzero()))  # fmt: skip
+def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
+    """How many numbers are not 0, along the axes or in all."""
+    counted = (input != 0).to(torch.int64)
+    return counted.sum() if dim is None else counted.sum(dim)
+
+
+def _summed(x: Tensor, size: Any) -> Tensor:
+    """The sum of all that was broadcast from this shape."""
+    front = x.dim() - len(size)
+    axes = [axis for axis in range(x.dim()) if axis < front or size[axis - front] == 1]
+    found = x.sum(axes, keepdim=True) if axes else x.clone()
+    return found.squeeze(tuple(range(front))) if front else found
+
+
+op(
+    "sum_to_size",
+    why=untraced("aten::sum_to_size"),
+    tries=matrices,
+    case=lambda x: (x.sum_to_size(1, 1), x.sum_to_size((x.shape[0], 1, 1))),
+    to=_summed,
+)
+
+
+@op(
+    "cumprod",
+    "logcumsumexp",
+    name="running-products",
+    why="Exporting the operator 'aten::cumprod' to ONNX is not supported; logcumsumexp of wide inputs is inf",
+    reason="prims.prod|aten::cumprod",
+    link="https://github.com/pytorch/pytorch/issues/126972",
+    tries=lambda b, n: torch.randn(b, n, 3),
+    sizes=((2, 6), (3, 11), (1, 1)),
+    case=lambda x: (torch.cumprod(x, 1), torch.logcumsumexp(x * 200, dim=1)),
+)
+def running_product(
+    original: Callable[..., Tensor], input: Tensor, dim: int, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Computes cumprod or logcumsumexp in log2(length) steps."""
+    if not (dtype or input.dtype).is_floating_point or input.dim() == 0:
+        return NotImplemented
+    x = input if dtype is None else input.to(dtype)
+    return scans.cumprod(x, dim) if original.__name__ == "cumprod" else _logcumsumexp(x, dim)
+
+
+def _logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    return scans.logcumsumexp(wide, dim).to(x.dtype)
+
+
+class Extremes(NamedTuple):
+    """torch's result: the extreme entries so far, and their indices."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def _extremes(x: Tensor) -> tuple[Tensor, ...]:
+    ranked = (x * 3).to(torch.int64)
+    return (*torch.cummax(x.round(), 1), *x.cummin(dim=-1), *ranked.cummax(-2), *ranked.cummin(1))
+
+
+@op(
+    "cummax",
+    "cummin",
+    name="running-extremes",
+    why=missing("aten::cummax"),
+    reason=r"aten(::|\.)cummax",
+    tries=lambda b, n: torch.randn(b, n, 3),
+    sizes=((2, 6), (3, 11), (1, 1)),
+    case=_extremes,
+)
+def running_extreme(original: Callable[..., Tensor], input: Tensor, dim: int) -> Extremes:
+    """Computes cummax or cummin by the same steps. Rows with a NaN or infinity before a number differ from torch."""
+    if input.dim() == 0:
+        return NotImplemented
+    # The smallest entry so far is the largest of the negative ones.
+    sign = 1 if original.__name__ == "cummax" else -1
+    largest, places = scans.cummax(sign * input, dim % input.dim())
+    return Extremes(sign * largest, places)

@@ -1,4 +1,4 @@
-"""Writes into places of a tensor, and repeats: scatter, one_hot, repeat_interleave."""
+"""Writes into places, slices and diagonals of a tensor."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import op
-from onnxpatch.formulas.repeats import repeated, sources
-from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch import missing, op, untraced
+from onnxpatch.formulas.tries import matrices, numbers
 
 
 def _spread(index: Tensor, like: Tensor, dim: int) -> Tensor:
@@ -100,7 +99,7 @@ def _accumulated(x: Tensor, row: Tensor) -> tuple[Tensor, ...]:
 )
 def index_add(original: Callable[..., Tensor], input: Tensor, **given: Any) -> Tensor:
     """Writes index_add as scatter_add, whose ONNX form accumulates."""
-    result = _put(input, **given) if "index_put" in original.__name__ else _added(input, **given)
+    result = _placed(input, **given) if "index_put" in original.__name__ else _added(input, **given)
     written = original.__name__.endswith("_") and result is not NotImplemented
     return input.copy_(result) if written else result
 
@@ -111,7 +110,7 @@ def _added(input: Tensor, dim: int, index: Any, source: Tensor, alpha: Any = 1) 
     return input.scatter_add(dim, _spread(index, source, dim), source * alpha)
 
 
-def _put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+def _placed(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
     one_row = len(indices) == 1 and indices[0].dim() == 1 and indices[0].dtype == torch.int64
     if not accumulate or not one_row:
         return NotImplemented
@@ -119,105 +118,131 @@ def _put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) 
     return input.scatter_add(0, _spread(indices[0], rows, 0), rows)
 
 
-def _blocks(x: Tensor) -> Tensor:
-    """The sum of every three tokens."""
-    length = x.shape[1]
-    block = torch.arange(length) // 3
-    return x.transpose(1, 2) @ torch.nn.functional.one_hot(block, (length + 2) // 3).to(x.dtype)
+def _diagonals(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.diagonal_scatter(x[:, :, 0], 1, 1, 2), torch.diagonal_scatter(x[0, :, :-2], x[0, :, 0] * 2)
 
 
-@op(
-    "one_hot",
-    name="one-hot-of-a-size",
-    why="Eq(s27//4, 2): torch's one_hot takes a number of classes as a constant, that of the example",
-    reason="shape|relative error",
-    link="https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/Onehot.cpp",
-    exporters=("dynamo",),
-    tries=lambda batch, length: torch.randn(batch, length, 4),
-    sizes=((2, 7), (3, 12), (1, 2)),
-    case=_blocks,
-    unchanged="fixed sizes",
-)
-def one_hot(input: Tensor, num_classes: Any = -1) -> Tensor:
-    """Every class is compared with every element. A number of classes that is a constant is left to the exporter."""
-    if isinstance(num_classes, int) and num_classes == -1:  # as many as the data needs
-        num_classes = input.amax().to(torch.int64).item() + 1
-    if not symbolic(num_classes):
-        return NotImplemented
-    return (input[..., None] == torch.arange(num_classes, device=input.device)).to(torch.int64)
+def _wide(b: int, n: int) -> Tensor:
+    return torch.randn(b, n, n + 2)
 
 
-@op(
-    "repeat_interleave",
-    name="repeat-by-counts",
-    why="the exported graph compares every place with every count: 10,000 elements take 1.5 GB",
-    link="https://github.com/pytorch/pytorch/issues/128505",
-    tries=lambda batch: (torch.randn(batch, 3), torch.arange(batch) % 3),
-    sizes=(4, 5, 2),
-    case=lambda x, counts: x.repeat_interleave(counts, 0),
-    leaner=("dynamo", "trace"),
-)
-def repeat_by_counts(
-    input: Tensor, repeats: object = None, dim: int | None = None, *, output_size: object = None
+@op("diagonal_scatter", why=untraced("aten::diagonal_scatter"), tries=_wide, case=_diagonals)
+def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """`input` with `src` on a diagonal."""
+    rank = input.dim()
+    axes, last_two = (dim1 % rank, dim2 % rank), (rank - 2, rank - 1)
+    x = input.movedim(axes, last_two)
+    rows, columns = (torch.arange(x.shape[axis], device=x.device) for axis in (-2, -1))
+    # The element of a diagonal is numbered by its row, or by its column below the main one.
+    place = rows if offset >= 0 else rows + offset
+    last = torch.ones_like(src[..., :1]).new_zeros(()).to(torch.int64) + src.shape[-1] - 1
+    spread = src.index_select(-1, torch.minimum(place.clamp(min=0), last)).unsqueeze(-1)
+    on = (rows[:, None] + offset) == columns
+    return torch.where(on, spread, x).movedim(last_two, axes)
+
+
+def _indexed(x: Tensor, index: Tensor) -> tuple[Tensor, ...]:
+    start = torch.ones_like(x[:, :4])
+    kinds = ("prod", "mean", "amax", "amin")
+    return tuple(start.index_reduce(1, index, x, kind, include_self=kind != "amax") for kind in kinds)
+
+
+def _rows(b: int, n: int) -> tuple[Tensor, Tensor]:
+    return torch.randn(b, n + 3, 2), torch.arange(n + 3) % 3
+
+
+@op("index_reduce", why=missing("aten::index_reduce"), tries=_rows, case=_indexed, beside=("scatter-reduce",))
+def index_reduce(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """The indices are the running sum of a 1 at the end of each element; see `formulas.repeats`."""
-    if repeats is None:  # repeat_interleave(counts), which returns indices
-        return sources(input, output_size)
-    if not isinstance(repeats, Tensor) or repeats.dim() == 0 or repeats.shape[0] == 1:
-        return NotImplemented
-    source, dim = (input.flatten(), 0) if dim is None else (input, dim % input.dim())
-    return repeated(source, repeats, dim, output_size)
+    """scatter_reduce with the same places in every row."""
+    if not input.dim():
+        found = index_reduce(input.reshape(1), 0, index, source.reshape(-1), reduce, include_self=include_self)
+        return found.reshape(())
+    shape = [-1 if axis == dim % input.dim() else 1 for axis in range(input.dim())]
+    places = index.to(torch.int64).view(shape).expand(source.shape)
+    return torch.scatter_reduce(input, dim, places, source, reduce, include_self=include_self)
+
+
+def _put(b: int, n: int) -> tuple[Tensor, ...]:
+    return torch.randn(b, n), torch.arange(b * n) // 2, torch.randn(b * n)
+
+
+@op("put", why=missing("aten::put"), tries=_put,
+    case=lambda x, at, values: (torch.put(x, at, values, True), x.put(at[::2], values[::2])))  # fmt: skip
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """The tensor with values written at places counted through all of it."""
+    flat, places = input.reshape(-1), index.reshape(-1)
+    write = flat.scatter_add if accumulate else flat.scatter
+    return write(0, places, source.reshape(-1)).reshape(input.shape)
+
+
+def _alone(x: Tensor) -> tuple[Tensor, ...]:
+    one, at = x[0, 0], torch.zeros(1, dtype=torch.int64)
+    written = one.index_add(0, at, one), one.index_copy(0, at, one * 2), one.index_fill(0, at, 3.0)
+    return *written, one.index_select(0, at)
 
 
 @op(
-    "repeat_interleave",
-    why="Unsupported: ONNX export of operator repeat_interleave along dimension with unknown input size; "
-    "with a negative dim, other constants of that value change too: a reshape to -1 becomes one to 1",
-    reason="shape",
-    link="https://github.com/pytorch/pytorch/issues/128505",
+    "index_add",
+    "index_copy",
+    "index_fill",
+    "index_select",
+    name="index-of-one-number",
+    why="data tensor must have rank >= 1: a tensor without axes, indexed",
+    reason="rank|axis|out of data bounds",
     exporters=("trace",),
-    tries=lambda batch: torch.randn(batch, 6, 4),
-    sizes=(2, 5, 1),
-    case=lambda x: x.repeat_interleave(2, -1).reshape(x.shape[0], 2, -1),
+    tries=numbers,
+    case=_alone,
+    unchanged=lambda x: x.index_select(0, torch.zeros(1, dtype=torch.int64)),
 )
-def repeat_interleave(
-    input: Tensor, repeats: object = None, dim: int | None = None, output_size: object = None
+def of_one_number(
+    original: Callable[..., Tensor], input: Tensor, dim: int, index: Tensor, *rest: Any, **more: Any
 ) -> Tensor:
-    """Repeats by expand and reshape: (…, n, …) -> (…, n, 1, …) -> (…, n * repeats, …)."""
-    if repeats is None or (isinstance(repeats, Tensor) and repeats.dim() > 0 and repeats.shape[0] != 1):
-        return NotImplemented  # one count for each element
-    return _repeated(input, repeats.reshape(()) if isinstance(repeats, Tensor) else repeats, dim)
-
-
-def _prompts(text: Tensor, film: Tensor) -> tuple[Tensor, Tensor]:
-    """The text of each film, and a mask's sizes, once for each frame."""
-    frames = film.shape[1]
-    return text.repeat_interleave(frames, dim=0, output_size=text.shape[0] * frames), text.repeat_interleave(frames, -1)
-
-
-@op(
-    "repeat_interleave",
-    name="repeat-by-a-size",
-    why="invalid expand shape: where the count is a size, the exporter repeats the axis before the one asked for",
-    reason="invalid expand shape|shape|broadcast",
-    link="https://github.com/microsoft/onnxscript/blob/main/onnxscript/function_libs/torch_lib/ops/core.py",
-    exporters=("dynamo",),
-    tries=lambda n, frames: (torch.randn(n, 3, 4), torch.randn(n, frames)),
-    sizes=((2, 3), (5, 1), (3, 4)),
-    case=_prompts,
-    unchanged="fixed sizes",
-)
-def repeat_by_a_size(
-    input: Tensor, repeats: object = None, dim: int | None = None, *, output_size: object = None
-) -> Tensor:
-    """The same; a count that is a constant is left to the exporter."""
-    if isinstance(repeats, Tensor) or not symbolic(repeats):
+    """The same of an axis of one element."""
+    if input.dim():
         return NotImplemented
-    return _repeated(input, repeats, dim)
+    rest, more = tuple(_row(one) for one in rest), {name: _row(one) for name, one in more.items()}
+    return getattr(torch, original.__name__)(input.reshape(1), 0, index, *rest, **more).reshape(())
 
 
-def _repeated(input: Tensor, repeats: Any, dim: int | None) -> Tensor:
-    source, dim = (input.flatten(), 0) if dim is None else (input, dim % input.dim())
-    times = [-1] * (source.dim() + 1)
-    times[dim + 1] = repeats
-    return source.unsqueeze(dim + 1).expand(times).flatten(dim, dim + 1)
+def _row(one: object) -> object:
+    return one.reshape(-1) if isinstance(one, Tensor) else one
+
+
+# ------------------------------------------------------------------ write into a part
+def _along(x: Tensor, dim: int) -> tuple[int, Tensor]:
+    """The axis from the front, and the places along it, which broadcast with x."""
+    axis = dim % x.dim()
+    return axis, torch.arange(x.shape[axis]).reshape([-1 if i == axis else 1 for i in range(x.dim())])
+
+
+@op("select_scatter", why=untraced("aten::select_scatter"), tries=matrices,
+    case=lambda x: (torch.select_scatter(x, x[:, 0] * 2, 1, -1), x.select_scatter(x[0] + 1, 0, 0)))  # fmt: skip
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: Any) -> Tensor:
+    """`input` with `src` at one place along the axis."""
+    axis, places = _along(input, dim)
+    at = index + input.shape[axis] if isinstance(index, int) and index < 0 else index
+    return torch.where(places == at, src.unsqueeze(axis), input)
+
+
+def _written(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.slice_scatter(x[:, 1:3] * 2, 1, 1, 3), torch.slice_scatter(x, x[:, ::2] - 1, -1, step=2)
+
+
+@op("slice_scatter", why=untraced("aten::slice_scatter"), tries=lambda b, n: torch.randn(b, n + 3), case=_written)
+def slice_scatter(
+    input: Tensor, src: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Tensor:
+    """`input` with `src` in a slice along the axis."""
+    axis, places = _along(input, dim)
+    size = input.shape[axis]
+    start = 0 if start is None else start
+    start = start + size if isinstance(start, int) and start < 0 else start
+    end = size if end is None else end
+    end = end + size if isinstance(end, int) and end < 0 else end
+    apart = places - start
+    inside = (apart >= 0) & (places < end) & (torch.remainder(apart, step) == 0)
+    index = torch.div(apart, step, rounding_mode="floor")
+    index = torch.where(inside, index, torch.zeros_like(index)).reshape(-1)
+    return torch.where(inside, src.index_select(axis, index), input)

@@ -1,4 +1,4 @@
-"""Views of tensors: squeeze, split and chunk, strides."""
+"""Views of tensors: squeeze, strides, copies of views."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import exporting, op
+from onnxpatch import exporting, op, untraced
 from onnxpatch.formulas.symbolic import example_of, symbolic
+from onnxpatch.formulas.tries import matrices
 
 
 def _squeezed(x: Tensor) -> tuple[Tensor, ...]:
@@ -60,79 +61,6 @@ def squeeze_fixed(input: Tensor, *axes: Any, **named: Any) -> Tensor:
     if len(fixed) == len(wanted):
         return NotImplemented
     return input.squeeze(tuple(fixed)) if fixed else input
-
-
-def _stages(x: Tensor) -> tuple[Tensor, ...]:
-    """Stages that are stacked along the batch and split again."""
-    stacked = torch.cat([x, x * 2, x.square()])
-    return stacked.split(x.shape[0])
-
-
-@op(
-    "split",
-    name="symbolic-split",
-    why="Cannot split using values in 'split' attribute: x.split(batch) keeps the batch of the example; "
-    "Error during constant folding for node (::SplitToSequence)",
-    reason="NoneType|Cannot split using values",
-    link="https://github.com/pytorch/pytorch/issues/27551",
-    tries=lambda batch: torch.randn(batch, 3),
-    sizes=(2, 5, 1),
-    case=_stages,
-    unchanged="fixed sizes",
-)
-def split(
-    original: Callable[..., tuple[Tensor, ...]], tensor: Tensor, split_size_or_sections: Any, dim: int = 0
-) -> tuple[Tensor, ...]:
-    """Gives as many parts as the example has; their size stays dynamic."""
-    size = split_size_or_sections
-    if not symbolic(size):
-        return NotImplemented
-    # A graph has a fixed number of outputs, so the number of parts has to be the example's.
-    parts = _count(original, tensor, size, dim)
-    return tuple(_part(tensor, size * index, size * (index + 1), dim) for index in range(parts))
-
-
-def _count(original: Callable[..., tuple[Tensor, ...]], tensor: Tensor, size: Any, dim: int) -> int:
-    if exporting() == "trace":
-        return len(original(tensor, int(size), dim))
-    return int((tensor.shape[dim] + size - 1) // size)  # torch.export records a guard for the number of parts
-
-
-def _part(tensor: Tensor, start: object, end: object, dim: int) -> Tensor:
-    place = (slice(None),) * (dim % tensor.dim())
-    return tensor[(*place, slice(start, end))]
-
-
-def _halves(x: Tensor) -> tuple[Tensor, ...]:
-    """Two halves of a sequence, the second one shorter where the length is odd, three parts, and one."""
-    first, second = torch.cat(x.chunk(1)).chunk(2, 1)
-    return first.sum(1) * second.sum(1), *(part.amax(0) for part in torch.chunk(x, 3, dim=1))
-
-
-@op(
-    "chunk",
-    name="chunks-of-a-dynamic-axis",
-    why="Error during constant folding for node (::SplitToSequence): 'NoneType' object has no attribute 'ndim'",
-    reason="NoneType|SplitToSequence",
-    link="https://github.com/microsoft/onnxscript/issues/2543",
-    exporters=("dynamo",),
-    tries=lambda batch, length: torch.randn(batch, length, 2),
-    sizes=((2, 6), (3, 9), (1, 5), (2, 14)),
-    case=_halves,
-    unchanged="fixed sizes",
-)
-def chunk(input: Tensor, chunks: object, dim: int = 0) -> tuple[Tensor, ...]:
-    """As many slices as there are chunks in the example."""
-    length = input.shape[dim]
-    example = example_of(length)
-    if not isinstance(chunks, int | torch.SymInt) or chunks < 1 or not symbolic(length) or example is None:
-        return NotImplemented
-    chunks = int(chunks)  # a number that follows from sizes is the example's, with torch's guard
-    # ceil(length / chunks), as torch cuts: the last chunk may be shorter, and some may be missing.
-    size = (length + (chunks - 1)) // chunks
-    whole = -(-example // chunks)
-    last = -(-example // whole) - 1 if whole else 0
-    return tuple(_part(input, size * at, size * (at + 1) if at < last else None, dim) for at in range(last + 1))
 
 
 def _overlapping(x: Tensor) -> Tensor:
@@ -248,3 +176,34 @@ def stride(original: Callable[..., Any], self: Tensor, dim: int | None = None) -
 def _example(value: Any) -> int:
     known = example_of(value)
     return int(value) if known is None else int(known)
+
+
+def _copies(x: Tensor) -> tuple[Tensor, ...]:
+    one = torch.permute_copy(x, (2, 0, 1)) + torch.transpose_copy(x, 0, 2).transpose(1, 2)
+    two = torch.unsqueeze_copy(x, 1).squeeze(1) + torch.expand_copy(x[:1], x.shape) + torch.narrow_copy(x, 0, 0, 1)
+    three = torch.diagonal_copy(x, 0, 0, 1), torch.t_copy(x[0]), torch.squeeze_copy(x[:, :1], 1), torch.alias_copy(x)
+    return one, two, *three, torch.view_copy(x, (-1,)), torch.unfold_copy(x, 2, 2, 1)
+
+
+@op(
+    "alias_copy", "diagonal_copy", "expand_copy", "narrow_copy", "permute_copy", "split_with_sizes_copy",
+    "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unfold_copy", "unsqueeze_copy", "view_copy",
+    name="copies", why=untraced("aten::permute_copy", "aten::transpose_copy", "aten::unsqueeze_copy"),
+    tries=lambda b, n: torch.randn(b, n, 4), case=_copies,
+)  # fmt: skip
+def copied(original: Callable[..., Any], input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """What the view of the same name has: a graph knows no memory."""
+    name = original.__name__.removesuffix("_copy")
+    return input.clone() if name == "alias" else getattr(torch.Tensor, name)(input, *args, **kwargs)
+
+
+op("ravel", why=untraced("aten::ravel"), tries=matrices, to=lambda x: x.reshape(-1))
+
+
+op(
+    "Tensor.H",
+    why=untraced("aten::matrix_H"),
+    tries=lambda b, n: torch.randn(b, n),
+    case=lambda x: x.H @ x,
+    to=lambda x: x.transpose(0, 1) if x.dim() == 2 and not x.is_complex() else NotImplemented,
+)

@@ -1,7 +1,8 @@
-"""Max pooling and back, and layers without a batch axis."""
+"""Max pooling and back, averages by a divisor of their own, and layers without a batch axis."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from onnxpatch import Proof, exporting, op
+from onnxpatch import Proof, exporting, op, untraced
 from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.formulas.symbolic import symbolic
 from onnxpatch.formulas.tracing import function_name
+from onnxpatch.formulas.tries import maps
+
+_ATEN = torch.ops.aten
 
 
 class _Sequences(torch.nn.Module):
@@ -186,3 +190,61 @@ def without_batch(original: Callable[..., Any], input: Tensor, *args: Any, **kwa
     # By its public name, so that other patches act on it.
     found = getattr(functional if hasattr(functional, name) else torch, name)(input[None], *args, **kwargs)
     return tuple(one[0] for one in found) if isinstance(found, tuple) else found[0]
+
+
+_divided = functools.partial(functional.avg_pool2d, divisor_override=2)
+
+
+@op(
+    "nn.functional.avg_pool2d",
+    name="average-by-divisor",
+    why="relative error 0.8: divisor_override is left out",
+    reason="relative error",
+    tries=lambda b, h, w: torch.randn(b, 2, h + 3, w + 3),
+    case=lambda x: (_divided(x, 3, 1, 1), _divided(x, 3, 2, 0, True), _divided(x, (3, 2), (2, 3), (1, 0), True)),
+    unchanged=lambda x: functional.avg_pool2d(x, 3, 1, 1),
+)
+def average_by_divisor(
+    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """The sum of each window by `divisor_override`."""
+    if divisor_override is None:
+        return NotImplemented
+    windows, steps, pads = (
+        (one, one) if isinstance(one, int) else (tuple(one) * 2)[:2]
+        for one in (kernel_size, kernel_size if stride is None or stride == () else stride, padding)
+    )
+    x = functional.pad(input, (pads[1], pads[1], pads[0], pads[0])) if any(pads) else input
+    sizes = []
+    for axis, (window, step, pad) in enumerate(zip(windows, steps, pads, strict=True)):
+        size = x.shape[axis - 2]
+        sizes.append((size - window + step - 1) // step + 1)
+        # A window must begin in the map or in the padding before it.
+        most = (size - pad - 1) // step + 1
+        sizes[-1] = torch.minimum(*(torch.as_tensor(n) for n in (sizes[-1], most)))
+    if not ceil_mode:
+        return functional.avg_pool2d(x, windows, steps) * (windows[0] * windows[1] / divisor_override)
+    found = functional.avg_pool2d(functional.pad(x, (0, steps[1] - 1, 0, steps[0] - 1)), windows, steps)
+    found = found[..., : sizes[0], : sizes[1]]
+    return found * (windows[0] * windows[1] / divisor_override)
+
+
+def _pooled_back(x: Tensor) -> Tensor:
+    values, places = functional.max_pool2d(x, 3, 2, 1, return_indices=True)
+    return _ATEN.max_pool2d_with_indices_backward(values * 2, x, [3, 3], [2, 2], [1, 1], [1, 1], False, places)
+
+
+@op(
+    "ops.aten.max_pool2d_with_indices_backward",
+    "ops.aten.max_pool2d_with_indices_backward.default",
+    name="max-pool-backward",
+    why=untraced("aten::max_pool2d_with_indices_backward"),
+    tries=maps,
+    case=_pooled_back,
+)
+def max_pool_backward(grad_output: Tensor, self: Tensor, *options: Any) -> Tensor:
+    """Each maximum's slope added at its place in its map."""
+    places = options[-1]
+    empty = torch.zeros_like(self).flatten(-2)
+    return empty.scatter_add(-1, places.flatten(-2), grad_output.flatten(-2)).reshape(self.shape)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ def _listed(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat(rows, dim=0), torch.stack(list(x + 1), dim=1)
 
 
-_row = functools.partial(
+_of_rows = functools.partial(
     op,
     reason="inferred a static shape|Cannot split using values|shape",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/llava/modeling_llava.py",
@@ -34,7 +35,7 @@ _row = functools.partial(
 )
 
 
-@_row(
+@_of_rows(
     "unbind",
     name="rows-apart",
     why="list(x): as many rows as the example's batch",
@@ -55,7 +56,7 @@ def rows_apart(original: Callable[..., Sequence[Tensor]], input: Tensor, dim: in
     return rows
 
 
-@_row(
+@_of_rows(
     "__len__",
     name="rows-counted",
     why="list(x) asks for the length: inferred a static shape of 2 for dimension x.shape[0]",
@@ -69,7 +70,7 @@ def rows_counted(original: Callable[..., int], tensor: Tensor) -> int:
     return NotImplemented if count is None else count
 
 
-@_row(
+@_of_rows(
     "cat",
     "concat",
     "concatenate",
@@ -97,3 +98,82 @@ def _whole(tensors: Sequence[Tensor]) -> Tensor | None:
     numbers = [mark[1] for mark in marks if mark is not None and mark[0] is whole]
     # All rows, in order, and nothing else between them: only then is the whole what eager makes at any size.
     return whole if numbers == list(range(count)) and len(marks) == count else None
+
+
+# On each part: (what was split, the same as the parts are now, the number of the part, how many there are).
+# The parts have the example's sizes. That is right only as long as all of them come together again unchanged, so this
+# is what the marks are there to find.
+_PART = "__onnxpatch_part__"
+
+
+def _images(x: Tensor, numbers: Tensor) -> Tensor:
+    """Idefics' image features: split into those of each text, tokens of all its images in a row, and put together."""
+    parts = (x * 2).split(numbers.tolist())
+    return torch.cat([part.reshape(-1, part.shape[-1]) for part in parts], dim=0)
+
+
+_of_parts = functools.partial(
+    op,
+    reason="in 'split'",
+    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/idefics3/modeling_idefics3.py",
+    exporters=("trace",),
+    tries=lambda *numbers: (torch.randn(sum(numbers), 4, 3), torch.tensor(numbers)),
+    sizes=((1, 2), (3, 1), (1, 1)),  # two texts each time: how many parts there are is the example's
+    case=_images,
+)
+
+
+@_of_parts(
+    "split",
+    name="parts-apart",
+    why="x.split(numbers.tolist()): the numbers are the example's",
+    beside=("parts-flattened", "parts-together"),
+)
+def parts_apart(
+    original: Callable[..., Sequence[Tensor]], tensor: Tensor, split_size_or_sections: object, dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Splits as in the example. Each part remembers its number and the whole."""
+    if dim != 0 or not isinstance(split_size_or_sections, list | tuple):
+        return NotImplemented
+    parts = tuple(original(tensor, split_size_or_sections, 0))
+    for number, part in enumerate(parts):
+        # On the tensor itself: the mark ends with it, and whatever is computed from the part is another tensor without
+        # a mark.
+        vars(part)[_PART] = (tensor, tensor, number, len(parts))
+    return parts
+
+
+@_of_parts(
+    "reshape",
+    name="parts-flattened",
+    why="part.reshape(-1, part.shape[-1]) of each part is that of the whole",
+    beside=("parts-apart", "parts-together"),
+)
+def parts_flattened(original: Callable[..., Tensor], input: Tensor, shape: Sequence[Any]) -> Tensor:
+    """Reshapes a part. If its rows stay in order, the result is marked as the same part of the reshaped whole."""
+    mark = getattr(input, _PART, None)
+    if mark is None or len(shape) != 2 or int(shape[0]) != -1 or int(shape[1]) != int(input.shape[-1]):
+        return NotImplemented
+    flat = original(input, shape)
+    source, whole, number, count = mark
+    vars(flat)[_PART] = (source, whole.flatten(0, -2), number, count)
+    return flat
+
+
+@_of_parts(
+    "cat",
+    "concat",
+    "concatenate",
+    name="parts-together",
+    why="torch.cat(x.split(numbers.tolist())) has as many rows as the example's numbers",
+    beside=("parts-apart", "parts-flattened"),
+)
+def parts_together(original: Callable[..., Tensor], tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Returns the whole if all of its parts are joined in their order, along the axis of the split."""
+    found = [getattr(tensor, _PART, None) for tensor in tensors] if isinstance(tensors, list | tuple) else []
+    marks = [mark for mark in found if mark is not None]
+    if dim != 0 or not marks:
+        return NotImplemented
+    source, whole, _, count = marks[0]
+    numbers = [mark[2] for mark in marks if mark[0] is source]
+    return whole if numbers == list(range(count)) and len(found) == count else NotImplemented

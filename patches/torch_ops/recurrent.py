@@ -1,4 +1,4 @@
-"""Sequences of several lengths: `pack_padded_sequence`, a recurrent layer, `pad_packed_sequence`."""
+"""Recurrent layers over a dynamic length, and sequences of several lengths, packed or padded."""
 
 from __future__ import annotations
 
@@ -8,10 +8,66 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.utils import rnn
+from torch.nn.utils.rnn import PackedSequence
 
-from onnxpatch import exporting, op, running_model
-from onnxpatch.formulas.recurrent_nodes import keep_lengths, lengths_of
-from onnxpatch.formulas.symbolic import same_size
+from onnxpatch import Proof, Settings, When, exporting, op, patch, running_model
+from onnxpatch.formulas.recurrent_nodes import keep_lengths, lengths_of, run_layers, writable
+from onnxpatch.formulas.symbolic import same_size, symbolic
+
+
+class _Steps(torch.nn.Module):
+    """Layers of each kind over steps of which there are any number, one of them from a state of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True)
+        self.gru = torch.nn.GRU(8, 5)
+        self.rnn = torch.nn.RNN(5, 6, nonlinearity="relu", bidirectional=True, bias=False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        encoded, (hidden, cell) = self.lstm(x)
+        decoded, last = self.gru(encoded.transpose(0, 1), hidden[:1].repeat(1, 1, 2)[..., :5])
+        return (*self.rnn(decoded), cell, last)
+
+
+def _dynamo(module: torch.nn.Module, settings: Settings) -> str | None:
+    return None if settings.exporter == "dynamo" else "recurrent layers are right under the other exporters"
+
+
+@patch(
+    "torch.nn.LSTM",
+    "torch.nn.GRU",
+    "torch.nn.RNN",
+    name="recurrent-layers",
+    why="a recurrent layer over a dynamic length: torch.export unrolls it, tracing inferred a static shape for "
+    "dimension x.shape[1], or the graph has the example's length: cannot be reshaped to the requested shape",
+    link="https://github.com/pytorch/pytorch/issues/171978",
+    when=When(exporters=("dynamo",), accepts=_dynamo),
+    proof=Proof(
+        _Steps,
+        lambda: [(torch.randn(b, n, 3),) for b, n in ((2, 5), (3, 9), (1, 1), (2, 31))],
+        fails=("dynamo",),
+        reason="static shape|requested shape",
+        unchanged="fixed sizes",
+    ),
+)
+class RecurrentLayer:
+    """Runs a layer over steps whose number may change, and over sequences that are packed in name only."""
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        layer: Any = self
+        lengths = lengths_of(input)
+        if not writable(layer):
+            return NotImplemented
+        if lengths is not None:
+            # ONNX's LSTM, GRU and RNN take the lengths themselves, and leave zeros behind each end.
+            output, last = run_layers(layer, input.data, lengths, hx)
+            return PackedSequence(output, input.batch_sizes), last
+        # With a fixed number of steps torch's own export is right.
+        if not isinstance(input, Tensor) or input.dim() != 3 or not symbolic(input.shape[int(layer.batch_first)]):
+            return NotImplemented
+        output, last = run_layers(layer, input.transpose(0, 1) if layer.batch_first else input, None, hx)
+        return output.transpose(0, 1) if layer.batch_first else output, last
 
 
 class _Tagger(torch.nn.Module):
@@ -140,3 +196,41 @@ def _filled(padded: Tensor, lengths: Tensor, batch_first: bool, value: float) ->
     for _ in range(padded.dim() - 2):
         inside = inside.unsqueeze(-1)
     return torch.where(inside, padded, value)
+
+
+def _padded(x: Tensor, y: Tensor) -> Tensor:
+    return torch.nn.utils.rnn.pad_sequence([x, y], batch_first=True, padding_value=-1.0)
+
+
+@op(
+    "nn.utils.rnn.pad_sequence",
+    why="Exporting the operator 'aten::pad_sequence' to ONNX opset version 18 is not supported",
+    reason="aten::pad_sequence",
+    link="https://github.com/pytorch/pytorch/issues/98549",
+    exporters=("trace",),
+    # The longer one is once the first, once the second.
+    tries=lambda b, n: (torch.randn(b, 3), torch.randn(n, 3)),
+    sizes=((5, 2), (4, 9)),
+    case=_padded,
+)
+def padded(
+    original: Callable[..., Tensor],
+    sequences: Any,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Tensor:
+    """Gathers each sequence by a clamped index, and puts the padding beyond its end."""
+    lengths = [torch.ones_like(torch.arange(each.shape[0])).sum() for each in sequences]
+    longest: Any = torch.stack(lengths).amax()
+    ticks = torch.arange(longest, device=sequences[0].device)
+    rows = []
+    for each, length in zip(sequences, lengths, strict=True):
+        # Padded on the left, a sequence starts where as many places are left as it has entries.
+        place = ticks if padding_side == "right" else ticks - (ticks.shape[0] - length)
+        there = (place >= 0) & (place < length)
+        # The index is clamped, since Gather refuses one outside; what it reads there is replaced by the padding.
+        row = each.index_select(0, place.clamp(min=0).minimum(length - 1))
+        there = there.view([-1] + [1] * (each.dim() - 1))
+        rows.append(torch.where(there, row, torch.full_like(row, padding_value)))
+    return torch.stack(rows, 0 if batch_first else 1)

@@ -1,21 +1,57 @@
-"""Hyperbolic, error and other functions of one number that the exporters lack."""
+"""Exponentials, logarithms, hyperbolic and error functions, which the exporters lack or give too few digits."""
 
 from __future__ import annotations
 
-import functools
 import math
 
 import torch
 from torch import Tensor
 
-from onnxpatch import missing, op
+from onnxpatch import missing, op, untraced
 from onnxpatch.formulas.elementary import erfc, erfc_scaled, expm1, floats, log1p, normal_quantile, softplus
-from onnxpatch.formulas.tries import numbers, pairs, positive, shares
+from onnxpatch.formulas.tries import LOST_DIGITS, at_magnitudes, fractions, numbers, pairs, positive, shares
 
-lacking = functools.partial(missing, exporters=("trace",))
+_SIGMOID = "non-finite values differ: it is exported as log(sigmoid(x)); sigmoid is 0 below -18 in onnxruntime"
 
 
-@op("sinh", why=lacking("aten::sinh"), tries=numbers)
+op(
+    "log1p",
+    why="relative error 0.05 at 1e-6: log1p is exported as log(1 + x), which has no digits of a small x",
+    tries=fractions,
+    case=at_magnitudes(lambda x: torch.log1p(x.abs())),
+    reason=LOST_DIGITS,
+    to=lambda x: log1p(x) if x.is_floating_point() else NotImplemented,
+)
+op(
+    "expm1",
+    why="aten::expm1 is not supported by trace; relative error 0.05 at 1e-6: dynamo has exp(x) - 1",
+    tries=fractions,
+    case=at_magnitudes(torch.expm1),
+    reason=f"aten::expm1|{LOST_DIGITS}",
+    to=lambda x: expm1(x) if x.is_floating_point() else NotImplemented,
+)
+
+
+@op("asinh", "arcsinh", why=untraced("aten::asinh"), tries=fractions, case=at_magnitudes(torch.asinh))
+def asinh(input: Tensor) -> Tensor:
+    """The number whose hyperbolic sine is x, of a floating-point x."""
+    if not input.is_floating_point():
+        return NotImplemented
+    # Of |x|: for a negative x the sum would cancel. Beyond 1e4 the root is |x|, and a square might be infinite.
+    size = input.abs()
+    near = size.clamp(max=1e4)
+    square = near * near
+    found = log1p(near + square / (1 + torch.sqrt(1 + square)))
+    return torch.sign(input) * torch.where(size > near, torch.log(size) + math.log(2), found)
+
+
+@op("logsigmoid", why=_SIGMOID, tries=fractions, case=at_magnitudes(torch.nn.functional.logsigmoid), reason=LOST_DIGITS)
+def logsigmoid(input: Tensor) -> Tensor:
+    """log(1 / (1 + exp(-x)))."""
+    return -softplus(-input)
+
+
+@op("sinh", why=untraced("aten::sinh"), tries=numbers)
 def sinh(input: Tensor) -> Tensor:
     """(exp(x) - exp(-x)) / 2, which keeps the digits of a small x."""
     x = floats(input)
@@ -23,14 +59,14 @@ def sinh(input: Tensor) -> Tensor:
     return torch.sign(x) * (grown + grown / (1 + grown)) / 2
 
 
-@op("cosh", why=lacking("aten::cosh"), tries=numbers)
+@op("cosh", why=untraced("aten::cosh"), tries=numbers)
 def cosh(input: Tensor) -> Tensor:
     """(exp(x) + exp(-x)) / 2."""
     x = floats(input)
     return (torch.exp(x) + torch.exp(-x)) / 2
 
 
-@op("atanh", "arctanh", why=lacking("aten::atanh"), tries=shares, case=lambda x: (torch.atanh(x), x.neg().arctanh()))
+@op("atanh", "arctanh", why=untraced("aten::atanh"), tries=shares, case=lambda x: (torch.atanh(x), x.neg().arctanh()))
 def atanh(input: Tensor) -> Tensor:
     """The number whose hyperbolic tangent is x."""
     size = floats(input).abs()
@@ -40,7 +76,7 @@ def atanh(input: Tensor) -> Tensor:
 @op(
     "acosh",
     "arccosh",
-    why=lacking("aten::acosh"),
+    why=untraced("aten::acosh"),
     tries=positive,
     case=lambda x: (torch.acosh(x + 1), (x + 1).arccosh()),
 )
@@ -50,13 +86,13 @@ def acosh(input: Tensor) -> Tensor:
     return log1p(above + torch.sqrt(above) * torch.sqrt(above + 2))
 
 
-@op("erfc", why=lacking("aten::erfc"), tries=lambda b, n: numbers(b, n) * 3)
+@op("erfc", why=untraced("aten::erfc"), tries=lambda b, n: numbers(b, n) * 3)
 def complement(input: Tensor) -> Tensor:
     """1 - erf(x), of large x too."""
     return erfc(floats(input))
 
 
-@op("special.erfcx", why=lacking("aten::special_erfcx"), tries=numbers)
+@op("special.erfcx", why=untraced("aten::special_erfcx"), tries=numbers)
 def erfcx(input: Tensor) -> Tensor:
     """exp(x**2) erfc(x)."""
     x = floats(input)
@@ -64,13 +100,13 @@ def erfcx(input: Tensor) -> Tensor:
     return torch.where(x < 0, 2 * torch.exp(x * x) - found, found)
 
 
-@op("special.ndtr", why=lacking("aten::special_ndtr"), tries=lambda b, n: numbers(b, n) * 3)
+@op("special.ndtr", why=untraced("aten::special_ndtr"), tries=lambda b, n: numbers(b, n) * 3)
 def ndtr(input: Tensor) -> Tensor:
     """The share of normal numbers below x."""
     return erfc(-floats(input) / math.sqrt(2)) / 2
 
 
-@op("special.log_ndtr", why=lacking("aten::special_log_ndtr"), tries=lambda b, n: numbers(b, n) * 5)
+@op("special.log_ndtr", why=untraced("aten::special_log_ndtr"), tries=lambda b, n: numbers(b, n) * 5)
 def log_ndtr(input: Tensor) -> Tensor:
     """The logarithm of the share of normal numbers below x."""
     x = floats(input) / math.sqrt(2)
@@ -102,7 +138,7 @@ def ndtri(input: Tensor) -> Tensor:
     return normal_quantile(x.double() - 0.5).to(x.dtype)
 
 
-@op("special.entr", why=lacking("aten::special_entr"), tries=numbers)
+@op("special.entr", why=untraced("aten::special_entr"), tries=numbers)
 def entr(input: Tensor) -> Tensor:
     """-x log(x); 0 at 0 and -inf below."""
     x = floats(input)
@@ -110,7 +146,7 @@ def entr(input: Tensor) -> Tensor:
     return torch.where(x < 0, torch.full_like(x, -math.inf), torch.where(torch.isnan(x), x, inside))
 
 
-@op("special.xlog1py", why=lacking("aten::special_xlog1py"), tries=lambda b, n: (numbers(b, n), positive(b, n)))
+@op("special.xlog1py", why=untraced("aten::special_xlog1py"), tries=lambda b, n: (numbers(b, n), positive(b, n)))
 def xlog1py(input: Tensor | float, other: Tensor | float) -> Tensor:
     """x log(1 + y); 0 where x is 0."""
     y = floats(torch.as_tensor(other))
@@ -118,13 +154,13 @@ def xlog1py(input: Tensor | float, other: Tensor | float) -> Tensor:
     return torch.where((torch.as_tensor(input) == 0) & ~torch.isnan(y), torch.zeros_like(found), found)
 
 
-@op("logaddexp2", why=lacking("aten::logaddexp2"), tries=pairs)
+@op("logaddexp2", why=untraced("aten::logaddexp2"), tries=pairs)
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """log2(2**x + 2**y), relative to the larger one."""
     return torch.maximum(input, other) + softplus(-(input - other).abs() * math.log(2)) / math.log(2)
 
 
-@op("signbit", why=lacking("aten::signbit"), tries=lambda n: torch.linspace(-2, 2, n) * torch.tensor(-1.0))
+@op("signbit", why=untraced("aten::signbit"), tries=lambda n: torch.linspace(-2, 2, n) * torch.tensor(-1.0))
 def signbit(input: Tensor) -> Tensor:
     """Whether a number is negative, -0.0 too."""
     if not input.is_floating_point():
@@ -132,24 +168,17 @@ def signbit(input: Tensor) -> Tensor:
     return (input < 0) | (torch.reciprocal(input) < 0)
 
 
-op("isposinf", why=lacking("aten::isposinf"), tries=lambda b, n: 1 / numbers(b, n), to=lambda x: x == math.inf)
-op("isneginf", why=lacking("aten::isneginf"), tries=lambda b, n: -1 / numbers(b, n), to=lambda x: x == -math.inf)
+op("isposinf", why=untraced("aten::isposinf"), tries=lambda b, n: 1 / numbers(b, n), to=lambda x: x == math.inf)
 
 
-@op("angle", why=lacking("aten::angle"), tries=numbers)
-def angle(input: Tensor) -> Tensor:
-    """0, or pi for a negative number."""
-    if input.is_complex():
-        return NotImplemented
-    x = floats(input)
-    return torch.where(torch.isnan(x), x, torch.where(x < 0, torch.full_like(x, math.pi), torch.zeros_like(x)))
+op("isneginf", why=untraced("aten::isneginf"), tries=lambda b, n: -1 / numbers(b, n), to=lambda x: x == -math.inf)
 
 
 def _exponents(b: int, n: int) -> tuple[Tensor, Tensor]:
     return numbers(b, n), torch.randint(-4, 5, (b, n))
 
 
-@op("ldexp", why=lacking("aten::ldexp"), tries=_exponents)
+@op("ldexp", why=untraced("aten::ldexp"), tries=_exponents)
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """x 2**y."""
     return input * torch.pow(2.0, floats(other))

@@ -15,7 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import op
-from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch.decisions.if_rules.padding_if import amounts_here
+from onnxpatch.decisions.place import calling_frame
+from onnxpatch.formulas.symbolic import counted, symbolic
 
 _row = functools.partial(
     op,
@@ -132,10 +134,78 @@ def max_pool(
 
 
 def _pads(padding: object, axes: int) -> list[Any] | None:
-    """The argument of `F.pad`, last axis first; None for plain numbers and for "same" or "valid"."""
+    """The argument of `functional.pad`, last axis first; None for plain numbers and for "same" or "valid"."""
     each: Sequence[Any] = padding if isinstance(padding, tuple | list | torch.Size) else [padding]
     if not any(map(symbolic, each)):
         return None
     # One number stands for all axes; each axis is padded by it on both sides.
     each = list(each) * axes if len(each) == 1 else list(each)
     return [size for size in reversed(each) for _ in range(2)]
+
+
+def _landmarks(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The mean of each of four groups, as Nystromformer has it: padded in front where they do not divide."""
+    n = x.shape[1]
+    remainder = n % 4
+    if remainder > 0:
+        padding = 4 - (n % 4)
+        x = functional.pad(x, (0, 0, padding, 0), value=0)
+        if mask is not None:
+            mask = functional.pad(mask, (padding, 0), value=False)
+    if mask is not None:
+        x = x * mask[..., None]
+    means = x.reshape(x.shape[0], 4, -1, 3).mean(2)
+    return x[:, -n:] @ means.transpose(1, 2)
+
+
+@op(
+    "pad",
+    name="padding-in-branches",
+    why="`if n % k > 0: x = F.pad(x, (0, k - n % k))` is traced at one size, and pads by k where nothing is missing",
+    reason="relative error|shape|Reshape|onnxruntime fails",
+    link="https://github.com/lucidrains/nystrom-attention",
+    tries=lambda n: (torch.rand(2, n, 3), torch.rand(2, n) > 0.3),
+    sizes=(7, 8, 3, 1, 20),
+    case=_landmarks,
+    unchanged="fixed sizes",
+    beside=("size-shortcut", "size-shortcut-trace"),
+)
+def padding_in_branches(
+    original: Callable[..., Tensor], input: Tensor, pad: Sequence[object], *args: object, **kwargs: object
+) -> object:
+    """Pads by nothing where the test of the `if` around the call is false."""
+    frame = calling_frame(1)
+    amounts = amounts_here(pad, frame) if frame is not None and any(map(symbolic, pad)) else None
+    return NotImplemented if amounts is None else original(input, amounts, *args, **kwargs)
+
+
+def _cut(x: Tensor) -> tuple[Tensor, ...]:
+    return functional.pad(x, (-4, 5, 0, 0), "replicate"), functional.pad(x, (1, -2, -1, 1), "replicate")
+
+
+@op(
+    "nn.functional.pad",
+    name="negative-pads",
+    why="Pad: invalid mode with zero effective input extent: a negative pad of another kind than constant",
+    reason="Pad|relative error|shape|effective",
+    exporters=("trace",),
+    case=_cut,
+    tries=lambda b, h: torch.randn(b, 2, h + 4, 4),
+    unchanged=lambda x: functional.pad(x, (1, 1, 0, 2), "replicate"),
+)
+def negative_pads(
+    original: Callable[..., Tensor], input: Tensor, pad: Any, mode: str = "constant", value: Any = None
+) -> Tensor:
+    """What is cut off is cut off first."""
+    amounts = list(pad)
+    # Of "reflect" what is mirrored may be what is cut off.
+    if mode != "replicate" or not all(isinstance(n, int) for n in amounts) or min(amounts) >= 0:
+        return NotImplemented
+    for at in range(0, len(amounts), 2):
+        axis = input.dim() - 1 - at // 2
+        size = input.shape[axis]
+        # Eager reads the whole axis, also where all of it is cut off.
+        places = torch.arange(size + amounts[at] + amounts[at + 1], device=input.device) - amounts[at]
+        last = counted(size, input) - 1
+        input = input.index_select(axis, torch.minimum(places.clamp(min=0), last))
+    return input

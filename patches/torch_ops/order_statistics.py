@@ -1,0 +1,158 @@
+"""Medians, quantiles, k-th entries and modes, also beside NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import missing, op
+from onnxpatch.formulas import order_statistics
+from onnxpatch.formulas.order_statistics import Found
+from onnxpatch.formulas.scans import cummax
+from onnxpatch.formulas.symbolic import counted
+
+
+@op(
+    "median",
+    "kthvalue",
+    "quantile",
+    name="order-statistics",
+    why="Exporting the operator 'aten::median' / 'aten::kthvalue' / 'aten::quantile' to ONNX is not supported",
+    reason="aten.median|aten::median",
+    link="https://github.com/pytorch/pytorch/issues/121627",
+    tries=lambda b, n: torch.randn(b, n, 3),
+    sizes=((2, 5), (3, 8), (1, 4)),
+    case=lambda x: (x.median(dim=1).values, x.median(), x.kthvalue(2, dim=1).values, torch.quantile(x, 0.3, dim=1)),
+)
+def order_statistic(original: Callable[..., Tensor], input: Tensor, **given: object) -> object:
+    """Computes median, kthvalue or quantile from the smallest entries of the axis."""
+    forms: dict[str, Callable[..., Any]] = {"median": median, "kthvalue": kthvalue, "quantile": quantile}
+    return forms[original.__name__](input, **given)
+
+
+def _ascending(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    return x.topk(x.shape[dim], dim=dim, largest=False, sorted=True)
+
+
+def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """torch.median: the lower of the two middle entries."""
+    if dim is None:
+        return median(x.flatten(), 0).values
+    return order_statistics.median(x, dim, keepdim)
+
+
+def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Found:
+    """torch.kthvalue: the k-th smallest entry and its index."""
+    return order_statistics.kthvalue(x, k, dim, keepdim)
+
+
+def quantile(
+    x: Tensor, q: object, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """torch.quantile: interpolated between the two entries around q (n - 1). Several q become the first axis."""
+    if dim is None:
+        flat = quantile(x.flatten(), q, 0, interpolation=interpolation)
+        return flat.reshape([*flat.shape, *([1] * x.dim())]) if keepdim else flat
+    share = torch.as_tensor(q, dtype=x.dtype, device=x.device)
+    place = share.reshape(-1) * (counted(x.shape[dim], x) - 1).to(x.dtype)
+    low, high = place.floor(), place.ceil()
+    ordered = _ascending(x, dim)[0]
+    below, above = (ordered.index_select(dim, edge.to(torch.int64)) for edge in (low, high))
+    steps = [-1 if axis == dim % x.dim() else 1 for axis in range(x.dim())]
+    weight = _weights(interpolation, place, low).view(steps)
+    mixed = (below + (above - below) * weight).movedim(dim, 0)
+    mixed = mixed.unsqueeze(dim % x.dim() + 1) if keepdim else mixed
+    return mixed if share.dim() else mixed.squeeze(0)
+
+
+def _weights(interpolation: str, place: Tensor, low: Tensor) -> Tensor:
+    # Functions, so that the nodes of one form only are recorded.
+    return {
+        "linear": lambda: place - low,
+        "lower": lambda: torch.zeros_like(place),
+        "higher": lambda: torch.ones_like(place),
+        "midpoint": lambda: torch.full_like(place, 0.5),
+        "nearest": lambda: torch.round(place) - low,
+    }[interpolation]()
+
+
+def _with_holes(b: int, n: int) -> Tensor:
+    """Numbers with a NaN in most rows, one row of nothing else."""
+    x = torch.randn(b, n, 3)
+    return torch.where((torch.arange(n)[:, None] % 4 == torch.arange(3)) | (x > 2.5), torch.nan, x)
+
+
+def _known(x: Tensor) -> tuple[Tensor, ...]:
+    of_rows = torch.nanquantile(x, 0.3, 1), x.nanquantile(torch.tensor([0.2, 0.9]), 1, keepdim=True)
+    return (*x.nanmedian(1), torch.nanmedian(x), *of_rows, torch.nanquantile(x, 0.5, interpolation="nearest"))
+
+
+@op(
+    "nanmedian",
+    why=missing("aten::nanmedian", "aten::nanquantile"),
+    tries=_with_holes,
+    case=_known,
+    beside=("nanquantile",),
+)
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The lower of the two middle entries of those that are not NaN."""
+    if dim is None:
+        return nanmedian(input.flatten(), 0).values
+    if not input.is_floating_point():
+        return median(input, dim, keepdim)
+    values, places = _ascending(torch.where(torch.isnan(input), torch.inf, input), dim)
+    count = (~torch.isnan(input)).to(torch.int64).sum(dim, keepdim=True)
+    middle = torch.div((count - 1).clamp(min=0), 2, rounding_mode="floor")
+    found = torch.where(count > 0, values.gather(dim, middle), torch.nan), places.gather(dim, middle)
+    return Found(*(found if keepdim else (part.squeeze(dim) for part in found)))
+
+
+@op(
+    "nanquantile",
+    why=missing("aten::nanquantile"),
+    reason="nanquantile|nanmedian|non-finite values differ",
+    tries=_with_holes,
+    case=_known,
+    beside=("nanmedian",),
+)
+def nanquantile(
+    input: Tensor, q: object, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """The quantile of the entries that are not NaN. Several q become the first axis."""
+    if dim is None:
+        flat = nanquantile(input.flatten(), q, 0, interpolation=interpolation)
+        return flat.reshape([*flat.shape, *([1] * input.dim())]) if keepdim else flat
+    share = torch.as_tensor(q, dtype=input.dtype, device=input.device)
+    known = ~torch.isnan(input)
+    count = known.to(input.dtype).sum(dim, keepdim=True)
+    steps = [-1 if axis == dim % input.dim() else 1 for axis in range(input.dim())]
+    place = share.reshape(-1).view(steps) * (count - 1).clamp(min=0)
+    low, high = place.floor(), place.ceil()
+    ordered = _ascending(torch.where(known, input, torch.inf), dim)[0]
+    below, above = (ordered.gather(dim, edge.to(torch.int64)) for edge in (low, high))
+    mixed = below + (above - below) * _weights(interpolation, place, low)
+    mixed = torch.where(count > 0, mixed, torch.nan).movedim(dim % input.dim(), 0)
+    mixed = mixed.unsqueeze(dim % input.dim() + 1) if keepdim else mixed
+    return mixed if share.dim() else mixed.squeeze(0)
+
+
+@op("mode", why=missing("aten::mode"), tries=lambda b, n: torch.randint(0, 4, (b, n + 4, 2)) * 1.0,
+    case=lambda x: (torch.mode(x, 1).values, *x.mode(1, keepdim=True)))  # fmt: skip
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Found:
+    """The smallest of the most frequent entries, and its last place."""
+    if not input.dim():
+        return Found(input.clone(), torch.zeros_like(input, dtype=torch.int64))
+    axis = dim % input.dim()
+    values, places = _ascending(input, axis)
+    rest = values.shape[axis] - 1
+    ticks = torch.ones_like(places).cumsum(axis) - 1
+    changed = values.narrow(axis, 1, rest) != values.narrow(axis, 0, rest)
+    starts = torch.where(changed, ticks.narrow(axis, 1, rest), torch.zeros_like(places.narrow(axis, 1, rest)))
+    starts = cummax(torch.cat((torch.zeros_like(places.narrow(axis, 0, 1)), starts), axis), axis)[0]
+    # ArgMax takes the first of equal runs: that of the smallest number.
+    found = (ticks - starts).argmax(axis, keepdim=True)
+    results = values.gather(axis, found), places.gather(axis, found)
+    return Found(*(results if keepdim else (part.squeeze(axis) for part in results)))

@@ -1,0 +1,153 @@
+"""Splits into parts and chunks, and joins as columns and slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import exporting, op, untraced
+from onnxpatch.formulas.symbolic import example_of, symbolic
+from onnxpatch.formulas.tries import matrices, numbers
+
+_ATEN = torch.ops.aten
+
+
+def _stages(x: Tensor) -> tuple[Tensor, ...]:
+    """Stages that are stacked along the batch and split again."""
+    stacked = torch.cat([x, x * 2, x.square()])
+    return stacked.split(x.shape[0])
+
+
+@op(
+    "split",
+    name="symbolic-split",
+    why="Cannot split using values in 'split' attribute: x.split(batch) keeps the batch of the example; "
+    "Error during constant folding for node (::SplitToSequence)",
+    reason="NoneType|Cannot split using values",
+    link="https://github.com/pytorch/pytorch/issues/27551",
+    tries=lambda batch: torch.randn(batch, 3),
+    sizes=(2, 5, 1),
+    case=_stages,
+    unchanged="fixed sizes",
+)
+def split(
+    original: Callable[..., tuple[Tensor, ...]], tensor: Tensor, split_size_or_sections: Any, dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Gives as many parts as the example has; their size stays dynamic."""
+    size = split_size_or_sections
+    if not symbolic(size):
+        return NotImplemented
+    # A graph has a fixed number of outputs, so the number of parts has to be the example's.
+    parts = _count(original, tensor, size, dim)
+    return tuple(_part(tensor, size * index, size * (index + 1), dim) for index in range(parts))
+
+
+def _count(original: Callable[..., tuple[Tensor, ...]], tensor: Tensor, size: Any, dim: int) -> int:
+    if exporting() == "trace":
+        return len(original(tensor, int(size), dim))
+    return int((tensor.shape[dim] + size - 1) // size)  # torch.export records a guard for the number of parts
+
+
+def _part(tensor: Tensor, start: object, end: object, dim: int) -> Tensor:
+    place = (slice(None),) * (dim % tensor.dim())
+    return tensor[(*place, slice(start, end))]
+
+
+def _halves(x: Tensor) -> tuple[Tensor, ...]:
+    """Two halves of a sequence, the second one shorter where the length is odd, three parts, and one."""
+    first, second = torch.cat(x.chunk(1)).chunk(2, 1)
+    return first.sum(1) * second.sum(1), *(part.amax(0) for part in torch.chunk(x, 3, dim=1))
+
+
+@op(
+    "chunk",
+    name="chunks-of-a-dynamic-axis",
+    why="Error during constant folding for node (::SplitToSequence): 'NoneType' object has no attribute 'ndim'",
+    reason="NoneType|SplitToSequence",
+    link="https://github.com/microsoft/onnxscript/issues/2543",
+    exporters=("dynamo",),
+    tries=lambda batch, length: torch.randn(batch, length, 2),
+    sizes=((2, 6), (3, 9), (1, 5), (2, 14)),
+    case=_halves,
+    unchanged="fixed sizes",
+)
+def chunk(input: Tensor, chunks: object, dim: int = 0) -> tuple[Tensor, ...]:
+    """As many slices as there are chunks in the example."""
+    length = input.shape[dim]
+    example = example_of(length)
+    if not isinstance(chunks, int | torch.SymInt) or chunks < 1 or not symbolic(length) or example is None:
+        return NotImplemented
+    chunks = int(chunks)  # a number that follows from sizes is the example's, with torch's guard
+    # ceil(length / chunks), as torch cuts: the last chunk may be shorter, and some may be missing.
+    size = (length + (chunks - 1)) // chunks
+    whole = -(-example // chunks)
+    last = -(-example // whole) - 1 if whole else 0
+    return tuple(_part(input, size * at, size * (at + 1) if at < last else None, dim) for at in range(last + 1))
+
+
+# ------------------------------------------------------------------ split and join
+def _parts(x: Tensor, at: Any, axis: int) -> Any:
+    return torch.tensor_split(x, at, axis)
+
+
+op("vsplit", why=untraced("aten::vsplit"), tries=lambda n: torch.randn(4, n), case=lambda x: torch.vsplit(x, 2),
+   to=lambda x, at: _parts(x, at, 0))  # fmt: skip
+
+
+op("dsplit", why=untraced("aten::dsplit"), tries=lambda n: torch.randn(n, 2, 6), case=lambda x: torch.dsplit(x, [1, 4]),
+   to=lambda x, at: _parts(x, at, 2))  # fmt: skip
+
+
+op("hsplit", why=untraced("aten::hsplit"), tries=lambda n: torch.randn(n, 6), case=lambda x: torch.hsplit(x, 3),
+   to=lambda x, at: _parts(x, at, 0 if x.dim() == 1 else 1))  # fmt: skip
+
+
+def _columns(*tensors: Tensor) -> list[Tensor]:
+    return [x.reshape(-1, 1) if x.dim() < 2 else x for x in tensors]
+
+
+def _slices(*tensors: Tensor) -> list[Tensor]:
+    return [x.reshape(1, -1, 1) if x.dim() < 2 else x.unsqueeze(2) if x.dim() == 2 else x for x in tensors]
+
+
+op("column_stack", why=untraced("aten::column_stack"), tries=numbers, to=lambda xs: torch.cat(_columns(*xs), 1),
+   case=lambda x: torch.column_stack((x, x[:, 0])))  # fmt: skip
+
+
+op("dstack", why=untraced("aten::dstack"), tries=numbers, to=lambda xs: torch.cat(_slices(*xs), 2),
+   case=lambda x: (torch.dstack((x, x + 1)), torch.dstack((x[0], x[0] * 2))))  # fmt: skip
+
+
+@op(
+    "torch._chunk_cat",
+    "ops.aten._chunk_cat",
+    name="chunk-cat",
+    why=untraced("aten::_chunk_cat"),
+    tries=matrices,
+    case=lambda x: (_ATEN._chunk_cat([x, x * 2], 1, 2), _ATEN._chunk_cat([x, x[0]], 0, 3)),
+)
+def chunk_cat(tensors: Any, dim: int, num_chunks: int) -> Tensor:
+    """Each tensor in so many chunks along an axis, padded with zeros; row by row flattened, and joined."""
+    rows = []
+    for x in tensors:
+        axis = dim % x.dim()
+        size = x.shape[axis]
+        each = torch.div(size + num_chunks - 1, num_chunks, rounding_mode="floor")
+        shape = [*x.shape[:axis], each * num_chunks - size, *x.shape[axis + 1 :]]
+        whole = torch.cat((x, x.new_zeros(shape)), axis)
+        rows.append(whole.reshape([*x.shape[:axis], num_chunks, -1]))
+    return torch.cat(rows, -1)
+
+
+op(
+    "unsafe_chunk",
+    why=untraced("aten::unsafe_chunk"),
+    reason="unsafe_chunk",
+    tries=lambda n: torch.randn(n, 6),
+    sizes=(6, 9, 4),
+    case=lambda x: torch.unsafe_chunk(x, 2, 0),
+    to=lambda x, chunks, dim=0: x.chunk(chunks, dim),
+)
