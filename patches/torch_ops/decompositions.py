@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +12,8 @@ from onnxpatch import missing, op, untraced, while_loop
 from onnxpatch.formulas import matrix_rounds as rounds
 from onnxpatch.formulas.factorizations import few
 
+_RESULTS: Any = torch.return_types  # torch's stubs lack most of them
+
 _SIZES = ((9, 12), (12, 9), (4, 4))
 
 
@@ -19,30 +21,7 @@ def _both(m: int, n: int) -> tuple[Tensor, Tensor]:
     return torch.randn(2, m, n), torch.randn(2, m, 3)
 
 
-class LU(NamedTuple):
-    """What torch.linalg.lu and torch.lu_unpack return."""
-
-    P: Tensor
-    L: Tensor
-    U: Tensor
-
-
-class Factored(NamedTuple):
-    """What torch.linalg.lu_factor returns."""
-
-    LU: Tensor
-    pivots: Tensor
-
-
-class FactoredEx(NamedTuple):
-    """What torch.linalg.lu_factor_ex returns."""
-
-    LU: Tensor
-    pivots: Tensor
-    info: Tensor
-
-
-def _unpacked(both: Tensor, pivots: Tensor, dtype: torch.dtype) -> LU:
+def _unpacked(both: Tensor, pivots: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """(P, L, U) of an LU in float64 and its pivots."""
     rows, columns = (torch.arange(both.shape[axis], device=both.device) for axis in (-2, -1))
     least: Any = torch.minimum(torch.ones_like(rows).sum(), torch.ones_like(columns).sum())
@@ -51,7 +30,7 @@ def _unpacked(both: Tensor, pivots: Tensor, dtype: torch.dtype) -> LU:
     lower = lower + (rows[:, None] == first).to(both.dtype)
     upper = torch.where(rows[:, None] <= columns, both, torch.zeros_like(both)).index_select(-2, first)
     order = rounds.order_of(while_loop, pivots.to(torch.int64), both)
-    return LU((order.unsqueeze(-2) == rows[:, None]).to(dtype), lower.to(dtype), upper.to(dtype))
+    return (order.unsqueeze(-2) == rows[:, None]).to(dtype), lower.to(dtype), upper.to(dtype)
 
 
 def _factors(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
@@ -86,12 +65,14 @@ def lu(
     if name.endswith("lu_unpack"):
         if LU_pivots is None or not (unpack_data and unpack_pivots):
             return NotImplemented
-        return _unpacked(A.to(torch.float64), LU_pivots, A.dtype)
+        return _RESULTS.lu_unpack(_unpacked(A.to(torch.float64), LU_pivots, A.dtype))
     both, pivots = rounds.lu(while_loop, A, pivot)
     if name.endswith("linalg_lu"):
-        return _unpacked(both, pivots, A.dtype)
+        return _RESULTS.linalg_lu(_unpacked(both, pivots, A.dtype))
     found = both.to(A.dtype), pivots.to(torch.int32)
-    return Factored(*found) if name.endswith("lu_factor") else FactoredEx(*found, rounds.no_failure(A))
+    if name.endswith("lu_factor"):
+        return _RESULTS.linalg_lu_factor(found)
+    return _RESULTS.linalg_lu_factor_ex((*found, rounds.no_failure(A)))
 
 
 def _systems(n: int) -> tuple[Tensor, ...]:
@@ -101,13 +82,6 @@ def _systems(n: int) -> tuple[Tensor, ...]:
 
 def _solved(both: Tensor, pivots: Tensor, b: Tensor, a: Tensor) -> tuple[Tensor, ...]:
     return torch.linalg.lu_solve(both, pivots, b), torch.lu_solve(b, both, pivots), *torch.linalg.slogdet(a), a.logdet()
-
-
-class SignAndLogarithm(NamedTuple):
-    """What torch.linalg.slogdet returns."""
-
-    sign: Tensor
-    logabsdet: Tensor
 
 
 @op(
@@ -162,24 +136,10 @@ def slogdet(original: Callable[..., Any], A: Tensor) -> Any:
     size = torch.log(corners.abs()).sum(-1)
     if not original.__name__.endswith("slogdet"):
         return torch.where(sign < 0, torch.full_like(size, torch.nan), size).to(A.dtype)
-    return SignAndLogarithm(sign.to(A.dtype), size.to(A.dtype))
+    return _RESULTS.linalg_slogdet((sign.to(A.dtype), size.to(A.dtype)))
 
 
 # ------------------------------------------------------------------ QR
-class Mirrors(NamedTuple):
-    """What torch.geqrf returns."""
-
-    a: Tensor
-    tau: Tensor
-
-
-class Factors(NamedTuple):
-    """What torch.linalg.qr returns."""
-
-    Q: Tensor
-    R: Tensor
-
-
 def _reflections(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     mirrors, tau = torch.geqrf(a)
     return mirrors, tau, torch.ormqr(mirrors, tau, b), torch.ormqr(mirrors, tau, b.transpose(1, 2), False, True)
@@ -204,7 +164,7 @@ def reflections(
 ) -> Any:
     """The reflections of a QR, and a product with their Q."""
     if tau is None or other is None:
-        return Mirrors(*(part.to(input.dtype) for part in rounds.reflected(while_loop, input)))
+        return _RESULTS.geqrf([part.to(input.dtype) for part in rounds.reflected(while_loop, input)])
     # Of the right side: (Qᵀ otherᵀ)ᵀ.
     x = other if left else other.transpose(-2, -1)
     found = rounds.turned(while_loop, input, tau, x, transpose == left).to(input.dtype)
@@ -242,9 +202,9 @@ def qr(original: Callable[..., Any], A: Tensor, mode: Any = "reduced") -> Any:
     right = torch.triu(mirrors)
     right = right if mode == "complete" else right.narrow(-2, 0, least)
     if mode == "r":
-        return Factors(A.new_zeros([0]), right.to(A.dtype))
+        return _RESULTS.linalg_qr((A.new_zeros([0]), right.to(A.dtype)))
     left = _leading(mirrors, factors, A.shape[-2] if mode == "complete" else least)
-    return Factors(left.to(A.dtype), right.to(A.dtype))
+    return _RESULTS.linalg_qr((left.to(A.dtype), right.to(A.dtype)))
 
 
 def _leading(mirrors: Tensor, factors: Tensor, count: Any) -> Tensor:

@@ -6,7 +6,7 @@ Up to eight rows that do not change, `linalg` has the same unrolled.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +14,8 @@ from torch import Tensor
 from onnxpatch import missing, op, untraced, while_loop
 from onnxpatch.formulas.factorizations import few
 from onnxpatch.formulas.matrix_rounds import State, column, eye, no_failure, rounds, row, solved
+
+_RESULTS: Any = torch.return_types  # torch's stubs lack most of them
 
 
 def _spd(n: int) -> tuple[Tensor, Tensor]:
@@ -24,13 +26,6 @@ def _spd(n: int) -> tuple[Tensor, Tensor]:
 _SIZES = (9, 12, 3)
 _NO = missing("aten::linalg_inv", "aten::linalg_solve", "aten::linalg_inv_ex", "aten::linalg_solve_ex")
 _REFUSED = f"{_NO.reason}|number of rows|larger than|8 rows"
-
-
-class Result(NamedTuple):
-    """A result, and where it failed: nowhere."""
-
-    result: Tensor
-    info: Tensor
 
 
 def _inverses(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
@@ -69,7 +64,8 @@ def systems(
         found = solved(while_loop, A if left else A.transpose(-2, -1), right)
         found = found.squeeze(-1) if vector else found if left else found.transpose(-2, -1)
     found = found.to(A.dtype)
-    return Result(found, no_failure(A)) if name.endswith("_ex") else found
+    kind = _RESULTS.linalg_inv_ex if B is None else _RESULTS.linalg_solve_ex
+    return kind((found, no_failure(A))) if name.endswith("_ex") else found
 
 
 # ------------------------------------------------------------------ triangles
@@ -110,7 +106,7 @@ def cholesky(original: Callable[..., Any], A: Tensor, *, upper: bool = False, ch
         return NotImplemented
     found = _cholesky(A).to(A.dtype)
     found = found.transpose(-2, -1) if upper else found
-    return Result(found, no_failure(A)) if extended else found
+    return _RESULTS.linalg_cholesky_ex((found, no_failure(A))) if extended else found
 
 
 def _square(factor: Tensor, upper: bool) -> Tensor:
@@ -135,13 +131,6 @@ def cholesky_systems(input: Tensor, input2: Tensor | None = None, upper: bool = 
     if input2 is None:
         return solved(while_loop, _square(input, upper), eye(input)).to(input.dtype)
     return solved(while_loop, _square(input2, upper), input).to(input.dtype)
-
-
-class Solution(NamedTuple):
-    """What torch.triangular_solve returns."""
-
-    solution: Tensor
-    cloned_coefficient: Tensor
 
 
 def _of_triangles(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
@@ -181,7 +170,7 @@ def triangles(
     wide = wide.transpose(-2, -1) if transpose != (not left) else wide
     found = solved(while_loop, wide, b if left else b.transpose(-2, -1)).to(b.dtype)
     found = found if left else found.transpose(-2, -1)
-    return Solution(found, a.clone()) if older else found
+    return _RESULTS.triangular_solve((found, a.clone())) if older else found
 
 
 # ------------------------------------------------------------------ tensors as matrices

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from onnxpatch import exporting, missing, op
+
+_RESULTS: Any = torch.return_types  # torch's stubs lack most of them
 
 
 @op(
@@ -60,20 +62,6 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
 
 
 # ------------------------------------------------------------------ histograms
-class Histogram(NamedTuple):
-    """What torch.histogram returns."""
-
-    hist: Tensor
-    bin_edges: Tensor
-
-
-class Histograms(NamedTuple):
-    """What torch.histogramdd returns."""
-
-    hist: Tensor
-    bin_edges: tuple[Tensor, ...]
-
-
 def _counts(x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
     flat, edges = x.reshape(-1), torch.tensor([-1.0, -0.2, 0.0, 1.5])
     one = torch.histogram(flat, 5), torch.histogram(flat, edges, weight=weight.reshape(-1), density=True)
@@ -109,7 +97,7 @@ def histogram(
         found = found / found.sum()
         for axis, edge in enumerate(edges):
             found = found / (edge[1:] - edge[:-1]).view([-1 if a == axis else 1 for a in _numbers(rows, edges)])
-    return Histograms(found, tuple(edges)) if several else Histogram(found, edges[0])
+    return _RESULTS.histogramdd((found, tuple(edges))) if several else _RESULTS.histogram((found, edges[0]))
 
 
 def _numbers(rows: Tensor, bins: Any) -> Sequence[int]:

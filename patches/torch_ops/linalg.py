@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,8 @@ from onnxpatch.formulas import factorizations as unrolled
 from onnxpatch.formulas.factorizations import few, solve
 from onnxpatch.formulas.symbolic import fixed_size
 from onnxpatch.formulas.tracing import constant, traced_from, unrecorded
+
+_RESULTS: Any = torch.return_types  # torch's stubs lack most of them
 
 _MOST = 8  # rows; each beyond 3 adds nodes
 
@@ -171,13 +173,6 @@ def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, un
     return found if left else found.transpose(-2, -1)
 
 
-class Factors(NamedTuple):
-    """What torch.linalg.qr returns."""
-
-    Q: Tensor
-    R: Tensor
-
-
 @op(
     "qr",
     why=missing("aten::linalg_qr"),
@@ -186,7 +181,7 @@ class Factors(NamedTuple):
     sizes=(2, 3, 1),
     case=lambda x: (*torch.linalg.qr(x), *torch.linalg.qr(x[..., :3]), *torch.linalg.qr(x[..., :2, :], "complete")),
 )
-def qr(A: Tensor, mode: str = "reduced") -> Factors:
+def qr(A: Tensor, mode: str = "reduced") -> Any:
     """torch.linalg.qr of (..., m, n) by Householder reflections, with LAPACK's signs."""
     if not few(A, axes=(-2, -1)) or mode == "r":
         return NotImplemented
@@ -194,7 +189,7 @@ def qr(A: Tensor, mode: str = "reduced") -> Factors:
     # Without more rows than columns, Q is square in both.
     if mode != "reduced" and not (mode == "complete" and rows <= columns):
         raise RefusedError(f"torch.linalg.qr with mode={mode!r} has no ONNX form here: use the reduced one")
-    return Factors(*(part.to(A.dtype) for part in unrolled.qr(A.double(), columns, rows)))
+    return _RESULTS.linalg_qr([part.to(A.dtype) for part in unrolled.qr(A.double(), columns, rows)])
 
 
 def _spectrum(x: Tensor) -> tuple[Tensor, ...]:

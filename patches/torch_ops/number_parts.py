@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from onnxpatch import missing, op, while_loop
 from onnxpatch.formulas.tries import integers, pairs
-
-
-class Parts(NamedTuple):
-    """What torch.frexp returns."""
-
-    mantissa: Tensor
-    exponent: Tensor
 
 
 def _magnitudes(n: int) -> Tensor:
@@ -41,13 +34,13 @@ def _safe(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @op("frexp", why=missing("aten::frexp"), tries=_magnitudes)
-def frexp(input: Tensor) -> Parts:
+def frexp(input: Tensor) -> torch.return_types.frexp:
     """x as mantissa times two to the power of an exponent."""
     wide, some = _safe(input)
     e = _exponent(wide)
     mantissa = (wide * torch.pow(2.0, -e)).to(input.dtype)
     exponent = torch.where(some, e, torch.zeros_like(e)).to(torch.int32)
-    return Parts(torch.where(some, mantissa, input), exponent)
+    return torch.return_types.frexp((torch.where(some, mantissa, input), exponent))
 
 
 def _steps(n: int) -> tuple[Tensor, Tensor]:

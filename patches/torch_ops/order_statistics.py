@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from onnxpatch import missing, op
-from onnxpatch.formulas import order_statistics
-from onnxpatch.formulas.order_statistics import Found
 from onnxpatch.formulas.scans import cummax
 from onnxpatch.formulas.symbolic import counted
+
+_RESULTS: Any = torch.return_types  # torch's stubs lack most of them
 
 
 @op(
@@ -38,15 +38,40 @@ def _ascending(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """torch.median: the lower of the two middle entries."""
+    """torch.median: the lower of the two middle entries and its index; NaN if an entry is NaN."""
     if dim is None:
         return median(x.flatten(), 0).values
-    return order_statistics.median(x, dim, keepdim)
+    values, places = _largest_of_smallest(_ordered(x), (x.shape[dim] + 1) // 2, dim)
+    if x.is_floating_point():
+        # ONNX's ArgMax has no form for bools.
+        unknown = (x != x).to(torch.float32)
+        # torch gives the index of the first NaN.
+        first = unknown.argmax(dim, keepdim=True)
+        spoilt = unknown.amax(dim, keepdim=True) > 0
+        values, places = torch.where(spoilt, torch.nan, values), torch.where(spoilt, first, places)
+    return _RESULTS.median(_squeezed(dim, keepdim, values, places))
 
 
-def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Found:
+def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """torch.kthvalue: the k-th smallest entry and its index."""
-    return order_statistics.kthvalue(x, k, dim, keepdim)
+    return _RESULTS.kthvalue(_squeezed(dim, keepdim, *_largest_of_smallest(_ordered(x), k, dim)))
+
+
+def _squeezed(dim: int, keepdim: bool, *parts: Tensor) -> list[Tensor]:
+    return [part if keepdim else part.squeeze(dim) for part in parts]
+
+
+def _ordered(x: Tensor) -> Tensor:
+    """`x` with inf in place of NaN: torch sorts NaN last, TopK does not."""
+    return torch.where(x == x, x, torch.inf) if x.is_floating_point() else x
+
+
+def _largest_of_smallest(x: Tensor, count: Any, dim: int) -> tuple[Tensor, Tensor]:
+    """By TopK with the smallest sufficient k, which is faster than a sort."""
+    # Unsorted: only the largest of them, the k-th, is asked for.
+    values, places = x.topk(count, dim=dim, largest=False, sorted=False)
+    found = values.argmax(dim, keepdim=True)
+    return values.gather(dim, found), places.gather(dim, found)
 
 
 def quantile(
@@ -107,7 +132,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
     count = (~torch.isnan(input)).to(torch.int64).sum(dim, keepdim=True)
     middle = torch.div((count - 1).clamp(min=0), 2, rounding_mode="floor")
     found = torch.where(count > 0, values.gather(dim, middle), torch.nan), places.gather(dim, middle)
-    return Found(*(found if keepdim else (part.squeeze(dim) for part in found)))
+    return _RESULTS.nanmedian(_squeezed(dim, keepdim, *found))
 
 
 @op(
@@ -141,10 +166,10 @@ def nanquantile(
 
 @op("mode", why=missing("aten::mode"), tries=lambda b, n: torch.randint(0, 4, (b, n + 4, 2)) * 1.0,
     case=lambda x: (torch.mode(x, 1).values, *x.mode(1, keepdim=True)))  # fmt: skip
-def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Found:
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """The smallest of the most frequent entries, and its last place."""
     if not input.dim():
-        return Found(input.clone(), torch.zeros_like(input, dtype=torch.int64))
+        return _RESULTS.mode((input.clone(), torch.zeros_like(input, dtype=torch.int64)))
     axis = dim % input.dim()
     values, places = _ascending(input, axis)
     rest = values.shape[axis] - 1
@@ -155,4 +180,4 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Found:
     # ArgMax takes the first of equal runs: that of the smallest number.
     found = (ticks - starts).argmax(axis, keepdim=True)
     results = values.gather(axis, found), places.gather(axis, found)
-    return Found(*(results if keepdim else (part.squeeze(axis) for part in results)))
+    return _RESULTS.mode(_squeezed(axis, keepdim, *results))

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from onnxpatch import exporting, missing, op, running_model, untraced
-from onnxpatch.formulas.order_statistics import Found
 from onnxpatch.formulas.searching import contained, search
 from onnxpatch.formulas.tracing import traced_from, tracing_paused
 from onnxpatch.formulas.tries import integers, numbers
@@ -42,7 +41,7 @@ def sort(
     if not stable:
         return NotImplemented if stable is None else original(input, dim, descending)
     found = input.topk(input.shape[dim], dim=dim, largest=descending, sorted=True)
-    return found[1] if "argsort" in original.__name__ else Found(*found)
+    return found[1] if "argsort" in original.__name__ else torch.return_types.sort(found)
 
 
 class _Search(torch.nn.Module):

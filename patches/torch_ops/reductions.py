@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -222,13 +222,6 @@ def _logcumsumexp(x: Tensor, dim: int) -> Tensor:
     return scans.logcumsumexp(wide, dim).to(x.dtype)
 
 
-class Extremes(NamedTuple):
-    """torch's result: the extreme entries so far, and their indices."""
-
-    values: Tensor
-    indices: Tensor
-
-
 def _extremes(x: Tensor) -> tuple[Tensor, ...]:
     ranked = (x * 3).to(torch.int64)
     return (*torch.cummax(x.round(), 1), *x.cummin(dim=-1), *ranked.cummax(-2), *ranked.cummin(1))
@@ -244,11 +237,11 @@ def _extremes(x: Tensor) -> tuple[Tensor, ...]:
     sizes=((2, 6), (3, 11), (1, 1)),
     case=_extremes,
 )
-def running_extreme(original: Callable[..., Tensor], input: Tensor, dim: int) -> Extremes:
+def running_extreme(original: Callable[..., Tensor], input: Tensor, dim: int) -> Any:
     """Computes cummax or cummin by the same steps. Rows with a NaN or infinity before a number differ from torch."""
     if input.dim() == 0:
         return NotImplemented
     # The smallest entry so far is the largest of the negative ones.
     sign = 1 if original.__name__ == "cummax" else -1
     largest, places = scans.cummax(sign * input, dim % input.dim())
-    return Extremes(sign * largest, places)
+    return getattr(torch.return_types, original.__name__)((sign * largest, places))

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from onnxpatch.formulas.order_statistics import kthvalue, median
 from onnxpatch.formulas.pooled_maxima import largest_under
 from onnxpatch.formulas.repeats import repeated
+from onnxpatch.patches.torch_ops.order_statistics import kthvalue, median
 from onnxpatch.patches.torch_ops.products import euclidean
 from tests.formulas.forms import EXPORTERS, differences
 
