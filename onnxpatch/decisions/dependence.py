@@ -105,7 +105,37 @@ class Dependence:
         return bool(self._read(("test", one, test)))
 
     def _of_test(self, one: Function, test: ast.expr) -> int:
-        return int(Expressions(self, one).truth(test))
+        return int(not self.settled(one, test) and Expressions(self, one).truth(test))
+
+    def settled(self, one: Function, test: ast.expr) -> list[ast.BoolOp]:
+        """The `a and b and c` that gave a name the only answer that it can have, since c is fixed; [] elsewhere.
+
+        test: the name where it is tested. Where a and b were true and the name was false, c was, and it always is.
+        """
+        answers = self.answers.get(test, ())
+        if len(answers) != 1 or not isinstance(test, ast.Name):
+            return []
+        made = [place for place in self._reached(one, test) if self._ran(one, place.statement)]
+        ended = [place.value for place in made
+                 if place.how == "value" and isinstance(place.value, ast.BoolOp)
+                 and self._ended(one, place.value, *answers)]  # fmt: skip
+        return ended if len(ended) == len(made) else []
+
+    def _ended(self, one: Function, value: ast.BoolOp, answer: bool) -> bool:
+        """Whether the last part of `a and b and c` ran, made it false, and is fixed; the same of a true `or`."""
+        passed = (not answer) in self.answers.get(value.values[-2], ()) and isinstance(value.op, ast.Or) == answer
+        return passed and not Expressions(self, one).truth(value.values[-1])
+
+    def _reached(self, one: Function, node: ast.Name) -> list[Definition]:
+        """The assignments, and the argument, that a name may have its value from; [] for one of another function."""
+        source = self.source(one)
+        scope = source.parents.get(node) if source else None
+        while scope is not None and source is not None and not isinstance(scope, SCOPES):
+            if isinstance(scope, _COMPREHENSIONS):
+                return []
+            scope = source.parents.get(scope)
+        defined = self._defined(scope).get(node.id, []) if scope is not None and source is not None else []
+        return reaching(node, defined, scope, source.parents) if defined and source and scope is not None else []
 
     # -------------------------------------------------------------- names
     def name(self, one: Function, node: ast.AST, name: str) -> int:
@@ -203,19 +233,16 @@ class Dependence:
 
     def _of_item(self, one: Function, name: str, key: str) -> int:
         kinds = one.kinds.get((name, key))
-        return self._given(one, name, kinds, key) if kinds else FIXED  # nobody ever handed it over
+        if kinds is None and not key.isdecimal():
+            return FIXED  # nobody ever handed it over
+        return self._given(one, name, kinds or one.kinds.get(name, set()), key)
 
-    def item(self, one: Function, node: ast.Name, key: str) -> int | None:
-        """The level of `kwargs[key]`; None where the name is no `**kwargs`."""
-        owner = self._holder(one, node)
-        return self._read(("item", owner, node.id, key)) if owner is not None else None
-
-    def _holder(self, one: Function, node: ast.Name) -> Function | None:
-        """The function of which a name is the `**kwargs`."""
-        outer = self._outer.get(id(one.code), one)
-        code = outer.code
-        count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4)
-        return outer if code.co_flags & 8 and code.co_varnames[count] == node.id else None
+    def item(self, one: Function, node: ast.AST, key: str) -> int | None:
+        """The level of `kwargs[key]`, of `args[place]`; None where the node is no `**kwargs` and no `*args`."""
+        owner = self._outer.get(id(one.code), one)
+        if isinstance(node, ast.Name) and node.id in owner.gathering:
+            return self._read(("item", owner, node.id, key))
+        return None
 
     def _given(self, one: Function, name: str, kinds: Collection[str], key: str | None = None) -> int:
         levels = [_of_kinds(kinds) if caller == OUTSIDE else self._at_call(one, caller, at, name, key)
@@ -241,12 +268,15 @@ class Dependence:
         if method and name == names[0]:
             return self.level(calling, call.func.value) if isinstance(call.func, ast.Attribute) else FIXED
         place = names.index(name) - method if name in names else None
+        if key is not None and key.isdecimal():  # one of `*args`
+            place = len(names) - method + int(key)
         given = list(self._by_keyword(calling, call, name, key, {*names, *_keyword_only(code)}))
         spelled = any(keyword.arg == (key or name) for keyword in call.keywords)
         for index, argument in enumerate(call.args):
             if isinstance(argument, ast.Starred):
                 if (place is None and key is None) or (place is not None and place >= index and not spelled):
-                    given.append(element(self.level(calling, argument.value)))
+                    inner = self.item(calling, argument.value, str(place - index)) if place is not None else None
+                    given.append(element(self.level(calling, argument.value)) if inner is None else inner)
                 break
             if index == place or (place is None and key is None and index >= len(names) - method):
                 given.append(self.level(calling, argument))
@@ -260,7 +290,7 @@ class Dependence:
             if keyword.arg == wanted:
                 yield self.level(calling, keyword.value)
             elif keyword.arg is None:
-                inner = self.item(calling, keyword.value, wanted) if isinstance(keyword.value, ast.Name) else None
+                inner = self.item(calling, keyword.value, wanted)
                 yield element(self.level(calling, keyword.value)) if inner is None else inner
             elif name not in own and key is None:  # the whole of `**kwargs`
                 yield self.level(calling, keyword.value)

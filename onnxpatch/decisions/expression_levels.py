@@ -43,7 +43,7 @@ class Levels(Protocol):
     """What `Expressions` asks about names, arguments, calls and attributes."""
 
     def name(self, one: Function, node: ast.AST, name: str) -> int: ...
-    def item(self, one: Function, node: ast.Name, key: str) -> int | None: ...
+    def item(self, one: Function, node: ast.AST, key: str) -> int | None: ...
     def attribute(self, name: str, level: int) -> int: ...
     def called(self, one: Function, node: ast.AST) -> Sequence[tuple[Function, Collection[str]]]: ...
     def returned(self, one: Function, kinds: Collection[str]) -> int: ...
@@ -170,7 +170,7 @@ class Expressions:
 
     def _Subscript(self, node: ast.Subscript) -> int:
         value, key = self.level(node.value), self.level(node.slice)
-        if isinstance(node.slice, ast.Constant) and isinstance(node.value, ast.Name):
+        if isinstance(node.slice, ast.Constant):
             inner = self.known.item(self.one, node.value, str(node.slice.value))
             if inner is not None:
                 return inner
@@ -247,7 +247,7 @@ class Expressions:
         """The level of `table.get(key, default)`."""
         key, holder = node.args[0], node.func.value if isinstance(node.func, ast.Attribute) else None
         others = self._largest(node.args[1:])
-        if isinstance(key, ast.Constant) and isinstance(holder, ast.Name):
+        if isinstance(key, ast.Constant) and holder is not None:
             inner = self.known.item(self.one, holder, str(key.value))
             if inner is not None:
                 return max(inner, others)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType
@@ -20,10 +21,11 @@ class Function:
     jumps: by the offset of each conditional jump, where it falls through to and where it jumps to. lines: those on
     which one stands. begins: by the offset at which the instruction is reached, its own: a long jump has a prefix.
     names: by the offset of a jump that tests a local name, that name.
-    callers: who called it, and how often that was looked at. kinds: what its arguments were, by name, and by (name,
-    key) what was in `**kwargs`: "plain" for None, numbers and text, "tensor" for one of the inputs or computed from
-    them, "container" for a tuple, list or dict with such tensors. tested, returns: the same of the names that jumps
-    test, by offset, and of what it returned, by caller; with how often each was looked at.
+    callers: who called it, and how often that was looked at. kinds: what its arguments were, by name, by (name, key)
+    what was in `**kwargs`, and by (name, "0") what was first in `*args`: "plain" for None, numbers and text, "tensor"
+    for one of the inputs or computed from them, "container" for a tuple, list or dict with such tensors. tested,
+    returns: the same of the names that jumps test, by offset, and of what it returned, by caller; with how often each
+    was looked at.
     """
 
     number: int
@@ -55,6 +57,16 @@ class Function:
             start = -1
             if one.opname != "CACHE" and one.opname != "TO_BOOL":
                 name = str(one.argval) if one.opname.startswith("LOAD_FAST") and isinstance(one.argval, str) else ""
+
+    @functools.cached_property
+    def gathering(self) -> tuple[str, ...]:
+        """The names of `*args` and `**kwargs`; not of an `*args` that the function assigns anew: places move."""
+        count = self.code.co_argcount + self.code.co_kwonlyargcount
+        places = self.code.co_varnames[count : count + bool(self.code.co_flags & 4)]
+        count += len(places)
+        stored = {one.argval for one in dis.get_instructions(self.code) if one.opname == "STORE_FAST"}
+        keys = self.code.co_varnames[count : count + bool(self.code.co_flags & 8)]
+        return *(name for name in places if name not in stored), *keys
 
     @property
     def inner(self) -> Iterator[CodeType]:

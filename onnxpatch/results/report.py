@@ -230,8 +230,8 @@ class Report:
 
     @property
     def worst(self) -> float:
-        """The largest relative error among the outputs that were compared."""
-        errors = [c.relative for c in self.checks if not math.isnan(c.relative)]
+        """The largest relative error among the outputs that were compared; those without a verdict do not count."""
+        errors = [c.relative for c in self.checks if c.status != "unsteady" and not math.isnan(c.relative)]
         return max(errors, default=0.0)
 
     def first_wrong(self) -> Checked | None:

@@ -131,8 +131,8 @@ class SidesTaken:
             value = values.get(name)
             self._note_attributes(value)
             one.kinds.setdefault(name, set()).add(self._kind(value))
-            if code.co_flags & 8 and name == code.co_varnames[count - 1] and isinstance(value, dict):
-                for key, held in value.items():
+            if name in one.gathering and isinstance(value, dict | tuple):
+                for key, held in value.items() if isinstance(value, dict) else enumerate(value):
                     one.kinds.setdefault((name, str(key)), set()).add(self._kind(held))
         for name in code.co_freevars:
             one.kinds.setdefault(name, set()).add(self._kind(values.get(name)))

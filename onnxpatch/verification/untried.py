@@ -29,13 +29,17 @@ _LONGEST = 72  # characters of a condition
 
 @dataclass(frozen=True)
 class _Side:
-    """A side that did not run. on: the expressions of which one has to turn; order: its place."""
+    """A side that did not run.
+
+    on: the expressions of which one has to turn. order: its place. within: the condition.
+    """
 
     function: Function
     on: tuple[ast.expr, ...]
     said: str
     question: str
     order: tuple[str, int, int]
+    within: ast.AST | None = None
 
 
 def untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried] | None:
@@ -58,10 +62,12 @@ def _untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried]:
     answers: dict[ast.expr, set[bool]] = {}
     nearest: dict[ast.expr, str] = {}
     tested: dict[ast.expr, set[str]] = {}
+    names: list[tuple[Function, ast.expr]] = []
     known = Dependence(sides.functions, lines, answers, tested, sides.attributes)
     for function in sides.functions:
         source = known.source(function)
         decided = sides_of_jumps(source, function.code) if source is not None and function.jumps else {}
+        names += [(function, test) for test, _ in decided.values() if isinstance(test, ast.Name)]
         for (at, jumped), (test, answer) in decided.items():
             tested.setdefault(test, set()).update(function.tested.get(at, ((), 0))[0])
             for label, one in taken:
@@ -69,8 +75,11 @@ def _untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried]:
                     nearest.setdefault(test, label)
                     answers.setdefault(test, set()).update(() if answer is None else (answer,))
     missed = list(_missed(known, answers, lines))
-    turned = known.turned([(one.function, test) for one in missed for test in one.on])
-    found = sorted((one for one in missed if turned & set(one.on)), key=lambda one: one.order)
+    turned = known.turned([(one.function, test) for one in missed for test in one.on] + names)
+    # `c = n > 1 and mask is None and self.causal`, of a model that is not causal: it is false whatever n is.
+    settled = {value for function, test in names for value in known.settled(function, test)}
+    possible = (one for one in missed if turned & set(one.on) and one.within not in settled)
+    found = sorted(possible, key=lambda one: one.order)
     first = taken[0][0] if taken else ""
     return list(dict.fromkeys(
         Untried(_place(one), one.question, one.said, nearest.get(one.on[0], first)) for one in found
@@ -104,6 +113,7 @@ def _side(function: Function, question: Question, test: ast.expr, answer: bool) 
         _said(test, answer),
         _text(question.test),
         (function.code.co_filename, test.lineno, test.col_offset),
+        question.node,
     )
 
 

@@ -18,6 +18,7 @@ from onnxpatch.results.report_text import headline, text
 from onnxpatch.testing import assert_exports
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.first_call import changes_of_a_call
+from onnxpatch.verification.untried import untried
 
 
 class Far(nn.Module):
@@ -92,7 +93,7 @@ def _kept_by_a_call(way: str) -> list[str]:
     return changes_of_a_call(eager, list(ARGS), eager.ask(list(ARGS), restored=False))
 
 
-@pytest.mark.parametrize("way, name, line", [("attribute", "hidden", 80), ("buffer", "count", 83)])
+@pytest.mark.parametrize("way, name, line", [("attribute", "hidden", 81), ("buffer", "count", 84)])
 def test_what_the_second_call_reads_is_named_with_its_line(way, name, line):
     (found,) = _kept_by_a_call(way)
     assert found.startswith(f"{name} (") and found.endswith(f":{line})"), found
@@ -106,6 +107,53 @@ def test_what_is_kept_and_not_read_is_not_said():
 def test_a_second_call_that_answers_otherwise_is_said_first():
     report = onnxpatch.export(Remembers("attribute").eval(), ARGS, None, exporter="trace")
     assert report.ok and report.first_call and "right for the first call" in headline(report)
+
+
+class Passing(nn.Module):
+    """Hands everything on by place, as wrappers of layers do."""
+
+    def attend(self, x: torch.Tensor, mask: torch.Tensor | None, cache: torch.Tensor | None) -> torch.Tensor:
+        if mask is not None:
+            x = x + mask
+        if cache is not None:
+            x = x + cache
+        return x
+
+    def wrapped(self, *args: object) -> torch.Tensor:
+        return self.attend(*args)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = x if bool((x > 100).any()) else None
+        return self.wrapped(x, mask, None)
+
+
+class Causal(nn.Module):
+    """Causal where more than one token is asked for, if it is at all."""
+
+    def __init__(self, causal: bool | None) -> None:
+        super().__init__()
+        self.causal = causal
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        may = self.causal if self.causal is not None else x.sum() > 100
+        causal = x.shape[0] > 1 and may
+        return x.cumsum(0) if causal else x * 2
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        (Passing(), ["bool((x > 100).any())"]),  # a mask is behind it
+        (Causal(False), []),  # false for one token, too
+        (Causal(None), ["x.shape[0] <= 1", "causal"]),  # true for a larger sum
+    ],
+)
+def test_only_what_an_input_can_turn_is_named(model, named):
+    inputs = Inputs(model, ARGS)
+    eager = Eager(model, inputs)
+    answer = eager.ask(inputs.values())
+    found = [one.side for one in untried(eager.sides, [answer.probe("example", "example", {}, [])]) or []]
+    assert found == named
 
 
 class Named(nn.Module):
