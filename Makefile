@@ -3,14 +3,19 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 DEMO := .venv/.demo
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 export OMP_NUM_THREADS ?= 1
+# lint, types and tests run side by side
+MAKEFLAGS += --jobs=3
+# The tests start a hundred processes, which would each compile all modules.
+unexport PYTHONDONTWRITEBYTECODE
 
 # the golden record: `make golden ARGS="dynamo --only swin"`, `make golden ARGS="trace --accept"`
 ARGS ?=
 # `make durations FILES=tests/formulas`
 FILES ?=
 
-.PHONY: demo check test test-all golden durations lint types bench bench-operators bench-models bench-verdicts diagnosis coverage docs clean
+.PHONY: demo check test test-all checked tested all-tested golden durations lint types bench bench-operators bench-models bench-verdicts diagnosis coverage docs clean
 
 # Three exports, plain and with the kit: the first result a few seconds after the environment is made. What the demo
 # needs alone is installed, unless the whole environment is there already.
@@ -24,18 +29,23 @@ $(DEMO): setup.cfg pyproject.toml constraints.txt
 	touch $(DEMO)
 
 # After every change, before a commit, before a release: tests/tiers.py says what each runs.
-check: lint types
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "sample or not slow and not exports" --no-exports
+check: lint types checked
+test: lint types tested
+test-all: lint types all-tested
 
-test: lint types
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+checked: $(READY)
+	$(PYTEST) -m "sample or not slow and not exports" --no-exports
 
-test-all: lint types
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+tested: $(READY)
+	$(PYTEST) -m "not slow"
+
+all-tested: $(READY)
+	$(PYTEST) --anew
+
 
 # The table that decides which cases `make test` leaves to `make test-all`; the tests of FILES alone, or all.
 durations: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations-into tests/durations.txt $(FILES)
+	$(PYTEST) --durations-into tests/durations.txt $(FILES)
 
 # What the kit makes of every proof, against tests/golden: two minutes for those under the TorchScript exporter.
 golden: $(READY)

@@ -54,10 +54,13 @@ class Outcome:
         return f"{self.status} ({shown})" if shown else self.status
 
 
-def prove(patch: Patch, exporter: Exporter, runtime: str | Sequence[str] | None = None) -> Outcome:
+def prove(
+    patch: Patch, exporter: Exporter, runtime: str | Sequence[str] | None = None, before: Trial | None = None
+) -> Outcome:
     """Run the proof of `patch` in one exporter that it serves. Raises ValueError where it has no proof.
 
-    runtime: what the files run in, as `export` takes it.
+    runtime: what the files run in, as `export` takes it. before: the export without the patch, where it is known; a
+    proof that compares times makes it anew.
     """
     proof = _proof_of(patch)
     refusal = _refusal(patch, proof, exporter)
@@ -72,7 +75,8 @@ def prove(patch: Patch, exporter: Exporter, runtime: str | Sequence[str] | None 
     if exporter not in (*proof.fails, *proof.leaner, *proof.slower):
         return Outcome("proven", after=str(after))
     # Last, since an export without the patch tells nothing where the patch itself fails.
-    before = tried(proof, exporter, runtime=runtime)
+    if before is None or exporter in proof.slower:
+        before = tried(proof, exporter, runtime=runtime)
     if exporter in proof.slower and before.problem is None:
         return _timed(proof.slower[exporter], before, after)
     return Outcome(_verdict(proof, exporter, before, after), str(before), str(after))

@@ -13,30 +13,35 @@ import pytest
 import torch
 
 import onnxpatch
+from onnxpatch.diagnosis.proof_trial import Trial
 from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.prove import prove
+from tests import tiers, without_patch
 from tests.frac_stand_ins import declined, right, wrong
 
 PATCHES = list(onnxpatch.REGISTRY)
-# Every proof under trace stands in `make test`. Of those under dynamo, which are ten times as long, these do, the
-# shortest for each form of a patch and for each helper that patches of several files share; make test-all runs all.
-# Scans and loops over rows are thirty seconds and more: in make test they are compared under trace.
+# In `make test` stand the proofs under trace that take less than LONGEST seconds, under dynamo the shortest for each
+# form of a patch and for each helper that patches of several files share; make test-all runs all of them.
+LONGEST = 1.0
 STANDS_FOR = {
+    "atan2-origin": "function of torch, nodes, tracing",
+    "attention": "attention",
     "dinov2-positions": "class of a library, position_forms, resize, symbolic",
-    "einops-reduce": "einops.rearrange",
-    "einops-repeat-function": "function of a library, einops.axes, einops.words, nodes",
-    "encoder-padding": "class of torch, attention",
+    "einops-reduce": "einops.axes, einops.rearrange",
+    "einops-repeat-function": "function of a library, einops.words",
     "growing-positions-cosines": "lent",
     "log1p": "elementary",
-    "packed-sequences": "recurrent_nodes",
-    "searchsorted": "function of torch, searching, tracing",
-    "solve-triangular": "factorizations",
-    "stft": "complex_pairs, fourier",
     "symbolic-float": "function of Python",
     "timm-window-partition": "windows",
     "transformers-rms-norm": "normalization",
 }
-IN_TEST_ALL = {"scans", "matrix_rounds", "repeats"}
+# The only ones of their form or helper, though they take longer.
+UNDER_TRACE = {"encoder-padding", "fft"}
+# Five seconds and more, up to a minute, by the other exporter: in make test they are compared under trace.
+IN_TEST_ALL = {
+    "dynamo": {"class of torch", "complex_pairs", "factorizations", "fourier", "matrix_rounds", "scans"},
+    "trace": set(),
+}
 PYTHON = ("builtins", "math", "operator")
 # In make check: one of each form, and of a few rooms of patches/.
 SAMPLE = {
@@ -49,18 +54,24 @@ SAMPLE = {
 }
 
 
-def tier(patch, exporter):
+SECONDS = tiers.read(tiers.TABLE.read_text(encoding="utf-8")).get("tests/test_proofs.py", {})
+
+
+def in_make_test(patch, exporter):
     if exporter == "dynamo":
-        return [pytest.mark.exports, pytest.mark.quick if patch.name in STANDS_FOR else pytest.mark.slow]
-    return [pytest.mark.quick, pytest.mark.sample if patch.name in SAMPLE else pytest.mark.exports]
+        return patch.name in STANDS_FOR
+    return patch.name in UNDER_TRACE or SECONDS.get(f"test_proof[{patch.name}-{exporter}]", 0.0) < LONGEST
 
 
-PROVEN = [
-    pytest.param(patch, exporter, marks=tier(patch, exporter), id=f"{patch.name}-{exporter}")
-    for patch in PATCHES
-    if patch.proof
-    for exporter in patch.proof.served()
-]
+def tier(patch, exporter):
+    sample = exporter == "trace" and patch.name in SAMPLE
+    marks = [pytest.mark.sample if sample else pytest.mark.exports]
+    return [*marks, pytest.mark.quick if in_make_test(patch, exporter) else pytest.mark.slow]
+
+
+RUNS = [(patch, exporter) for patch in PATCHES if patch.proof for exporter in patch.proof.served()]
+IN_MAKE_TEST = [(patch.name, exporter) for patch, exporter in RUNS if in_make_test(patch, exporter)]
+PROVEN = [pytest.param(*run, marks=tier(*run), id=f"{run[0].name}-{run[1]}") for run in RUNS]
 
 
 def test_no_patch_failed_to_load():
@@ -98,10 +109,11 @@ def helpers(file: Path) -> set[str]:
     return found - {"proof_models", "tries"}
 
 
-def test_each_form_and_each_shared_helper_has_a_proof_under_dynamo_in_make_test():
+@pytest.mark.parametrize("exporter", ["trace", "dynamo"])
+def test_each_form_and_each_shared_helper_has_a_proof_in_make_test(exporter):
     root = Path(onnxpatch.__file__).parents[1]
     each, users = {}, defaultdict(set)
-    for patch in (one for one in PATCHES if one.proof and "dynamo" in one.proof.served()):
+    for patch in (one for one, by in RUNS if by == exporter):
         library = patch.targets[0].partition(".")[0]
         owner = "torch" if library == "torch" else "Python" if library in PYTHON else "a library"
         file = root / patch.declared_at.rsplit(":", 1)[0]
@@ -109,9 +121,12 @@ def test_each_form_and_each_shared_helper_has_a_proof_under_dynamo_in_make_test(
         for one in each[patch.name]:
             users[one].add(file)
     needed = {one for one, files in users.items() if " of " in one or len(files) > 1}
-    claimed = {name: set(text.split(", ")) for name, text in STANDS_FOR.items()}
-    assert {name: some - each[name] for name, some in claimed.items() if some - each[name]} == {}
-    assert needed - set().union(*claimed.values()) <= IN_TEST_ALL
+    shown = set().union(*(each[name] for name, by in IN_MAKE_TEST if by == exporter))
+    assert needed - shown <= IN_TEST_ALL[exporter]
+    if exporter == "dynamo":
+        claimed = {name: set(text.split(", ")) for name, text in STANDS_FOR.items()}
+        assert {name: some - each[name] for name, some in claimed.items() if some - each[name]} == {}
+        assert needed - set().union(*claimed.values()) <= IN_TEST_ALL[exporter]
 
 
 def held(patch) -> dict[tuple[str, str], int]:
@@ -127,12 +142,63 @@ def held(patch) -> dict[tuple[str, str], int]:
 
 
 @pytest.mark.parametrize(("patch", "exporter"), PROVEN)
-def test_proof(patch, exporter):
+def test_proof(patch, exporter, request):
+    anew = request.config.getoption("--anew")
     before = held(patch)
-    outcome = prove(patch, exporter)
+    outcome = prove(patch, exporter, before=None if anew else without_patch.known(patch, exporter))
     assert outcome.status == "proven", outcome.sentence
     after = held(patch)
     assert [name for name in before if after.get(name) != before[name]] == []
+
+
+@pytest.mark.slow  # a change to many cases need not export each of them without its patch at once
+def test_the_record_of_exports_without_a_patch_has_the_cases_as_they_are():
+    if not without_patch.measured_here():
+        pytest.skip("the record is of other versions: each case is exported without its patch")
+    cases = [(onnxpatch.REGISTRY[name], exporter) for name, exporter in IN_MAKE_TEST]
+    asked = [run for run in cases if without_patch.recordable(*run)]
+    lacking = [f"{patch.name}-{exporter}" for patch, exporter in asked if not without_patch.known(patch, exporter)]
+    assert lacking == [], "write them: python -m tests.without_patch"
+
+
+class Half(torch.nn.Module):
+    def forward(self, x):
+        return torch.frac(x) / 2
+
+
+def halves():
+    return Half()
+
+
+def thirds():
+    return Computes(lambda x: torch.frac(x) / 3)
+
+
+def tried_inputs():
+    return [(torch.arange(3.0),), (torch.arange(5.0),)]
+
+
+def longer_inputs():
+    return [(torch.arange(3.0),), (torch.arange(6.0),)]
+
+
+def test_the_digest_of_a_case_is_of_its_code_and_of_what_is_asked_of_it():
+    case = onnxpatch.Proof(halves, tried_inputs, fails=("trace",), reason="aten::frac")
+    same = onnxpatch.Proof(halves, tried_inputs, fails=("trace",), reason="aten::frac")
+    changes = [{"build": thirds}, {"inputs": longer_inputs}, {"reason": "frac"}, {"opset": 20}]
+    digests = [without_patch.digest(dataclasses.replace(case, **change), "trace") for change in [{}, *changes]]
+    assert digests[0] == without_patch.digest(same, "trace")
+    assert len({*digests, without_patch.digest(case, "dynamo")}) == 6
+
+
+@pytest.mark.exports
+def test_a_recorded_export_gives_the_verdict_that_a_new_one_gives():
+    patch = onnxpatch.REGISTRY["symbolic-sqrt"]
+    line = without_patch.made(patch, "trace")
+    known = Trial(line["problem"], line["nodes"])
+    assert prove(patch, "trace", before=known).status == prove(patch, "trace").status == "proven"
+    assert prove(patch, "trace", before=Trial(None, 3)).status == "obsolete"
+    assert prove(patch, "trace", before=Trial("refused: another cause")).status == "unexplained"
 
 
 # ---- what runs the proofs: stand-ins for torch.frac, which the TorchScript exporter refuses

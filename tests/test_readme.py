@@ -13,6 +13,7 @@ import torch
 
 import onnxpatch
 from onnxpatch.errors import error_chain
+from tests.child import run_script
 
 pytestmark = pytest.mark.exports
 
@@ -47,10 +48,7 @@ def test_it_is_short():
 def test_the_first_script_prints_what_is_shown(tmp_path):
     """Lines as shown; `…` stands for the rest of a line, or for lines."""
     (tmp_path / "first.py").write_text(after("first script", WRONG_FILE), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "first.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    done = run_script(tmp_path / "first.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     printed = done.stdout.replace(f"{tmp_path}/", "").splitlines()
     for line in after("printed by the first script", WRONG_FILE).splitlines():

@@ -2,7 +2,8 @@
 
 make test-all  every test
 make test      without those marked `slow`, and without the cases of a test that take more than LIMIT seconds of the
-               processor each: of a test that has no shorter case, its shortest stays. A case marked `quick` stays.
+               processor each: of a test that has no shorter case, its shortest stays, unless it is over LONGEST.
+               A case marked `quick` stays.
 make check     of these, those that export nothing, and the trace proofs marked `sample`. A test that exports and is not
                marked `exports` fails there.
 
@@ -25,7 +26,7 @@ import torch
 from onnxpatch.versions import versions
 
 TABLE = Path(__file__).parent / "durations.txt"
-LIMIT = 0.5
+LIMIT, LONGEST = 0.5, 2.0
 LISTED = 0.3  # seconds from which on a test has a line of its own
 Seconds = dict[str, dict[str, float]]  # by file, then by name; "" stands for all that have no line of their own
 
@@ -68,11 +69,11 @@ def long_cases(seconds: Seconds) -> set[str]:
     out: set[str] = set()
     for file, tests in seconds.items():
         cases: dict[str, dict[str, float]] = defaultdict(dict)
-        for name, took in tests.items():
-            cases[_test(name)][name] = took
+        for name in filter(None, tests):
+            cases[_test(name)][name] = tests[name]
         for mine in cases.values():
             shortest = min(mine, key=lambda name: mine[name])
-            out |= {f"{file}::{name}" for name, took in mine.items() if took > LIMIT and name != shortest}
+            out |= {f"{file}::{name}" for name, took in mine.items() if took > (LONGEST if name == shortest else LIMIT)}
     return out
 
 
@@ -175,6 +176,7 @@ class NoExports:
 def add_options(add: Callable[..., None]) -> None:
     """The options of tests/conftest.py that are about tiers."""
     add("--durations-into", type=Path, help="write seconds of the processor of each test into this table")
+    add("--anew", action="store_true", help="export each proof's case without its patch, whatever the record says")
     add("--no-exports", action="store_true", help="fail what calls torch's exporters and is not marked sample")
 
 

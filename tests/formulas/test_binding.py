@@ -1,5 +1,6 @@
 """A stand-in gets its arguments by the target's own names, however a call is written; or it is not asked."""
 
+import contextlib
 import importlib
 import inspect
 
@@ -107,21 +108,15 @@ def test_a_target_that_does_not_exist_is_reported(registry):
     assert len(findings) == 1 and findings[0].endswith("there is no torch.nn.functional.intrepolate")
 
 
-def _targets():
-    for patch in onnxpatch.REGISTRY:
-        if patch.kind != "function" or patch.when.calls:
-            continue
-        for target in patch.targets:
-            try:
-                importlib.import_module(target.rpartition(".")[0])
-            except Exception:  # a class, or a library that is not installed here
-                continue
-        yield from (
-            (patch, path, function) for path, function in loaded([patch.targets])[0] if patch.when.calls is None
-        )
+FUNCTIONS = [patch for patch in onnxpatch.REGISTRY if patch.kind == "function" and patch.when.calls is None]
 
 
-TARGETS = list(_targets())
+def _targets(patch):
+    """(path, function) of each name of a patched function; none of a library that is not installed."""
+    for target in patch.targets:
+        with contextlib.suppress(Exception):  # a class, or a library that is not installed here
+            importlib.import_module(target.rpartition(".")[0])
+    return loaded([patch.targets])[0]
 
 
 def _dummy(parameter):
@@ -132,9 +127,14 @@ def _dummy(parameter):
     return [X] if kind.startswith("List[") and "Tensor" in kind else [1] if "List[" in kind else values.get(kind, X)
 
 
-@pytest.mark.parametrize(("patch", "path", "function"), TARGETS, ids=lambda value: value if type(value) is str else "")
-def test_every_name_of_every_target_reaches_the_stand_in_or_declines(patch, path, function):
+@pytest.mark.parametrize("patch", FUNCTIONS, ids=lambda patch: patch.name)
+def test_every_name_of_every_target_reaches_the_stand_in_or_declines(patch):
     """By position and by keyword, each overload: the stand-in takes what it is handed, or is not asked at all."""
+    for path, function in _targets(patch):
+        _reaches_or_declines(patch, path, function)
+
+
+def _reaches_or_declines(patch, path, function):
     key = None if patch.when.by_name else torch_function_key(function)
     key = function if key is None else key
     reached = 0

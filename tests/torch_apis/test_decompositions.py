@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import threading
 from collections import Counter
@@ -23,7 +24,12 @@ pytestmark = pytest.mark.exports
 
 passes = pytest.importorskip("torch.onnx._internal.exporter._fx_passes")
 registration = pytest.importorskip("torch.onnx._internal.exporter._registration")
-REGISTRY = registration.ONNXRegistry.from_torchlib(opset_version=18)
+
+
+@functools.cache
+def torchlib() -> Any:
+    """torch's translations: seconds, which only the tests that ask for them pay."""
+    return registration.ONNXRegistry.from_torchlib(opset_version=18)
 
 
 class Everything(nn.Module):
@@ -136,7 +142,7 @@ def test_the_file_is_as_torchs_own(opset: int, tmp_path: Path, monkeypatch: pyte
 def test_what_is_not_known_is_left_to_torch_as_it_is(model: nn.Module) -> None:
     program = captured(model, torch.rand(4, 4))
     before = str(program.graph)
-    assert not rewritten(program, REGISTRY)
+    assert not rewritten(program, torchlib())
     assert str(program.graph) == before
 
 
@@ -161,7 +167,7 @@ def test_sizes_come_from_nodes_that_are_there_or_from_inputs() -> None:
             return x.transpose(0, 1).flatten(0, 1)
 
     program = captured(Sizes(), torch.rand(4, 3, 5))
-    assert rewritten(program, REGISTRY)
+    assert rewritten(program, torchlib())
     program.graph.lint()
     view = next(node for node in program.graph.nodes if node.target is torch.ops.aten.view.default)
     assert view.args[1][0].target is operator.mul and view.args[1][1] == 5
@@ -189,7 +195,9 @@ def test_another_thread_has_torchs_own_and_everything_comes_back() -> None:
     found: list[str] = []
     program = captured(Chained(), torch.rand(4, 4))
     with pytest.raises(KeyError), few_decompositions():
-        other = threading.Thread(target=lambda: found.extend(names(passes.decompose_with_registry(program, REGISTRY))))
+        other = threading.Thread(
+            target=lambda: found.extend(names(passes.decompose_with_registry(program, torchlib())))
+        )
         other.start()
         other.join()
         assert passes.decompose_with_registry is not before[0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +22,7 @@ from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Budget, Probe
 from onnxpatch.verification.probe_search import find_probes
 from onnxpatch.verification.reference import Reference
+from tests.child import run_script
 from tests.verified_models import BatchBranch, DataBranch, NativeSize, Right
 
 pytestmark = pytest.mark.exports
@@ -239,7 +238,8 @@ except onnxpatch.ExportError as error:
 
 def test_an_export_that_takes_longer_than_max_seconds_is_refused(tmp_path: Any) -> None:
     """In a process of its own: torch's C++ code may not survive an error in the middle of a trace."""
-    done = subprocess.run([sys.executable, "-c", PONDERS, str(tmp_path)], capture_output=True, text=True, check=True)
+    done = run_script(PONDERS, str(tmp_path))
+    assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("True []") and "did not end within max_seconds=3" in done.stdout
 
 

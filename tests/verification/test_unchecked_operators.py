@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +14,7 @@ from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
+from tests.child import run_script
 
 pytestmark = pytest.mark.exports
 
@@ -36,7 +35,7 @@ except onnxpatch.ExportError as error:
 
 
 def test_an_export_does_not_end_the_process() -> None:
-    child = subprocess.run([sys.executable, "-c", IN_CHILD], capture_output=True, text=True, timeout=300, check=False)
+    child = run_script(IN_CHILD, seconds=300)
     assert (child.returncode, child.stdout.split()) == (0, ["refused", "True"]), child.stderr[-500:]
 
 
