@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from onnxpatch.export import export
     from onnxpatch.export_generation import export_generation
     from onnxpatch.formulas.einops.rearrange import CustomRearrange
+    from onnxpatch.generation_session import GenerationSession
     from onnxpatch.loops import each, scan, while_loop
     from onnxpatch.new_patch import new_patch
     from onnxpatch.onnxfile.runtimes.interface import Runtime
@@ -81,6 +82,7 @@ _HOMES = {
     "export": ("export",),
     "export_generation": ("export_generation",),
     "formulas.einops.rearrange": ("CustomRearrange",),
+    "generation_session": ("GenerationSession",),
     "onnxfile.runtimes.interface": ("Runtime",),
     "loops": ("each", "scan", "while_loop"),
     "new_patch": ("new_patch",),
@@ -112,6 +114,7 @@ __all__ = [
     "Drift",
     "DuplicatePatchError",
     "ExportError",
+    "GenerationSession",
     "InputError",
     "KnownBody",
     "OnnxpatchError",

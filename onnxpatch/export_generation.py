@@ -61,7 +61,8 @@ def export_generation(
                 part.module, (), made / part.file, kwargs=part.kwargs, dynamic_shapes=part.shapes,
                 data=[((), one) for one in part.data], output_names=part.output_names or None, **options,
             )  # fmt: skip
-            reports[part.file] = replace(report, notes=[part.note, *report.notes]) if part.note else report
+            notes = [*([part.note] if part.note else []), *report.notes]
+            reports[part.file] = replace(report, file=str(place / part.file), notes=notes)
         model.config.save_pretrained(made)  # type: ignore[union-attr, operator]
         model.generation_config.save_pretrained(made)  # type: ignore[union-attr, operator]
         for file in made.iterdir():

@@ -30,6 +30,7 @@ FLOORS: dict[tuple[str, ...], int] = {
         "drift",
         "plan",
         "session",
+        "generation_session",
         "testing",
         "loops",
         "prove",

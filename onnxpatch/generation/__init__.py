@@ -1,4 +1,5 @@
-"""The graphs that a generation loop runs: which there are, their inputs by name, an example for each.
+"""The graphs that a generation loop runs, and the loop over them.
 
-May import `inputs`, `errors`. Start reading at `parts.generation_parts`.
+May import `inputs`, `onnxfile`, `errors`. Start reading at `parts.generation_parts` for the files that are made, at
+`turns.Turns` for the loop that runs them.
 """
