@@ -24,7 +24,7 @@ from onnxpatch.inputs.held_models import as_module
 from onnxpatch.inputs.offloaded import weights_brought
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable
 from onnxpatch.messages.progress import shown
-from onnxpatch.onnxfile.file_size import bytes_beside
+from onnxpatch.onnxfile.mapped_weights import bytes_beside
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.runtimes.known import chosen
 from onnxpatch.onnxfile.stamp import UNTRIED, append

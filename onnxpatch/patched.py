@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import functools
+import itertools
 import sys
 from collections.abc import Iterable
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import torch
@@ -24,8 +26,9 @@ from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.patching.runtime import Scope
 from onnxpatch.patching.script_defaults import defaults_kept
 from onnxpatch.patching.swap import UndoLog, claim
-from onnxpatch.patching.with_statement import asked_by_with
 from onnxpatch.settings import Exporter, make_settings
+
+_ENTERED = ("SETUP_WITH", "BEFORE_WITH")  # Python 3.10; 3.11 to 3.13
 
 
 class Patched:
@@ -243,3 +246,12 @@ class patched:  # named like the function it stands for: `with onnxpatch.patched
         finally:
             self._entered[-1].restore()  # what an interrupt left of it; nothing otherwise
             self._entered.pop()
+
+
+def asked_by_with(caller: FrameType | None) -> bool:
+    """Whether the call that `caller` makes is entered at once: `with f():`. False where the bytecode is not known."""
+    if caller is None:
+        return False
+    later = (one.opname for one in dis.get_instructions(caller.f_code) if one.offset > caller.f_lasti)
+    following = list(itertools.islice(later, 2))
+    return following[:1] in ([name] for name in _ENTERED) or following == ["COPY", "LOAD_SPECIAL"]  # 3.14

@@ -19,7 +19,7 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, check_surroundings, checked_path
 from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile import stamp
-from onnxpatch.onnxfile.file_size import bytes_of
+from onnxpatch.onnxfile.mapped_weights import bytes_of
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited

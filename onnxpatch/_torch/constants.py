@@ -1,7 +1,7 @@
 """Finds the value of a tensor that is computed from parameters only, while an exporter runs.
 
 Under trace the tensors have values; they are read while recording is paused. torch.export computes on FakeTensors
-without data, but records how each was made (`producers.py`): these operators are run again on the parameters, outside
+without data, but records how each was made (`get_proxy_mode` and `get_proxy_slot`, private): these operators are run again on the parameters, outside
 torch's dispatch modes (`torch.utils._python_dispatch._disable_current_modes`, private). If that moves, no value is
 found, and the tensor is computed in the graph.
 """
@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from onnxpatch._torch import exporting
 from onnxpatch._torch.function_modes import unseen
-from onnxpatch._torch.producers import producer, running_tracer
 from onnxpatch._torch.trace_state import tracing_paused
 
 
@@ -101,3 +100,36 @@ def _run(node: Any, known: dict[Any, Any], tracer: Any) -> Any:
     else:
         raise _UnknownError
     return known[node]
+
+
+def running_tracer() -> Any | None:
+    """torch.export's tracer in this thread, or None."""
+    try:
+        from torch.fx.experimental.proxy_tensor import get_proxy_mode
+    except ImportError:
+        return None
+    mode: Any = get_proxy_mode()
+    return None if mode is None else mode.tracer
+
+
+def producer(tensor: Tensor, tracer: Any | None = None) -> fx.Node | None:
+    """The fx node whose result is `tensor`, or None. tracer: from `running_tracer`, if it is paused now."""
+    tracer = running_tracer() if tracer is None else tracer
+    if tracer is None:
+        return None
+    try:
+        from torch.fx.experimental.proxy_tensor import get_proxy_slot
+    except ImportError:
+        return None
+    slot: Any = get_proxy_slot(tensor, tracer, None)
+    return None if slot is None else slot.proxy.node
+
+
+def operator_of(node: fx.Node | None) -> str:
+    """`aten::transpose` for a node of that operator; `onnx::Transpose` for a node of `formulas.nodes`; else ""."""
+    if node is None or node.op != "call_function":
+        return ""
+    schema = getattr(node.target, "_schema", None)
+    name = "" if schema is None else str(schema.name)
+    # `torch.onnx.ops.symbolic` gives the operator's name as its second argument.
+    return f"onnx::{node.args[1]}" if name.startswith("onnx_symbolic::") else name

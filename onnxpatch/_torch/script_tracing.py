@@ -1,9 +1,11 @@
 """Sets up what a patched model needs while torch.jit.trace runs it.
 
-- A model may catch an error of torch and go on, as in eager (`caught_errors.py`).
+- A model may catch an error of torch and go on, as in eager (`function_modes.py`).
 - The tracer's warnings name the line of the model, not a line of onnxpatch that called torch for it.
 - Patches can ask which sizes are the same for all inputs (`traced_sizes.py`).
-- What torch.compile made runs as it was written (`compiled_functions.py`).
+- What torch.compile made runs as it was written, which torch refuses here. It does so inside of a symbolic trace of
+  torch.fx (`torch.fx._symbolic_trace._is_fx_tracing_flag`), if `torch._dynamo.config.error_on_nested_fx_trace` is off.
+  If either moves, a model that calls such a function is refused under trace, as torch refuses it.
 """
 
 from __future__ import annotations
@@ -11,14 +13,15 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
-from onnxpatch._torch.compiled_functions import run_as_written
 from onnxpatch._torch.function_modes import TraceKept
 from onnxpatch._torch.traced_sizes import sizes_are_known, static_sizes_known
 from onnxpatch.messages.user_code import asking_frame, package_of
 from onnxpatch.thread_output import filtered, warned
+from onnxpatch.undone import Shared, undone
 
 
 @contextlib.contextmanager
@@ -54,3 +57,31 @@ def _at_the_models_line(show: Callable[..., None]) -> Callable[..., None]:
         show(message, category, filename, lineno, *rest)
 
     return show_once
+
+
+def run_as_written() -> contextlib.AbstractContextManager[None]:
+    """A context in which a call of a compiled function runs the original one, its patches included."""
+    return _AS_WRITTEN.held()
+
+
+@contextlib.contextmanager
+def _as_written() -> Iterator[None]:
+    dynamo: Any = sys.modules.get("torch._dynamo")
+    fx: Any = sys.modules.get("torch.fx._symbolic_trace")
+    # Before torch._dynamo is imported, which takes two seconds, nothing can have been compiled.
+    if not hasattr(getattr(dynamo, "config", None), "error_on_nested_fx_trace") or not hasattr(
+        fx, "_is_fx_tracing_flag"
+    ):
+        yield
+        return
+    before = fx._is_fx_tracing_flag
+
+    def put_back() -> None:
+        fx._is_fx_tracing_flag = before
+
+    with undone(put_back), dynamo.config.patch(error_on_nested_fx_trace=False):
+        fx._is_fx_tracing_flag = True
+        yield
+
+
+_AS_WRITTEN = Shared(_as_written)  # torch's flag is one for all threads

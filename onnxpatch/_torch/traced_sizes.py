@@ -22,10 +22,8 @@ import torch
 from onnxpatch._torch.cond import free_symbols
 from onnxpatch._torch.fake_results import FakeResults
 from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
-from onnxpatch._torch.result_shapes import result_shape
-from onnxpatch._torch.size_arithmetic import ARITHMETIC
 from onnxpatch._torch.trace_state import tracing_paused
-from onnxpatch._torch.written_sizes import written_size
+from onnxpatch._torch.written_sizes import ARITHMETIC, result_shape, written_size
 from onnxpatch.undone import undone
 
 _NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)

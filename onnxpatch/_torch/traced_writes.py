@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from onnxpatch._torch.node_aliases import is_view, views_made, writes, written_by
 from onnxpatch._torch.symbolic_sizes import traced_value
 from onnxpatch._torch.trace_state import running_trace, tracing_paused
-from onnxpatch._torch.written_values import View, Writer, can_write
+from onnxpatch._torch.written_values import View, Writer, can_write, is_view, views_made, writes, written_by
 
 if TYPE_CHECKING:
     from torch import Block, Graph, Node, Value

@@ -2,14 +2,20 @@
 
 Running the graph on fake tensors tells every size (`traced_sizes.py`), and takes seconds for a deep model. Attention
 needs the 3 of queries, keys and values in each layer, and the reshape before it has that number. This reads nodes,
-their inputs and `toIValue`. If these move, nothing is read off, and the graph is run.
+their inputs and `toIValue`. If these move, nothing is read off, and the graph is run. `result_shape` names the shape of
+a result whose operator's arguments say it, which torch's own kernels for symbolic sizes take tens of milliseconds for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
+_ATEN = torch.ops.aten
 _SHAPED = ("aten::reshape", "aten::view")
 _KEEPING = ("aten::contiguous", "aten::detach", "aten::clone", "aten::dropout")
 
@@ -66,3 +72,68 @@ def _numbers(value: Any) -> list[int] | None:
         return found if isinstance(found, list) else None
     numbers = [_number(one) for one in value.node().inputs()]
     return [one for one in numbers if one is not None] if None not in numbers else None
+
+
+def _converted(number: float, dtype: object = None, *_: object, **named: object) -> object:
+    """`number.to(dtype)`: whole numbers end at the point, as Python's int() does."""
+    dtype = named.get("dtype", dtype)
+    whole = isinstance(dtype, torch.dtype) and not dtype.is_floating_point
+    return math.trunc(number) if whole else number
+
+
+ARITHMETIC: dict[str, Callable[..., object]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv,
+    "floor_divide": operator.floordiv, "truediv": operator.truediv, "div": operator.truediv, "mod": operator.mod,
+    "remainder": operator.mod, "pow": operator.pow, "neg": operator.neg, "eq": operator.eq, "ne": operator.ne,
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "abs": operator.abs,
+    "radd": lambda a, b: b + a, "rsub": lambda a, b: b - a, "rmul": lambda a, b: b * a,
+    "rfloordiv": lambda a, b: b // a, "rtruediv": lambda a, b: b / a, "rmod": lambda a, b: b % a,
+    "maximum": torch.sym_max, "minimum": torch.sym_min, "reshape": lambda a, *_: a,
+    "trunc": math.trunc, "ceil": math.ceil, "floor": math.floor, "long": math.trunc, "to": _converted,
+}  # fmt: skip
+
+
+def result_shape(operator: object, args: Sequence[object]) -> list[Any] | None:
+    """The shape of an operator's one result, which has the dtype of its first argument; None if it is not known here.
+
+    args: the positional arguments, with fake tensors for tensors.
+    """
+    shape = _SHAPES.get(operator)
+    return None if shape is None else shape(*args)
+
+
+def _reshaped(x: torch.Tensor, sizes: Sequence[Any]) -> list[Any] | None:
+    if not all(isinstance(size, int | torch.SymInt) for size in sizes):
+        return None
+    inferred = [place for place, size in enumerate(sizes) if isinstance(size, int) and size == -1]
+    shape = list(sizes)
+    for place in inferred:
+        shape[place] = x.numel() // math.prod(size for other, size in enumerate(sizes) if other != place)
+    return shape
+
+
+def _flattened(x: torch.Tensor, first: int, last: int) -> list[Any] | None:
+    if not x.dim():
+        return None
+    first, last = first % x.dim(), last % x.dim()
+    return [*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :]]
+
+
+def _projected(x: torch.Tensor, weight: torch.Tensor, bias: object = None) -> list[Any] | None:
+    return [*x.shape[:-1], weight.shape[0]] if weight.dim() == 2 else None
+
+
+def _same(x: torch.Tensor, *_: object) -> list[object]:
+    return list(x.shape)
+
+
+_SHAPES: dict[Any, Callable[..., list[Any] | None]] = {
+    _ATEN.reshape.default: _reshaped,
+    _ATEN.view.default: _reshaped,
+    _ATEN.flatten.using_ints: _flattened,
+    _ATEN.linear.default: _projected,
+    _ATEN.contiguous.default: _same,
+    _ATEN.dropout.default: _same,
+    _ATEN.gelu.default: _same,
+    _ATEN.layer_norm.default: _same,
+}

@@ -1,13 +1,15 @@
 """The nodes that `traced_writes` writes into a traced graph: a tensor after a write, and the tensors it is a view of.
 
-By the graph of `torch._C._get_tracing_state()`: `create`, `createClone`, `insertConstant`, types of values. If they
-move, writes through views are lost under trace, as they are in torch's own export.
+Which nodes give a view of their input, and which write to it, is in the `schema()` of a node: `Tensor(a) self` is
+shared, `Tensor(a!) self` is written. Nodes are written by the graph of `torch._C._get_tracing_state()`: `create`, `createClone`, `insertConstant`, types of values.
+If one of these moves, writes through views are lost under trace, as they are in torch's own export.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -22,7 +24,6 @@ _EXCHANGED = ("aten::t", "aten::transpose", "aten::swapaxes", "aten::swapdims", 
 _RESHAPED = ("aten::view", "aten::reshape", "aten::flatten", "aten::unflatten", "aten::unsqueeze", "aten::squeeze",
              "aten::view_as", "aten::reshape_as", "aten::_unsafe_view", "aten::ravel")  # fmt: skip
 _KEPT = ("aten::detach", "aten::alias", "aten::contiguous", "aten::to", "aten::type_as", "aten::data")
-
 _TYPES = (("TensorType", "create_from_tensor"), ("TensorType", "get"), ("ListType", "ofInts"), ("IntType", "get"),
           ("NoneType", "get"))  # fmt: skip
 
@@ -176,3 +177,62 @@ def _numbers(value: Value) -> list[int] | None:
     """The list of constants that a value is, or None."""
     found: list[Any] = [one.toIValue() for one in value.node().inputs()]
     return None if None in found else found
+
+
+def views_made(node: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """(nodes, value) of each tensor that a view gives: one, or the members of its list."""
+    if node.output().type().kind() != "ListType":
+        yield (node,), node.output()
+        return
+    for use in node.output().uses():
+        if use.user.kind() == "prim::ListUnpack":
+            for value in use.user.outputs():
+                yield (node, use.user), value
+
+
+def written_by(node: Any, kind: str) -> Any | None:
+    """The value that a node writes to, or None."""
+    return node.inputsAt(0) if writes(kind) and _writes_first(node) else None
+
+
+@functools.cache
+def writes(kind: str) -> bool:
+    """Whether it is a method such as `add_` or `__iadd__`; those with two underscores are none (`__and__`)."""
+    name = kind.removeprefix("aten::")
+    return name != kind and (name.startswith("__i") or (name.endswith("_") and not name.endswith("__")))
+
+
+def _writes_first(node: Any) -> bool:
+    return "(Tensor(a!) self" in _schema(node) and node.outputsSize() == 1
+
+
+def is_view(node: Any) -> bool:
+    """Whether what a node returns shares the memory of its first input, at the example."""
+    schema = _schema(node)
+    if not schema.partition("(")[2].startswith(("Tensor(a) self", "Tensor(a -> *) self")):
+        return False
+    return bool(node.outputsSize() == 1) and not _is_copy(node)
+
+
+def _schema(node: Any) -> str:
+    try:
+        return str(node.schema())
+    except RuntimeError:  # a node that torch has no schema of: one of the kit's own
+        return ""
+
+
+# They share memory where the elements lie so that they can.
+_EITHER = ("aten::reshape", "aten::flatten", "aten::reshape_as", "aten::contiguous", "aten::to", "aten::type_as",
+           "aten::unflatten", "aten::ravel")  # fmt: skip
+
+
+def _is_copy(node: Any) -> bool:
+    if node.kind() not in _EITHER:
+        return False
+    before, after = node.inputsAt(0).type(), node.output().type()
+    if before.dtype() != after.dtype() or None in (before.sizes(), before.strides(), after.sizes()):
+        return True
+    example = torch.empty_strided(before.sizes(), before.strides(), device="meta")
+    if node.kind() == "aten::contiguous":
+        return not example.is_contiguous()
+    return not example.reshape(after.sizes())._is_view()

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from onnxpatch.control_flow import BranchReport, report_of
-from onnxpatch.control_flow.optional_outputs.output_names import name_outputs
+from onnxpatch.control_flow.optional_outputs.flat_outputs import name_outputs
 from onnxpatch.control_flow.optional_outputs.reference import flatten_reference
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.exported import Exported
@@ -25,9 +25,8 @@ from onnxpatch.onnxfile import call_inputs, output_structure
 from onnxpatch.onnxfile.attention_nodes import OPSET as ATTENTION
 from onnxpatch.onnxfile.attention_nodes import name_attention
 from onnxpatch.onnxfile.empty_constants import write_as_nodes
-from onnxpatch.onnxfile.norm_nodes import FOUND_BY, name_norms
+from onnxpatch.onnxfile.norm_nodes import FOUND_BY, name_norms, sum_residuals
 from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
-from onnxpatch.onnxfile.residual_sums import sum_residuals
 from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.patched import Patched
 from onnxpatch.patching.registry import Patch

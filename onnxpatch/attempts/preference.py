@@ -16,7 +16,7 @@ import torch
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.attempt_log import AttemptLog
 from onnxpatch.attempts.one_attempt import Proven
-from onnxpatch.onnxfile.file_size import bytes_beside
+from onnxpatch.onnxfile.mapped_weights import bytes_beside
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
 from onnxpatch.settings import Exporter
 from onnxpatch.verification.input_matching import match_inputs

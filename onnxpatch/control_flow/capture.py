@@ -14,7 +14,7 @@ import torch
 
 from onnxpatch.control_flow.branch_report import BranchReport
 from onnxpatch.control_flow.list_lengths import ListLengths
-from onnxpatch.control_flow.optional_outputs.declared import DeclaredOutputs
+from onnxpatch.control_flow.optional_outputs.decorator import DeclaredOutputs
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.recording import Recording, latest, running
 from onnxpatch.control_flow.settled_sizes import SettledSizes

@@ -17,11 +17,9 @@ from onnxpatch.exporters.output_layout import OutputLayout
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.onnxfile import output_structure
-from onnxpatch.onnxfile.added_weights import add_weights
-from onnxpatch.onnxfile.editing import edited
-from onnxpatch.onnxfile.float_outputs import cast_float_outputs
+from onnxpatch.onnxfile.added_weights import add_weights, cast_float_outputs, name_output_sizes
 from onnxpatch.onnxfile.mapped_weights import LARGE, SMALL
-from onnxpatch.onnxfile.size_names import name_output_sizes
+from onnxpatch.onnxfile.unread import edited
 from onnxpatch.patching.script_defaults import positional
 
 

@@ -6,10 +6,9 @@ They are implemented in `onnxpatch._torch`; patches import them from here.
 from __future__ import annotations
 
 from onnxpatch._torch.constants import constant, unrecorded
-from onnxpatch._torch.divisions import divided_by_data
 from onnxpatch._torch.function_modes import function_name, unseen
 from onnxpatch._torch.kept_constants import keep_constant
-from onnxpatch._torch.ones import all_ones
+from onnxpatch._torch.origins import all_ones, divided_by_data
 from onnxpatch._torch.symbolic_sizes import traced_from
 from onnxpatch._torch.trace_state import tracing_paused
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxpatch.messages.quantities import in_bytes
-from onnxpatch.onnxfile.file_size import bytes_of
 from onnxpatch.onnxfile.graph import dtype_name
+from onnxpatch.onnxfile.mapped_weights import bytes_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto

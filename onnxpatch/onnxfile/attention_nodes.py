@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onnxpatch.onnxfile.attention_masks import Addends, Mask, fits, unmasked
-from onnxpatch.onnxfile.editing import edited
 from onnxpatch.onnxfile.produced import Produced, Size, permutation
-from onnxpatch.onnxfile.unread import drop_unread
+from onnxpatch.onnxfile.unread import drop_unread, edited
 from onnxpatch.settings import Operators
 
 if TYPE_CHECKING:

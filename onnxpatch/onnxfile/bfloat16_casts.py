@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxpatch.onnxfile.bfloat16 import BFLOAT16
-from onnxpatch.onnxfile.editing import edited
 from onnxpatch.onnxfile.graph import all_nodes
 from onnxpatch.onnxfile.runtime import load_graph
+from onnxpatch.onnxfile.unread import edited
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from onnxpatch.onnxfile.editing import edited
+from onnxpatch.onnxfile.unread import edited
 
 
 def write_as_nodes(file: str | os.PathLike[str]) -> None:

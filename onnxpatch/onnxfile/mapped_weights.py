@@ -23,14 +23,11 @@ from onnxpatch.errors import InputError
 
 LARGE = 1 << 28
 """Bytes from which on a file is treated so."""
-
 MOST_IN_ONE_FILE = (1 << 31) - (1 << 26)
 """Bytes of weights: a protobuf message has less than 2 GB, the graph included."""
-
 _PIECE = 1 << 24  # bytes that are in memory at a time
 SMALL = 1 << 12
 """Bytes of one tensor that stay in the model: shapes and axes are read there."""
-
 _GRAPH, _INITIALIZER, _RAW_DATA, _EXTERNAL, _LOCATION = 7, 5, 9, 13, 14
 _LENGTH = {1: 8, 5: 4}  # of fields of a fixed length, by wire type
 Content = mmap.mmap | bytes
@@ -215,3 +212,15 @@ def _varint(value: int) -> bytes:
 def _written(number: int, content: bytes) -> bytes:
     # 2: the wire type of a field with its length in front.
     return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def bytes_of(file: str | os.PathLike[str]) -> int:
+    """The bytes of a file and of its external weights; 0 if there is no file."""
+    path = Path(file)
+    # The dynamo exporter puts the weights of a large model into FILE.data.
+    return sum(one.stat().st_size for one in (path, path.with_name(f"{path.name}.data")) if one.is_file())
+
+
+def bytes_beside(file: Path) -> int:
+    """The bytes of all files in the folder of a file that an export has just made: its weights may lie in many."""
+    return sum(one.stat().st_size for one in file.parent.iterdir())

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from onnxpatch.onnxfile.editing import edited
+from onnxpatch.onnxfile.unread import edited
 
 if TYPE_CHECKING:
     from onnx import NodeProto, ValueInfoProto

@@ -1,4 +1,4 @@
-"""Layer and RMS normalization that a model writes out, in the form that a runtime has one kernel for.
+"""Layer and RMS normalization that a model writes out, with the sum before it, as a runtime has one kernel for.
 
     (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias     LayerNormalization
     x * rsqrt(mean(x^2) + eps) * weight                                   RMSNormalization from opset 23 on
@@ -15,9 +15,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxpatch.onnxfile.editing import edited
 from onnxpatch.onnxfile.produced import Produced
-from onnxpatch.onnxfile.unread import drop_unread
+from onnxpatch.onnxfile.unread import drop_unread, edited
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -219,3 +218,20 @@ def _as_recognized(proto: ModelProto, written: _Written) -> bool:
         del written.quotient.input[:]
         written.quotient.input.extend([written.x, written.root])
     return True
+
+
+def sum_residuals(file: str | os.PathLike[str]) -> int:
+    """Change a file in place; returns how many additions of two computed values became Sum."""
+    changed = 0
+    with edited(file) as proto:
+        stored = {weight.name for weight in proto.graph.initializer}
+        made = {name: node for node in proto.graph.node for name in node.output}
+        for node in proto.graph.node:
+            if node.op_type != "LayerNormalization" or node.input[0] not in made:
+                continue
+            added = made[node.input[0]]
+            # Not the addition of a bias: that one is fused with the product before it, as Add only.
+            if added.op_type == "Add" and added.domain == "" and not stored.intersection(added.input):
+                added.op_type = "Sum"
+                changed += 1
+    return changed

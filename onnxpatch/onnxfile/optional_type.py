@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from onnxpatch.onnxfile import output_structure
-from onnxpatch.onnxfile.editing import edited
+from onnxpatch.onnxfile.unread import edited
 
 if TYPE_CHECKING:
     from onnx import GraphProto, TypeProto

@@ -1,13 +1,21 @@
-"""Removes nodes whose results nothing in the graph reads."""
+"""Changing an ONNX file in place without reading its weights: saving it, and removing what nothing reads."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxpatch.onnxfile.graph import all_nodes
+from onnxpatch.onnxfile.mapped_weights import is_large, take_in, without_weights
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 
 def drop_unread(graph: GraphProto) -> None:
@@ -38,3 +46,25 @@ def _drop(repeated: Any, names: set[str]) -> None:
 def _inside(node: NodeProto) -> list[NodeProto]:
     graphs = [one.g for one in node.attribute if one.HasField("g")]
     return [inner for one in graphs for inner in all_nodes(one)]
+
+
+@contextlib.contextmanager
+def edited(file: str | os.PathLike[str]) -> Iterator[ModelProto]:
+    """Gives the block the file's ModelProto to change; writes it back at the end, but not if the block raises.
+
+    Weights in a file beside it (external data) are neither read nor written.
+    """
+    import onnx
+
+    if is_large(file):
+        path = Path(file)
+        proto, small = onnx.load_from_string(without_weights(path)), path.with_name(f"{path.name}.edited")
+        yield proto
+        small.write_bytes(proto.SerializeToString())
+        # The weights go from the old file into the new one, a piece at a time, and the new one takes its name.
+        take_in(small, path.name)
+        os.replace(small, path)
+        return
+    proto = onnx.load(os.fspath(file), load_external_data=False)
+    yield proto
+    onnx.save(proto, os.fspath(file))

@@ -12,10 +12,13 @@ A scope belongs to one thread: the same functions called in another thread, or i
 from __future__ import annotations
 
 import contextlib
+import dis
+import functools
 import inspect
 import threading
+import types
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -30,9 +33,9 @@ from onnxpatch.patching import dispatch, rebinding
 from onnxpatch.patching.code_modules import defining_modules
 from onnxpatch.patching.conditions import ANY_TORCH_FUNCTION
 from onnxpatch.patching.dispatch import Dispatcher
+from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.match import FunctionPatch
 from onnxpatch.patching.registry import Patch
-from onnxpatch.patching.type_calls import ask_for_types, written_type
 from onnxpatch.settings import Settings, put_in_force
 from onnxpatch.undone import undone
 
@@ -219,3 +222,36 @@ class _Dispatch(TorchFunctionMode):
             with self:
                 found = self._scope.dispatcher.answer(patches, function, args, kwargs)
         return function(*args, **kwargs) if found is NotImplemented else found
+
+
+def written_type(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    """Replaces a call of `type`: `type(layer)` returns the class that the user wrote."""
+    return class_before(type(args[0])) if len(args) == 1 and not kwargs else NotImplemented
+
+
+def ask_for_types(modules: Iterable[types.ModuleType]) -> bool:
+    """Whether code of these modules calls `type`."""
+    return any(_asks(code) for module in modules for code in _code(module))
+
+
+def _code(module: types.ModuleType) -> Iterator[types.CodeType]:
+    """The code objects of the functions and methods that are defined in the module."""
+    for value in list(vars(module).values()):
+        # `type` is replaced in these modules only: imported code looks the name up elsewhere.
+        if getattr(value, "__module__", None) == module.__name__:
+            for one in (value, *vars(value).values()) if inspect.isclass(value) else (value,):
+                function = inspect.unwrap(getattr(one, "__func__", one)) if callable(one) else one
+                if inspect.isfunction(function):
+                    yield function.__code__
+
+
+# By code object, which never changes: the same modules are asked again for every model that they define.
+@functools.lru_cache(maxsize=4096)
+def _asks(code: types.CodeType) -> bool:
+    inner = (one for one in code.co_consts if isinstance(one, types.CodeType))
+    if any(_asks(one) for one in inner):
+        return True
+    # `x.type(torch.int64)` has the name in co_names too; only the instruction shows that it is an attribute.
+    return "type" in code.co_names and any(
+        step.argval == "type" and step.opname in ("LOAD_GLOBAL", "LOAD_NAME") for step in dis.get_instructions(code)
+    )

@@ -1,7 +1,8 @@
-"""int(), float() and len() of sizes, and transformers' torch_int and torch_float, stay symbolic."""
+"""Sizes as Python's numbers: int(), float(), len() and torch_int stay symbolic; types and methods of sizes."""
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,9 @@ import torch
 from torch import Tensor
 
 from onnxpatch import op
-from onnxpatch.formulas.symbolic import as_float, symbolic, truncated
+from onnxpatch.formulas.symbolic import as_float, static_number, symbolic, truncated
 
+TRACED_LINK = "https://docs.pytorch.org/docs/stable/generated/torch.jit.trace.html"
 FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
 LINK = "https://github.com/huggingface/transformers/issues/26790"
 
@@ -85,3 +87,100 @@ def _tiled(x: Tensor) -> Tensor:
 def symbolic_len(original: Callable[[Any], int], value: object) -> object:
     """Keeps `len(tensor)` symbolic."""
     return value.shape[0] if isinstance(value, Tensor) and value.dim() else NotImplemented
+
+
+def _inputs() -> list[tuple[Tensor]]:
+    return [(torch.arange(2.0 * n).reshape(2, n),) for n in (6, 3, 8, 9, 16)]
+
+
+def _whole(x: Tensor) -> Tensor:
+    """Rows that say whether their number is a multiple of 3, and channels that are one of 2."""
+    pairs = 1 if (x.shape[0] / 2).is_integer() else 2
+    return x * pairs + torch.as_tensor((x.shape[1] / 3).is_integer())
+
+
+@op(
+    "Tensor.is_integer",
+    name="size-is-integer",
+    why="'Tensor' object has no attribute 'is_integer': under trace a size divided by a number is a tensor",
+    reason="is_integer",
+    link=TRACED_LINK,
+    exporters=("trace",),
+    tries=_inputs,
+    case=_whole,
+    unchanged=lambda x: x * (3 / 2).is_integer(),
+)
+def size_is_integer(original: Callable[[Tensor], Any], value: Tensor) -> object:
+    """Whether a quotient of sizes is whole: a 0-d bool tensor, or a bool where no input changes it."""
+    if value.dim():
+        return NotImplemented
+    known = static_number(value)
+    if known is not None:
+        return float(known).is_integer()
+    return value == value.floor() if value.is_floating_point() else torch.ones_like(value, dtype=torch.bool)
+
+
+def _doublings(x: Tensor) -> Tensor:
+    """The next power of two of the number of columns."""
+    return x + 2 ** (x.shape[1] - 1).bit_length()
+
+
+@op(
+    "Tensor.bit_length",
+    name="size-bit-length",
+    why="'Tensor' object has no attribute 'bit_length': under trace a size is a tensor",
+    reason="bit_length",
+    link=TRACED_LINK,
+    exporters=("trace",),
+    tries=_inputs,
+    case=_doublings,
+    unchanged=lambda x: x * (5).bit_length(),
+)
+def size_bit_length(original: Callable[[Tensor], Any], value: Tensor) -> object:
+    """The number of bits of a size: a 0-d int64 tensor, or an int where no input changes it."""
+    if value.dim() or value.is_floating_point():
+        return NotImplemented
+    known = static_number(value)
+    if known is not None:
+        return int(known).bit_length()
+    # Exact, where a logarithm would be one off next to a power of two.
+    return (value.abs() >= 2 ** torch.arange(63)).sum()
+
+
+def _trimmed(x: Tensor, reference: object) -> Tensor:
+    """The first rows, as many as another tensor has, or as a number says."""
+    return x[:, : reference.size(1)] if isinstance(reference, Tensor) else x[:, :reference]
+
+
+def _trims(x: Tensor) -> Tensor:
+    doubled = torch.cat([x, x * 2], 1).softmax(1)
+    return _trimmed(doubled, x.shape[1]) + _trimmed(doubled, x)
+
+
+@op(
+    "builtins.isinstance",
+    name="types-of-sizes",
+    why="Dimension specified as 1 but tensor has no dimensions: `isinstance(length, torch.Tensor)` is true of a size "
+    "while the trace exporter runs, and the code takes it for a tensor",
+    reason="has no dimensions|out of range",
+    link="https://github.com/facebookresearch/demucs/blob/main/demucs/utils.py",
+    exporters=("trace",),
+    tries=lambda b, n: torch.randn(b, n),
+    sizes=((2, 5), (3, 9), (1, 1)),
+    case=_trims,
+    unchanged=lambda x: x * 2 if isinstance(x, Tensor) else x,
+)
+def types_of_sizes(original: Callable[..., bool], value: object, classes: object) -> bool:
+    """Answers as for an int, where a whole number of sizes is compared with torch.Tensor."""
+    if not isinstance(value, Tensor) or value.dim() or value.dtype != torch.int64:
+        return NotImplemented
+    asked = _flat(classes)
+    if Tensor not in asked or not symbolic(value):
+        return NotImplemented
+    return any(one is not Tensor and original(0, one) for one in asked)
+
+
+def _flat(classes: object) -> tuple[Any, ...]:
+    """The classes of a class, a union or a nest of tuples."""
+    inner = classes if isinstance(classes, tuple) else typing.get_args(classes)
+    return tuple(one for part in inner for one in _flat(part)) if inner else (classes,)

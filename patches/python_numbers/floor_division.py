@@ -1,4 +1,4 @@
-"""Floor division, which the TorchScript exporter rounds towards zero: `-7 // 2`, `-(-n // 2)`, `-5 >> 1`."""
+"""Floor division, which the TorchScript exporter rounds towards zero: `-7 // 2`, `-(-n // 2)`; divmod()."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from onnxpatch import exporting, op
 from onnxpatch.decisions.place import deciding_frame
 from onnxpatch.formulas.quotients import floor_quotient
-from onnxpatch.formulas.symbolic import divides_negative, never_negative
+from onnxpatch.formulas.symbolic import divides_negative, missing_to, never_negative, symbolic
 
 
 def _quotients(x: Tensor) -> tuple[Tensor, ...]:
@@ -201,3 +202,59 @@ def floor_division_sizes(original: Callable[[Any, Any], Any], value: Any, step: 
     if never_negative(value) and not divides_negative(original(value, step)):
         return NotImplemented
     return original(value - value % step, step)
+
+
+def _groups(x: Tensor) -> Tensor:
+    """The maximum of each group of four rows, the last group padded, and the first row of each."""
+    missing = (4 - x.shape[1] % 4) % 4
+    padded = functional.pad(x, (0, 0, 0, missing))
+    groups = padded.reshape(x.shape[0], padded.shape[1] // 4, 4, 3).amax(2)
+    return groups + x[:, ::4]
+
+
+@op(
+    "SymInt.__mod__",
+    name="padded-sizes",
+    why="minutes of export, or Constraints violated: sympy cannot tell that h + (k - h % k) % k is a multiple of k",
+    link="https://github.com/pytorch/pytorch/issues/136216",
+    exporters=("dynamo",),
+    leaner=("dynamo",),
+    # Groups of 4 leave each rest once, and the last length is shorter than a group.
+    tries=lambda batch, length: torch.rand(batch, length, 3),
+    sizes=((2, 11), (3, 8), (1, 5), (2, 2)),
+    case=_groups,
+    unchanged="fixed sizes",
+)
+def padded_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> object:
+    """Writes the padding as `k * ceil(size / k) - size`. If the size is added, it cancels, and sympy knows the rest."""
+    if not isinstance(step, int) or step < 2:
+        return NotImplemented
+    # None where the value is no `step - size % step`: other remainders stay as they are written.
+    size = missing_to(value, step)
+    return NotImplemented if size is None else (size + (step - 1)) // step * step - size
+
+
+def _blocks(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Blocks of 4, and what is left."""
+    blocks, rest = divmod(x.shape[1], 4)
+    back, less = divmod(-x.shape[1], 3)
+    return x[:, : blocks * 4] * (rest + 1), x.sum(1) * back + less
+
+
+@op(
+    "builtins.divmod",
+    name="quotient-and-rest",
+    why="unsupported operand type(s) for divmod(): 'Tensor' and 'int', where n is x.shape[0]; under dynamo 'SymInt'",
+    reason=r"unsupported operand type\(s\) for divmod\(\)",
+    link="https://github.com/pytorch/pytorch/issues/44692",
+    tries=lambda n: torch.rand(2, n),
+    sizes=(7, 12, 9, 30, 5),
+    case=_blocks,
+    unchanged="fixed sizes",
+    beside=("floor-division", "floor-division-sizes"),
+)
+def quotient_and_rest(original: Callable[..., Any], x: Any, y: Any) -> Any:
+    """(x // y, x % y), which other patches and the exporters write."""
+    if not (symbolic(x) or symbolic(y)):
+        return NotImplemented
+    return x // y, x % y

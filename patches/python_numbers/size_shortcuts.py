@@ -1,23 +1,24 @@
-"""Shortcuts past a resize: an `if` that returns the position table unchanged if the image has the training size.
-
-    if npatch == self.n: return self.pos_embed        the exporter asks: bool(npatch == self.n)
-    return F.interpolate(self.pos_embed, ...)         exported at the training size, this is not in the graph
-
-So are other `if`s on sizes of which one side is right at every size, as `decisions.if_rules` knows. Where it knows
-none, the exporter goes on as it would.
-"""
+"""`if`s on sizes of which one side is right at every size: shortcuts past a resize, crops by what may be 0."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from onnxpatch import op
-from onnxpatch.decisions.if_rules.answer import right_side
+from onnxpatch.decisions.if_rules.noop_crops import crops_back, keeps_what_is_short
+from onnxpatch.decisions.if_rules.noop_padding import crops_ends, pads_by_amounts
+from onnxpatch.decisions.if_rules.noop_resizes import resizes_always, sets_size_flag
+from onnxpatch.decisions.if_rules.noop_returns import returns_unpadded
+from onnxpatch.decisions.if_rules.padding_if import only_pads
+from onnxpatch.decisions.if_rules.remade_tables import remakes_table
+from onnxpatch.decisions.if_rules.selected_numbers import select_items, select_locals
 from onnxpatch.decisions.place import deciding_frame
 from onnxpatch.formulas.symbolic import traced_from_sizes
 
@@ -77,3 +78,75 @@ def _answer(value: object) -> bool | None:
     # 2: past this function and the stand-in that calls it.
     frame = deciding_frame(2)
     return None if frame is None else right_side(frame, value)
+
+
+def _chunks(x: Tensor) -> Tensor:
+    """Chunks of four samples, the sound padded on both sides for them; what was padded is cut off again."""
+    missing = (4 - x.shape[1] % 4) % 4
+    padded = functional.pad(x, (missing // 2, missing - missing // 2))
+    y = padded.reshape(x.shape[0], -1, 4).softmax(2).flatten(1)
+    delta = y.shape[1] - x.shape[1]
+    if delta:
+        y = y[..., delta // 2 : -(delta - delta // 2)]
+    longer = functional.pad(x, (0, missing))
+    if missing > 0:
+        longer = longer[:, :-missing]
+    return y + longer
+
+
+def _ends(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+    return any(_computed(item) for item in _items(args[1]))
+
+
+@op(
+    "__getitem__",
+    name="cropped-ends",
+    why="shape (2, 0): `if pad: x = x[:, :-pad]` exported where pad is not 0 leaves nothing where it is",
+    reason="shape|broadcast",
+    link="https://github.com/facebookresearch/demucs/blob/main/demucs/utils.py",
+    calls=_ends,
+    tries=lambda b, n: torch.randn(b, n),
+    sizes=((2, 10), (3, 8), (1, 5), (2, 3), (1, 16)),
+    case=_chunks,
+    unchanged=lambda x: x[:, : x.shape[1] // 2] * 2,
+)
+def cropped_ends(original: Callable[..., Tensor], tensor: Tensor, index: object) -> Tensor:
+    """Inside such an `if`, counts the end from the front: `size - pad`."""
+    frame = deciding_frame(1)
+    if frame is None or not crops_ends(frame):
+        return NotImplemented
+    items, axis, kept = _items(index), 0, []
+    for item in items:
+        if _computed(item):
+            item = slice(item.start, tensor.shape[axis] + item.stop, item.step)
+        kept.append(item)
+        # A crop has slices and `...` alone, and `...` takes the axes that the slices leave.
+        axis += tensor.dim() - len(items) + 1 if item is Ellipsis else 1
+    return original(tensor, tuple(kept))
+
+
+def _computed(item: object) -> bool:
+    # Also one that is 0 at every size: the `if` has been answered before that is known.
+    return isinstance(item, slice) and isinstance(item.stop, Tensor | torch.SymInt)
+
+
+def _items(index: object) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)
+
+
+def right_side(frame: FrameType, asked: object) -> bool | None:
+    """The answer that is right at every size, for the `if` whose test `frame` is evaluating; None if none is known.
+
+    asked: a SymBool, or a 0-d bool tensor under trace, made of sizes.
+    """
+    # Its body has been carried out for every size, so Python must not run it again; or it returns what the rest makes.
+    if select_items(frame) or select_locals(frame) or remakes_table(frame):
+        return False
+    # Its body changes nothing where the test is false.
+    if pads_by_amounts(frame) or keeps_what_is_short(frame) or crops_back(frame) or sets_size_flag(frame, asked):
+        return True
+    # The patch of `pad` pads by nothing where the test is false.
+    if only_pads(frame):
+        return True
+    # Its body returns what the rest would return as well.
+    return False if returns_unpadded(frame, asked) else resizes_always(frame, asked)

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from onnxpatch import doctor
 from onnxpatch.decisions.place import Site, model_lines
 from onnxpatch.diagnosis.lines import constructs, line_bisect
-from onnxpatch.diagnosis.lines.caught_exceptions import caught_exception_lines
 from onnxpatch.diagnosis.lines.execution_trace import diverging_lines, other_numbers, trace_execution
+from onnxpatch.diagnosis.lines.find_cause import caught_exception_lines
 from onnxpatch.diagnosis.lines.statements import statement_at
 from onnxpatch.diagnosis.parts.isolated_module import case_of
 from onnxpatch.diagnosis.parts.module_calls import Unit, record

@@ -15,8 +15,7 @@ from onnxpatch.diagnosis.parts import search
 from onnxpatch.diagnosis.parts.isolated_module import case_of
 from onnxpatch.diagnosis.parts.module_calls import Unit, call_tree, record
 from onnxpatch.diagnosis.parts.named_parts import named_parts
-from onnxpatch.diagnosis.trials.attempt import attempt
-from onnxpatch.diagnosis.trials.program_check import check_captured
+from onnxpatch.diagnosis.trials.attempt import attempt, check_captured
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.probe import Probe

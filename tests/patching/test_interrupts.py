@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 import onnxpatch
 from onnxpatch._torch.fake_sizes import FakeWorld
 from onnxpatch._torch.function_modes import modes_kept, unseen
-from onnxpatch.patching.with_statement import asked_by_with
+from onnxpatch.patched import asked_by_with
 from tests.exporting import while_traced
 from tests.patching.interrupting import At, Interrupt, everything, interrupted, leaks
 

@@ -174,12 +174,12 @@ BRANCHES: Callable[[], bool] = lambda: (  # noqa: E731
 # What asks for the APIs of each file of the folder.
 EXERCISES: dict[str, list[Callable[[], bool]]] = {
     "__init__": [DYNAMO], "trace_state": [TRACE], "function_modes": [TRACE, DYNAMO],
-    "producers": [DYNAMO], "constants": [DYNAMO], "dispatch_modes": [count], "cond": [BRANCHES], "exporters": [DYNAMO],
+    "constants": [DYNAMO], "dispatch_modes": [count], "cond": [BRANCHES], "exporters": [DYNAMO],
     "one_export": [alone], "quiet": [TRACE], "guards": [DYNAMO], "operator_tables": [tables],
     "signatures": [TRACE], "script_graph": [TRACE], "symbolic_sizes": [TRACE, DYNAMO],
     "module_marks": [DYNAMO], "fake_sizes": [BRANCHES], "traced_weights": [TRACE],
     "size_samples": [lambda: export(Growing(), dynamo=False)],
-    "traced_writes": [write], "written_values": [write], "write_counts": [count_back], "compiled_functions": [compiled],
+    "traced_writes": [write], "written_values": [write], "write_counts": [count_back], "script_tracing": [compiled],
     "translations": [DYNAMO], "decompositions": [DYNAMO],
 }  # fmt: skip
 LONG = {name for name, jobs in EXERCISES.items() if {TRACE, DYNAMO, BRANCHES} & set(jobs)}

@@ -6,7 +6,7 @@ import importlib
 
 import torch
 
-from onnxpatch._torch.compiled_functions import run_as_written
+from onnxpatch._torch.script_tracing import run_as_written
 
 
 def flag() -> bool:

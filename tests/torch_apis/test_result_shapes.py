@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch._torch.fake_sizes import FakeWorld
-from onnxpatch._torch.result_shapes import _SHAPES, result_shape
+from onnxpatch._torch.written_sizes import _SHAPES, result_shape
 
 ATEN = torch.ops.aten
 

@@ -20,21 +20,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
 from onnxpatch._torch.cond import compiled_function
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.call_effects import is_mutation
-from onnxpatch.control_flow.loops.rnn_cells import PLAIN
 from onnxpatch.control_flow.nests import names_in, tensors
 from onnxpatch.control_flow.recording import latest
 from onnxpatch.control_flow.tape import Composite, Rebinding, TorchCall, names_made, pruned
 
+Tensor = torch.Tensor
+Bias = Tensor | None
 Body = Callable[..., list[torch.Tensor]]
 TracedBody = Callable[..., "torch.Tensor | tuple[torch.Tensor, ...]"]
 Loop = Callable[..., "tuple[torch.Tensor, ...]"]
-
 _numbers = itertools.count()
 # Compiled loops of exports without a capture: the traced graph refers to them without owning them.
 _alive: list[object] = []
@@ -212,3 +213,33 @@ def _compiled(
     capture = latest()
     (_alive if capture is None else capture.report.compiled).append(function)
     return function
+
+
+def gru_cell(x: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Bias = None, b_hh: Bias = None) -> Tensor:
+    """[batch, hidden] from x [batch, in] and h [batch, hidden]; weights as torch.gru_cell takes them."""
+    (r, z, n), (hr, hz, hn) = _gates(F.linear(x, w_ih, b_ih), w_ih, 3), _gates(F.linear(h, w_hh, b_hh), w_hh, 3)
+    keep = torch.sigmoid(z + hz)
+    new = torch.tanh(n + torch.sigmoid(r + hr) * hn)
+    return new + keep * (h - new)
+
+
+def lstm_cell(
+    x: Tensor, state: tuple[Tensor, Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Bias = None, b_hh: Bias = None
+) -> tuple[Tensor, Tensor]:
+    """(h, c), each [batch, hidden]; weights as torch.lstm_cell takes them."""
+    h, c = state
+    i, f, g, o = _gates(F.linear(x, w_ih, b_ih) + F.linear(h, w_hh, b_hh), w_ih, 4)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def _gates(joined: Tensor, weight: Tensor, count: int) -> list[Tensor]:
+    """joined [batch, count * hidden], cut into gates of [batch, hidden]; weight [count * hidden, in] has the size."""
+    size = int(weight.shape[0]) // count
+    return [joined[:, size * number : size * (number + 1)] for number in range(count)]
+
+
+PLAIN: dict[Callable[..., object], Callable[..., Tensor | tuple[Tensor, Tensor]]] = {
+    torch.gru_cell: gru_cell,
+    torch.lstm_cell: lstm_cell,
+}

@@ -14,7 +14,7 @@ The loop becomes a Scan (rows) or a Loop (`while`) where all of this is true; el
 - the code takes every row (`rows.py`): `zip` with a shorter list would end the loop early;
 - `len()` and slices are not taken of a list that grows (`growing_lists.py`);
 - no bool is decided inside, what is carried keeps its dtype and, in a Scan, its shape, and updates in place are of
-  tensors made in this forward (`updates_in_place.py`);
+  tensors made in this forward (`function_mode.py`);
 - with four rounds in place of three, the code after the loop does the same.
 A loop of no rounds leaves what was there before it. State outside the model's code and objects (files, clocks, Python's
 random numbers) is not seen. After the loop, a tensor of the last round stands for the final state, and a list with one
@@ -23,20 +23,24 @@ tensor of every round for their stack (`results.py`).
 
 from __future__ import annotations
 
+import ast
+import functools
+import inspect
 import sys
-from collections.abc import Mapping, Sequence
-from types import FrameType
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from types import CodeType, FrameType
 
 import torch
 
 from onnxpatch._torch.trace_state import tracing_paused
-from onnxpatch.control_flow.loops.growing_lists import sliced_list
 from onnxpatch.control_flow.loops.recorded_loop import ROW, Place, RecordedLoop
 from onnxpatch.control_flow.loops.results import LoopResults
 from onnxpatch.control_flow.loops.round_state import Changed, GrownLists, RoundState, check_same
 from onnxpatch.control_flow.nests import tensors
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.control_flow.tape import TorchCall
+from onnxpatch.messages.user_code import is_user_frame
 
 _COMMUTE = (torch.Tensor.add, torch.Tensor.mul, torch.Tensor.__add__, torch.Tensor.__radd__, torch.Tensor.__mul__)
 _OTHER_NUMBER = "a Python number differs between its rounds"
@@ -212,3 +216,33 @@ def _equal(a: object, b: object) -> bool:
     if isinstance(a, torch.SymInt | torch.SymFloat | torch.SymBool) and isinstance(b, type(a)):
         return bool(a.node.expr == b.node.expr)
     return a is b or bool(a == b)
+
+
+def sliced_list(frame: FrameType | None, paths: Iterable[str]) -> str | None:
+    """The name of a list, out of `paths`, that a function on the stack slices; None where none does.
+
+    frame: the innermost frame. paths: names as Python writes them, such as "outs" or "model.cache".
+    """
+    # Without the depth on the stack or the file, which the source does not have.
+    names = {path.rpartition(":")[2] for path in paths}
+    while frame is not None and names:
+        if is_user_frame(frame) and (found := names & _sliced_names(frame.f_code)):
+            # The first by name, not any of a set: the message is the same in every process.
+            return min(found)
+        frame = frame.f_back
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _sliced_names(code: CodeType) -> frozenset[str]:
+    """The expressions that a function takes bounded slices of: `outs` of `outs[-5:]`."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
+    except (OSError, SyntaxError):  # typed in or generated: there is no source to read
+        return frozenset()
+    parts = (node for node in ast.walk(tree) if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice))
+    return frozenset(ast.unparse(part.value) for part in parts if _bounded(part.slice))
+
+
+def _bounded(index: ast.expr) -> bool:
+    return isinstance(index, ast.Slice) and (index.lower is not None or index.upper is not None)

@@ -8,6 +8,10 @@ Exporters return flat tensors. The layout is written into the file, from which t
 
 from __future__ import annotations
 
+import copy
+import os
+from collections.abc import Sequence
+
 import torch
 
 from onnxpatch.control_flow.branch_report import BranchReport
@@ -19,6 +23,7 @@ from onnxpatch.control_flow.optional_outputs.reference import OutputSlot
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.output_structure import Path
 from onnxpatch.onnxfile.tree import Tree
+from onnxpatch.onnxfile.unread import edited
 
 
 def flattened(
@@ -94,3 +99,16 @@ class _Flattening:
 def _note_dtypes(report: BranchReport, slot: Slot, where: Path) -> None:
     if slot.mixed:
         report.notes.append(f"output{where}: the branches return several dtypes, the graph {slot.dtype}")
+
+
+def name_outputs(file: str | os.PathLike[str], report: BranchReport, names: Sequence[str] | None = None) -> None:
+    """Name a file's outputs, optional ones followed by their flag, and write the structure into its metadata.
+
+    report: `control_flow.report_of(model)` after the export; without a structure the file is left as it is.
+    names: the user's names, one for each output value, or one for each value and flag; shorter lists are allowed.
+    Raises ValueError where the graph and the structure have different numbers of outputs.
+    """
+    if report.layout is not None:
+        with edited(file) as proto:
+            # `write` puts names into the tree that it is given; the report's must stay as it is for another export.
+            output_structure.write(proto, copy.deepcopy(report.layout), names or ())

@@ -8,19 +8,28 @@ that is wrong without an error goes to `silently_wrong.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import FrameType
 
-from onnxpatch.decisions.place import Site
+import torch
+
+from onnxpatch.decisions.place import Site, lines_of_stack
 from onnxpatch.diagnosis.lines import constructs as kinds
-from onnxpatch.diagnosis.lines.caught_exceptions import caught_exception_lines
 from onnxpatch.diagnosis.lines.cause import Cause, cause_at, cause_in_source, own_line
 from onnxpatch.diagnosis.lines.guard_lines import fixed_size_line, own_place
 from onnxpatch.diagnosis.lines.operator_lines import line_in_text, onnx_operator_in, operator_in, operator_lines
 from onnxpatch.diagnosis.lines.silently_wrong import cause_of_wrong_graph
+from onnxpatch.diagnosis.lines.trace_function import TraceFunction, tracing_with
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.trials.trial import CaughtError, Subject, Trial
+from onnxpatch.verification.eager import Eager
 
+# The code of `module(...)`: an exception that leaves it was raised by a submodule.
+# Private names of torch: under other names no line is found, and the search goes on by other means.
+_CALLS = {
+    getattr(getattr(torch.nn.Module, name, None), "__code__", None) for name in ("_wrapped_call_impl", "_call_impl")
+} - {None}
 BisectLines = Callable[[], list[Site]]
 
 
@@ -102,3 +111,22 @@ def construct_of_error(kind: str, error: str, exporter: str) -> str:
     if re.search(r"specialized|static shape|[Cc]onstraints violated|conflicts between", text):
         return kinds.FIXED_SIZE
     return kinds.UNKNOWN
+
+
+def caught_exception_lines(subject: Subject) -> Sequence[Site]:
+    """The last such line, alone; [] where the model catches nothing on the example."""
+    seen: list[Sequence[Site]] = []
+
+    def follow(frame: FrameType, event: str, arg: object) -> TraceFunction:
+        if event == "exception":
+            seen.append(lines_of_stack(frame.f_back)[:1])
+        return follow
+
+    def enter(frame: FrameType, event: str, arg: object) -> TraceFunction | None:
+        return follow if event == "call" and frame.f_code in _CALLS else None
+
+    eager = Eager(subject.model, subject.inputs, subject.flatten)
+    with tracing_with(enter):
+        answer = eager.ask(subject.probes[0].values)
+    # Eager gave an answer, so what was raised has been caught.
+    return seen[-1] if seen and answer.accepted else []

@@ -12,7 +12,8 @@ import io
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -24,7 +25,6 @@ from onnxpatch._torch.function_modes import TraceKept
 from onnxpatch._torch.one_export import one_export
 from onnxpatch._torch.quiet import quiet_exporters
 from onnxpatch.decisions.place import lines_of_error, lines_of_stack
-from onnxpatch.diagnosis.trials.program_check import Excusing, check_captured
 from onnxpatch.diagnosis.trials.trial import CaughtError, Condition, Subject, Trial
 from onnxpatch.errors import InputError, RunError, error_chain
 from onnxpatch.exporters.dynamo import torch_shapes
@@ -36,10 +36,17 @@ from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.results.report import Checked
 from onnxpatch.thread_output import filtered, printed, warned
-from onnxpatch.verification.eager import Eager
+from onnxpatch.verification.eager import Eager, flatten_output
 from onnxpatch.verification.input_matching import match_inputs
+from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.runner import check_at
+from onnxpatch.verification.undetermined import judged
 
+# The model, for a probe at which a difference that eager does not determine is no error; else None.
+Excusing = Callable[[Probe], Eager | None]
+# Parts of the names of nodes in which torch.export writes its conditions. Under other names they raise, and the check
+# says "refused" in place of "wrong".
+_ASSERTING = ("_assert", "sym_constrain_range", "_guards_fn")
 _MOST_KEPT = 500  # warnings, and conditions, of one export
 
 
@@ -203,3 +210,39 @@ def _note_checks(checks: list[Checked], trial: Trial) -> None:
     wrong = trial.first_wrong()
     if wrong is not None:
         trial.status, trial.error, trial.kind = "silent", wrong.sentence(), wrong.status
+
+
+def check_captured(
+    program: torch.export.ExportedProgram, probes: Sequence[Probe], tolerance: float, excusing: Excusing
+) -> list[Checked]:
+    """Run a program at every probe; [] where it cannot be run at all. Its module takes tensors only.
+
+    tolerance: relative, as in `onnxpatch.verify`. excusing: the model, for a probe at which a difference that eager
+    does not determine is no error.
+    """
+    try:
+        interpreter = _WithoutAsserts(program.module())
+    except Exception:  # some programs cannot be made a module again; their ONNX graph is checked instead
+        return []
+    return [_check(interpreter, probe, tolerance, excusing(probe)) for probe in probes]
+
+
+def _check(interpreter: _WithoutAsserts, probe: Probe, tolerance: float, eager: Eager | None) -> Checked:
+    head = Checked("torch.export", probe.label, probe.kind, probe.sizes)
+    # A program may write into its inputs.
+    values = [v.clone() for v in probe.values if isinstance(v, torch.Tensor)]
+    try:
+        with torch.no_grad():
+            results = flatten_output(interpreter.run(*values))
+    except Exception as error:
+        return replace(head, error=" ".join(str(error).split())[:500], status="refused")
+    return judged(head, [str(i) for i in range(len(results))], results, probe, eager, tolerance)
+
+
+class _WithoutAsserts(torch.fx.Interpreter):
+    """Runs a program, and leaves out the nodes that check its sizes."""
+
+    def run_node(self, n: torch.fx.Node) -> object:
+        if n.op in ("call_function", "call_module") and any(part in str(n.target) for part in _ASSERTING):
+            return None
+        return super().run_node(n)

@@ -1,7 +1,8 @@
-"""Tells whether a tensor was divided by data: then it may be infinite or NaN, though all inputs are finite.
+"""Tells how a tensor was made: of ones at any size, so that such a mask hides nothing; or by a division by data.
 
-The answer is read off the graph under construction: TorchScript's under trace (`torch._C._get_value_trace`), torch.fx's
-under dynamo (`get_proxy_slot`). If these move, the answer is no for every tensor, and the patches that ask do nothing.
+Under trace the TorchScript graph under construction shows how a tensor was made (`symbolic_sizes.py`), under
+torch.export its tracer (`constants.producer`). If these move, no tensor is known to be of ones or divided by data:
+masks stay, and the patches that ask do nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.producers import producer
+from onnxpatch._torch.constants import operator_of, producer, written
 from onnxpatch._torch.symbolic_sizes import traced_value
 
 # Operators that divide, each with the place of what it divides by.
@@ -21,6 +22,35 @@ _LAYERS = ("_convolution", "convolution", "conv2d", "linear", "addmm", "layer_no
 _SIZES = ("size", "sym_size", "numel", "dim", "len")
 _MOST = 400
 Inputs = Callable[[Any], Iterable[Any]]
+_MAKES = frozenset({"aten::ones", "aten::ones_like", "aten::new_ones"})
+_KEEPS = frozenset({
+    "aten::to", "aten::_to_copy", "aten::expand", "aten::view", "aten::reshape", "aten::slice", "aten::unsqueeze",
+    "aten::contiguous", "aten::clone", "aten::alias", "aten::detach",
+})  # fmt: skip
+
+
+def all_ones(tensor: torch.Tensor) -> bool:
+    """Whether an exporter runs and `tensor` is of ones at every size: made so, and only reshaped or cast since."""
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]
+        return _traced(tensor)
+    node = producer(tensor)
+    while node is not None and operator_of(node) in _KEEPS and not written(node):
+        node = node.args[0] if isinstance(node.args[0], torch.fx.Node) else None
+    return node is not None and operator_of(node) in _MAKES and not written(node)
+
+
+def _traced(tensor: torch.Tensor) -> bool:
+    value = traced_value(tensor)
+    while value is not None and value.node().kind() in _KEEPS and not _written_in_trace(value):
+        value = next(iter(value.node().inputs()))
+    return value is not None and value.node().kind() in _MAKES and not _written_in_trace(value)
+
+
+def _written_in_trace(value: Any) -> bool:
+    """Whether an operator whose name ends in `_` writes it, or a view of it."""
+    users = [use.user for use in value.uses()]
+    views = [user.output() for user in users if user.kind() in _KEEPS | {"aten::select"}]
+    return any(user.kind().endswith("_") for user in users) or any(map(_written_in_trace, views))
 
 
 def divided_by_data(tensor: torch.Tensor) -> bool:

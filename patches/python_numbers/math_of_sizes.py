@@ -1,0 +1,213 @@
+"""Functions of math, numpy and Python of sizes stay symbolic: roots, logarithms, products, rounding, extremes."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxpatch import op
+from onnxpatch.formulas.symbolic import as_float, symbolic
+
+FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
+LINK = "https://github.com/huggingface/transformers/issues/26790"
+
+
+def _root(x: Tensor) -> Tensor:
+    return x / math.sqrt(x.shape[1])
+
+
+@op(
+    "math.sqrt",
+    name="symbolic-sqrt",
+    why=FROZEN,
+    reason="_sym_sqrt|relative error",
+    link=LINK,
+    tries=lambda n: torch.ones(2, n),
+    sizes=(6, 3, 11),
+    case=_root,
+    unchanged="fixed sizes",
+)
+def symbolic_sqrt(original: Callable[..., Tensor], value: object) -> object:
+    """Keeps `math.sqrt(size)` symbolic."""
+    if not symbolic(value):
+        return NotImplemented
+    # torch.sym_sqrt has no ONNX form; a power of a SymFloat has.
+    return torch.sqrt(as_float(value)) if isinstance(value, Tensor) else as_float(value) ** 0.5
+
+
+def _halvings(x: Tensor) -> Tensor:
+    return x / 2 ** int(math.log2(x.shape[1]))
+
+
+@op(
+    "math.log2",
+    name="symbolic-log2",
+    why=FROZEN,
+    reason="relative error",
+    link=LINK,
+    exporters=("trace",),
+    # int() after log2 shows whether powers of two come out exactly.
+    tries=lambda n: torch.ones(2, n),
+    sizes=(8, 3, 64, 65),
+    case=_halvings,
+    unchanged=lambda x: x * math.log2(8),
+    beside=("symbolic-int",),  # int() of the logarithm
+)
+def symbolic_log2(original: Callable[..., Tensor], value: object) -> object:
+    """Keeps `math.log2(size)` symbolic under trace."""
+    # as_float is float64: in float32 log2(8) may be a little below 3.
+    return torch.log2(as_float(value)) if isinstance(value, Tensor) and symbolic(value) else NotImplemented
+
+
+def _entropy(x: Tensor) -> Tensor:
+    """A temperature that grows with the logarithm of the length, as attention to lengths never trained on has."""
+    n = x.shape[1]
+    return x * math.log(n, 512) + math.log(n + 1) / n
+
+
+@op(
+    "math.log",
+    name="symbolic-log",
+    why=FROZEN,
+    reason="static shape|relative error",
+    link=LINK,
+    tries=lambda n: torch.ones(2, n),
+    sizes=(6, 3, 11),
+    case=_entropy,
+    unchanged="fixed sizes",
+)
+def symbolic_log(original: Callable[..., Tensor], value: Any, *base: object) -> object:
+    """Computes `math.log(size)` as a 0-d tensor: torch.export has a symbolic logarithm to base 2 only."""
+    if not symbolic(value) or not all(isinstance(b, int | float) for b in base):
+        return NotImplemented
+    number = as_float(value) if isinstance(value, Tensor) else torch.scalar_tensor(value, dtype=torch.float32)
+    return torch.log(number) / original(base[0]) if base else torch.log(number)
+
+
+def _flat(x: Tensor) -> Tensor:
+    import numpy
+
+    count: Any = numpy.prod(x.shape[1:3])
+    return x.reshape(x.shape[0], count, -1).cumsum(1)
+
+
+@op(
+    "numpy.prod",
+    "math.prod",
+    name="symbolic-product",
+    why=FROZEN,
+    reason="cannot be reshaped",
+    link=LINK,
+    exporters=("trace",),
+    tries=lambda b, h, w: torch.ones(b, h, w, 3),
+    sizes=((2, 4, 5), (3, 7, 2)),
+    case=_flat,
+    unchanged=lambda x: x * math.prod((2, 3)),
+)
+def symbolic_product(original: Callable[..., Tensor], values: object) -> object:
+    """Keeps `numpy.prod(x.shape[1:3])` symbolic under trace. dynamo needs no patch: SymInts are multiplied."""
+    numbers = list(values) if isinstance(values, tuple | list) else []
+    if not any(isinstance(number, Tensor) and symbolic(number) for number in numbers):
+        return NotImplemented
+    return functools.reduce(operator.mul, numbers)
+
+
+def _rounded(x: Tensor) -> Tensor:
+    up, down = math.ceil(x.shape[1] / 3), math.floor(x.shape[1] / 2)
+    return x.new_ones(up, down).cumsum(0)
+
+
+@op(
+    "math.ceil",
+    "math.floor",
+    "math.trunc",
+    name="symbolic-rounding",
+    why=FROZEN,
+    reason="shape",
+    link=LINK,
+    exporters=("trace",),
+    tries=lambda n: torch.ones(2, n),
+    sizes=(6, 3, 11),
+    case=_rounded,
+    unchanged=lambda x: x * math.ceil(2.5),
+)
+def symbolic_rounding(original: Callable[..., Tensor], value: object) -> object:
+    """Keeps `math.ceil`, `math.floor` and `math.trunc` symbolic under trace. torch.SymFloat rounds by itself."""
+    if not (isinstance(value, Tensor) and symbolic(value)):
+        return NotImplemented
+    return getattr(torch, original.__name__)(value).to(torch.int64)
+
+
+def _nearest(x: Tensor) -> Tensor:
+    return x[:, : round(x.shape[1] * 0.55)].cumsum(1)
+
+
+@op(
+    "builtins.round",
+    name="symbolic-round",
+    why="type Tensor doesn't define __round__ method: round() of a fraction of a size",
+    reason="__round__",
+    link=LINK,
+    exporters=("trace",),
+    # Of 10 and 30, 0.55 are halves: 5.5 and 16.5 both go to the even number, 6 and 16.
+    tries=lambda n: torch.ones(2, n),
+    sizes=(6, 3, 10, 11, 30),
+    case=_nearest,
+    unchanged=lambda x: x * round(2.5),
+    # The product is that patch's; in float32 its halves would not be halves.
+    beside=("double-sizes",),
+)
+def symbolic_round(original: Callable[..., Tensor], value: object, *digits: object) -> object:
+    """Rounds to the nearest whole number, halves to the even one, as Python does."""
+    if digits or not isinstance(value, Tensor) or not symbolic(value):
+        return NotImplemented
+    return torch.round(value).to(torch.int64) if value.is_floating_point() else value
+
+
+def _larger(x: Tensor) -> Tensor:
+    share = max(x.shape[1] * 40.0 // 256, 1)  # under trace the quotient is computed by a dozen operators
+    return x.new_ones(max(x.shape[1], x.shape[2])) * min(x.shape[1], x.shape[2], 7) * share
+
+
+@op(
+    "builtins.max",
+    "builtins.min",
+    name="symbolic-max",
+    why="max() or min() of two sizes is decided at the traced size, and the other one is never used again",
+    reason="relative error|shape",
+    link=LINK,
+    tries=lambda h, w: torch.ones(1, h, w),
+    sizes=((4, 6), (9, 3), (11, 12)),
+    case=_larger,
+    unchanged="fixed sizes",
+)
+def symbolic_max(original: Callable[..., Tensor], *args: object, **kwargs: object) -> object:
+    """Computes `max(a, b, ...)` and `min` of sizes in the graph."""
+    values = list(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else list(args)
+    if kwargs or len(values) < 2 or not any(symbolic(value) for value in values):
+        return NotImplemented
+    # One by one: torch.sym_max and torch.maximum take two.
+    pick = _pick(original.__name__)
+    result = values[0]
+    for value in values[1:]:
+        result = pick(result, value)
+    return result
+
+
+def _pick(name: str) -> Callable[[Any, Any], Any]:
+    symbolic_pick = torch.sym_max if name == "max" else torch.sym_min
+    tensor_pick = torch.maximum if name == "max" else torch.minimum
+
+    def pick(a: object, b: object) -> object:
+        if isinstance(a, Tensor) or isinstance(b, Tensor):
+            # Under trace a size is a tensor, the number beside it is not.
+            return tensor_pick(torch.as_tensor(a), torch.as_tensor(b))
+        return symbolic_pick(a, b)
+
+    return pick
