@@ -1,9 +1,10 @@
 """Finds the value of a tensor that is computed from parameters only, while an exporter runs.
 
 Under trace the tensors have values; they are read while recording is paused. torch.export computes on FakeTensors
-without data, but records how each was made (`get_proxy_mode` and `get_proxy_slot`, private): these operators are run again on the parameters, outside
-torch's dispatch modes (`torch.utils._python_dispatch._disable_current_modes`, private). If that moves, no value is
-found, and the tensor is computed in the graph.
+without data, but records how each was made (`torch.fx.experimental.proxy_tensor.get_proxy_mode` and `get_proxy_slot`):
+these operators are run again on the parameters, outside torch's dispatch modes
+(`torch.utils._python_dispatch._disable_current_modes`). If one of these moves, and outside torch.export, no producer
+and no value is known, and the tensor is computed in the graph.
 """
 
 from __future__ import annotations

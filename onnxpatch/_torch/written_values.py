@@ -1,8 +1,9 @@
 """The nodes that `traced_writes` writes into a traced graph: a tensor after a write, and the tensors it is a view of.
 
 Which nodes give a view of their input, and which write to it, is in the `schema()` of a node: `Tensor(a) self` is
-shared, `Tensor(a!) self` is written. Nodes are written by the graph of `torch._C._get_tracing_state()`: `create`, `createClone`, `insertConstant`, types of values.
-If one of these moves, writes through views are lost under trace, as they are in torch's own export.
+shared, `Tensor(a!) self` is written. Nodes are written by the graph of `torch._C._get_tracing_state()`: `create`,
+`createClone`, `insertConstant`, types of values. If one of these moves, writes through views are lost under trace, as
+they are in torch's own export.
 """
 
 from __future__ import annotations

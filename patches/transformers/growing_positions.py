@@ -1,4 +1,4 @@
-"""Tables of sines and cosines that grow with the text, and rotary frequencies that do (dynamic NTK), at every length."""
+"""Tables of sines and cosines that grow with the text, and rotary frequencies (dynamic NTK), at every length."""
 
 from __future__ import annotations
 
