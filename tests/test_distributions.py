@@ -64,6 +64,7 @@ def run(code: str, *folders: Path, where: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+@pytest.mark.quick  # the only test of plug-ins as they are installed
 def test_a_distribution_adds_a_patch_and_a_runtime_and_broken_ones_are_named(plug_in: Path, tmp_path: Path) -> None:
     run(ASKED, plug_in, ROOT, where=tmp_path)
 

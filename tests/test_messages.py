@@ -12,10 +12,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = 3
 
 
+@pytest.mark.quick  # every change of words shows here
 def test_messages_are_the_committed_ones(same_as_snapshot):
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in source_files()]
     texts = {text for tree in trees for text in messages(tree)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import re
 import sys
 from collections import defaultdict
@@ -100,6 +101,7 @@ def test_each_axis_that_a_proof_declares_is_varied_by_its_inputs(patch):
     assert re.search(r"[+*/-]", str(patch.proof.dynamic_shapes)), "leave it out: the axes that differ are dynamic"
 
 
+@functools.cache
 def helpers(file: Path) -> set[str]:
     """The modules of onnxpatch.formulas that a file imports, what proofs are written with left out."""
     asked = [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)]

@@ -45,6 +45,7 @@ def test_it_is_short():
     assert len(README.split()) <= 900
 
 
+@pytest.mark.quick  # what everybody reads first
 def test_the_first_script_prints_what_is_shown(tmp_path):
     """Lines as shown; `…` stands for the rest of a line, or for lines."""
     (tmp_path / "first.py").write_text(after("first script", WRONG_FILE), encoding="utf-8")

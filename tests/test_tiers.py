@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from tests import tiers
+from tests.child import run_script
 
 ROOT = Path(__file__).parents[1]
 
@@ -63,19 +62,8 @@ def test_as_a_sample():
 
 def run(file: Path, *options: str) -> str:
     # A file of its own under the hooks of this suite's conftest.
-    asked = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "tests.conftest",
-        "-p",
-        "no:cacheprovider",
-        *options,
-        str(file),
-    ]
-    return subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    asked = ["-q", "-p", "tests.conftest", "-p", "no:cacheprovider", "-p", "no:xdist", *options, str(file)]
+    return run_script(f"import sys, pytest; sys.exit(pytest.main({asked!r}))", cwd=ROOT).stdout
 
 
 def test_an_export_fails_make_check_unless_it_is_a_sample(tmp_path):

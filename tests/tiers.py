@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import onnxpatch
 from onnxpatch.versions import versions
 
 TABLE = Path(__file__).parent / "durations.txt"
@@ -100,10 +101,21 @@ def processor_seconds() -> float:
 
 
 class Durations:
-    """A plugin that measures every test, in the workers, and writes the table, in the process that has none above."""
+    """A plugin that measures every test, in the workers, and writes the table, in the process that has none above.
+
+    What fixtures take counts for their file and for no test: the first one would have the time of what all share. What
+    is loaded at a first export is loaded before the first test.
+    """
 
     def __init__(self, into: Path, worker: bool) -> None:
-        self.into, self.worker, self.start, self.found = into, worker, 0.0, dict[str, float]()
+        self.into, self.worker, self.start = into, worker, 0.0
+        self.found: Seconds = defaultdict(lambda: defaultdict(float))
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Load what exports load at first."""
+        if any(item.get_closest_marker("exports") for item in session.items):
+            for exporter in ("trace", "dynamo"):
+                onnxpatch.export(torch.nn.ReLU(), (torch.ones(2),), exporter=exporter, progress=False)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -113,25 +125,25 @@ class Durations:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-        """Write into the report how long the test took so far."""
+        """Write into the report how long this part of the test took."""
         report = (yield).get_result()  # type: ignore[misc]
-        report.user_properties = [*report.user_properties, ("processor", processor_seconds() - self.start)]
+        before, self.start = self.start, processor_seconds()
+        report.user_properties = [*report.user_properties, ("processor", self.start - before)]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep it; the last report of a test has all of it."""
-        self.found[report.nodeid] = dict(report.user_properties)["processor"]
+        """Add it up."""
+        file, _, name = report.nodeid.partition("::")
+        took = dict(report.user_properties)["processor"]
+        self.found[file][name] += 0.0 if report.when == "setup" else took
+        self.found[file][""] += took if report.when == "setup" else 0.0
 
     def pytest_sessionfinish(self) -> None:
         """Write what was measured over what the table had of these tests."""
         if self.worker:
             return
         seconds = read(self.into.read_text(encoding="utf-8")) if self.into.exists() else {}
-        fresh: Seconds = defaultdict(dict)
-        for test, took in self.found.items():
-            file, _, name = test.partition("::")
-            fresh[file][name] = took
-        for file, tests in fresh.items():
-            seconds[file] = {**seconds.get(file, {}), **tests, "": 0.0}
+        for file, tests in self.found.items():
+            seconds[file] = {**seconds.get(file, {}), **tests}
         self.into.write_text(written(seconds), encoding="utf-8")
 
 

@@ -99,6 +99,7 @@ MODEL = """
 """
 
 
+@pytest.mark.quick  # what other programs read
 def test_what_every_command_writes_fits_its_schema(tmp_path, monkeypatch):
     from tests.cli.running import run
     from tests.test_docs import hooks

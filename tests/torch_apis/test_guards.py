@@ -40,6 +40,7 @@ def test_levels_are_refused_without_the_kit():
         export(Pyramid().eval(), EXAMPLE, "dynamo", SHAPES)
 
 
+@pytest.mark.quick  # the only export here that goes through
 def test_levels_that_an_addition_needs_equal():
     model = Pyramid().eval()
     with onnxpatch.patched(model):
