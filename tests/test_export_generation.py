@@ -26,6 +26,7 @@ def test_a_decoder_is_one_file(tmp_path: Path) -> None:
     reports = onnxpatch.export_generation(llama(), tmp_path, exporter="trace", max_probes=4)
     assert {file.name for file in tmp_path.iterdir()} == {"model.onnx", "config.json", "generation_config.json"}
     assert [report.ok for report in reports.values()] == [True]
+    assert [report.file for report in reports.values()] == [str(tmp_path / "model.onnx")]
     lengths = {(check.sizes["past_sequence_length"], check.kind) for check in reports["model.onnx"].checks}
     assert {(0, "given"), (6, "given")} <= lengths  # the prompt's turn, and one more token
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")

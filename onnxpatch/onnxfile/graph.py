@@ -68,11 +68,11 @@ def histogram(proto: ModelProto) -> Counter[str]:
     return Counter(node.op_type for graph in graphs for node in all_nodes(graph) if node.op_type != "Constant")
 
 
-def draws(proto: ModelProto) -> bool:
-    """Whether a graph draws random numbers, so that two runs of it may differ."""
+def drawing(proto: ModelProto) -> list[NodeProto]:
+    """The nodes that draw random numbers, so that two runs of the graph may differ."""
     nodes = (node for part in (proto.graph, *proto.functions) for node in all_nodes(part))
     # Dropout draws where it is told that it trains, by its third input.
-    return any(node.op_type in _DRAWN or (node.op_type == "Dropout" and any(node.input[2:])) for node in nodes)
+    return [node for node in nodes if node.op_type in _DRAWN or (node.op_type == "Dropout" and any(node.input[2:]))]
 
 
 def module_of(node: NodeProto) -> str | None:

@@ -167,6 +167,7 @@ class Report:
     file, with weights beside it. advice: what to type where the file is wrong. untried: the sides of the model's own
     conditions that no compared input took, of a right file; sides_recorded: whether they were looked for.
     first_call: attributes that a call changes, with their lines, where a second identical call answers otherwise.
+    draws: the lines, or the file's operators, that draw random numbers.
     """
 
     file: str
@@ -197,6 +198,7 @@ class Report:
     untried: list[Untried] = field(default_factory=list)
     sides_recorded: bool = False
     first_call: list[str] = field(default_factory=list)
+    draws: list[str] = field(default_factory=list)
 
     @property
     def covered(self) -> bool:

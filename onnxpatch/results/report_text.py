@@ -84,8 +84,10 @@ def _headline(report: Report) -> str:
         return f"{file}: UNPROVEN, right at {right} of {runs}, and compared at {sizes} alone"
     if not report.ok:
         wrong = sum(not check.ok for check in report.checks)
-        error = f"error {report.worst:.1e}{' where it runs' if _stopped(report) else ''}"
-        return f"{file}: WRONG at {wrong} of {runs} ({report.model}), {error}"
+        # Outputs of another shape have no error, nor has a graph that does not run.
+        compared = [one for one in report.checks if one.relative > 0]
+        error = f", error {report.worst:.1e}{' where it runs' if _stopped(report) else ''}" if compared else ""
+        return f"{file}: WRONG at {wrong} of {runs} ({report.model}){error}"
     if report.first_call:
         kept = ", ".join(report.first_call)
         return f"{file}: right for the first call{_numbers(report)}; the next one reads what it changes: {kept}"
@@ -113,6 +115,7 @@ def _numbers(report: Report) -> str:
     right, runs = sum(check.status == "right" for check in report.checks), len(report.checks)
     within = f" for {', '.join(report.bounds.values())} only," if report.bounds else ""
     undecided = f", no verdict at {runs - right}" if right < runs else ""
+    undecided += ", draws random numbers" if report.draws else ""
     sizes = _sizes(report)
     said = f"{within} at {right} of {runs}{f' ({sizes})' if sizes else ''}{undecided}"
     return ", ".join([said, f"error {report.worst:.1e}", *_cost(report)])
@@ -190,7 +193,8 @@ def _wrong(report: Report, row: bool) -> list[str]:
     lines += attempts[:_MOST_ATTEMPTS] if len(attempts) <= _MOST_ATTEMPTS else [*attempts[:2], _others(attempts[2:])]
     room = _MOST_LINES - 2 - len(lines)
     lines += _fitting("note: ", report.notes) if room > 0 else []
-    advice = report.advice or (report.unproven[0].remedy if report.verdict == "unproven" else "")
+    advice = "make the random numbers an input of forward, or leave the drawing out of it" if report.draws else ""
+    advice = advice or report.advice or (report.unproven[0].remedy if report.verdict == "unproven" else "")
     return lines + ([f"next: {advice}"] if advice else [])
 
 
@@ -200,7 +204,9 @@ def _others(attempts: Sequence[str]) -> str:
 
 def _causes(report: Report) -> list[tuple[str, str]]:
     """(what is at fault, the user's line) of each specialized dimension and lost condition."""
-    causes = [(f"dimension {f.dimension} {f.where}{_place(f.op, f.node)}", f.source) for f in report.frozen]
+    drawn = "it draws random numbers, as the model does: their outputs differ, and no comparison tells what is right"
+    causes = [(drawn, one if ".py:" in one else "") for one in report.draws[:1]]
+    causes += [(f"dimension {f.dimension} {f.where}{_place(f.op, f.node)}", f.source) for f in report.frozen]
     for guard in (guard for guard in report.guards if guard.harmful):
         sizes = ", ".join(f"{name}={size}" for name, size in guard.sizes.items())
         said = f"the export assumed {guard.expression}, which is not so at {sizes}; eager runs there"
@@ -216,6 +222,7 @@ def _place(op: str, node: str) -> str:
 def every_finding(report: Report) -> list[str]:
     """All that was found, a line each."""
     lines = attempt_lines(report.attempts) if len(report.attempts) > 1 else []
+    lines += [f"draws random numbers: {one}" for one in report.draws]
     lines += [f"next time: {report.call}"] if lines and report.ok and report.call else []
     lines += [f"{cause}{f'; {source}' if source else ''}" for cause, source in _causes(report)]
     lines += [one.text for one in report.right_within]

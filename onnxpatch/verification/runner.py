@@ -12,12 +12,18 @@ from dataclasses import dataclass, field, replace
 from onnxpatch.errors import RunError
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.onnxfile import size_bounds
-from onnxpatch.onnxfile.graph import draws
+from onnxpatch.onnxfile.graph import drawing
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.results.report import Checked, Report
 from onnxpatch.verification.eager import Eager
-from onnxpatch.verification.findings import dropped_guards, names_of_one_size, specialized, unproven_dimensions
+from onnxpatch.verification.findings import (
+    dropped_guards,
+    names_of_one_size,
+    source_of,
+    specialized,
+    unproven_dimensions,
+)
 from onnxpatch.verification.guards import Guard, breaking_probes, guards_of
 from onnxpatch.verification.input_matching import Feed
 from onnxpatch.verification.probe import Probe
@@ -91,7 +97,7 @@ def _in_runtime(
 ) -> Report:
     """The report for one runtime, of as many probes as max_seconds allows. fixed: static dimensions."""
     checks: list[Checked] = []
-    random = draws(graph.proto)
+    random = [source_of(node) or node.op_type for node in drawing(graph.proto)]
     for probe in probes:
         # The example is compared in any case: without a check there is no verdict.
         if checks and reference.budget.over():
@@ -116,6 +122,7 @@ def _in_runtime(
         made,
         runtime=graph.runtime,
         checks=checks,
+        draws=list(dict.fromkeys(random)),
         frozen=specialized(graph, feed, reference.dims, checks, probes),
         guards=dropped_guards(graph, checks, probes, broken),
         notes=notes,

@@ -14,7 +14,7 @@ import onnxpatch
 from benchmarks.devious import everything
 from benchmarks.devious.kinds import Devious
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.onnxfile.graph import draws
+from onnxpatch.onnxfile.graph import drawing
 from onnxpatch.results.report import Checked, Report
 from onnxpatch.verification import undetermined
 from onnxpatch.verification.eager import Eager
@@ -279,4 +279,24 @@ def test_what_is_sorted_in_the_example_is_sorted_at_other_sizes() -> None:
 @pytest.mark.parametrize(("inputs", "drawn"), [(["x", "ratio", "train"], True), (["x"], False), (["x", "", ""], False)])
 def test_a_dropout_that_trains_draws(inputs: list[str], drawn: bool) -> None:
     node = onnx.helper.make_node("Dropout", inputs, ["y"])
-    assert draws(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], []))) is drawn
+    assert bool(drawing(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [])))) is drawn
+
+
+class Noisy(nn.Module):
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand_like(x) * self.scale
+
+
+@pytest.mark.exports
+def test_a_file_that_draws_says_so() -> None:
+    args = (torch.ones(2, 8),)
+    right = onnxpatch.export(Noisy(1e-6).eval(), args, exporter="trace")
+    assert right.ok and right.draws and ", draws random numbers," in str(right).splitlines()[0]
+    with pytest.raises(onnxpatch.VerificationError) as wrong:
+        onnxpatch.export(Noisy(1.0).eval(), args, exporter="trace")
+    assert "it draws random numbers, as the model does" in str(wrong.value)
+    assert "next: make the random numbers an input of forward" in str(wrong.value)
