@@ -15,36 +15,34 @@ from record_session import ROOT, run, shown
 MODEL = """import torch
 
 
-class Window(torch.nn.Module):
+class Spread(torch.nn.Module):
     def forward(self, x):
-        return torch.special.modified_bessel_i0(x)
+        return torch.linalg.eigvalsh(x)  # both eigenvalues of matrices [B, 2, 2], the smaller first
 
 
 def model():
-    return torch.nn.Sequential(torch.nn.Linear(4, 4), Window())
+    return torch.nn.Sequential(torch.nn.Linear(2, 2), Spread())
 """
-BODY = """        term = total = torch.ones_like(x)
-        for k in range(1, 24):  # the power series of this Bessel function
-            term = term * (x * x / 4) / (k * k)
-            total = total + term
-        return total
+BODY = """        first, second, beside = x[:, 0, 0], x[:, 1, 1], x[:, 1, 0]
+        away = torch.sqrt((first - second) ** 2 / 4 + beside**2)
+        return torch.stack([(first + second) / 2 - away, (first + second) / 2 + away], -1)
 """
-GIVEN = "window.py:model --input 'input=float32[B,4]'"
-DRAFT = f"onnxpatch doctor {GIVEN} --write-patch window_patch.py"
-PROVE = "onnxpatch prove window_patch.py"
-EXPORT = f"onnxpatch export {GIVEN} -o window.onnx --patches window_patch.py"
+GIVEN = "spread.py:model --input 'input=float32[B=4,2,2]'"
+DRAFT = f"onnxpatch doctor {GIVEN} --write-patch spread_patch.py"
+PROVE = "onnxpatch prove spread_patch.py"
+EXPORT = f"onnxpatch export {GIVEN} -o spread.onnx --patches spread_patch.py"
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
-        folder, parts = Path(name), ["# A patch, recorded", f"The model, `window.py`:\n\n```py\n{MODEL}```"]
-        (folder / "window.py").write_text(MODEL, encoding="utf-8")
+        folder, parts = Path(name), ["# A patch, recorded", f"The model, `spread.py`:\n\n```py\n{MODEL}```"]
+        (folder / "spread.py").write_text(MODEL, encoding="utf-8")
 
         def step(told: str, command: str) -> None:
             parts.append(f"{told}\n\n```console\n$ {command}\n{shown(run(command, folder)[0])}\n```")
 
         step("Nothing cures it, so the doctor drafts a patch.", DRAFT)
-        patch = folder / "window_patch.py"
+        patch = folder / "spread_patch.py"
         drafted = patch.read_text(encoding="utf-8")
         start = drafted.index("        # as it is")
         filled = drafted[:start] + BODY

@@ -83,11 +83,7 @@ def _headline(report: Report) -> str:
         sizes = ", ".join(f"{one.dimension} = {one.size}" for one in report.unproven)
         return f"{file}: UNPROVEN, right at {right} of {runs}, and compared at {sizes} alone"
     if not report.ok:
-        wrong = sum(not check.ok for check in report.checks)
-        # Outputs of another shape have no error, nor has a graph that does not run.
-        compared = [one for one in report.checks if one.relative > 0]
-        error = f", error {report.worst:.1e}{' where it runs' if _stopped(report) else ''}" if compared else ""
-        return f"{file}: WRONG at {wrong} of {runs} ({report.model}){error}"
+        return f"{file}: {_how_wrong(report)}"
     if report.first_call:
         kept = ", ".join(report.first_call)
         return f"{file}: right for the first call{_numbers(report)}; the next one reads what it changes: {kept}"
@@ -96,6 +92,14 @@ def _headline(report: Report) -> str:
         whole = f"{said}: {_takes_it(report)}"
         return whole if len(one_line(relative(whole))) <= WIDTH else said
     return f"{file}: right{_numbers(report)}"
+
+
+def _how_wrong(report: Report) -> str:
+    wrong = sum(not check.ok for check in report.checks)
+    # Outputs of another shape have no error, nor has a graph that does not run.
+    compared = any(one.relative > 0 for one in report.checks)
+    error = f", error {report.worst:.1e}{' where it runs' if _stopped(report) else ''}" if compared else ""
+    return f"WRONG at {wrong} of {len(report.checks)} ({report.model}){error}"
 
 
 def _where_tried(report: Report) -> str:
