@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests import tiers
 from tests.child import run_script
 
@@ -66,6 +68,7 @@ def run(file: Path, *options: str) -> str:
     return run_script(f"import sys, pytest; sys.exit(pytest.main({asked!r}))", cwd=ROOT).stdout
 
 
+@pytest.mark.quick  # two seconds, and what guards make check
 def test_an_export_fails_make_check_unless_it_is_a_sample(tmp_path):
     file = tmp_path / "test_exporting.py"
     file.write_text(EXPORTING, encoding="utf-8")

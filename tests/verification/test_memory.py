@@ -20,8 +20,8 @@ from onnxpatch.verification.reference import Reference
 
 MB = 1e6
 FUZZED = 200
-QUICK = 10  # of these, in every run of the tests
-AT_ONCE = 19
+QUICK = 4  # of these, in every run of the tests
+AT_ONCE = 28
 
 
 # ------------------------------------------------------------------ models made by chance
