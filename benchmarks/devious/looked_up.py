@@ -115,3 +115,10 @@ def ramp_of_a_cache(x: Tensor) -> Tensor:
 def place_of_a_name(x: Tensor) -> Tensor:
     names = [f"row{i}" for i in range(x.shape[0])]
     return x[names.index("row3")] + x[len(names) // 2]
+
+
+@devious(lambda: [(floats(24, 2), torch.tensor([[1, 1, 4, 6]])), (floats(24, 2), torch.tensor([[1, 1, 6, 4]]))])
+def rows_of_the_grid(x: Tensor, grid: Tensor) -> Tensor:
+    films, frames, height, width = grid[0].tolist()
+    # Of one frame: eager takes no other grid than 4 by 6 and 6 by 4.
+    return x * torch.ones(1, 1)[films - 1, frames - 1] * torch.arange(height).repeat_interleave(width)[:, None]

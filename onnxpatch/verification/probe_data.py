@@ -244,12 +244,21 @@ def _one_at_a_time(values: Sequence[object]) -> Iterator[tuple[str, list[Any]]]:
             yield f"input {i} {label}", [_on_floats(v, _FLOATS[label]) if j == i else v for j, v in enumerate(values)]
 
 
+def _last_two_exchanged(x: torch.Tensor) -> torch.Tensor:
+    # Of two, they are reversed already; a long axis counts something else.
+    if not x.dim() or not 2 < x.shape[-1] <= 8:
+        return x
+    return torch.cat([x[..., :-2], x[..., -2:].flip(-1)], -1)
+
+
 _INTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "whole numbers + 1": lambda x: x + 1,
     "whole numbers doubled": lambda x: x * 2,
     "whole numbers - 1": lambda x: x - 1,
     "whole numbers zero": torch.zeros_like,
     "whole numbers reversed": lambda x: x.flip(-1) if x.dim() else x,
+    # A height and a width behind a number of frames: as many places as before.
+    "whole numbers exchanged": _last_two_exchanged,
     "whole numbers negated": lambda x: -x,
     "whole numbers below zero": lambda x: -x - 1,
 }

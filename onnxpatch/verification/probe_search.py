@@ -45,8 +45,8 @@ _MAGNITUDES = 8  # inputs that give Python numbers of another magnitude
 # Ints and bools are indices and masks: a graph may be wrong for other ones without any branch.
 _ALWAYS = ("whole numbers + 1", "flags flipped", MASKED)
 _MORE = (
-    "whole numbers zero", "whole numbers negated", "whole numbers reversed", "whole numbers below zero",
-    "flags all set", "no flag set",
+    "whole numbers zero", "whole numbers negated", "whole numbers reversed", "whole numbers exchanged",
+    "whole numbers below zero", "flags all set", "no flag set",
 )  # fmt: skip
 _ZEROS = "zeros"
 _OUTSIDE = ("negated", "alternating signs")  # of what roots and logarithms take

@@ -69,6 +69,8 @@ def attention_forward(
     if any(others.get(name) is not None for name in ("position_bias", "cache", "softcap")):
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, is_causal, **others)
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    if (bounds := others.get("cu_seq_lens_q")) is not None and attention_mask is None:
+        attention_mask = within_parts(bounds, query.shape[2])
     # In this order: with one query every key is seen, and where a mask is given, the size is not asked for.
     causal = is_causal and attention_mask is None and query.shape[2] > 1
     output = functional.scaled_dot_product_attention(
@@ -76,3 +78,9 @@ def attention_forward(
         enable_gqa=getattr(module, "num_key_value_groups", 1) > 1,
     )  # fmt: skip
     return output.transpose(1, 2).contiguous(), None
+
+
+def within_parts(bounds: Tensor, length: Any) -> Tensor:
+    """(length, length): whether two places are in one part. bounds: where parts begin, and where the last one ends."""
+    part = (torch.arange(length, device=bounds.device)[:, None] >= bounds[1:]).sum(1)
+    return part[:, None] == part

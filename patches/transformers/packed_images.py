@@ -1,0 +1,137 @@
+"""Images of any size in one row of patches, as Qwen2-VL's vision tower and some thirty others have them.
+
+    grid_thw = [[1, 4, 6], [2, 8, 4]]        frames, height and width of each image, in patches
+    for t, h, w in grid_thw.tolist(): ...    positions and windows of each, in Python: those of the example
+    q.split(lengths.tolist(), 2)             attention within each frame or window: as many as the example has
+
+A place in its image is arithmetic on the number of the patch, and attention within parts is a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from onnxpatch import op
+from onnxpatch.decisions.place import calling_frame
+
+WHY = "grid_thw.tolist(): positions, windows and attention within images are those of the example's images"
+LINK = "https://github.com/huggingface/transformers/issues/32493"
+REQUIRES = ("transformers>=5.10",)
+REASON = "broadcast|out of data bounds|'split'|data-dependent|static shape|relative error"
+
+
+class _Tower(torch.nn.Module):
+    """Attention within windows, with the angles of each patch's row and column."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLVisionConfig
+        from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLVisionAttention
+
+        config = Qwen2_5_VLVisionConfig(hidden_size=8, num_heads=2)
+        config._attn_implementation = "sdpa"
+        self.attention = Qwen2_5_VLVisionAttention(config)
+
+    def forward(self, x: Tensor, grid: Tensor) -> Tensor:
+        from transformers import vision_utils
+
+        places = vision_utils.get_vision_position_ids(grid, 2)
+        order, bounds = vision_utils.get_vision_window_index(grid, 2, 8, 2)
+        x = x.unflatten(0, (-1, 4))[order].flatten(0, 1)
+        angles = places.flatten(1).to(x.dtype).repeat(1, 2)
+        return self.attention(x, bounds, position_embeddings=(angles.cos(), angles.sin()))
+
+
+def _images() -> list[tuple[Tensor, Tensor]]:
+    # Images whose sides are whole windows of 4 patches, and others; frames and images of any number.
+    given = (((1, 4, 6), (1, 8, 10)), ((2, 6, 4), (1, 2, 2), (1, 10, 2)), ((3, 8, 4),))
+    return [(torch.randn(sum(t * h * w for t, h, w in grid), 8), torch.tensor(grid)) for grid in given]
+
+
+_NAMES = ("packed-positions", "packed-windows", "packed-attention")
+_OTHERS = ("transformers-attention", "attention", "repeat-by-counts", "stable-sort", "composites")
+
+
+def _row(path: str, name: str) -> Callable[[Any], Any]:
+    return op(
+        path, name=name, why=WHY, reason=REASON, link=LINK, requires=REQUIRES, tries=_images, case=_Tower,
+        beside=(*(one for one in _NAMES if one != name), *_OTHERS),
+    )  # fmt: skip
+
+
+def _raster(grid: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of each patch of all images its frame's number, its row, its column, and the number of its image.
+
+    grid: (images, 3), frames, heights and widths.
+    """
+    counts = grid.prod(1)
+    image = torch.repeat_interleave(torch.arange(grid.shape[0], device=grid.device), counts)
+    heights, widths = grid[:, 1][image], grid[:, 2][image]
+    within = torch.arange(image.shape[0], device=grid.device) - (counts.cumsum(0) - counts)[image]
+    row = torch.div(within, widths, rounding_mode="floor")
+    frame = torch.div(row, heights, rounding_mode="floor")
+    return frame, row - frame * heights, within - row * widths, image
+
+
+@_row("transformers.vision_utils.get_vision_position_ids", "packed-positions")
+def packed_positions(
+    original: Callable[..., Tensor],
+    grid_thw: Tensor,
+    spatial_merge_size: Any,
+    include_temporal: bool = False,
+    kwargs: dict[str, Any] | None = None,
+) -> Tensor:
+    """(patches, 2) rows and columns, or (patches, 3) with the frames before them, in the order of blocks to merge."""
+    if (kwargs and kwargs.get("position_ids") is not None) or not isinstance(spatial_merge_size, int):
+        return NotImplemented
+    m = spatial_merge_size
+    # Blocks lie as the pixels of an image m times smaller, and the patches in a block in a row.
+    frame, row, column, _ = _raster(
+        torch.cat([grid_thw[:, :1], torch.div(grid_thw[:, 1:], m, rounding_mode="floor")], 1)
+    )
+    inner = torch.arange(m, device=grid_thw.device)
+    rows = (row[:, None, None] * m + inner[:, None]).expand(-1, m, m).flatten()
+    columns = (column[:, None, None] * m + inner).expand(-1, m, m).flatten()
+    frames = [frame.repeat_interleave(m * m)] if include_temporal else []
+    return torch.stack([*frames, rows, columns], -1)
+
+
+@_row("transformers.vision_utils.get_vision_window_index", "packed-windows")
+def packed_windows(
+    original: Callable[..., tuple[Tensor, Tensor]],
+    grid_thw: Tensor,
+    spatial_merge_size: int,
+    window_size: int,
+    patch_size: int,
+    kwargs: dict[str, Any] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The order of merged patches by windows, and where in it each window begins and the last one ends, in patches."""
+    if kwargs:
+        return NotImplemented
+    m, side = spatial_merge_size, window_size // spatial_merge_size // patch_size
+    merged = torch.cat([grid_thw[:, :1], torch.div(grid_thw[:, 1:], m, rounding_mode="floor")], 1)
+    frame, row, column, image = _raster(merged)
+    # Windows in a frame have numbers below the largest of all images.
+    across = torch.div(merged.amax(0) + side, side, rounding_mode="floor")
+    window = torch.div(row, side, rounding_mode="floor") * across[2] + torch.div(column, side, rounding_mode="floor")
+    window = window + (image * merged[:, 0].amax(0) + frame) * across[1] * across[2]
+    ordered, order = window.sort(stable=True)
+    ends = torch.nonzero(functional.pad(ordered[1:] != ordered[:-1], (0, 1), value=True))[:, 0] + 1
+    return order, (functional.pad(ends, (1, 0)) * m**2).to(torch.int32)
+
+
+@_row("transformers.utils.generic.is_flash_attention_requested", "packed-attention")
+def packed_attention(original: Callable[..., bool], *args: object, **kwargs: object) -> bool:
+    """True where a layer is about to split its sequence: `transformers-attention` takes the parts' bounds instead."""
+    from onnxpatch.patches.transformers.attention import attention_forward
+
+    # 1: past the stand-in that calls this.
+    frame = calling_frame(1)
+    asking = frame.f_locals if frame is not None else {}
+    takes_bounds = asking.get("attention_interface") is attention_forward
+    return (takes_bounds and "cu_seqlens" in asking) or NotImplemented
