@@ -10,14 +10,15 @@ narrowed, torch's second trace would get other expressions for the sizes made be
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from onnxpatch._torch.cond import hints
+from onnxpatch._torch.fake_sizes import is_by_data
 
-__all__ = ["assume"]
+__all__ = ["assume", "decided_by_data"]
 
 _LARGE = 10**9 + 7  # as large as any number from data
 _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
@@ -28,10 +29,22 @@ _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _by_data(condition: torch.SymBool) -> bool:
-    """Whether a number from data decides a condition."""
-    known = hints(condition.node.shape_env)
-    return any(symbol not in known for symbol in condition.node.expr.free_symbols)
+def decided_by_data(x: torch.Tensor, axes: Iterable[int]) -> bool:
+    """Whether data decides the size of one of these axes, such as the number of rows of `x[mask]`."""
+    shape: Sequence[object] = x.shape
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]
+        from onnxpatch._torch.traced_sizes import symbolic_shape
+
+        shape = symbolic_shape(x)
+    sizes = [shape[axis] for axis in axes] if shape else []
+    return any(_by_data(size) for size in sizes if isinstance(size, torch.SymInt))
+
+
+def _by_data(number: torch.SymBool | torch.SymInt) -> bool:
+    """Whether a number from data decides a condition or a size."""
+    env = number.node.shape_env
+    known = hints(env)
+    return any(symbol not in known or is_by_data(env, symbol) for symbol in number.node.expr.free_symbols)
 
 
 def assume(condition: torch.SymBool) -> bool | None:

@@ -77,6 +77,18 @@ class FakeWorld:
             )
 
 
+# `FakeWorld` names symbols after a number: the place of the input, or for sizes that could not be computed from those
+# of the inputs this much and more; that much and more where data decides them.
+MADE_UP, BY_DATA = 1000, 10**9
+
+
+def is_by_data(env: Any, symbol: Any) -> bool:
+    """Whether a symbol stands for a size that data decides, such as the number of rows of `x[mask]`."""
+    sources = getattr(env, "var_to_sources", {}).get(symbol, ())
+    names = [str(getattr(getattr(one, "base", one), "source_name", "")) for one in sources]
+    return any(name.startswith("in") and name[2:].isdigit() and int(name[2:]) >= BY_DATA for name in names)
+
+
 def _padded(x: torch.Tensor, pads: list[int]) -> torch.Tensor:
     sizes = list(x.shape)
     for place in range(len(pads) // 2):  # pairs of before and after, the last dimension first

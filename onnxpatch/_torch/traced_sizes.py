@@ -21,7 +21,7 @@ import torch
 
 from onnxpatch._torch.cond import free_symbols
 from onnxpatch._torch.fake_results import FakeResults
-from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
+from onnxpatch._torch.fake_sizes import BY_DATA, MADE_UP, FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch._torch.written_sizes import ARITHMETIC, result_shape, written_size
 from onnxpatch.undone import undone
@@ -36,6 +36,11 @@ _SIZES: dict[str, Callable[..., Any]] = {
     "aten::dim": lambda x: x.dim(),
     "aten::len": lambda x: x.shape[0] if isinstance(x, torch.Tensor) else len(x),
 }
+
+# Those of which a mask or a number decides how much is left.
+_BY_DATA = frozenset(
+    f"aten::{name}" for name in ("index", "masked_select", "nonzero", "slice", "narrow", "arange", "repeat_interleave")
+)
 
 
 class _UnknownError(Exception):
@@ -76,6 +81,11 @@ def symbolic_number(tensor: torch.Tensor) -> int | float | bool | torch.SymInt |
     Symbols stand for the declared dimensions.
     """
     return _answer(tensor, lambda sizes, value: sizes.number(value))
+
+
+def symbolic_shape(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """The sizes of a tensor of the running trace, in symbols; () where they are not known. It adds no node."""
+    return _answer(tensor, lambda sizes, value: sizes.shape(value)) or ()
 
 
 def _answer(tensor: torch.Tensor, ask: Callable[[_Sizes, Any], Any]) -> Any:
@@ -122,6 +132,10 @@ class _Sizes:
         """A value of the graph that is a number, in symbols of the declared dimensions; None if it is none."""
         found = self._value(value)
         return found if isinstance(found, _NUMBERS) else None
+
+    def shape(self, value: Any) -> tuple[Any, ...]:
+        """The sizes of a value of the graph that is a tensor."""
+        return tuple(getattr(self._value(value), "shape", ()))
 
     def _value(self, wanted: Any) -> object:
         # A stack of its own: recursion would go as deep as the graph does, past Python's limit.
@@ -215,9 +229,8 @@ class _Sizes:
     def _anything(self, value: Any) -> object:
         """A fake tensor with all dimensions dynamic, for the result of an operator that cannot be run again."""
         try:
-            # `FakeWorld` names symbols after this number: 1000 keeps them apart from the inputs, which have their
-            # places.
-            return self._fake(value, None, 1000 + value.unique())
+            least = BY_DATA if value.node().kind() in _BY_DATA else MADE_UP
+            return self._fake(value, None, least + value.unique())
         except Exception as error:
             return _UnknownError(str(error))
 

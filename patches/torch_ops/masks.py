@@ -56,6 +56,8 @@ def _assigned(x: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
     parts[mask, 0] = 2.0
     parts[mask, 3:] = x[0, 0, 3:]
     parts[..., x[0, 0] > 0] = 5.0
+    parts[:, mask[0]] = x[:, mask[0]] * 2
+    parts[:, ~mask[0], 2:4] = x[0, ~mask[0], 2:4] * 3
     return rows, numbers, parts
 
 
@@ -82,12 +84,28 @@ def masked_assignment(original: Callable[..., None], tensor: Tensor, index: obje
     part = tensor[place]
     after = part.dim() - before - mask.dim()
     if isinstance(value, Tensor) and value.dim() > after:
-        return NotImplemented  # a value for each element that the mask names
+        if not before and not rest:
+            return NotImplemented
+        value = _spread(value, mask, after)
     where = mask.reshape(*mask.shape, *(1,) * after)
     fill = value if isinstance(value, Tensor) else torch.full((), value, dtype=tensor.dtype, device=tensor.device)
     # An assignment and not a result: the model keeps using the tensor, and views of it, under its name.
     original(tensor, place if rest else slice(None), torch.where(where, fill.to(tensor.dtype), part))
     return None
+
+
+def _spread(values: Tensor, mask: Tensor, after: int) -> Tensor:
+    """(..., named, after) to (..., *mask.shape, after): each value in its place, any one where the mask is off.
+
+    One value for all of them stays one, as when torch broadcasts it.
+    """
+    axis = values.dim() - after - 1
+    # One more: an empty mask has no value.
+    padded = torch.nn.functional.pad(values, (0, 0) * after + (0, 1))
+    on = mask.flatten().to(torch.int64)
+    place = torch.minimum(on.cumsum(0), counted(values.shape[axis], on)) - 1
+    chosen = padded.index_select(axis, place.clamp(min=0))
+    return chosen.reshape(*values.shape[:axis], *mask.shape, *values.shape[axis + 1 :])
 
 
 def _is_known(before: int, mask: Tensor, rest: tuple[object, ...], tensor: Tensor) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from onnxpatch import exporting, missing, op, untraced
 from onnxpatch.formulas import scans
-from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch.formulas.symbolic import decided_by_data, symbolic
 from onnxpatch.formulas.tries import LOST_DIGITS, integers, matrices
 
 _AS_BOOL = ("max", "min", "amax", "amin", "any", "all")
@@ -98,6 +98,33 @@ def empty_reductions(original: Callable[..., Tensor], input: Tensor, *args: Any,
     whole = [axis % input.dim() for axis in axes]
     front: Any = whole[0] if isinstance(dim, int) else whole
     return original(input, **{**kwargs, "dim": front}) if name else original(input, front, *args[1:], **kwargs)
+
+
+def _means(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    chosen = x[mask]
+    return chosen.mean(0), torch.mean(chosen, dim=(-1, -2), keepdim=True)
+
+
+@op(
+    "mean",
+    name="mean-of-nothing",
+    why="x[mask].mean(0) of a mask that is off is NaN; onnxruntime's ReduceMean of no rows is 0",
+    reason="non-finite values",
+    link="https://onnx.ai/onnx/operators/onnx__ReduceMean.html",
+    tries=lambda n, least: (torch.randn(n, 3), torch.arange(n) > least),
+    sizes=((5, 2), (4, 3), (7, 1)),
+    case=_means,
+    unchanged=lambda x, mask: x.mean(0),
+)
+def mean_of_nothing(
+    original: Callable[..., Tensor], input: Tensor, dim: Any = None, keepdim: bool = False, **more: Any
+) -> Tensor:
+    """A sum over a number of rows that data decides, divided by it: NaN for no rows."""
+    axes = range(input.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
+    if more or input.dtype not in (torch.float32, torch.float64) or not decided_by_data(input, axes):
+        return NotImplemented
+    # From the front: see `empty-reductions`.
+    return input.sum([axis % input.dim() for axis in axes], keepdim) / math.prod(input.shape[axis] for axis in axes)
 
 
 @op(

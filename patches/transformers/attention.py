@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import op
+from onnxpatch.decisions.place import calling_frame
 
 
 class _Grouped(torch.nn.Module):
@@ -70,7 +71,7 @@ def attention_forward(
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, is_causal, **others)
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     if (bounds := others.get("cu_seq_lens_q")) is not None and attention_mask is None:
-        attention_mask = within_parts(bounds, query.shape[2])
+        attention_mask = _within_parts(bounds, query.shape[2])
     # In this order: with one query every key is seen, and where a mask is given, the size is not asked for.
     causal = is_causal and attention_mask is None and query.shape[2] > 1
     output = functional.scaled_dot_product_attention(
@@ -80,7 +81,46 @@ def attention_forward(
     return output.transpose(1, 2).contiguous(), None
 
 
-def within_parts(bounds: Tensor, length: Any) -> Tensor:
+class _Packed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
+        from transformers.models.qwen2_vl.modeling_qwen2_vl import VisionAttention
+
+        config = Qwen2VLVisionConfig(embed_dim=8, num_heads=2)
+        config._attn_implementation = "sdpa"
+        self.attention = VisionAttention(config)
+
+    def forward(self, x: Tensor, bounds: Tensor) -> Tensor:
+        turn = torch.ones_like(x[:, :4])
+        return self.attention(x, bounds, (turn, turn))
+
+
+def _parts(*lengths: int) -> tuple[Tensor, Tensor]:
+    return torch.randn(sum(lengths), 8), torch.tensor((0, *lengths)).cumsum(0)
+
+
+@op(
+    "transformers.utils.generic.is_flash_attention_requested",
+    name="packed-attention",
+    why="torch.split(query, lengths.tolist(), dim=2): attention within images or windows, as many as the example has",
+    reason="'split'|data-dependent|static shape",
+    link="https://github.com/huggingface/transformers/issues/32493",
+    requires=("transformers>=5.10",),
+    tries=_parts,
+    sizes=((2, 5), (3, 1, 4), (6,)),
+    case=_Packed,
+    beside=("transformers-attention", "attention"),
+)
+def packed_attention(original: Callable[..., bool], *args: object, **kwargs: object) -> bool:
+    """True where a layer would split its sequence: `attention_forward` takes the bounds of the parts instead."""
+    # 1: past the stand-in that calls this.
+    frame = calling_frame(1)
+    asking = frame.f_locals if frame is not None else {}
+    return (asking.get("attention_interface") is attention_forward and "cu_seqlens" in asking) or NotImplemented
+
+
+def _within_parts(bounds: Tensor, length: Any) -> Tensor:
     """(length, length): whether two places are in one part. bounds: where parts begin, and where the last one ends."""
     part = (torch.arange(length, device=bounds.device)[:, None] >= bounds[1:]).sum(1)
     return part[:, None] == part

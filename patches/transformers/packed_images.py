@@ -2,9 +2,8 @@
 
     grid_thw = [[1, 4, 6], [2, 8, 4]]        frames, height and width of each image, in patches
     for t, h, w in grid_thw.tolist(): ...    positions and windows of each, in Python: those of the example
-    q.split(lengths.tolist(), 2)             attention within each frame or window: as many as the example has
 
-A place in its image is arithmetic on the number of the patch, and attention within parts is a mask.
+A place in its image is arithmetic on the number of the patch. `packed-attention` attends within frames and windows.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import op
-from onnxpatch.decisions.place import calling_frame
 
 WHY = "grid_thw.tolist(): positions, windows and attention within images are those of the example's images"
 LINK = "https://github.com/huggingface/transformers/issues/32493"
@@ -53,8 +51,8 @@ def _images() -> list[tuple[Tensor, Tensor]]:
     return [(torch.randn(sum(t * h * w for t, h, w in grid), 8), torch.tensor(grid)) for grid in given]
 
 
-_NAMES = ("packed-positions", "packed-windows", "packed-attention")
-_OTHERS = ("transformers-attention", "attention", "repeat-by-counts", "stable-sort", "composites")
+_NAMES = ("packed-positions", "packed-windows")
+_OTHERS = ("packed-attention", "transformers-attention", "attention", "repeat-by-counts", "stable-sort", "composites")
 
 
 def _row(path: str, name: str) -> Callable[[Any], Any]:
@@ -123,15 +121,3 @@ def packed_windows(
     ordered, order = window.sort(stable=True)
     ends = torch.nonzero(functional.pad(ordered[1:] != ordered[:-1], (0, 1), value=True))[:, 0] + 1
     return order, (functional.pad(ends, (1, 0)) * m**2).to(torch.int32)
-
-
-@_row("transformers.utils.generic.is_flash_attention_requested", "packed-attention")
-def packed_attention(original: Callable[..., bool], *args: object, **kwargs: object) -> bool:
-    """True where a layer is about to split its sequence: `transformers-attention` takes the parts' bounds instead."""
-    from onnxpatch.patches.transformers.attention import attention_forward
-
-    # 1: past the stand-in that calls this.
-    frame = calling_frame(1)
-    asking = frame.f_locals if frame is not None else {}
-    takes_bounds = asking.get("attention_interface") is attention_forward
-    return (takes_bounds and "cu_seqlens" in asking) or NotImplemented
