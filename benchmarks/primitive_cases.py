@@ -226,6 +226,7 @@ NOT_MEASURED = {
     "strides-from-sizes": _SIZES,
     "extremes-beside-nan": "a Max or Min, and a Where beside each operand",
     "sampled-volumes": "eight Gathers for each place, as eager reads eight corners",
+    "mean-of-nothing": "a sum and a division in place of a mean",
     "squeeze-of-several-axes": _ONE_NODE,
     "padding-in-branches": _SIZES,
     "written-constants": _ONE_NODE,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from onnxpatch._torch.script_tracing import traced
+from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch._torch.traced_weights import weights_left_out
 from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.output_layout import OutputLayout
@@ -20,7 +22,9 @@ from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.added_weights import add_weights, cast_float_outputs, name_output_sizes
 from onnxpatch.onnxfile.mapped_weights import LARGE, SMALL
 from onnxpatch.onnxfile.unread import edited
+from onnxpatch.patching.model_state import TensorContents
 from onnxpatch.patching.script_defaults import positional
+from onnxpatch.undone import undone
 
 
 def export_torchscript(request: ExportRequest, path: Path) -> None:
@@ -60,7 +64,7 @@ def call_torchscript(
         target, mode = _Program(target), {"training": torch.onnx.TrainingMode.PRESERVE}
     # input_names may go on with names for the parameters, which are no dynamic inputs.
     leaves, names = request.inputs.graph_leaves("trace"), request.trace_names()
-    with weights_left_out(_least(request), SMALL) as weights:
+    with weights_left_out(_least(request), SMALL) as weights, _put_back(target):
         torch.onnx.export(
             target,
             args,
@@ -75,6 +79,25 @@ def call_torchscript(
         )
     if weights:
         add_weights(path, weights, apart=request.external_data)
+
+
+@contextlib.contextmanager
+def _put_back(target: Any) -> Iterator[None]:
+    """Inside the block, buffers that a call of the model writes (`self.count += 1`) are as before when it ends.
+
+    torch reads what it puts into the file after the trace, and the graph writes once more.
+    """
+    if not isinstance(target, torch.nn.Module) or isinstance(target, torch.jit.ScriptModule):
+        yield
+        return
+    contents = TensorContents(target, ())
+
+    def put_back(*call: object) -> None:
+        with tracing_paused():
+            contents.restore()
+
+    with undone(target.register_forward_hook(put_back).remove):
+        yield
 
 
 class _Program(torch.nn.Module):

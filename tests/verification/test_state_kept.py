@@ -221,3 +221,19 @@ def test_what_a_forward_sets_for_the_process_is_set_back():
     finally:
         torch.set_default_dtype(before[0])
         torch.set_grad_enabled(before[1])
+
+
+class Numbering(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.count += 1
+        return x * self.count
+
+
+def test_a_buffer_that_the_trace_writes_is_in_the_file_as_before():
+    model = Numbering()
+    report = onnxpatch.export(model, (X,), dynamic_shapes=SHAPES, exporter="trace")
+    assert report.ok and "count" in report.first_call[0] and int(model.count) == 0
