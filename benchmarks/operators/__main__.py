@@ -19,6 +19,7 @@ from benchmarks.operators.entries import modules, operators
 
 _SECONDS = {"trace": 60.0, "dynamo": 150.0}
 _BYTES = 12 << 30  # of address space
+ANSWERS = Path(__file__).parent.parent / "results" / "operators.jsonl"
 Key = tuple[str, ...]
 KEY = ("database", "entry", "sample", "dtype", "exporter", "kit")
 
@@ -33,12 +34,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a regular expression that names of entries match")
     parser.add_argument("--listed", type=Path, help="a file with names of entries, one a line")
     parser.add_argument("--again", action="store_true", help="measure anew what is there")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/operators.jsonl"))
+    parser.add_argument("--out", type=Path, default=ANSWERS)
     parser.add_argument("--table", action="store_true", help="write the table only")
     given = parser.parse_args()
     if not given.table:
         measure(given)
-    table.write(read(given.out).values())
+    table.write(read(given.out).values(), given.out.with_suffix(".md"))
 
 
 def read(file: Path) -> dict[Key, dict[str, Any]]:

@@ -69,6 +69,23 @@ def solved(loop: Loop, a: Tensor, b: Tensor) -> Tensor:
     return found.narrow(-1, size, b.shape[-1])
 
 
+def substituted(loop: Loop, a: Tensor, b: Tensor, upper: bool) -> Tensor:
+    """x with a x = b for a triangle, one row after the other. What is beside the triangle must be 0."""
+    lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]) if a.dim() != b.dim() or a.dim() > 2 else ()
+    a, b = (one.to(torch.float64).expand([*lead, *one.shape[-2:]]) for one in (a, b))
+    places = torch.arange(b.shape[-2], device=b.device)
+    last = torch.ones_like(places).sum() - 1
+
+    def step(k: Tensor, x: Tensor) -> State:
+        at = last - k if upper else k
+        line = row(a, at)
+        # Rows of x that are not known yet are 0.
+        found = (row(b, at) - torch.matmul(line, x)) / column(line, at)
+        return (torch.where((places == at)[:, None], found, x),)
+
+    return rounds(loop, b.shape[-2], step, torch.zeros_like(b))[0]
+
+
 def eye(x: Tensor) -> Tensor:
     """The identity with as many rows as x has columns, in float64."""
     places = torch.arange(x.shape[-1], device=x.device)
@@ -79,6 +96,13 @@ def eye(x: Tensor) -> Tensor:
 def no_failure(a: Tensor) -> Tensor:
     """The `info` of torch's factorizations where all of them succeeded: 0 for each matrix."""
     return torch.zeros_like(a.select(-1, 0).select(-1, 0), dtype=torch.int32)
+
+
+def failed(bad: Tensor) -> Tensor:
+    """The `info` of torch's factorizations: the first row, counted from 1, where (..., m, n) is true; 0 for none."""
+    places = bad.to(torch.int32).amax(-1)
+    first = (places.argmax(-1) + 1).to(torch.int32)
+    return torch.where(places.amax(-1) > 0, first, torch.zeros_like(first))
 
 
 def lu(loop: Loop, a: Tensor, pivoted: bool) -> tuple[Tensor, Tensor]:
@@ -96,7 +120,7 @@ def lu(loop: Loop, a: Tensor, pivoted: bool) -> tuple[Tensor, Tensor]:
         # A column of zeros is left as it is.
         factor = column(both, k) / torch.where(corner == 0, torch.ones_like(corner), corner)
         factor = torch.where((rows > k)[:, None], factor, torch.zeros_like(factor))
-        rest = both - factor * torch.where(columns > k, head, torch.zeros_like(head))
+        rest = torch.where(columns > k, both - factor * head, both)
         return torch.where((columns == k) & (rows > k)[:, None], factor, rest), pivots
 
     found = rounds(loop, most, step, a.to(torch.float64), pivots)
@@ -108,14 +132,15 @@ def _ticks(x: Tensor) -> Tensor:
 
 
 def order_of(loop: Loop, pivots: Tensor, like: Tensor) -> Tensor:
-    """Which row of a matrix each row of its LU is, (..., m). like: the LU."""
-    rows = torch.arange(like.shape[-2], device=like.device)
+    """Which row of a matrix each row of its LU is, (..., m). like: the LU, as many of whose pivots count as it has."""
+    rows, columns = (torch.arange(like.shape[axis], device=like.device) for axis in (-2, -1))
+    most: Any = torch.minimum(torch.ones_like(rows).sum(), torch.ones_like(columns).sum())
     start = rows + torch.zeros_like(like[..., :1, 0], dtype=torch.int64)
 
     def step(k: Tensor, order: Tensor) -> State:
         return (swapped(order.unsqueeze(-1), k, column(pivots, k) - 1).squeeze(-1),)
 
-    return rounds(loop, pivots.shape[-1], step, start)[0]
+    return rounds(loop, most, step, start)[0]
 
 
 # ------------------------------------------------------------------ Householder's reflections
@@ -138,8 +163,9 @@ def reflected(loop: Loop, a: Tensor) -> tuple[Tensor, Tensor]:
         factor = torch.where(none, torch.zeros_like(end), (end - head) / torch.where(none, torch.ones_like(end), end))
         mirror = below / torch.where(none, torch.ones_like(end), head - end)
         whole = torch.where((rows == k)[:, None], torch.ones_like(mirror), mirror)
-        across = (whole * both).sum(-2, keepdim=True)
-        both = both - factor * whole * torch.where(columns >= k, across, torch.zeros_like(across))
+        inside = (rows >= k)[:, None]
+        across = torch.where(inside, whole * both, torch.zeros_like(both)).sum(-2, keepdim=True)
+        both = torch.where(inside & (columns >= k), both - factor * whole * across, both)
         both = torch.where((columns == k) & (rows > k)[:, None], mirror, both)
         return both, torch.where(_ticks(factors) == k, factor.squeeze(-1), factors)
 
@@ -156,7 +182,9 @@ def turned(loop: Loop, mirrors: Tensor, factors: Tensor, x: Tensor, transposed: 
         at = k if transposed else total - 1 - k
         below = torch.where((rows > at)[:, None], column(mirrors, at), torch.zeros_like(mirrors[..., :1]))
         whole = torch.where((rows == at)[:, None], torch.ones_like(below), below)
-        return (found - column(factors.unsqueeze(-2), at) * whole * (whole * found).sum(-2, keepdim=True),)
+        inside = (rows >= at)[:, None]
+        across = torch.where(inside, whole * found, torch.zeros_like(found)).sum(-2, keepdim=True)
+        return (torch.where(inside, found - column(factors.unsqueeze(-2), at) * whole * across, found),)
 
     return rounds(loop, factors.shape[-1], step, x.to(torch.float64))[0]
 

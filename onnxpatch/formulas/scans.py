@@ -88,7 +88,7 @@ def cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     places = torch.arange(x.shape[dim], device=x.device)
     shape = [1] * x.dim()
     shape[dim] = -1
-    least = torch.finfo(x.dtype).min if x.is_floating_point() else torch.iinfo(x.dtype).min
+    least = -torch.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
     # The index travels with the entry, so one scan finds both.
     state = x, places.reshape(shape).expand_as(x)
     largest, found = scanned(Scan(_later_of_equal, (least, -1)), state, dim)
@@ -96,8 +96,9 @@ def cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def _later_of_equal(before: State, after: State) -> State:
-    # >= and not >: of equal entries torch.cummax gives the last.
+    # >= and not >: of equal entries torch.cummax gives the last. A NaN stays the largest from where it is.
     later = after[0] >= before[0]
+    later = later | torch.isnan(after[0]) if after[0].is_floating_point() else later
     return tuple(torch.where(later, new, old) for old, new in zip(before, after, strict=True))
 
 

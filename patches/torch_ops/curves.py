@@ -41,14 +41,18 @@ def _slope(x: Tensor, axis: int, step: Any, order: int) -> Tensor:
     def part(t: Tensor, start: Any, length: Any) -> Tensor:
         return t.narrow(axis, start, length)
 
-    if isinstance(step, Tensor) and step.dim():
+    places = isinstance(step, Tensor) and step.dim()
+    if places:
         place = step.view([-1 if a == axis else 1 for a in range(x.dim())])
         ahead = place.narrow(axis, 1, size - 1) - place.narrow(axis, 0, size - 1)
     else:
         ahead = torch.ones_like(x.narrow(axis, 1, size - 1)) * step
     rise = (x.narrow(axis, 1, size - 1) - x.narrow(axis, 0, size - 1)) / ahead
     before, after = part(ahead, 0, size - 2), part(ahead, 1, size - 2)
-    inner = (part(rise, 0, size - 2) * after + part(rise, 1, size - 2) * before) / (before + after)
+    if places:
+        inner = (part(rise, 0, size - 2) * after + part(rise, 1, size - 2) * before) / (before + after)
+    else:  # without the point itself, which may be a NaN
+        inner = (part(x, 2, size - 2) - part(x, 0, size - 2)) / (2 * step)
     first, last = part(rise, 0, 1), part(rise, size - 2, 1)
     if order == 2:
         # The parabola through three points.

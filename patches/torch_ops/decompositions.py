@@ -35,7 +35,10 @@ def _unpacked(both: Tensor, pivots: Tensor, dtype: torch.dtype) -> tuple[Tensor,
 
 def _factors(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     both, pivots = torch.linalg.lu_factor(a)
-    return *torch.linalg.lu(a), both, pivots, *torch.linalg.lu_factor_ex(a), *torch.lu_unpack(both, pivots)
+    some = *torch.linalg.lu(a), both, pivots, *torch.linalg.lu_factor_ex(a), *torch.lu(a)
+    # Of more pivots than there are rows and columns the first count.
+    singular = torch.linalg.lu_factor_ex(torch.where(torch.arange(a.shape[2]) == 2, 0.0, a))
+    return *some, singular[2], *torch.lu_unpack(both, pivots), *torch.lu_unpack(both, torch.cat((pivots, pivots), -1))
 
 
 @op(
@@ -44,6 +47,7 @@ def _factors(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     "lu_factor_ex",
     "torch._lu_with_info",
     "lu_unpack",
+    "torch.lu",
     name="lu",
     why=missing("aten::linalg_lu", "aten::linalg_lu_factor", "aten::linalg_lu_factor_ex", "aten::lu_unpack"),
     tries=_both,
@@ -57,6 +61,7 @@ def lu(
     *,
     pivot: bool = True,
     check_errors: bool = False,
+    get_infos: bool = True,
     unpack_data: bool = True,
     unpack_pivots: bool = True,
 ) -> Any:
@@ -72,7 +77,9 @@ def lu(
     found = both.to(A.dtype), pivots.to(torch.int32)
     if name.endswith("lu_factor"):
         return _RESULTS.linalg_lu_factor(found)
-    return _RESULTS.linalg_lu_factor_ex((*found, rounds.no_failure(A)))
+    rows, columns = (torch.arange(A.shape[axis], device=A.device) for axis in (-2, -1))
+    info = rounds.failed((both == 0) & (rows[:, None] == columns))
+    return _RESULTS.linalg_lu_factor_ex((*found, info)) if get_infos else found
 
 
 def _systems(n: int) -> tuple[Tensor, ...]:
@@ -81,7 +88,10 @@ def _systems(n: int) -> tuple[Tensor, ...]:
 
 
 def _solved(both: Tensor, pivots: Tensor, b: Tensor, a: Tensor) -> tuple[Tensor, ...]:
-    return torch.linalg.lu_solve(both, pivots, b), torch.lu_solve(b, both, pivots), *torch.linalg.slogdet(a), a.logdet()
+    solve, turned = torch.linalg.lu_solve, b.transpose(1, 2)
+    some = solve(both, pivots, b), solve(both, pivots, b, adjoint=True), solve(both, pivots, turned, left=False)
+    more = solve(both, pivots, turned, left=False, adjoint=True), torch.lu_solve(b, both, pivots)
+    return *some, *more, *torch.linalg.slogdet(a), a.logdet()
 
 
 @op(
@@ -105,14 +115,18 @@ def lu_solve(
     adjoint: bool = False,
 ) -> Tensor:
     """A system of equations, from its LU."""
-    if not left or adjoint:
-        return NotImplemented
     both, pivots, b = (first, second, third) if "linalg" in original.__name__ else (second, third, first)
     p, lower, upper = _unpacked(both.to(torch.float64), pivots, torch.float64)
-    order = p.transpose(-2, -1).argmax(-1)
-    turned = torch.gather(b.to(torch.float64), -2, order.unsqueeze(-1).expand(b.shape))
-    half = rounds.solved(while_loop, lower, turned)
-    return rounds.solved(while_loop, upper, half).to(b.dtype)
+    wide = b.to(torch.float64) if left else b.to(torch.float64).transpose(-2, -1)
+    parts, turned = [(lower, False), (upper, True)], adjoint == left
+    if turned:  # of the transpose: a = P L U is read from its end
+        parts = [(part.transpose(-2, -1), not above) for part, above in reversed(parts)]
+    else:
+        wide = torch.matmul(p.transpose(-2, -1).clone(), wide)
+    for part, above in parts:
+        wide = rounds.substituted(while_loop, part, wide, above)
+    wide = torch.matmul(p, wide) if turned else wide
+    return (wide if left else wide.transpose(-2, -1)).to(b.dtype)
 
 
 @op(

@@ -13,7 +13,18 @@ from torch import Tensor
 
 from onnxpatch import missing, op, untraced, while_loop
 from onnxpatch.formulas.factorizations import few
-from onnxpatch.formulas.matrix_rounds import State, column, eye, no_failure, rounds, row, solved
+from onnxpatch.formulas.matrix_rounds import (
+    State,
+    column,
+    eye,
+    failed,
+    no_failure,
+    rounds,
+    row,
+    solved,
+    substituted,
+)
+from onnxpatch.formulas.symbolic import counted
 
 _RESULTS: Any = torch.return_types  # torch's stubs lack most of them
 
@@ -82,10 +93,11 @@ def _cholesky(a: Tensor) -> Tensor:
 
 
 def _triangles(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    places = torch.linalg.cholesky_ex(a - 2 * torch.eye(a.shape[1]) * (torch.arange(a.shape[1]) == 2)).info
     lower = torch.linalg.cholesky(a)
     upper, info = torch.linalg.cholesky_ex(a, upper=True)
     inverses = torch.cholesky_inverse(lower), torch.cholesky_inverse(upper, upper=True)
-    return lower, upper, info, *inverses, torch.cholesky_solve(b, lower), b.cholesky_solve(upper, upper=True)
+    return lower, upper, info, places, *inverses, torch.cholesky_solve(b, lower), b.cholesky_solve(upper, upper=True)
 
 
 @op(
@@ -105,14 +117,10 @@ def cholesky(original: Callable[..., Any], A: Tensor, *, upper: bool = False, ch
     if few(A) and not extended:
         return NotImplemented
     found = _cholesky(A).to(A.dtype)
+    # Where a square has no root, it and all that follows is NaN.
+    info = failed(torch.isnan(found)) if extended else found
     found = found.transpose(-2, -1) if upper else found
-    return _RESULTS.linalg_cholesky_ex((found, no_failure(A))) if extended else found
-
-
-def _square(factor: Tensor, upper: bool) -> Tensor:
-    left = torch.triu(factor).transpose(-2, -1) if upper else torch.tril(factor)
-    left = left.to(torch.float64)
-    return torch.matmul(left, left.transpose(-2, -1).clone())
+    return _RESULTS.linalg_cholesky_ex((found, info)) if extended else found
 
 
 @op(
@@ -128,9 +136,10 @@ def _square(factor: Tensor, upper: bool) -> Tensor:
 )
 def cholesky_systems(input: Tensor, input2: Tensor | None = None, upper: bool = False) -> Tensor:
     """The inverse of, or a system with, the matrix whose triangle is given."""
-    if input2 is None:
-        return solved(while_loop, _square(input, upper), eye(input)).to(input.dtype)
-    return solved(while_loop, _square(input2, upper), input).to(input.dtype)
+    factor, right = (input, eye(input)) if input2 is None else (input2, input)
+    left = torch.triu(factor).transpose(-2, -1) if upper else torch.tril(factor)
+    half = substituted(while_loop, left, right, upper=False)
+    return substituted(while_loop, left.transpose(-2, -1), half, upper=True).to(input.dtype)
 
 
 def _of_triangles(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
@@ -167,8 +176,9 @@ def triangles(
         return NotImplemented
     wide = (torch.triu(a) if upper else torch.tril(a)).to(torch.float64)
     wide = torch.where(eye(a) == 1, eye(a), wide) if unitriangular else wide
-    wide = wide.transpose(-2, -1) if transpose != (not left) else wide
-    found = solved(while_loop, wide, b if left else b.transpose(-2, -1)).to(b.dtype)
+    turned = transpose != (not left)
+    wide = wide.transpose(-2, -1) if turned else wide
+    found = substituted(while_loop, wide, b if left else b.transpose(-2, -1), upper != turned).to(b.dtype)
     found = found if left else found.transpose(-2, -1)
     return _RESULTS.triangular_solve((found, a.clone())) if older else found
 
@@ -201,3 +211,38 @@ def tensors(original: Callable[..., Tensor], A: Tensor, B: Any = None, dims: Any
     right = B.reshape(-1)
     matrix = A.flatten(B.dim()).flatten(0, B.dim() - 1)
     return torch.linalg.solve(matrix, right).reshape(A.shape[B.dim() :])
+
+
+# ------------------------------------------------------------------ least squares
+def _fitted(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    fit = torch.linalg.lstsq
+    return *fit(a, b)[:3], fit(a, b[:, 0]).solution, *fit(a, b, driver="gels")[:2], *fit(a, b, driver="gelsd")[2:]
+
+
+@op(
+    "linalg.lstsq",
+    why=untraced("aten::linalg_lstsq"),
+    tries=lambda m, n: (torch.randn(m, n), torch.randn(m, 3)),
+    sizes=((6, 4), (4, 7), (5, 5)),
+    case=_fitted,
+    beside=("pseudoinverse", "spectra-of-any-size"),
+)
+def lstsq(A: Tensor, B: Tensor, rcond: Any = None, *, driver: str | None = None) -> Any:
+    """The shortest solution, by the pseudoinverse. Residuals as eager has them: of more rows than columns."""
+    if A.dim() != 2:
+        return NotImplemented
+    right = B.unsqueeze(-1) if B.dim() == 1 else B
+    found = torch.matmul(torch.linalg.pinv(A, rtol=rcond), right)
+    sizes = [counted(size, A) for size in (A.shape[0], A.shape[1], right.shape[1])]
+    none = A.new_zeros([0])
+    # gels takes the rank for full. The default, gelsy, gives no residuals.
+    rank = none.to(torch.int64) if driver == "gels" else torch.linalg.matrix_rank(A, rtol=rcond)
+    residuals = none
+    if driver not in (None, "gelsy"):
+        above = sizes[0] > sizes[1]
+        count: Any = sizes[2] * (above if driver == "gels" else above & (rank == sizes[1])).to(torch.int64)
+        apart = torch.matmul(A, found) - right
+        residuals = (apart * apart).sum(0).index_select(0, torch.arange(count, device=A.device))
+    values = torch.linalg.svdvals(A) if driver in ("gelsd", "gelss") else none
+    found = found.squeeze(-1) if B.dim() == 1 else found
+    return _RESULTS.linalg_lstsq((found, residuals, rank, values))

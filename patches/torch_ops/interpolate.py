@@ -238,8 +238,11 @@ op(
     why=untraced("aten::_upsample_bilinear2d_aa"),
     beside=("interpolate",),
     tries=lambda b, h, w: torch.randn(b, 2, h + 4, w + 4),
-    case=lambda x: _ATEN._upsample_bilinear2d_aa(x, (3, 4), False),
-    to=lambda x, size, corners, *scales: functional.interpolate(
-        x, size, mode="bilinear", align_corners=corners, antialias=True
+    case=lambda x: (
+        _ATEN._upsample_bilinear2d_aa(x, (3, 4), False),
+        _ATEN._upsample_bilinear2d_aa(x, (3, 4), align_corners=False, scale_factors=None),
+    ),
+    to=lambda input, output_size, align_corners, *scales, **named: functional.interpolate(
+        input, output_size, mode="bilinear", align_corners=align_corners, antialias=True
     ),
 )

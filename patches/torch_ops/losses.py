@@ -188,6 +188,11 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     return alike + torch.where(target == -1, (cosine - margin).clamp(min=0), zeros)
 
 
+def _above(x: Tensor) -> Tensor:
+    """x where it is above 0. Not `clamp`: eager leaves a NaN out."""
+    return torch.where(x > 0, x, torch.zeros_like(x))
+
+
 @_loss(_classes)
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None
@@ -196,7 +201,7 @@ def multi_margin_loss(
     if input.dim() == 1:
         return multi_margin_loss(input[None], target.reshape(1), p, margin, weight)[0]
     right = input.gather(1, target[:, None])
-    excess = (margin - right + input).clamp(min=0)
+    excess = _above(margin - right + input)
     excess = excess if p == 1 else excess * excess
     excess = excess if weight is None else excess * weight[target][:, None]
     other = torch.arange(input.shape[1]) != target[:, None]
@@ -217,7 +222,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor) -> Tensor:
     index = torch.where(listed, target, torch.zeros_like(target))
     places = torch.arange(input.shape[1])
     has = ((index[:, :, None] == places) & listed[:, :, None]).to(input.dtype).sum(1) > 0
-    excess = (1 - input.gather(1, index)[:, :, None] + input[:, None, :]).clamp(min=0)
+    excess = _above(1 - input.gather(1, index)[:, :, None] + input[:, None, :])
     counted = listed[:, :, None] & ~has[:, None, :]
     return torch.where(counted, excess, torch.zeros_like(excess)).sum((1, 2)) / torch.ones_like(input[0]).sum()
 

@@ -25,7 +25,12 @@ from onnxpatch.formulas.tries import LOST_DIGITS, at_magnitudes, fraction_pairs,
     link="https://github.com/pytorch/pytorch/issues/135160",
     tries=lambda b, n, m: (torch.randn(b, n, 6), torch.randn(b, m, 6)),
     sizes=((2, 5, 4), (3, 9, 2), (1, 4, 7)),
-    case=lambda x, y: (torch.cdist(x, y), torch.cdist(x, y, p=1), torch.cdist(x, x, p=float("inf"))),
+    case=lambda x, y: (
+        torch.cdist(x, y),
+        torch.cdist(x, y, p=1),
+        torch.cdist(x, x, p=float("inf")),
+        torch.cdist(x, x, 0),
+    ),
 )
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: object = None) -> Tensor:
     """Computes p = 2 by one matrix product in float64, and other norms from all differences."""
@@ -38,8 +43,8 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: object = None) -
     if p == float("inf"):
         return gap.amax(-1)
     if p == 0:
-        # The "norm" 0 counts what differs.
-        return (gap > 0).to(gap.dtype).sum(-1)
+        # The "norm" 0 counts what differs. Not by a comparison: a NaN would count as a number.
+        return torch.ceil(gap).clamp(max=1).sum(-1)
     return gap.sum(-1) if p == 1 else gap.pow(p).sum(-1).pow(1 / p)
 
 

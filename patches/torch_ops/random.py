@@ -1,9 +1,10 @@
-"""torch.multinomial: draws by probabilities."""
+"""torch.multinomial draws by probabilities; dropout that drops nothing."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from onnxpatch import exporting, op
 
@@ -47,3 +48,20 @@ def _raced(weights: Tensor) -> Tensor:
     # Never 0 nor 1, of which the logarithm is none, or 0.
     uniform = torch.rand_like(weights) * (1 - 2e-6) + 1e-6
     return weights / -uniform.log()
+
+
+_KINDS = ("alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout")
+
+
+@op(
+    *(f"nn.functional.{kind}" for kind in _KINDS),
+    name="dropout-of-nothing",
+    why="Unsupported: ONNX export of operator aten::feature_dropout, training mode, where p is 0",
+    reason="training mode",
+    exporters=("trace",),
+    tries=lambda b, n: torch.randn(b, n, 4),
+    case=lambda x: tuple(getattr(functional, kind)(x, p=0.0, training=True) for kind in _KINDS if kind != "dropout3d"),
+)
+def undropped(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """The same."""
+    return input.clone() if p == 0 and training and not inplace else NotImplemented

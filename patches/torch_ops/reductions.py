@@ -251,7 +251,8 @@ def _logcumsumexp(x: Tensor, dim: int) -> Tensor:
 
 def _extremes(x: Tensor) -> tuple[Tensor, ...]:
     ranked = (x * 3).to(torch.int64)
-    return (*torch.cummax(x.round(), 1), *x.cummin(dim=-1), *ranked.cummax(-2), *ranked.cummin(1))
+    holes = torch.where(x > 1, torch.nan, torch.where(x < 0, -torch.inf, x))
+    return (*torch.cummax(holes.round(), 1), *x.cummin(dim=-1), *ranked.cummax(-2), *ranked.cummin(1))
 
 
 @op(
@@ -265,7 +266,7 @@ def _extremes(x: Tensor) -> tuple[Tensor, ...]:
     case=_extremes,
 )
 def running_extreme(original: Callable[..., Tensor], input: Tensor, dim: int) -> Any:
-    """Computes cummax or cummin by the same steps. Rows with a NaN or infinity before a number differ from torch."""
+    """Computes cummax or cummin by the same steps."""
     if input.dim() == 0:
         return NotImplemented
     # The smallest entry so far is the largest of the negative ones.

@@ -80,7 +80,8 @@ def _neutral(input: Tensor, reduce: str) -> Tensor:
 
 def _accumulated(x: Tensor, row: Tensor) -> tuple[Tensor, ...]:
     table = torch.zeros(4, 6)
-    return table.index_add(0, row, x, alpha=2), table.index_put((row,), x, accumulate=True)
+    number = torch.index_add(x[0, 0], 0, row[:1] * 0, x[1, 1], alpha=-3)
+    return table.index_add(0, row, x, alpha=2), table.index_put((row,), x, accumulate=True), number
 
 
 @op(
@@ -106,7 +107,7 @@ def index_add(original: Callable[..., Tensor], input: Tensor, **given: Any) -> T
 
 def _added(input: Tensor, dim: int, index: Any, source: Tensor, alpha: Any = 1) -> Tensor:
     if not input.dim():
-        return NotImplemented
+        return input + source * alpha  # of one number, and one index
     return input.scatter_add(dim, _spread(index, source, dim), source * alpha)
 
 

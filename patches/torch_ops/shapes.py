@@ -182,12 +182,14 @@ def _copies(x: Tensor) -> tuple[Tensor, ...]:
     one = torch.permute_copy(x, (2, 0, 1)) + torch.transpose_copy(x, 0, 2).transpose(1, 2)
     two = torch.unsqueeze_copy(x, 1).squeeze(1) + torch.expand_copy(x[:1], x.shape) + torch.narrow_copy(x, 0, 0, 1)
     three = torch.diagonal_copy(x, 0, 0, 1), torch.t_copy(x[0]), torch.squeeze_copy(x[:, :1], 1), torch.alias_copy(x)
-    return one, two, *three, torch.view_copy(x, (-1,)), torch.unfold_copy(x, 2, 2, 1)
+    four = torch.as_strided_copy(x, (2, 2), (4, 1), 1)
+    return one, two, *three, four, torch.view_copy(x, (-1,)), torch.unfold_copy(x, 2, 2, 1)
 
 
 @op(
-    "alias_copy", "diagonal_copy", "expand_copy", "narrow_copy", "permute_copy", "split_with_sizes_copy",
-    "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unfold_copy", "unsqueeze_copy", "view_copy",
+    "alias_copy", "as_strided_copy", "diagonal_copy", "expand_copy", "narrow_copy", "permute_copy",
+    "split_with_sizes_copy", "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unfold_copy",
+    "unsqueeze_copy", "view_copy",
     name="copies", why=untraced("aten::permute_copy", "aten::transpose_copy", "aten::unsqueeze_copy"),
     tries=lambda b, n: torch.randn(b, n, 4), case=_copies,
 )  # fmt: skip
@@ -195,6 +197,18 @@ def copied(original: Callable[..., Any], input: Tensor, *args: Any, **kwargs: An
     """What the view of the same name has: a graph knows no memory."""
     name = original.__name__.removesuffix("_copy")
     return input.clone() if name == "alias" else getattr(torch.Tensor, name)(input, *args, **kwargs)
+
+
+@op("as_strided_scatter", why=untraced("aten::as_strided_scatter"), tries=lambda n: torch.randn(n + 2, 4),
+    case=lambda x: torch.as_strided_scatter(x, x[:2, :3] * 2, (2, 3), (5, 2), 1))  # fmt: skip
+def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: Any = None) -> Tensor:
+    """`input` with `src` at places counted along all of its elements."""
+    if not input.is_contiguous():  # they are counted in memory
+        return NotImplemented
+    place = torch.zeros([1] * len(size), dtype=torch.int64) + (storage_offset or 0)
+    for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
+        place = place + (torch.arange(count) * step).reshape([-1 if i == axis else 1 for i in range(len(size))])
+    return input.reshape(-1).scatter(0, place.reshape(-1), src.reshape(-1)).reshape(input.shape)
 
 
 op("ravel", why=untraced("aten::ravel"), tries=matrices, to=lambda x: x.reshape(-1))
