@@ -205,13 +205,13 @@ _OF_EACH = [
     "unsafe-masked-index-put-accumulate", "chunk-cat", "sum-to-size", "diagonal-scatter", "put", "index-reduce",
     "segment-reduce", "nonzero-static", "native-batch-norm", "batch-norm-with-update", "negative-pads",
     "cross-of-the-first-three", "hardshrink", "softshrink", "max-pool-backward",
-    "one-hot-of-all-classes", "vander",
+    "one-hot-of-all-classes", "vander", "tanhshrink", "as-strided-scatter", "dropout-of-nothing",
 ]  # fmt: skip
 
 _BY_ROWS = [
     "systems-of-any-size", "cholesky-of-any-size", "cholesky-systems", "triangles-of-any-size", "lu", "systems-by-lu",
     "sign-of-determinant", "reflections", "qr-of-any-size", "spectra-of-any-size", "norms-by-singular-values",
-    "pseudoinverse",
+    "pseudoinverse", "lstsq",
 ]  # fmt: skip
 _BY_DEGREE = [
     *(f"{kind}-polynomial-{one}" for kind in ("chebyshev", "shifted-chebyshev") for one in "tuvw"),
@@ -297,6 +297,8 @@ NOT_MEASURED = {
         _ROUTE,
     ),
     "combinations": "a grid of all choices in any order: r! times as many as eager returns",
+    "ctc-loss": "one round for each step, as in eager",
+    "fractional-max-pooling": "one gather for each axis, of as many elements as the windows have",
     "gcd": "Euclid's rounds, of all elements at once",
     "histograms": "one search for each element, as in eager",
     "incomplete-gamma": "a series and a fraction of all elements, until the slowest has converged",
