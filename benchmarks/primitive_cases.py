@@ -232,6 +232,7 @@ NOT_MEASURED = {
     "written-constants": _ONE_NODE,
     "bfloat16-times-integers": _ONE_NODE,
     "bools-filled": _ONE_NODE,
+    "--ior--": _ONE_NODE,
     "buffer-copy": _ONE_NODE,
     "chunks-of-a-dynamic-axis": _SIZES,
     "constant-exponentials": "computes constants once, when the model is exported",

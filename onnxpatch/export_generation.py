@@ -40,14 +40,18 @@ def export_generation(
       `encoder_hidden_states` and gives all of `present.<layer>.decoder.key`, `.encoder.key` (and `.value`), and
       `decoder_with_past_model.onnx` for each token after it, which takes them as `past_key_values.…` and gives those of
       the decoder.
+    - Images and text (LLaVA, Qwen2-VL): `vision_encoder.onnx` gives `image_features` (tokens of all images, width),
+      `embed_tokens.onnx` gives `inputs_embeds` (batch, n, width), in which they take the places of the image's tokens,
+      and `decoder_model_merged.onnx` is a decoder that takes these.
 
     folder: where the files go, beside the model's `config.json` and `generation_config.json`; it is made if missing.
-    inputs: an example of the encoder's input by its name, for a model that takes neither text nor Whisper's sound.
+    inputs: an example of the encoder's input by its name, for a model that takes neither text nor Whisper's sound, or
+        of what get_image_features takes, where no images can be made up.
     dynamic_shapes: of `inputs`; without it their batch may change. options: those of `export`, for every file.
 
     Returns one Report for each file, by the file's name. Files are put in place once all of them are proven.
     Raises what `export` raises, and InputError for a model whose cache is none of transformers' or that
-    is called in another way. What of a model is not in a file (images) is the first note of its report.
+    is called in another way. What of a model is in no file (video) is the first note of the last report.
     """
     parts = generation_parts(model, inputs, dynamic_shapes)
     place = Path(folder)

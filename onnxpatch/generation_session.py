@@ -12,8 +12,9 @@ import torch
 
 from onnxpatch.errors import InputError
 from onnxpatch.generation.choice import Choice, Processor, choice_of
+from onnxpatch.generation.folders import kind_of
 from onnxpatch.generation.search import best_of_beams, tokens_of
-from onnxpatch.generation.turns import Turns, kind_of
+from onnxpatch.generation.turns import Turns
 from onnxpatch.onnxfile.cached_graph import CachedGraph
 from onnxpatch.onnxfile.runtimes.interface import Provider, as_array, importable
 
@@ -84,7 +85,7 @@ class GenerationSession:
 
     def _started(self, ids: Any, given: dict[str, Any]) -> tuple[Turns, torch.Tensor, torch.Tensor, Choice]:
         """(the states after the prompt, the texts so far, the logits after them, how to choose)."""
-        turns = self._kind(self._graphs)
+        turns = self._kind(self._graphs, self.config)
         takes = turns.takes()
         values = {"input_ids": ids, **given}
         inputs = {name: _tensor(one) for name, one in values.items() if name in takes and one is not None}

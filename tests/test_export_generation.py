@@ -141,17 +141,13 @@ def test_states_are_inputs_and_outputs(kind: str, tmp_path: Path) -> None:
         assert torch.equal(generated(tmp_path / "model.onnx", ids, mask, count), wanted)
 
 
-def test_images_that_are_left_out_are_said() -> None:
-    vision = transformers.CLIPVisionConfig(
-        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4
+def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = llama()
+    assert generation_parts(model)[0].note == ""
+    monkeypatch.setattr(type(model), "input_modalities", ("text", "audio"))
+    assert (
+        "the files take text: LlamaForCausalLM also takes audio, which is left out" in generation_parts(model)[0].note
     )
-    text = transformers.LlamaConfig(**{**SMALL, **HEADS})
-    model = transformers.LlavaForConditionalGeneration(
-        transformers.LlavaConfig(vision_config=vision, text_config=text, image_token_id=98)
-    )
-    (part,) = generation_parts(model.eval())
-    assert "LlavaForConditionalGeneration also takes image, which is left out" in part.note
-    assert generation_parts(llama())[0].note == ""
 
 
 def test_a_model_that_is_called_in_another_way_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:

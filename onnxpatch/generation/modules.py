@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from inspect import signature
 from typing import Any
 
 import torch
@@ -18,31 +19,73 @@ class _Around(nn.Module):
 
 
 class Decoder(_Around):
-    """A decoder: logits and the longer cache, from new tokens and the cache of the tokens before."""
+    """A decoder: logits and the longer cache, from new tokens and the cache of the tokens before.
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, past_key_values: object) -> dict[str, Any]:
-        """input_ids: (batch, n); attention_mask: (batch, past + n), 0 at padding."""
-        return self._answer(input_ids, attention_mask, past_key_values)
+    It is called as the model is: `input_ids` (batch, n) or `inputs_embeds` (batch, n, width), `attention_mask`
+    (batch, past + n) with 0 at padding, `position_ids` where the model takes them, `past_key_values`. `token_type_ids`
+    (batch, past + n), where an image is in the text, for a model whose prompt sees ahead.
+    """
 
-    def _answer(
-        self, input_ids: torch.Tensor, mask: torch.Tensor, past: object, **more: torch.Tensor
-    ) -> dict[str, object]:
-        answer = self.model(input_ids, attention_mask=mask, past_key_values=past, use_cache=True, **more)
+    def forward(self, **inputs: Any) -> dict[str, Any]:
+        past = inputs.get("past_key_values")
+        if "token_type_ids" in inputs and past is not None:
+            # Models read it while the cache has an empty layer: at the prompt, as they are called.
+            past.layers.append(type(past.layers[0])())
+        answer = self.model(**inputs, use_cache=True)
+        if "token_type_ids" in inputs and past is not None:
+            answer.past_key_values.layers.pop()
         return {"logits": answer.logits, "past_key_values": answer.past_key_values}
 
 
-class PlacedDecoder(Decoder):
-    """A decoder that takes `position_ids`: padding before a text shifts the positions of its tokens."""
+class Embeddings(_Around):
+    """What a decoder reads in place of tokens."""
 
-    def forward(  # type: ignore[override]
-        self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        position_ids: torch.Tensor,
-        past_key_values: object,
-    ) -> dict[str, Any]:
-        """position_ids: (batch, n), counted from the first token that is no padding."""
-        return self._answer(input_ids, attention_mask, past_key_values, position_ids=position_ids)
+    def forward(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """input_ids: (batch, n)."""
+        return {"inputs_embeds": self.model.get_input_embeddings()(input_ids)}  # type: ignore[operator]
+
+
+class ImageFeatures(_Around):
+    """What a decoder reads in place of the tokens of images: (tokens of all images, width).
+
+    tower: the part that reads images of several sizes in one row of patches, which `image_grid_thw` tells apart. It is
+    called by itself: get_image_features would take its answer to pieces, and they are joined here again.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.tower = next((one for one in model.modules() if "grid_thw" in signature(one.forward).parameters), None)
+
+    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """inputs: as the model's get_image_features takes them."""
+        if self.tower is not None:
+            grid, merge = inputs["image_grid_thw"], int(self.tower.spatial_merge_size)  # type: ignore[arg-type]
+            places = patch_places(grid, inputs["pixel_values"].shape[0], merge)
+            found = self.tower(inputs["pixel_values"], grid_thw=grid, position_ids=places, return_dict=True)
+        else:
+            if inputs["pixel_values"].dim() == 5:  # several for each text: as those of one, which no count divides
+                inputs = {name: one.flatten(0, 1)[None] for name, one in inputs.items()}
+            found = self.model.get_image_features(**inputs, return_dict=True)  # type: ignore[operator]
+        rows = found.pooler_output
+        rows = torch.cat(list(rows)) if isinstance(rows, list | tuple) else rows
+        return {"image_features": rows.reshape(-1, rows.shape[-1])}
+
+
+def patch_places(grid: torch.Tensor, count: int, merge: int) -> torch.Tensor:
+    """The row and column (count, 2) of every patch. grid: (images, 3), times, rows and columns of each image.
+
+    Patches come in blocks of merge by merge, which become one token. In transformers, get_vision_position_ids is a loop
+    over the images.
+    """
+    place = torch.arange(count, device=grid.device)
+    ends = grid.prod(1).cumsum(0)
+    image = (place[:, None] >= ends[None]).sum(1)
+    _, rows, columns = grid[image].unbind(1)
+    place = (place - (ends - grid.prod(1))[image]) % (rows * columns)
+    block, inner = place // merge**2, place % merge**2
+    across = columns // merge
+    row = block // across * merge + inner // merge
+    return torch.stack([row, block % across * merge + inner % merge], dim=1)
 
 
 class OneToken(_Around):

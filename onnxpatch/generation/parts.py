@@ -8,41 +8,20 @@ encoder-decoder is three, since its first step computes keys and values of the e
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
 
 from onnxpatch.errors import InputError
-from onnxpatch.generation.modules import Decoder, Encoder, FirstStep, NextStep, OneToken, PlacedDecoder
+from onnxpatch.generation.modules import Decoder, Encoder, FirstStep, NextStep, OneToken
+from onnxpatch.generation.part import BATCH, PAST, SOURCE, STATES, TOKENS, TOTAL, Inputs, Part
+from onnxpatch.generation.vision import reads_images, vision_parts
 from onnxpatch.inputs.caches import closed, is_cache, opened
 from onnxpatch.messages.visible import said_by
-
-# The names of axes that tools for language models know.
-_BATCH, _NEW, _PAST, _SOURCE = "batch_size", "sequence_length", "past_sequence_length", "encoder_sequence_length"
-_TOTAL = f"{_PAST} + {_NEW}"
-_TOKENS = {0: _BATCH, 1: _NEW}
-_STATES = {0: _BATCH, 2: _PAST}
-
-Inputs = Mapping[str, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One graph: its file, its module, what to export it with, and inputs to compare it at beside the kit's own.
-
-    note: for its report, what of the model is not in it.
-    """
-
-    file: str
-    module: nn.Module
-    kwargs: dict[str, Any]
-    shapes: dict[str, Any]
-    data: Sequence[dict[str, Any]] = ()
-    output_names: list[str] = field(default_factory=list)
-    note: str = ""
+from onnxpatch.patching.model_state import Snapshot
+from onnxpatch.undone import undone
 
 
 def generation_parts(
@@ -60,14 +39,18 @@ def generation_parts(
             "generate, such as AutoModelForCausalLM's"
         )
     # The caller's random state is left as it was. devices=[] forks the CPU's alone: the example is made there.
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    state = Snapshot(model)  # what calls leave on the model is taken off
+    with undone(state.restore), torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
             if getattr(config, "is_encoder_decoder", False):
                 return _encoder_decoder(model, inputs, shapes)
+            if reads_images(model):
+                parts = vision_parts(model, _decoder(model), inputs, shapes)
+                return [*parts[:-1], replace(parts[-1], note=_left_out(model, {"image", "text"}))]
             if inputs is not None:
                 raise InputError("inputs= are an encoder's; a decoder's example is made from its config")
-            return [replace(_decoder(model), note=_left_out(model))]
+            return [replace(_decoder(model), note=_left_out(model, {"text"}))]
         except InputError:
             raise
         except Exception as error:
@@ -77,15 +60,15 @@ def generation_parts(
             ) from error
 
 
-def _left_out(model: Any) -> str:
-    """What a decoder takes beside text, for the report: there is no input for it."""
+def _left_out(model: Any, read: set[str]) -> str:
+    """What a decoder takes beside what the files read, for the report: there is no input for it."""
     takes = getattr(model, "input_modalities", "text")
-    others = [] if isinstance(takes, str) else [one for one in takes if one != "text"]
+    others = [] if isinstance(takes, str) else [one for one in takes if one not in read]
     if not others:
         return ""
     return (
-        f"the file takes text alone: {type(model).__name__} also takes {' and '.join(others)}, which is left out; "
-        "export the part that reads it by itself, with onnxpatch.export"
+        f"the files take {' and '.join(sorted(read))}: {type(model).__name__} also takes {' and '.join(others)}, which "
+        "is left out; export the part that reads it by itself, with onnxpatch.export"
     )
 
 
@@ -99,14 +82,13 @@ def _decoder(model: Any) -> Part:
     if (cache := _states(model)) is not None:
         return _one_token(model, *cache)
     placed = "position_ids" in inspect.signature(model.forward).parameters
-    module = PlacedDecoder(model) if placed else Decoder(model)
     # The ways in which a loop calls the graph: the prompt without a past, one token after others, a text with padding.
     prompt, one_more = _step(model, 3, 4, 0, placed), _step(model, 1, 1, 6, placed)
     example, padded = _step(model, 2, 3, 5, placed), _step(model, 2, 3, 5, placed, padding=2)
-    shapes = {"input_ids": _TOKENS, "attention_mask": {0: _BATCH, 1: _TOTAL}, "past_key_values": _STATES}
+    shapes = {"input_ids": TOKENS, "attention_mask": {0: BATCH, 1: TOTAL}, "past_key_values": STATES}
     if placed:
-        shapes["position_ids"] = _TOKENS
-    return Part("model.onnx", module, example, shapes, [prompt, one_more, padded])
+        shapes["position_ids"] = TOKENS
+    return Part("model.onnx", Decoder(model), example, shapes, [prompt, one_more, padded])
 
 
 def _states(model: Any) -> tuple[str, Any] | None:
@@ -132,11 +114,10 @@ def _one_token(model: Any, name: str, cache: Any) -> Part:
     first = {**example, "attention_mask": mask[:, 5:], "past_key_values": closed(cache, none)}
     padding = {**first, "attention_mask": torch.tensor([[0], [1]])}
     shapes = {
-        "input_ids": {0: _BATCH},
-        "attention_mask": {0: _BATCH, 1: f"{_PAST} + 1" if grows else "total_sequence_length"},
+        "input_ids": {0: BATCH},
+        "attention_mask": {0: BATCH, 1: f"{PAST} + 1" if grows else "total_sequence_length"},
         "past_key_values": [
-            {one: {0: _BATCH} if isinstance(state, dict) else _STATES for one, state in layer.items()}
-            for layer in layers
+            {one: {0: BATCH} if isinstance(state, dict) else STATES for one, state in layer.items()} for layer in layers
         ],
     }
     return Part("model.onnx", OneToken(model, name, grows, placed), example, shapes, [first, padding])
@@ -177,13 +158,13 @@ def _encoder_decoder(model: Any, inputs: Inputs | None, shapes: Mapping[str, Any
     main = model.main_input_name
     if inputs is None:
         inputs, shapes = _own_inputs(model, main), shapes or _own_shapes(main)
-    shapes = dict(shapes or {name: {0: _BATCH} for name in inputs})
+    shapes = dict(shapes or {name: {0: BATCH} for name in inputs})
     encoder = Part("encoder_model.onnx", Encoder(model.get_encoder()), dict(inputs), shapes, (), ["last_hidden_state"])
     encoded = encoder.module(**inputs)["last_hidden_state"]
     # An encoder that shortens its input, such as Whisper's, has no mask of the new length.
     masked = "attention_mask" in inputs and inputs["attention_mask"].shape[1] == encoded.shape[1]
     # Text has its length on axis 1, a spectrogram on axis 2.
-    length = {0: _BATCH, **({1: _SOURCE} if 1 in shapes.get(main, {}) or 2 in shapes.get(main, {}) else {})}
+    length = {0: BATCH, **({1: SOURCE} if 1 in shapes.get(main, {}) or 2 in shapes.get(main, {}) else {})}
     mask = {"encoder_attention_mask": inputs["attention_mask"]} if masked else {}
     mask_shapes = {name: length for name in mask}
 
@@ -191,23 +172,23 @@ def _encoder_decoder(model: Any, inputs: Inputs | None, shapes: Mapping[str, Any
     start = {"input_ids": _tokens(model, encoded.shape[0], 3), "encoder_hidden_states": encoded, **mask}
     past = first(**start)["past_key_values"]
     step = {"input_ids": _tokens(model, encoded.shape[0], 1), "past_key_values": past, **mask}
-    cross = {0: _BATCH, 2: length[1]} if 1 in length else {0: _BATCH}
-    states = {"decoder": _STATES, "encoder": cross}
+    cross = {0: BATCH, 2: length[1]} if 1 in length else {0: BATCH}
+    states = {"decoder": STATES, "encoder": cross}
     names = [f"present.{n}.decoder.{part}" for n in range(len(past.self_attention_cache)) for part in ("key", "value")]
     return [
         encoder,
         Part("decoder_model.onnx", first, start,
-             {"input_ids": _TOKENS, "encoder_hidden_states": length, **mask_shapes}),
+             {"input_ids": TOKENS, "encoder_hidden_states": length, **mask_shapes}),
         Part("decoder_with_past_model.onnx", NextStep(model, encoded.shape[-1]), step,
-             {"input_ids": {0: _BATCH}, "past_key_values": states, **mask_shapes}, (), ["logits", *names]),
+             {"input_ids": {0: BATCH}, "past_key_values": states, **mask_shapes}, (), ["logits", *names]),
     ]  # fmt: skip
 
 
 def _own_shapes(main: str) -> dict[str, object]:
     """Text may have any length; sounds that are cut to one length have it always."""
     if main != "input_ids":
-        return {main: {0: _BATCH}}
-    return {main: {0: _BATCH, 1: _SOURCE}, "attention_mask": {0: _BATCH, 1: _SOURCE}}
+        return {main: {0: BATCH}}
+    return {main: {0: BATCH, 1: SOURCE}, "attention_mask": {0: BATCH, 1: SOURCE}}
 
 
 def _own_inputs(model: Any, main: str) -> dict[str, torch.Tensor]:

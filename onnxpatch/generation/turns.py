@@ -1,12 +1,13 @@
 """The steps of a loop over the files of a folder: the prompt, then a token for each text, then another.
 
-Each class runs one kind of folder and holds the states in between; `turns_of` says which.
+Each class runs one kind of folder and holds the states in between; `folders.kind_of` says which.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -18,10 +19,13 @@ Tensors = Mapping[str, torch.Tensor]
 
 
 class Turns(ABC):
-    """The states of the texts that are being written. graphs: by the file's name without its ending."""
+    """The states of the texts that are being written.
 
-    def __init__(self, graphs: Mapping[str, CachedGraph]) -> None:
-        self.graphs, self.states = graphs, States()
+    graphs: by the file's name without its ending. config: what config.json says.
+    """
+
+    def __init__(self, graphs: Mapping[str, CachedGraph], config: Mapping[str, Any]) -> None:
+        self.graphs, self.config, self.states = graphs, config, States()
 
     def takes(self) -> set[str]:
         """The names of what `start` may be given."""
@@ -44,8 +48,8 @@ class DecoderTurns(Turns):
     """A decoder: `model.onnx`."""
 
     def start(self, inputs: Tensors, choice: Choice) -> tuple[torch.Tensor, torch.Tensor]:
-        graph, ids = self.graphs["model"], _needed(inputs, "input_ids")
-        mask = inputs.get("attention_mask", _mask(ids, choice))
+        graph, ids = self.graphs["model"], needed(inputs, "input_ids")
+        mask = inputs.get("attention_mask", default_mask(ids, choice))
         self.states, self.mask = graph.empty(len(ids)), mask[:, :0]
         # One that keeps states of a fixed size reads a prompt token by token.
         step = 1 if graph.inputs["input_ids"][1] == 1 else ids.shape[1]
@@ -81,7 +85,7 @@ class EncoderDecoderTurns(Turns):
     def start(self, inputs: Tensors, choice: Choice) -> tuple[torch.Tensor, torch.Tensor]:
         encoder = self.graphs["encoder_model"]
         if "input_ids" in encoder.inputs:
-            inputs = {"attention_mask": _mask(_needed(inputs, "input_ids"), choice), **inputs}
+            inputs = {"attention_mask": default_mask(needed(inputs, "input_ids"), choice), **inputs}
         encoded = encoder(inputs, {})[0]["last_hidden_state"]
         self.read = {"encoder_hidden_states": encoded}
         if "attention_mask" in inputs:
@@ -105,29 +109,14 @@ class EncoderDecoderTurns(Turns):
         self.read = {name: value[rows] for name, value in self.read.items()}
 
 
-def _needed(inputs: Tensors, name: str) -> torch.Tensor:
+def needed(inputs: Tensors, name: str) -> torch.Tensor:
     if name not in inputs:
         raise InputError(f"{name} is missing: give it by that name")
     return inputs[name]
 
 
-def _mask(ids: torch.Tensor, choice: Choice) -> torch.Tensor:
+def default_mask(ids: torch.Tensor, choice: Choice) -> torch.Tensor:
     """As transformers makes it: 0 at padding, where that token is none of the ends."""
     if choice.pad_token_id is None or choice.pad_token_id in choice.ends:
         return torch.ones_like(ids)
     return (ids != choice.pad_token_id).to(torch.int64)
-
-
-_KINDS: dict[tuple[str, ...], type[Turns]] = {
-    ("model",): DecoderTurns,
-    ("encoder_model", "decoder_model", "decoder_with_past_model"): EncoderDecoderTurns,
-}
-
-
-def kind_of(files: set[str]) -> tuple[tuple[str, ...], type[Turns]]:
-    """(the files that a loop runs, its class). files: those of a folder, without their endings."""
-    for names, kind in _KINDS.items():
-        if files.issuperset(names):
-            return names, kind
-    wanted = "; or ".join(", ".join(f"{name}.onnx" for name in names) for names in _KINDS)
-    raise InputError(f"the folder has no files of a loop ({wanted}): make them with onnxpatch.export_generation")

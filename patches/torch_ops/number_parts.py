@@ -165,11 +165,22 @@ def _one(x: Any, y: Any) -> Tensor:
     return found if found is NotImplemented else found - torch.bitwise_and(x, y)
 
 
+def _written_or(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    first, whole = x.clone(), x.clone()
+    first[0] |= y[0]
+    whole |= y
+    return first, whole
+
+
 _NOT = "ONNX export does NOT support exporting bitwise OR for non-boolean input values"
 
 
 op("bitwise_or", "Tensor.__or__", "Tensor.__ror__", why=_NOT, reason="bitwise OR", exporters=("trace",), tries=_pairs,
    case=lambda x, y: (x | y, x | 5, 6 | y, torch.bitwise_or(x, y)), to=_either)  # fmt: skip
+
+
+op("Tensor.__ior__", why=missing("aten::__ior_", exporters=("trace",)), exporters=("trace",),
+   tries=lambda b, n: tuple(x > 2 for x in _pairs(b, n)), case=_written_or, to=lambda x, y: x.copy_(x | y))  # fmt: skip
 
 
 op("bitwise_xor", "Tensor.__xor__", "Tensor.__rxor__", why=_NOT.replace("OR", "XOR"), reason="bitwise XOR",

@@ -1,0 +1,143 @@
+"""The graphs of a model that reads images and text: its vision encoder, its embedding, a decoder of embeddings.
+
+    pixel_values -> image_features      input_ids -> inputs_embeds      inputs_embeds, past -> logits, present
+
+What the model does with them is the same for all: the rows of `image_features` take the places of the image's tokens
+in `inputs_embeds`. Whether a model does just that is compared in eager before anything is exported.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from onnxpatch.errors import InputError
+from onnxpatch.generation.modules import Decoder, Embeddings, ImageFeatures
+from onnxpatch.generation.part import BATCH, NEW, Inputs, Part
+from onnxpatch.generation.vision_turns import axial_places, places_taken, with_images
+
+_SAME = 1e-3  # of the largest logit
+
+
+def reads_images(model: Any) -> bool:
+    """Whether a model takes images beside text, by the method that transformers' models have for it."""
+    takes = getattr(model, "input_modalities", "text")
+    return "image" in takes and not isinstance(takes, str) and hasattr(model, "get_image_features")
+
+
+def vision_parts(model: Any, decoder: Part, inputs: Inputs | None, shapes: Mapping[str, Any] | None) -> list[Part]:
+    """The three graphs. decoder: that of tokens; inputs: an example for get_image_features; shapes: dynamic, of it."""
+    others: list[dict[str, torch.Tensor]] = []
+    if inputs is None:
+        (inputs, *others), own = _example(model)
+        shapes = shapes or own
+    encoder, embedding = ImageFeatures(model), Embeddings(model)
+    features = encoder(**inputs)["image_features"]
+
+    decoder = _of_embeddings(model, decoder)
+    _check(model, decoder.kwargs, inputs, features)
+    ids = torch.randint(3, 9, (2, 3))
+    return [
+        Part("vision_encoder.onnx", encoder, dict(inputs), dict(shapes or {}), others, ["image_features"]),
+        Part("embed_tokens.onnx", embedding, {"input_ids": ids}, {"input_ids": {0: BATCH, 1: NEW}}),
+        decoder,
+    ]
+
+
+def _of_embeddings(model: Any, decoder: Part) -> Part:
+    """The decoder with `inputs_embeds` in place of tokens, and what else it takes at images."""
+    embedding, shapes = Embeddings(model), dict(decoder.shapes)
+    shapes = {"inputs_embeds": shapes.pop("input_ids"), **shapes}
+    axial, typed = hasattr(model.base_model, "get_rope_index"), _typed(model)
+    if axial:  # positions in time, down and across
+        shapes["position_ids"] = {axis + 1: name for axis, name in shapes["position_ids"].items()}
+    if typed:
+        shapes["token_type_ids"] = shapes["attention_mask"]
+
+    def embedded(kwargs: dict[str, Any]) -> dict[str, Any]:
+        given = dict(kwargs)
+        given = {**embedding(given.pop("input_ids")), **given}
+        if axial:
+            given["position_ids"] = torch.stack([given["position_ids"] * factor for factor in (1, 2, 3)])
+        if typed:
+            given["token_type_ids"] = (given["attention_mask"].cumsum(1) > 3).to(torch.int64)
+        return given
+
+    return replace(
+        decoder, file="decoder_model_merged.onnx", kwargs=embedded(decoder.kwargs), shapes=shapes,
+        data=[embedded(one) for one in decoder.data],
+    )  # fmt: skip
+
+
+def _typed(model: Any) -> bool:
+    return "token_type_ids" in inspect.signature(model.forward).parameters
+
+
+def _example(model: Any) -> tuple[list[dict[str, torch.Tensor]], dict[str, Any]]:
+    """(two images in the form that the model takes, and others to compare at; the axes that may change)."""
+    config = getattr(model.config, "vision_config", None)
+    size, channels = getattr(config, "image_size", None), getattr(config, "num_channels", None) or 3
+    if "image_grid_thw" in inspect.signature(model.get_image_features).parameters and config is not None:
+        return _patches(config, channels)
+    if isinstance(size, int):
+        # Images one after another, or several for each text.
+        for batch, axes in (((2,), {0: "num_images"}), ((1, 2), {0: BATCH, 1: "num_images"})):
+            images = torch.randn(*batch, channels, size, size)
+            if not _taken(model, images):
+                continue
+            other = torch.randn(*batch, channels, 2 * size, size)
+            free = {len(batch) + 1: "height", len(batch) + 2: "width"} if _taken(model, other) else {}
+            return [{"pixel_values": images}], {"pixel_values": {**axes, **free}}
+    raise InputError(
+        f"{type(model).__name__}.get_image_features takes images in a form of its own: give an example of its "
+        "arguments, inputs={'pixel_values': tensor, ...}, and their dynamic_shapes"
+    )
+
+
+def _patches(config: Any, channels: int) -> tuple[list[dict[str, torch.Tensor]], dict[str, Any]]:
+    """Images of different sizes in one row of patches, as Qwen2-VL reads them. No size can be changed by itself."""
+    merge, width = config.spatial_merge_size, channels * config.temporal_patch_size * config.patch_size**2
+    grids = ([(1, 2, 1), (1, 2, 3)], [(1, 1, 1)], [(1, 3, 2), (1, 1, 4), (1, 2, 2)], [(2, 2, 1), (1, 1, 2)])
+    found = []
+    for one in grids:
+        grid = torch.tensor(one) * torch.tensor([1, merge, merge])
+        found.append({"pixel_values": torch.randn(int(grid.prod(1).sum()), width), "image_grid_thw": grid})
+    return found, {"pixel_values": {0: "num_patches"}, "image_grid_thw": {0: "num_images"}}
+
+
+def _taken(model: Any, images: torch.Tensor) -> bool:
+    try:
+        ImageFeatures(model)(pixel_values=images)
+    except (ValueError, RuntimeError, TypeError, IndexError):
+        return False
+    return True
+
+
+def _check(model: Any, step: Mapping[str, Any], inputs: Inputs, features: torch.Tensor) -> None:
+    """Raise InputError unless the model does what a loop over these graphs does, at a prompt with images."""
+    token = places_taken(model.config.to_dict())
+    counts, text = [len(features)], torch.randint(3, 9, (1, 2))
+    if "image_grid_thw" in inputs:  # transformers takes images side by side for one
+        counts = (inputs["image_grid_thw"].prod(1) // model.config.vision_config.spatial_merge_size**2).tolist()
+    ids = torch.cat([text, *(torch.cat([torch.full((1, one), token), text], dim=1) for one in counts)], dim=1)
+    mask = torch.ones_like(ids)
+    kinds = (ids == token).to(torch.int64)
+    more = {"token_type_ids": kinds} if _typed(model) else {}
+    hidden = {"mm_token_type_ids": kinds} if "mm_token_type_ids" in inspect.signature(model.forward).parameters else {}
+    wanted = model(ids, attention_mask=mask, use_cache=False, **more, **hidden, **inputs).logits
+    if "position_ids" in step:
+        more["position_ids"] = mask.cumsum(1) - 1
+    if "image_grid_thw" in inputs:
+        more["position_ids"], _ = axial_places(ids, mask, inputs["image_grid_thw"], model.config.to_dict())
+    embeds = with_images(Embeddings(model)(ids.masked_fill(ids == token, 0))["inputs_embeds"], ids, features, token)
+    found = Decoder(model)(inputs_embeds=embeds, attention_mask=mask, past_key_values=None, **more)["logits"]
+    if not (found - wanted).abs().max() <= _SAME * wanted.abs().max():
+        raise InputError(
+            f"{type(model).__name__} does more with its images than to put their features in the places of their "
+            "tokens, which a loop over a vision encoder, an embedding and a decoder cannot follow: export its parts "
+            "one by one with onnxpatch.export"
+        )
