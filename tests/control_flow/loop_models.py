@@ -26,6 +26,7 @@ class Looping(nn.Module):
         self.rounds = 0
         self.scales = [2.0] * 5
         self.table = nn.Parameter(torch.rand(5, 4), requires_grad=False)
+        self.decay = nn.Parameter(torch.rand(4))
 
 
 def _model(forward: Callable[[Any, Tensor], Any]) -> Callable[[], nn.Module]:
@@ -53,6 +54,16 @@ def counter_in_arithmetic(self: Looping, x: Tensor) -> Tensor:
     for i in range(x.shape[0]):
         total = total + x[i] * self.table[i % 5] * 0.5**i
     return total
+
+
+@right
+def selective_scan(self: Looping, x: Tensor) -> Tensor:
+    # A backward of the product needs the number of rows.
+    decay, state, outs = torch.exp(-x[:, None] * x * self.decay), torch.zeros_like(x), []
+    for i in range(x.shape[0]):
+        state = decay[:, i] * state + x
+        outs.append(torch.einsum("bn,bn->b", state, decay[:, i]))
+    return torch.stack(outs)
 
 
 @right

@@ -48,6 +48,13 @@ def test_a_loop_that_its_rounds_do_not_prove_is_refused(name: str) -> None:
     assert any(way in text for way in ("@onnxpatch.scan", "table[i]", "take the view after the loop"))
 
 
+def test_a_loop_over_what_a_parameter_with_gradients_made() -> None:
+    model = loop_models.RIGHT["selective_scan"]()
+    assert onnxpatch.export(
+        model, (torch.rand(4, 4),), dynamic_shapes=ROWS, exporter="dynamo", branches=True, attempts="asked"
+    ).ok
+
+
 @pytest.mark.parametrize("exporter", ["dynamo", "trace"])
 def test_a_loop_may_have_no_rounds(exporter: str, tmp_path: Path) -> None:
     report = onnxpatch.export(

@@ -126,7 +126,9 @@ def scan_loop(step: Body, carry: list[torch.Tensor], rows: Sequence[torch.Tensor
     def combine(*operands: torch.Tensor) -> list[torch.Tensor]:
         return body.repeat(operands[:count], operands[count:])
 
-    return cast(Sequence[torch.Tensor], torch.ops.higher_order.scan(combine, carry, list(rows), tuple(body.outside)))
+    # Detached: for a backward, torch's second trace would have the body return sizes too, and fail to stack them.
+    first, each, outside = ([one.detach() for one in group] for group in (carry, rows, body.outside))
+    return cast(Sequence[torch.Tensor], torch.ops.higher_order.scan(combine, first, each, tuple(outside)))
 
 
 def _traced_scan(
