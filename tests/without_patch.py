@@ -146,7 +146,7 @@ def made(patch: Patch, exporter: Exporter) -> dict[str, Any]:
     proof = patch.proof
     assert proof is not None
     trial = tried(proof, exporter)
-    problem = trial.problem and trial.problem.replace(os.getcwd(), "")
+    problem = trial.problem and re.sub(r"/tmp/\S+", "…", trial.problem.replace(os.getcwd(), ""))
     if problem and (match := re.search(proof.reason, problem)):
         # What the proof names, with a few words around it.
         problem = f"{problem.partition(':')[0]}: {problem[max(match.start() - 80, 0) : match.end() + 80]}"
