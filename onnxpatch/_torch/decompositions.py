@@ -14,16 +14,14 @@ each in its place. A program with anything else, a branch say, is left to torch.
 from __future__ import annotations
 
 import contextlib
-import itertools
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
 
 from onnxpatch._torch.operator_rules import CONDITIONS, RULES, SIZED
-from onnxpatch.undone import Shared, undone
+from onnxpatch._torch.replaced import Replaced
 
 __all__ = ["few_decompositions"]
 
@@ -35,40 +33,21 @@ _CHECKS = frozenset(
     }
 )  # fmt: skip
 _TAG = torch.Tag.maybe_aliasing_or_mutating
-_numbers = itertools.count()
-_threads: dict[int, int] = {}  # by the number of the context: contexts nest
 
 
-@contextlib.contextmanager
-def few_decompositions() -> Iterator[None]:
+def few_decompositions() -> contextlib.AbstractContextManager[None]:
     """A context in which a dynamo export in this thread traces a program again only where it must."""
-    number = next(_numbers)
-    with _REPLACED.held(), undone(lambda: _threads.pop(number, None)):
-        _threads[number] = threading.get_ident()
-        yield
+    return _REPLACED.held()
 
 
-@contextlib.contextmanager
-def _replaced() -> Iterator[None]:
-    try:
-        from torch.onnx._internal.exporter import _fx_passes as passes
-
-        original = passes.decompose_with_registry
-    except (ImportError, AttributeError):
-        yield
-        return
-
+def _rewriting(original: Callable[..., Any]) -> Callable[..., Any]:
     def decompose(program: Any, registry: Any) -> Any:
-        if threading.get_ident() in _threads.values() and rewritten(program, registry):
-            return program
-        return original(program, registry)
+        return program if _REPLACED.here() and rewritten(program, registry) else original(program, registry)
 
-    with undone(lambda: setattr(passes, "decompose_with_registry", original)):
-        passes.decompose_with_registry = decompose  # type: ignore[assignment]
-        yield
+    return decompose
 
 
-_REPLACED = Shared(_replaced)
+_REPLACED = Replaced("torch.onnx._internal.exporter._fx_passes.decompose_with_registry", _rewriting)
 
 
 def rewritten(program: Any, registry: Any) -> bool:

@@ -16,17 +16,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import itertools
 import re
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import torch
 
-from onnxpatch.undone import Shared, undone
+from onnxpatch._torch.replaced import Replaced
 
 __all__ = [
     "dynamo_capture",
@@ -35,6 +33,8 @@ __all__ = [
     "watched_sizes",
     "without_tracing",
 ]
+
+_EXPORTER = "torch.onnx._internal.exporter"
 
 
 @functools.cache
@@ -78,25 +78,7 @@ def _not_tracing(strategies: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(strategy for strategy in strategies if not strategy.__name__.startswith("Jit"))
 
 
-@contextlib.contextmanager
-def _no_tracing() -> Iterator[None]:
-    try:
-        from torch.onnx._internal.exporter import _capture_strategies as strategies
-
-        before = strategies.CAPTURE_STRATEGIES
-    except (ImportError, AttributeError):
-        yield
-        return
-    kept = _not_tracing(before)
-    if len(kept) == len(before):
-        yield
-        return
-    with undone(lambda: setattr(strategies, "CAPTURE_STRATEGIES", before)):
-        strategies.CAPTURE_STRATEGIES = kept
-        yield
-
-
-_NO_TRACING = Shared(_no_tracing)
+_NO_TRACING = Replaced(f"{_EXPORTER}._capture_strategies.CAPTURE_STRATEGIES", _not_tracing)
 
 
 def without_tracing() -> contextlib.AbstractContextManager[None]:
@@ -126,46 +108,26 @@ def dynamo_export(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dyn
     )  # fmt: skip
 
 
-@contextlib.contextmanager
-def watched_sizes(seen: Callable[[Any, FrameType | None, Any], None]) -> Iterator[None]:
+def watched_sizes(
+    seen: Callable[[Any, FrameType | None, Any], None],
+) -> contextlib.AbstractContextManager[None]:
     """A context in which `seen(condition, frame, env)` is called for every sympy condition that torch.export assumes.
 
     For this thread only. frame: torch's own, inside the call by the user's line. env: for `input_symbols`.
     """
-    this = threading.get_ident(), next(_numbers)
-    with _WATCHED.held(), undone(lambda: _watchers.pop(this, None)):
-        _watchers[this] = seen
-        yield
+    return _WATCHED.held(seen)
 
 
-_numbers = itertools.count()
-# By (thread, number of its context): contexts nest.
-_watchers: dict[tuple[int, int], Callable[[Any, FrameType | None, Any], None]] = {}
-
-
-@contextlib.contextmanager
-def _watched() -> Iterator[None]:
-    try:
-        from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-        original = ShapeEnv._log_guard
-    except (ImportError, AttributeError):
-        yield
-        return
-
+def _watching(original: Callable[..., Any]) -> Callable[..., Any]:
     def watching(self: Any, prefix: str, g: object, *rest: Any, **named: Any) -> Any:
-        # The method is replaced for the whole process, and another thread may export too.
-        for (thread, _), seen in list(_watchers.items()):
-            if thread == threading.get_ident():
-                seen(g, sys._getframe(1), self)
+        for seen in _WATCHED.here():
+            seen(g, sys._getframe(1), self)
         return original(self, prefix, g, *rest, **named)
 
-    with undone(lambda: setattr(ShapeEnv, "_log_guard", original)):
-        ShapeEnv._log_guard = watching  # type: ignore[method-assign]
-        yield
+    return watching
 
 
-_WATCHED = Shared(_watched)
+_WATCHED = Replaced("torch.fx.experimental.symbolic_shapes.ShapeEnv._log_guard", _watching)
 
 
 def input_symbols(env: object) -> list[str]:

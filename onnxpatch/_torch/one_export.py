@@ -19,12 +19,13 @@ import functools
 import math
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from onnxpatch.undone import Shared, process_lock, release, undone
+from onnxpatch._torch.replaced import Replaced
+from onnxpatch.undone import process_lock, release, undone
 
 __all__ = ["forked_inside", "one_export", "public_export_alone"]
 
@@ -96,24 +97,16 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 
 
 # ------------------------------------------------------------------ torch.onnx.export, called by the user
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    before = torch.onnx.export
-
-    @functools.wraps(before)
+def _alone(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
     def export(*args: Any, **kwargs: Any) -> Any:
         with one_export():
-            return before(*args, **kwargs)
+            return original(*args, **kwargs)
 
-    def put_back() -> None:
-        torch.onnx.export = before
-
-    with undone(put_back):
-        torch.onnx.export = export
-        yield
+    return export
 
 
-_ALONE = Shared(_alone)
+_ALONE = Replaced("torch.onnx.export", _alone)
 
 
 def public_export_alone() -> contextlib.AbstractContextManager[None]:

@@ -13,12 +13,10 @@ import logging
 import re
 import threading
 from collections.abc import Iterator
-from typing import Any
 
-import torch
-
+from onnxpatch._torch.replaced import Replaced
 from onnxpatch.thread_output import filtered, printed
-from onnxpatch.undone import Shared, undone
+from onnxpatch.undone import undone
 
 __all__ = ["no_graphs_printed", "quiet_exporters", "quiet_torch"]
 
@@ -71,22 +69,9 @@ def quiet_exporters() -> Iterator[None]:
             yield
 
 
-@contextlib.contextmanager
-def no_graphs_printed() -> Iterator[None]:
+def no_graphs_printed() -> contextlib.AbstractContextManager[None]:
     """A context in which the TorchScript exporter prints no graph to stdout."""
-    with _NO_GRAPHS.held():
-        yield
+    return _NO_GRAPHS.held()
 
 
-@contextlib.contextmanager
-def _no_graphs() -> Iterator[None]:
-    write: Any = getattr(torch._C, "_jit_onnx_log", None)
-    if write is None:
-        yield
-        return
-    with undone(lambda: setattr(torch._C, "_jit_onnx_log", write)):
-        torch._C._jit_onnx_log = lambda *_: None
-        yield
-
-
-_NO_GRAPHS = Shared(_no_graphs)
+_NO_GRAPHS = Replaced("torch._C._jit_onnx_log", lambda write: lambda *_: None)

@@ -11,13 +11,12 @@ bytes, and parses these: three times the weights on top of the model's own.
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import torch
 
-from onnxpatch.undone import Shared, undone
+from onnxpatch._torch.replaced import Replaced
 
 __all__ = ["weights_left_out"]
 
@@ -30,9 +29,6 @@ class _Asked(NamedTuple):
     found: dict[str, torch.Tensor]
 
 
-_asked: dict[int, _Asked] = {}
-
-
 @contextlib.contextmanager
 def weights_left_out(least: float, smallest: int) -> Iterator[dict[str, torch.Tensor]]:
     """A context in which the TorchScript exporter, called in this thread, leaves large weights out of its file.
@@ -40,36 +36,25 @@ def weights_left_out(least: float, smallest: int) -> Iterator[dict[str, torch.Te
     Gives them by name, each an input of the graph now: those of more than `smallest` bytes, where they have `least`
     bytes together.
     """
-    thread, found = threading.get_ident(), dict[str, torch.Tensor]()
-    with _DIVIDED.held(), undone(lambda: _asked.pop(thread, None)):
-        _asked[thread] = _Asked(least, smallest, found)
+    found = dict[str, torch.Tensor]()
+    with _DIVIDED.held(_Asked(least, smallest, found)):
         yield found
 
 
-@contextlib.contextmanager
-def _divided() -> Iterator[None]:
-    original: Any = getattr(torch._C, "_jit_pass_onnx_deduplicate_initializers", None)
-    if original is None:
-        yield
-        return
-
+def _dividing(original: Callable[..., dict[str, torch.Tensor]]) -> Callable[..., dict[str, torch.Tensor]]:
     def divided(graph: object, weights: dict[str, torch.Tensor], *rest: object) -> dict[str, torch.Tensor]:
-        kept: dict[str, torch.Tensor] = original(graph, weights, *rest)
-        # The name is replaced for the whole process, and another thread may export too.
-        asked = _asked.get(threading.get_ident())
-        if asked is None:
-            return kept
-        large = {name: one for name, one in kept.items() if _can_be_written(one) and one.nbytes > asked.smallest}
-        if sum(one.nbytes for one in large.values()) >= asked.least:
-            asked.found.update(large)
-        return {name: one for name, one in kept.items() if name not in asked.found}
+        kept = original(graph, weights, *rest)
+        for asked in _DIVIDED.here()[-1:]:
+            large = {name: one for name, one in kept.items() if _can_be_written(one) and one.nbytes > asked.smallest}
+            if sum(one.nbytes for one in large.values()) >= asked.least:
+                asked.found.update(large)
+            kept = {name: one for name, one in kept.items() if name not in asked.found}
+        return kept
 
-    with undone(lambda: setattr(torch._C, "_jit_pass_onnx_deduplicate_initializers", original)):
-        torch._C._jit_pass_onnx_deduplicate_initializers = divided  # type: ignore[assignment]
-        yield
+    return divided
 
 
-_DIVIDED = Shared(_divided)
+_DIVIDED = Replaced("torch._C._jit_pass_onnx_deduplicate_initializers", _dividing)
 
 
 def _can_be_written(tensor: torch.Tensor) -> bool:

@@ -13,55 +13,35 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import itertools
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from onnxpatch.undone import Shared, undone
+from onnxpatch._torch.replaced import Replaced
 
 __all__ = ["kept_translations"]
 
-_numbers = itertools.count()
-_threads: dict[int, int] = {}  # by the number of the context: contexts nest
 # By opset: what was registered then, and the table. One object, so that no thread sees half of it.
 _tables: dict[int, tuple[object, Any]] = {}
 
 
-@contextlib.contextmanager
-def kept_translations() -> Iterator[None]:
+def kept_translations() -> contextlib.AbstractContextManager[None]:
     """A context in which a dynamo export in this thread takes the table of an earlier one."""
-    number = next(_numbers)
-    with _REPLACED.held(), undone(lambda: _threads.pop(number, None)):
-        _threads[number] = threading.get_ident()
-        yield
+    return _REPLACED.held()
 
 
-@contextlib.contextmanager
-def _replaced() -> Iterator[None]:
-    try:
-        from torch.onnx._internal.exporter._registration import ONNXRegistry
-
-        build: Callable[..., Any] = ONNXRegistry.from_torchlib
-        original = ONNXRegistry.__dict__["from_torchlib"]
-    except (ImportError, AttributeError, KeyError):
-        yield
-        return
-
+def _keeping(original: Any) -> Any:
     def kept(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        opset = kwargs.get("opset_version")
-        if threading.get_ident() not in _threads.values() or cls is not ONNXRegistry or args or len(kwargs) != 1:
-            return original.__get__(None, cls)(*args, **kwargs)
+        build, opset = original.__get__(None, cls), kwargs.get("opset_version")
+        if not _REPLACED.here() or "from_torchlib" not in vars(cls) or args or len(kwargs) != 1:
+            return build(*args, **kwargs)
         return _copied(opset, lambda: build(opset_version=opset))
 
-    with undone(lambda: setattr(ONNXRegistry, "from_torchlib", original)):
-        ONNXRegistry.from_torchlib = classmethod(kept)  # type: ignore[method-assign, assignment]
-        yield
+    return classmethod(kept)
 
 
-_REPLACED = Shared(_replaced)
+_REPLACED = Replaced("torch.onnx._internal.exporter._registration.ONNXRegistry.from_torchlib", _keeping)
 
 
 def _copied(opset: Any, build: Callable[[], Any]) -> Any:
