@@ -57,7 +57,7 @@ FOR_PATCHES = ("formulas", "decisions")
 MAY_IMPORT_PUBLIC_NAMES = ("__main__", "cli", "patches")
 
 # To be lowered, never raised: 0 is the aim of each.
-MODULES_IN_CIRCLES = 3  # a report and its text, for types alone
+MODULES_IN_CIRCLES = 0
 MODULES_WITHOUT_A_ROOM = 0
 WRONG_IMPORTS = 0
 

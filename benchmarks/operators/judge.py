@@ -18,7 +18,7 @@ from benchmarks.operators import kernels
 from benchmarks.operators.entries import NAN, LeftOut, Subject, Tensors, eager, outputs, subject, trials
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.onnxfile import bfloat16
-from onnxpatch.results.report import Checked
+from onnxpatch.results.checks import Checked
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.undetermined import judged

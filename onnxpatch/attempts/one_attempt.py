@@ -29,7 +29,8 @@ from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patched import patched
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.patching.registry import Patch
-from onnxpatch.results.report import Checked, Report
+from onnxpatch.results.checks import Checked
+from onnxpatch.results.report import Report
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.eager import Eager, Flatten, flatten_output
 from onnxpatch.verification.input_matching import match_inputs

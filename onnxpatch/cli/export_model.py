@@ -53,7 +53,7 @@ from onnxpatch.cli.options import (
 from onnxpatch.cli.result import check_form, check_required, fulfils, print_result
 from onnxpatch.errors import InputError, OnnxpatchError, VerificationError
 from onnxpatch.results.attempt_result import AttemptResult
-from onnxpatch.results.report import EXPORTING, Checked
+from onnxpatch.results.checks import EXPORTING, Checked
 from onnxpatch.versions import versions
 
 if TYPE_CHECKING:

@@ -14,13 +14,12 @@ from __future__ import annotations
 import ast
 import dis
 import functools
-import inspect
-import linecache
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 
 from onnxpatch.decisions.functions_run import is_conditional
+from onnxpatch.decisions.if_rules.source import tree_of
 
 Way = tuple[int, bool]  # (offset of a jump, whether it jumped)
 _SAYING = frozenset({"warn", "warning", "warning_once", "info", "debug", "print", "error"})
@@ -55,25 +54,10 @@ class Source:
 
 
 @functools.lru_cache(maxsize=512)
-def _read(file: str, first: int, name: str) -> tuple[ast.AST, list[Question]] | None:
-    lines = linecache.getlines(file)
-    if not 0 < first <= len(lines):
-        return None
-    try:
-        block = inspect.getblock(lines[first - 1 :])
-        # Inside an `if`, so that the columns stay as they are in the file.
-        tree = ast.parse("if 1:\n" + "".join(block)) if block[0][:1].isspace() else ast.parse("\n" + "".join(block))
-    except (SyntaxError, IndexError, ValueError, RecursionError):  # a lambda in the middle of a call
-        return None
-    ast.increment_lineno(tree, first - 2)
-    root = next((node for node in ast.walk(tree) if getattr(node, "name", None) == name), tree)
-    return root, list(_questions(root))
-
-
 def source_of(code: CodeType) -> Source | None:
     """The source of a function; None where there is none, or where it cannot be read."""
-    found = _read(code.co_filename, code.co_firstlineno, code.co_name)
-    return Source(code, *found) if found is not None else None
+    tree = tree_of(code)
+    return Source(code, tree, list(_questions(tree))) if tree is not None else None
 
 
 # ------------------------------------------------------------------ what the source asks

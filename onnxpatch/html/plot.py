@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from onnxpatch.html.comparison import Comparison
-from onnxpatch.results.report import Checked
+from onnxpatch.results.checks import Checked
 
 LOWEST, HIGHEST = -8, 1  # powers of ten on the axis: rounding of float32 to ten times the output
 _REFUSED = 97.0  # per cent of the axis where the crosses are; errors end at 92

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from onnxpatch.messages.quantities import counted
 from onnxpatch.messages.visible import markdown as escaped
 from onnxpatch.messages.visible import one_line
+from onnxpatch.results.checks import Outcome
 from onnxpatch.results.notebook import fragment
 from onnxpatch.results.report_text import HEADER, every_finding, headline, rows
 from onnxpatch.results.table import aligned, markdown_lines
 
-if TYPE_CHECKING:
-    from onnxpatch.results.report import Report
 
-
-def table(report: Report) -> str:
+def table(report: Outcome) -> str:
     """The verdict, how the file was made, a row for each comparison, and all findings."""
     cells = [[one_line(cell) for cell in row] for row in rows(report)]
     return "\n".join(
@@ -23,19 +19,19 @@ def table(report: Report) -> str:
     )
 
 
-def uncovered(report: Report) -> str:
+def uncovered(report: Outcome) -> str:
     """The verdict, and a line for each side that never ran: the text of a failure where all of them are required."""
     sides = [one_line(line) for line in every_finding(report) if line.startswith("never ran: ")]
     return "\n".join([headline(report), *(sides or ["the sides of the model's conditions were not recorded"])])
 
 
-def _how(report: Report) -> str:
+def _how(report: Outcome) -> str:
     made = f"exported by {report.exporter}" if report.exporter else "a given file"
     parts = [made, f"opset {report.opset}", report.runtime or "not run", f"tolerance {report.tolerance:g}"]
     return one_line(f"{report.model}: {', '.join(parts)}")
 
 
-def markdown(report: Report) -> str:
+def markdown(report: Outcome) -> str:
     """The same as `table`: a heading, a table, a list; the versions at the end."""
     lines = [
         f"### {escaped(headline(report))}",
@@ -51,7 +47,7 @@ def markdown(report: Report) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def notebook(report: Report) -> str:
+def notebook(report: Outcome) -> str:
     """The same as `table`, as HTML for a notebook: the comparisons are opened by a click."""
     state = "good" if report.ok else "bad"
     caption = counted(len(report.checks), "comparison")

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from onnxpatch.messages.paths import relative
 from onnxpatch.messages.quantities import counted, in_bytes, in_seconds
 from onnxpatch.messages.visible import one_line
 from onnxpatch.results.attempt_result import attempt_lines
-
-if TYPE_CHECKING:
-    from onnxpatch.results.report import Checked, Report
+from onnxpatch.results.checks import Checked, Outcome
 
 HEADER = ("stage", "probe", "kind", "status", "rel. error", "finding")
 WIDTH = 160  # characters of a line
@@ -29,7 +26,7 @@ _MOST_LINES, _MOST_ATTEMPTS = 8, 3
 _STATUS = {"refused": "does not run", "unsteady": "no verdict"}
 
 
-def text(report: Report, row: bool = True) -> str:
+def text(report: Outcome, row: bool = True) -> str:
     """The verdict, and what a user has to know. row: also the first comparison that is wrong."""
     lines = [
         _headline(report),
@@ -38,7 +35,7 @@ def text(report: Report, row: bool = True) -> str:
     return "\n".join(map(shown, lines))
 
 
-def headline(report: Report) -> str:
+def headline(report: Outcome) -> str:
     """The verdict on one line."""
     return shown(_headline(report))
 
@@ -57,7 +54,7 @@ def _cut(line: str, width: int) -> str:
     return (kept if end < 0 else kept[:end].rstrip(" ,;:(")) + "…"
 
 
-def rows(report: Report) -> list[tuple[str, ...]]:
+def rows(report: Outcome) -> list[tuple[str, ...]]:
     """The cells of each comparison, under `HEADER`."""
     return [_row(check) for check in report.checks]
 
@@ -72,7 +69,7 @@ def _row(check: Checked) -> tuple[str, ...]:
 
 
 # ------------------------------------------------------------------ the first line
-def _headline(report: Report) -> str:
+def _headline(report: Outcome) -> str:
     file = report.file or "the exported graph"
     if report.verdict == "refused":
         return f"{file}: REFUSED, {report.exporter} makes no graph of {report.model} (opset {report.opset})"
@@ -94,7 +91,7 @@ def _headline(report: Report) -> str:
     return f"{file}: right{_numbers(report)}"
 
 
-def _how_wrong(report: Report) -> str:
+def _how_wrong(report: Outcome) -> str:
     wrong = sum(not check.ok for check in report.checks)
     # Outputs of another shape have no error, nor has a graph that does not run.
     compared = any(one.relative > 0 for one in report.checks)
@@ -102,7 +99,7 @@ def _how_wrong(report: Report) -> str:
     return f"WRONG at {wrong} of {len(report.checks)} ({report.model}){error}"
 
 
-def _where_tried(report: Report) -> str:
+def _where_tried(report: Outcome) -> str:
     """The verdict where sides of the model's own conditions were never run."""
     first, more = report.untried[0], len(report.untried) - 1
     within = f" for {', '.join(report.bounds.values())} only," if report.bounds else ""
@@ -111,11 +108,11 @@ def _where_tried(report: Report) -> str:
     return f"{tried}; never ran: {first.sentence()}{others}"
 
 
-def _takes_it(report: Report) -> str:
+def _takes_it(report: Outcome) -> str:
     return "hand over data= that takes it" + ("" if "branches=True" in report.call else ", or branches=True")
 
 
-def _numbers(report: Report) -> str:
+def _numbers(report: Outcome) -> str:
     right, runs = sum(check.status == "right" for check in report.checks), len(report.checks)
     within = f" for {', '.join(report.bounds.values())} only," if report.bounds else ""
     undecided = f", no verdict at {runs - right}" if right < runs else ""
@@ -125,16 +122,16 @@ def _numbers(report: Report) -> str:
     return ", ".join([said, f"error {report.worst:.1e}", *_cost(report)])
 
 
-def _stopped(report: Report) -> bool:
+def _stopped(report: Outcome) -> bool:
     return any(check.status == "refused" for check in report.checks)
 
 
-def _cost(report: Report) -> list[str]:
+def _cost(report: Outcome) -> list[str]:
     seconds = sum(report.seconds.values())
     return [*([in_seconds(seconds)] if seconds else []), *([in_bytes(report.bytes)] if report.bytes else [])]
 
 
-def _sizes(report: Report) -> str:
+def _sizes(report: Outcome) -> str:
     """`B = 1, 3, 4; H = 32, 64`: the sizes at which it was found right, or how many where they take much room."""
     found = {
         name: sorted({check.sizes[name] for check in report.checks if check.status == "right" and name in check.sizes})
@@ -153,7 +150,7 @@ def _listed(sizes: Sequence[int]) -> str:
 
 
 # ------------------------------------------------------------------ what follows
-def _right(report: Report) -> list[str]:
+def _right(report: Outcome) -> list[str]:
     if report.untried and report.first_call:
         return [_where_tried(report), *_way(report), *_fitting("note: ", report.notes), f"next: {_takes_it(report)}"]
     if report.untried:  # what the first line has no room for
@@ -164,7 +161,7 @@ def _right(report: Report) -> list[str]:
     return [*way, *(by if not (way and notes) else []), *notes]  # two lines: what is left out is in `table`
 
 
-def _way(report: Report) -> list[str]:
+def _way(report: Outcome) -> list[str]:
     """The call that makes the file at once, where one attempt was not enough."""
     if len(report.attempts) < 2 or not report.call or report.call.endswith("(model, ...)"):
         return []  # a bare call makes the same attempts again
@@ -183,7 +180,7 @@ def _fitting(title: str, parts: Sequence[str]) -> list[str]:
     return [title + _cut("; ".join(said), WIDTH - len(title) - len(more)) + more] if said else []
 
 
-def _wrong(report: Report, row: bool) -> list[str]:
+def _wrong(report: Outcome, row: bool) -> list[str]:
     first = report.first_wrong()
     lines = [first.sentence()] if first is not None and row else []
     causes = _causes(report)
@@ -206,7 +203,7 @@ def _others(attempts: Sequence[str]) -> str:
     return f"{counted(len(attempts), 'more attempt')} without a right file: report.attempts"
 
 
-def _causes(report: Report) -> list[tuple[str, str]]:
+def _causes(report: Outcome) -> list[tuple[str, str]]:
     """(what is at fault, the user's line) of each specialized dimension and lost condition."""
     drawn = "it draws random numbers, as the model does: their outputs differ, and no comparison tells what is right"
     causes = [(drawn, one if ".py:" in one else "") for one in report.draws[:1]]
@@ -223,7 +220,7 @@ def _place(op: str, node: str) -> str:
 
 
 # ------------------------------------------------------------------ all of it
-def every_finding(report: Report) -> list[str]:
+def every_finding(report: Outcome) -> list[str]:
     """All that was found, a line each."""
     lines = attempt_lines(report.attempts) if len(report.attempts) > 1 else []
     lines += [f"draws random numbers: {one}" for one in report.draws]
@@ -242,7 +239,7 @@ def every_finding(report: Report) -> list[str]:
     return [relative(line) for line in [*lines, *report.notes, *([f"next: {report.advice}"] if report.advice else [])]]
 
 
-def replaced(report: Report) -> list[str]:
+def replaced(report: Outcome) -> list[str]:
     """`blocks.0.attn and 11 more by timm-attention`: what stood in for modules and functions, a part for each patch."""
     names: dict[str, list[str]] = {}
     for row in report.plan:

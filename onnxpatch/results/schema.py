@@ -14,8 +14,9 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from onnxpatch.results import diagnosis
+from onnxpatch.results.checks import VERDICTS
 from onnxpatch.results.diagnosis import Diagnosis, Proposal
-from onnxpatch.results.report import SCHEMA, VERDICTS, Report
+from onnxpatch.results.report import SCHEMA, Report
 
 _UNWRITTEN = ("program", "recorded")  # fields that are objects for Python, and no part of the JSON
 

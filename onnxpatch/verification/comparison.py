@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from onnxpatch.onnxfile.runtimes.interface import as_array
-from onnxpatch.results.report import OutputParity
+from onnxpatch.results.checks import OutputParity
 
 # The largest difference that still counts as equal, as a share of the output's largest magnitude. float16 keeps 11 bits
 # and bfloat16 8, and two correct kernels round differently at every layer: their bounds are about ten roundings wide.

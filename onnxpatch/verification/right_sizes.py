@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.onnxfile.size_bounds import SizeBound
-from onnxpatch.results.report import Checked, RightWithin
+from onnxpatch.results.checks import Checked, RightWithin
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
 

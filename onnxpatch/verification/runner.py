@@ -15,7 +15,8 @@ from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.graph import drawing
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.size_bounds import SizeBound
-from onnxpatch.results.report import Checked, Report
+from onnxpatch.results.checks import Checked
+from onnxpatch.results.report import Report
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.findings import (
     dropped_guards,

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from onnxpatch.onnxfile.runtimes.interface import as_array
-from onnxpatch.results.report import Checked, OutputParity
+from onnxpatch.results.checks import Checked, OutputParity
 from onnxpatch.verification.comparison import NON_FINITE, TOLERANCE, compare_all
 from onnxpatch.verification.eager import Answer, Eager
 from onnxpatch.verification.other_precision import in_float64, with_moved_weights

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from onnxpatch.decisions.conditionals import Question, Source, is_idle, missing, sides_of_jumps
 from onnxpatch.decisions.dependence import Dependence
 from onnxpatch.decisions.functions_run import Function
-from onnxpatch.results.report import Untried
+from onnxpatch.results.checks import Untried
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.sides_taken import SidesTaken
 

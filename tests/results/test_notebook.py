@@ -9,8 +9,9 @@ import torch
 
 import onnxpatch
 from onnxpatch.messages.progress import shown
+from onnxpatch.results.checks import Checked
 from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
-from onnxpatch.results.report import Checked, Report
+from onnxpatch.results.report import Report
 
 ODD = "<script>\x1b[31m"
 RESULTS = [

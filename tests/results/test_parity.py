@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.results.report import Checked, Report
+from onnxpatch.results.checks import Checked
+from onnxpatch.results.report import Report
 from onnxpatch.verification.comparison import compare, compare_all
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe

@@ -15,7 +15,8 @@ from benchmarks.devious import everything
 from benchmarks.devious.kinds import Devious
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.onnxfile.graph import drawing
-from onnxpatch.results.report import Checked, Report
+from onnxpatch.results.checks import Checked
+from onnxpatch.results.report import Report
 from onnxpatch.verification import undetermined
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.fractions_of_sizes import distinguishing_sizes

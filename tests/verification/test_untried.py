@@ -13,7 +13,8 @@ import onnxpatch
 from onnxpatch.html.excerpt import around
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.onnxfile.stamp import UNTRIED
-from onnxpatch.results.report import Checked, Report, Untried
+from onnxpatch.results.checks import Checked, Untried
+from onnxpatch.results.report import Report
 from onnxpatch.results.report_text import headline, text
 from onnxpatch.testing import assert_exports
 from onnxpatch.verification.eager import Eager

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-import textwrap
+import linecache
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -75,13 +75,18 @@ def _span(lines: Lines) -> tuple[int, int]:
 
 
 def tree_of(code: CodeType) -> ast.AST | None:
-    """The syntax tree of a function, with the line numbers of its file; None where there is no source to read."""
+    """The syntax tree of a function, with the lines and columns of its file; None where there is no source to read."""
+    first, lines = code.co_firstlineno, linecache.getlines(code.co_filename)
+    if not 0 < first <= len(lines):
+        return None  # typed in, or generated
     try:
-        lines, first = inspect.getsourcelines(code)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, SyntaxError, ValueError):
-        return None  # typed in, generated, or a lambda in the middle of a line: nothing to read
-    return ast.increment_lineno(tree, first - 1)
+        block = inspect.getblock(lines[first - 1 :])
+        # Inside an `if`, so that the columns stay as they are in the file.
+        tree = ast.parse("if 1:\n" + "".join(block)) if block[0][:1].isspace() else ast.parse("\n" + "".join(block))
+    except (SyntaxError, IndexError, ValueError, RecursionError):  # a lambda in the middle of a call
+        return None
+    ast.increment_lineno(tree, first - 2)
+    return next((node for node in ast.walk(tree) if getattr(node, "name", None) == code.co_name), tree)
 
 
 def ifs(tree: ast.AST, with_else: bool = False) -> list[tuple[ast.If, list[ast.stmt]]]:

@@ -18,7 +18,7 @@ from onnxpatch.decisions.place import Site
 from onnxpatch.inputs.dynamic_shapes import LeafSpec
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.onnxfile.runtime import Graph
-from onnxpatch.results.report import Checked
+from onnxpatch.results.checks import Checked
 from onnxpatch.verification.eager import Flatten
 from onnxpatch.verification.input_matching import Feed
 from onnxpatch.verification.probe import Probe
