@@ -6,10 +6,13 @@
 - `OpOverload._schema` marks the arguments that an operator writes. If it moves, no write is seen.
 - `UntypedStorage._cdata` tells storages apart. If it moves, views of one storage are taken for tensors of their own,
   and no memory is counted.
+- `torch._C._autograd._unsafe_set_version_counter` sets the count of writes by which autograd refuses a backward through
+  a tensor that was written to, after a write that was undone. If it moves, the count stays as it is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import weakref
 from collections.abc import Callable
@@ -25,12 +28,10 @@ try:
     from torch.utils._python_dispatch import TorchDispatchMode
 except ImportError:
     TorchDispatchMode = gone_class("torch.utils._python_dispatch.TorchDispatchMode")  # type: ignore[misc]
-
 try:
     from torch.utils.flop_counter import flop_registry
 except ImportError:
     flop_registry = {}
-
 # The unit is one multiplication in a matrix product. Reading and writing an element takes as long as 16 of them, and
 # the call of an operator as long as 200,000, on one core.
 _ELEMENT = 16
@@ -195,3 +196,9 @@ def storage_key(tensor: torch.Tensor) -> int:
         return int(tensor.untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError, TypeError):
         return id(tensor)
+
+
+def count_writes(tensor: torch.Tensor, count: int) -> None:
+    """Set the count of writes into `tensor`, and into the views that share it, where torch allows it."""
+    with contextlib.suppress(AttributeError, TypeError, RuntimeError):
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (count,))

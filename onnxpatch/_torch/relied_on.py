@@ -127,7 +127,7 @@ RELIED_ON = (
     Api(f"{_SYMPY}.functions", "guards", _NO_CONDITIONS),
     Api("torch.fx._symbolic_trace._is_fx_tracing_flag", "script_tracing", _COMPILED),
     Api("torch._dynamo.config.error_on_nested_fx_trace", "script_tracing", _COMPILED),
-    Api("torch._C._autograd._unsafe_set_version_counter", "write_counts", _COUNTED),
+    Api("torch._C._autograd._unsafe_set_version_counter", "dispatch_modes", _COUNTED),
     Api("torch.utils.flop_counter.flop_registry", "dispatch_modes", "products count by the elements of their results"),
     Api(f"{_EXPORTER}._decomp.get_onnx_implemented_overloads", "operator_tables", _TABLES),
     Api(f"{_EXPORTER}._decomp.create_onnx_friendly_decomposition_table", "operator_tables", _TABLES),

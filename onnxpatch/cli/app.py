@@ -55,7 +55,7 @@ class Command(_ShortHelp, TyperCommand):
     """One command."""
 
 
-class OneLineErrors(_ShortHelp, TyperGroup):
+class _OneLineErrors(_ShortHelp, TyperGroup):
     """Prints what is wrong with the arguments in one line, as all other errors are, without typer's box and usage."""
 
     def main(self, *args: Any, **options: Any) -> object:
@@ -91,7 +91,7 @@ def _print_error(error: _ClickError) -> int:
 
 
 app = typer.Typer(
-    cls=OneLineErrors,
+    cls=_OneLineErrors,
     help="Export PyTorch models to ONNX, and verify the file against the model.\n\n"
     "Exit codes: 0 right, 1 wrong or refused, 2 bad input, 3 an internal error.\n\n"
     "What the words in a report mean: docs/words.md, and the end of each page that --html writes.",

@@ -29,7 +29,7 @@ ArgsT = TypeVar("ArgsT")
 KwargsT = TypeVar("KwargsT")
 
 
-class Recorded(Running, Protocol):
+class _Recorded(Running, Protocol):
     """What a recording asks of a forward that runs now."""
 
     recorder: CallRecorder
@@ -49,7 +49,7 @@ class Recording(Refusals):
     what sends torch calls here.
     """
 
-    explorers: Sequence[Recorded]
+    explorers: Sequence[_Recorded]
 
     def __init__(self, path_of: Callable[[torch.nn.Module], str], max_paths: int, report: BranchReport) -> None:
         super().__init__(path_of)

@@ -16,15 +16,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
 
 import torch
 
-from onnxpatch._torch.cond import conclusions
+from onnxpatch._torch.cond import conclusions, constant_answer, hint_of, suppressed_guards
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch._torch.gone import told
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.decisions.instructions import raised_on_purpose
+from onnxpatch.decisions.place import Site
 from onnxpatch.errors import BranchError
 
 
@@ -75,3 +78,29 @@ class SettledSizes:
         text = f"{path} ({type(module).__name__}): {said}"
         report.settled.append(error if isinstance(error, BranchError) else BranchError(text))
         return True
+
+
+class EqualSizes:
+    """The sizes that one path takes for equal. As a context manager, it ends the suppression of guards."""
+
+    def __init__(self) -> None:
+        self._guards = ExitStack()
+        self._assumed: list[tuple[torch.SymBool, Site]] = []
+
+    def assume(self, condition: torch.SymBool, answer: bool, site: Site) -> None:
+        """Take sizes for equal from here to the end of the path. answer: of the condition, on this path."""
+        # Guards can be suppressed only where the example fits: torch.export goes on with its sizes.
+        if hint_of(condition) is answer:
+            self._guards.enter_context(suppressed_guards(condition))
+        else:
+            self._assumed.append((condition, site))
+
+    def made_permanent(self) -> tuple[torch.SymBool, Site] | None:
+        """A condition, and its line, that torch.export has fixed since it was assumed; None where none was."""
+        return next((pair for pair in self._assumed if constant_answer(pair[0]) is not None), None)
+
+    def __enter__(self) -> EqualSizes:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._guards.close()

@@ -42,8 +42,8 @@ def changed(proof: Proof, exporter: Exporter, patch: Patch) -> str | None:
 
 
 def _of_an_ordinary_network(exporter: Exporter) -> ExportRequest:
-    model, examples = case(Ordinary, Ordinary.examples)
-    return ExportRequest.parse(model, examples[0], None, exporter, dynamic_shapes=Ordinary.SIZES)
+    model, examples = case(_Ordinary, _Ordinary.examples)
+    return ExportRequest.parse(model, examples[0], None, exporter, dynamic_shapes=_Ordinary.SIZES)
 
 
 @functools.cache
@@ -52,7 +52,7 @@ def _ordinary(exporter: Exporter) -> str:
     return _captured(_of_an_ordinary_network(exporter))
 
 
-class Ordinary(torch.nn.Module):
+class _Ordinary(torch.nn.Module):
     """A small network of common layers, which both exporters get right at any size."""
 
     SIZES = ({0: "batch", 2: "height", 3: "width"},)

@@ -25,7 +25,7 @@ _DTYPES = (torch.float32, torch.int32, torch.int64)
 
 
 @dataclass(frozen=True)
-class Product:
+class _Product:
     """Which letter goes where: `summed` is in both operands alone, `shared` in the output too.
 
     left, right: those of one operand and the output. At most one letter is summed. exchanged: the operands come in the
@@ -41,9 +41,9 @@ class Product:
     right: Letters
     exchanged: bool = False
 
-    def exchange(self) -> Product:
+    def exchange(self) -> _Product:
         """The same product, with the operands in the other order."""
-        return Product(self.second, self.first, self.output, self.shared, self.summed, self.right, self.left, True)
+        return _Product(self.second, self.first, self.output, self.shared, self.summed, self.right, self.left, True)
 
     def of(self, first: Tensor, second: Tensor) -> Tensor:
         """The product of two tensors whose shared and summed axes are as long in the one as in the other."""
@@ -71,7 +71,7 @@ class Product:
 
 
 @functools.lru_cache(maxsize=256)
-def plan_product(equation: str) -> Product | None:
+def plan_product(equation: str) -> _Product | None:
     """The plan of an equation such as `b h i d, b h j d -> b h i j`, or None where no single product does it.
 
     None: another number of operands than two, `...`, a letter twice in one operand, a letter of one operand that the
@@ -87,7 +87,7 @@ def plan_product(equation: str) -> Product | None:
                    ((first, second), (second, first)))  # fmt: skip
     if len(summed) > 1 or not {*left, *right} <= {*output} or (summed and min(len(left), len(right)) > 1):
         return None
-    made = Product(first, second, output, shared, summed, left, right)
+    made = _Product(first, second, output, shared, summed, left, right)
     # If one operand alone has outer axes, it comes first, and the other one stays a plain matrix for MatMul.
     return made.exchange() if len(left) < len(right) and not shared else made
 

@@ -34,7 +34,7 @@ def plan_page(plan: Plan) -> str:
 
     Raises InputError where jinja2 is not installed.
     """
-    from onnxpatch.html.planned import context
+    from onnxpatch.html.patches import context
 
     return _rendered("plan.html.j2", context(plan))
 

@@ -1,12 +1,10 @@
-"""The code of a patch beside the code that it replaces, as HTML with colours.
-
-Both are read from their source files, without docstrings and decorators, and cut to a page.
-"""
+"""Code as HTML with colours: a patch beside what it replaces, and the lines of a file around one line."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 import textwrap
 from dataclasses import dataclass
 from html import escape
@@ -16,6 +14,7 @@ import torch
 from onnxpatch.patching.conditions import resolve
 from onnxpatch.patching.registry import Patch
 
+_REACH = 5  # lines before and after
 _MOST_LINES = 90
 _MOST_TARGETS = 4  # functions of one patch whose code is shown
 
@@ -103,3 +102,35 @@ def coloured_lines(text: str) -> list[str]:
     # By default pygments drops empty lines at the start, and every number of a line would be off.
     shown = str(highlight(text, PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True)))
     return shown.removesuffix("\n").split("\n")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of source as HTML. at: whether it is the line that was asked for."""
+
+    number: int
+    code: str
+    at: bool
+
+
+def around(source: str) -> list[Line]:
+    """The line at `source`, written as file:line, and its neighbours. [] where the file has no such line."""
+    file, _, number = source.rpartition(":")
+    lines = linecache.getlines(file)
+    if not number.isdecimal() or not 1 <= int(number) <= len(lines):
+        return []
+    at = int(number)
+    first, last = max(at - _REACH, 1), min(at + _REACH, len(lines))
+    coloured = _coloured(lines, first, last)
+    return [Line(n, code, n == at) for n, code in enumerate(coloured, first) if code or first < n < last]
+
+
+def _coloured(lines: list[str], first: int, last: int) -> list[str]:
+    """Lines `first` to `last`, counted from 1, dedented.
+
+    The whole file is coloured: a string that begins above the first line would otherwise seem to begin at its end.
+    """
+    plain = [line.rstrip("\r\n").expandtabs(4) for line in lines]
+    margin = min((len(line) - len(line.lstrip()) for line in plain[first - 1 : last] if line.strip()), default=0)
+    bare = [line.removeprefix(" " * margin) for line in plain]
+    return coloured_lines("\n".join(bare))[first - 1 : last]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
+from onnxpatch.html.code import around
 from onnxpatch.html.comparison import Comparison, Side
 from onnxpatch.html.drawing import drawing
-from onnxpatch.html.excerpt import around
 from onnxpatch.html.file_facts import inputs, outputs
 from onnxpatch.html.patches import cards
 from onnxpatch.html.plot import plot

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 
 from onnxpatch.diagnosis.lines import constructs as kinds
-from onnxpatch.html.excerpt import around
+from onnxpatch.html.code import around
 from onnxpatch.html.tree import rows
 from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
 

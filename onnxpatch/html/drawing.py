@@ -27,7 +27,7 @@ _SIZES = {"Shape", "Size", "Range", "Cast", "CastLike", "Constant", "ConstantOfS
 
 
 @dataclass
-class Box:
+class _Box:
     """One node of the drawing.
 
     key: unique in the drawing. label, shape: its two lines. tip: shown when the mouse is on it. inside: whether it
@@ -71,10 +71,10 @@ class _Neighbourhood:
         # Without constants: weights would be most of the boxes.
         self._producer = {name: node for node in graph.node for name in node.output if name not in constants}
         self._inputs = {value.name for value in graph.input if value.name not in constants}
-        self._boxes: dict[str, Box] = {}
+        self._boxes: dict[str, _Box] = {}
         self._edges: list[tuple[str, str]] = []
 
-    def collect(self) -> tuple[dict[str, Box], list[tuple[str, str]]]:
+    def collect(self) -> tuple[dict[str, _Box], list[tuple[str, str]]]:
         """Boxes by key, producers first, and edges from key to key."""
         self._add_feeding()
         self._boxes |= {_key(node): self._box(node, True) for node in self._nodes}
@@ -92,7 +92,7 @@ class _Neighbourhood:
         for name in (name for node in self._nodes for name in node.input):
             if name in self._inputs:
                 shape = self._shapes.get(name, "")
-                self._boxes.setdefault(name, Box(name, name, shape, "graph input", False, "input"))
+                self._boxes.setdefault(name, _Box(name, name, shape, "graph input", False, "input"))
             elif name in self._producer and not self._is_ours(name):
                 producer = self._producer[name]
                 self._boxes.setdefault(_key(producer), self._box(producer, False))
@@ -102,7 +102,7 @@ class _Neighbourhood:
             if self._is_ours(output.name):
                 key = f"output {output.name}"
                 shape = self._shapes.get(output.name, "")
-                self._boxes[key] = Box(key, output.name, shape, "graph output", False, "input")
+                self._boxes[key] = _Box(key, output.name, shape, "graph output", False, "input")
                 self._edges.append((_key(self._producer[output.name]), key))
 
     def _add_edges(self, readers: Sequence[NodeProto]) -> None:
@@ -118,15 +118,15 @@ class _Neighbourhood:
             return name
         return _key(self._producer[name]) if name in self._producer else ""
 
-    def _box(self, node: NodeProto, inside: bool) -> Box:
+    def _box(self, node: NodeProto, inside: bool) -> _Box:
         kind = "moves" if node.op_type in _MOVES else "sizes" if node.op_type in _SIZES else "computes"
         outputs = ", ".join(f"{name} {self._shapes.get(name, '')}".strip() for name in node.output)
         tip = f"{node.op_type} {node.name}\n{', '.join(node.input)}\n→ {outputs}"
         shape = self._shapes.get(node.output[0], "") if node.output else ""
-        return Box(_key(node), node.op_type, shape, tip, inside, kind)
+        return _Box(_key(node), node.op_type, shape, tip, inside, kind)
 
 
-def _sorted(boxes: dict[str, Box], graph: GraphProto) -> dict[str, Box]:
+def _sorted(boxes: dict[str, _Box], graph: GraphProto) -> dict[str, _Box]:
     """Producers first: graph inputs, then nodes as the file orders them, then outputs."""
     order = {_key(node): i for i, node in enumerate(graph.node)}
     last = len(order)
@@ -139,7 +139,7 @@ def _key(node: NodeProto) -> str:
     return f"node {node.output[0] if node.output else id(node)}"
 
 
-def _svg(boxes: dict[str, Box], edges: list[tuple[str, str]]) -> str:
+def _svg(boxes: dict[str, _Box], edges: list[tuple[str, str]]) -> str:
     layers = layered(list(boxes), edges)
     left = placed(layers, {key: box.width for key, box in boxes.items()}, _GAP)
     top = {key: i * (_HEIGHT + _DOWN) for i, layer in enumerate(layers) for key in layer}
@@ -151,14 +151,14 @@ def _svg(boxes: dict[str, Box], edges: list[tuple[str, str]]) -> str:
     return f'<svg class="graph" width="{width:.0f}" height="{height}" {view}>{"".join(parts)}</svg>'
 
 
-def _edge(start: Box, x0: float, y0: float, end: Box, x1: float, y1: float) -> str:
+def _edge(start: _Box, x0: float, y0: float, end: _Box, x1: float, y1: float) -> str:
     a, b = x0 + start.width / 2, y0 + _HEIGHT
     c, d = x1 + end.width / 2, float(y1)
     bend = min(24.0, (d - b) / 2)
     return f'<path class="edge" d="M{a:.1f},{b:.1f} C{a:.1f},{b + bend:.1f} {c:.1f},{d - bend:.1f} {c:.1f},{d:.1f}"/>'
 
 
-def _rect(box: Box, x: float, y: float) -> str:
+def _rect(box: _Box, x: float, y: float) -> str:
     middle = x + box.width / 2
     state = "" if box.inside else " outside"
     name_at = y + (15 if box.shape else 21)

@@ -37,7 +37,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Plot:
+class _Plot:
     """rows: in the order of the probes. allowed: where the tolerance is, per cent. ticks: (per cent, text)."""
 
     rows: list[Row]
@@ -46,7 +46,7 @@ class Plot:
     ticks: list[tuple[float, str]]
 
 
-def plot(comparison: Comparison) -> Plot | None:
+def plot(comparison: Comparison) -> _Plot | None:
     """What the template draws; None where nothing was compared."""
     report = comparison.result.report
     series = [(side, side.report.checks) for side in comparison.sides if side.report is not None]
@@ -62,7 +62,7 @@ def plot(comparison: Comparison) -> Plot | None:
     ]
     tolerance = report.tolerance if report is not None else 1e-3
     ticks = [(_left(10.0**power), f"1e{power}") for power in range(LOWEST, HIGHEST, 3)]
-    return Plot(rows, _left(tolerance), tolerance, [*ticks, (_REFUSED, "refused")])
+    return _Plot(rows, _left(tolerance), tolerance, [*ticks, (_REFUSED, "refused")])
 
 
 def _row(label: str, checks: list[tuple[bool, Checked]]) -> Row:

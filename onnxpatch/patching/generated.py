@@ -174,7 +174,7 @@ def _patched_too(module: object, made: object, copied: Callable[[Any], Any]) -> 
 
 # The log itself is in `swap.py`, which imports this file.
 @runtime_checkable
-class Log(Protocol):
+class _Log(Protocol):
     """An undo log, as this module sees it: the owner of layers, which knows what it changed in an instance."""
 
     def items_before(self, mapping: MutableMapping[Any, Any]) -> dict[Any, Any]: ...
@@ -182,10 +182,10 @@ class Log(Protocol):
     def adopt(self, module: object, made: object, copied: Callable[[Any], Any]) -> None: ...
 
 
-def _logs(cls: type) -> list[Log]:
+def _logs(cls: type) -> list[_Log]:
     layers = generated(cls)
     owners = [owner for owner, _ in reversed(layers.layers)] if layers else []
-    return [owner for owner in dict.fromkeys(owners) if isinstance(owner, Log)]
+    return [owner for owner in dict.fromkeys(owners) if isinstance(owner, _Log)]
 
 
 def _generate(made: Generated) -> type:

@@ -16,9 +16,8 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.dispatch_modes import Writes, storage_key
+from onnxpatch._torch.dispatch_modes import Writes, count_writes, storage_key
 from onnxpatch._torch.function_modes import unseen
-from onnxpatch._torch.write_counts import count_writes
 from onnxpatch.inputs.held_containers import HeldContainers
 from onnxpatch.inputs.held_objects import MISSING, HeldObjects
 

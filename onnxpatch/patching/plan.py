@@ -20,8 +20,7 @@ from onnxpatch.messages.visible import one_line
 from onnxpatch.patching import decorators
 from onnxpatch.patching.conditions import Selection, misspelled
 from onnxpatch.patching.generated import class_before, mixins_of
-from onnxpatch.patching.match import Candidate, FunctionPatch, Matcher, raise_if_ambiguous, ties
-from onnxpatch.patching.named_functions import likely_of
+from onnxpatch.patching.match import Candidate, FunctionPatch, Matcher, likely_of, raise_if_ambiguous, ties
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
 from onnxpatch.results.notebook import fragment
 from onnxpatch.results.table import table

@@ -1,4 +1,4 @@
-"""Sizes as Python's numbers: int(), float(), len() and torch_int stay symbolic; types and methods of sizes."""
+"""Sizes as Python's numbers: int(), float(), len(), range(), torch_int; types and methods of sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import op
-from onnxpatch.formulas.symbolic import as_float, static_number, symbolic, truncated
+from onnxpatch.formulas.symbolic import as_float, one_step, static_number, symbolic, truncated
 
 TRACED_LINK = "https://docs.pytorch.org/docs/stable/generated/torch.jit.trace.html"
 FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
@@ -184,3 +184,27 @@ def _flat(classes: object) -> tuple[Any, ...]:
     """The classes of a class, a union or a nest of tuples."""
     inner = classes if isinstance(classes, tuple) else typing.get_args(classes)
     return tuple(one for part in inner for one in _flat(part)) if inner else (classes,)
+
+
+def _frames(x: Tensor, frame: Any = None) -> Tensor:
+    """Audio in frames of a given length, or in one."""
+    length = x.shape[1]
+    frame = frame or length
+    return torch.cat([x[:, at : at + frame].softmax(1) for at in range(0, length, frame)], 1)
+
+
+@op(
+    "builtins.range",
+    name="whole-range",
+    why="range(0, n, n): inferred a static shape, torch.export keeps the length of the example",
+    reason="inferred a static shape",
+    link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/encodec/modeling_encodec.py",
+    fails=("dynamo",),
+    tries=lambda b, n: torch.randn(b, n),
+    sizes=((2, 5), (3, 9), (1, 1)),
+    case=_frames,
+    unchanged=lambda x: torch.cat([x[:, at : at + 2] for at in range(0, 4, 2)], 1),
+)
+def whole_range(original: Callable[..., object], *bounds: Any) -> object:
+    """`range(start, start + step, step)` of a dynamic step has one number, `start`."""
+    return (bounds[0],) if one_step(bounds) else NotImplemented

@@ -11,7 +11,7 @@ import torch
 
 import onnxpatch
 from onnxpatch import html
-from onnxpatch.html.excerpt import around
+from onnxpatch.html.code import around
 from onnxpatch.html.tree import plan_notes, rows
 from onnxpatch.patching.plan import NearMiss
 from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal

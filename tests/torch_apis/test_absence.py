@@ -16,10 +16,9 @@ from torch.nn import functional as F
 
 import onnxpatch
 from onnxpatch._torch import operator_tables
-from onnxpatch._torch.dispatch_modes import CountedRun
+from onnxpatch._torch.dispatch_modes import CountedRun, count_writes
 from onnxpatch._torch.one_export import one_export
 from onnxpatch._torch.relied_on import RELIED_ON, Api, find
-from onnxpatch._torch.write_counts import count_writes
 from tests.torch_apis.hidden import hidden
 
 pytestmark = pytest.mark.exports
@@ -174,12 +173,12 @@ BRANCHES: Callable[[], bool] = lambda: (  # noqa: E731
 # What asks for the APIs of each file of the folder.
 EXERCISES: dict[str, list[Callable[[], bool]]] = {
     "__init__": [DYNAMO], "trace_state": [TRACE], "function_modes": [TRACE, DYNAMO],
-    "constants": [DYNAMO], "dispatch_modes": [count], "cond": [BRANCHES], "exporters": [DYNAMO],
+    "constants": [DYNAMO], "dispatch_modes": [count, count_back], "cond": [BRANCHES], "exporters": [DYNAMO],
     "one_export": [alone], "quiet": [TRACE], "guards": [DYNAMO], "operator_tables": [tables],
     "signatures": [TRACE], "script_graph": [TRACE], "symbolic_sizes": [TRACE, DYNAMO],
     "module_marks": [DYNAMO], "fake_sizes": [BRANCHES], "traced_weights": [TRACE],
     "size_samples": [lambda: export(Growing(), dynamo=False)],
-    "traced_writes": [write], "written_values": [write], "write_counts": [count_back], "script_tracing": [compiled],
+    "traced_writes": [write], "written_values": [write], "script_tracing": [compiled],
     "translations": [DYNAMO], "decompositions": [DYNAMO],
 }  # fmt: skip
 LONG = {name for name, jobs in EXERCISES.items() if {TRACE, DYNAMO, BRANCHES} & set(jobs)}

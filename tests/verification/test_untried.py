@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import onnxpatch
-from onnxpatch.html.excerpt import around
+from onnxpatch.html.code import around
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.onnxfile.stamp import UNTRIED
 from onnxpatch.results.checks import Checked, Untried

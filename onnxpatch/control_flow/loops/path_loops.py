@@ -34,7 +34,7 @@ class PathLoops:
     def __init__(self, capture: Recording, rounds: int) -> None:
         self.capture, self.rounds = capture, rounds
         self.all: list[Loop] = []
-        self.updated = UpdatedTensors()
+        self.updated = _UpdatedTensors()
 
     @property
     def running(self) -> Loop | None:
@@ -104,7 +104,7 @@ class PathLoops:
         return assembled(template.structure, results)
 
 
-class UpdatedTensors:
+class _UpdatedTensors:
     """The tensors of one path that loops have updated.
 
     written_back: (tensor, index, new row) of the row that was updated last.

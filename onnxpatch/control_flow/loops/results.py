@@ -91,7 +91,7 @@ class LoopResults:
         """The results of the loop in the graph, written on first use."""
         # A loop that is in the graph cannot get another output: each place that is asked for writes one of its own.
         if place not in self._written:
-            call = LoopCall(self, place)
+            call = _LoopCall(self, place)
             self._written[place] = self.loop.capture.execute(call, tuple(call.outer))
         return self._written[place]
 
@@ -145,7 +145,7 @@ class LoopResults:
         return [*state, torch.zeros(()) if place is None else binding(loop.result_at(1, place))]
 
 
-class LoopCall(Composite):
+class _LoopCall(Composite):
     """A loop as one call that can be recorded and repeated: takes the tensors from outside, returns the results."""
 
     __name__ = "Loop"

@@ -35,7 +35,7 @@ _HOLDS: dict[str, Callable[[Any, Any], bool]] = {"!=": operator.ne, "<": operato
 
 
 @dataclass(frozen=True)
-class Crop:
+class _Crop:
     """`x = x[..., a:b]`. source: what is cropped. cut: (axis, a, b) of every slice that has a bound.
 
     each: `source` is a row of tensors, which are all cropped alike.
@@ -65,7 +65,7 @@ class Crop:
         return ast.unparse(upper) if upper is not None else None
 
 
-def crop_of(body: list[ast.stmt]) -> Crop | None:
+def crop_of(body: list[ast.stmt]) -> _Crop | None:
     """The crop that a body is, and nothing else."""
     target, value = (assigned_by(body[0]) if len(body) == 1 else None) or ("", None)
     if isinstance(value, ast.Call) and ast.unparse(value).endswith("].contiguous()"):
@@ -75,7 +75,7 @@ def crop_of(body: list[ast.stmt]) -> Crop | None:
     return _cropped(value.value, value.slice)
 
 
-def _crop_of_each(body: list[ast.stmt]) -> Crop | None:
+def _crop_of_each(body: list[ast.stmt]) -> _Crop | None:
     """The crop of `xs = map(lambda t: t[:n], xs)`, or of the same as a tuple or list."""
     target, made = (assigned_by(body[0]) if len(body) == 1 else None) or ("", None)
     if isinstance(made, ast.Call) and ast.unparse(made.func) in ("tuple", "list") and len(made.args) == 1:
@@ -90,7 +90,7 @@ def _crop_of_each(body: list[ast.stmt]) -> Crop | None:
     return _cropped(rows, inner.slice, each=True) if own and isinstance(inner, ast.Subscript) else None
 
 
-def _cropped(source: ast.expr, index: ast.expr, each: bool = False) -> Crop | None:
+def _cropped(source: ast.expr, index: ast.expr, each: bool = False) -> _Crop | None:
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     whole = next((at for at, part in enumerate(parts) if isinstance(part, ast.Constant) and part.value is ...), None)
     cut = []
@@ -101,7 +101,7 @@ def _cropped(source: ast.expr, index: ast.expr, each: bool = False) -> Crop | No
             return None
         if part.lower is not None or part.upper is not None:
             cut.append((at if whole is None or at < whole else at - len(parts), part.lower, part.upper))
-    return Crop(source, tuple(cut), each) if cut else None
+    return _Crop(source, tuple(cut), each) if cut else None
 
 
 def keeps_what_is_short(frame: FrameType) -> bool:
@@ -130,7 +130,7 @@ def crops_back(frame: FrameType) -> bool:
     return any(_cuts_nothing(crop, compared, frame) for crop, compared in _crops_by_sizes(frame)[-1:])
 
 
-def _cuts_nothing(crop: Crop, compared: list[Comparison], frame: FrameType) -> bool:
+def _cuts_nothing(crop: _Crop, compared: list[Comparison], frame: FrameType) -> bool:
     sizes = [(example_of(a), sign, example_of(b)) for a, sign, b in (one.values(frame) for one in compared)]
     if any(a is None or b is None for a, _, b in sizes):
         return False
@@ -149,7 +149,7 @@ def _cuts_nothing(crop: Crop, compared: list[Comparison], frame: FrameType) -> b
 
 
 @at_line
-def _crops_by_sizes(tree: ast.AST) -> Iterator[tuple[Lines, tuple[Crop, list[Comparison]]]]:
+def _crops_by_sizes(tree: ast.AST) -> Iterator[tuple[Lines, tuple[_Crop, list[Comparison]]]]:
     for node, _ in ifs(tree):
         compared, crop = _compared_sizes(node.test), _crop_of_each(node.body) or crop_of(node.body)
         if not compared or crop is None or not crop.to_sizes:

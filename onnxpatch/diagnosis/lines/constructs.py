@@ -55,7 +55,7 @@ _SETTINGS = {"training", "is_scripting", "is_tracing", "is_exporting", "isinstan
 
 
 @dataclass(frozen=True)
-class Construct:
+class _Construct:
     """One place in a source file that a graph cannot represent. line, end: first and last line of the expression."""
 
     kind: str
@@ -71,7 +71,7 @@ def code_at(file: str, line: int) -> str:
     return f"{code} {linecache.getline(file, line + 1).strip()}" if code in ("(", "[", "{") else code
 
 
-def at_line(file: str, line: int) -> Construct | None:
+def at_line(file: str, line: int) -> _Construct | None:
     """The most telling construct on a line, or around it; None where there is none."""
     function = _function_at(file, line)
     if function is None:
@@ -82,7 +82,7 @@ def at_line(file: str, line: int) -> Construct | None:
     return min(on_line or covering, key=_rank, default=None)
 
 
-def in_function(function: object) -> list[Construct]:
+def in_function(function: object) -> list[_Construct]:
     """The constructs of a function, the most telling first; [] where there is no source."""
     try:
         unwrapped: Any = inspect.unwrap(function)  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def in_function(function: object) -> list[Construct]:
 _ORDER = (BRANCH_TENSOR, LOOP_ROWS, LOOP_TENSOR, LOOP_SIZE, NUMBER_TENSOR, NUMBER_SIZE, BRANCH_SIZE, BUILT, DATA_SIZE)
 
 
-def _rank(construct: Construct) -> int:
+def _rank(construct: _Construct) -> int:
     return _ORDER.index(construct.kind) if construct.kind in _ORDER else len(_ORDER)
 
 
@@ -114,7 +114,7 @@ def _function_at(file: str, line: int, exact: bool = False) -> ast.FunctionDef |
     return best
 
 
-def _constructs(function: ast.FunctionDef, file: str) -> Iterator[Construct]:
+def _constructs(function: ast.FunctionDef, file: str) -> Iterator[_Construct]:
     sizes = _size_names(function)
     for node in ast.walk(function):
         kind = _kind(node, sizes)
@@ -122,7 +122,7 @@ def _constructs(function: ast.FunctionDef, file: str) -> Iterator[Construct]:
             # The `for` of a comprehension has no line of its own in the syntax tree.
             line: int = getattr(node, "lineno", function.lineno)
             head = getattr(node, "test", getattr(node, "iter", node))
-            yield Construct(kind, file, line, code_at(file, line), getattr(head, "end_lineno", None) or line)
+            yield _Construct(kind, file, line, code_at(file, line), getattr(head, "end_lineno", None) or line)
 
 
 def _kind(node: ast.AST, sizes: set[str]) -> str | None:

@@ -82,14 +82,14 @@ def _fixed_node(trial: Trial, example: Probe, probe: Probe) -> Cause | None:
 
 
 @dataclass(frozen=True)
-class Divergence:
+class _Divergence:
     """The operator that differs, as `aten::name.overload`, and the user's lines that call it, innermost first."""
 
     operator: str
     places: tuple[Site, ...]
 
 
-def first_divergence(trial: Trial, probe: Probe, tolerance: float = 1e-3) -> Divergence | None:
+def first_divergence(trial: Trial, probe: Probe, tolerance: float = 1e-3) -> _Divergence | None:
     """The first node of the exported program whose value differs in the graph; None where none does.
 
     tolerance: relative, as in `onnxpatch.verify`.
@@ -107,7 +107,7 @@ def first_divergence(trial: Trial, probe: Probe, tolerance: float = 1e-3) -> Div
     for node in kept.order:
         # In the order of the program: what comes after a wrong value is wrong because of it.
         if _differs(kept.values[node.name], found, node.name, tolerance):
-            return Divergence(_operator_name(node), tuple(_lines(node)))
+            return _Divergence(_operator_name(node), tuple(_lines(node)))
     return None
 
 

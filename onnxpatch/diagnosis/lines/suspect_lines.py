@@ -51,7 +51,7 @@ _MESSAGES = {
 
 
 @dataclass
-class Suspect:
+class _Suspect:
     """One line that may have been fixed.
 
     named: the exporter named it. traced: `changes_at` is complete. changes_at: numbers of the probes at which eager
@@ -105,9 +105,9 @@ def _only_checks(cause: Cause) -> bool:
 
 
 # ------------------------------------------------------------------ what the exporter reports
-def _warned_lines(unit: Unit, trial: Trial, other_sizes: bool) -> list[Suspect]:
+def _warned_lines(unit: Unit, trial: Trial, other_sizes: bool) -> list[_Suspect]:
     """Lines that a trace warned about."""
-    found: dict[Statement, Suspect] = {}
+    found: dict[Statement, _Suspect] = {}
     for stack, text in trial.warned:
         place = own_place(stack, unit)
         statement = statement_at(place.file, place.line) if place else None
@@ -116,7 +116,7 @@ def _warned_lines(unit: Unit, trial: Trial, other_sizes: bool) -> list[Suspect]:
             # torch.jit.trace does not tell them apart: under it sizes are tensors too.
             kind = kinds.BRANCH_SIZE if other_sizes and kind == kinds.BRANCH_TENSOR else kind
             is_bool = "Python boolean" in text
-            found[statement] = Suspect(
+            found[statement] = _Suspect(
                 cause_at([place], kind),
                 statement,
                 named=True,
@@ -126,12 +126,12 @@ def _warned_lines(unit: Unit, trial: Trial, other_sizes: bool) -> list[Suspect]:
     return list(found.values())
 
 
-def _broken_conditions(unit: Unit, subject: Subject, trial: Trial) -> list[Suspect]:
+def _broken_conditions(unit: Unit, subject: Subject, trial: Trial) -> list[_Suspect]:
     """Lines at which torch.export fixed a condition on sizes that is false at some probe."""
-    found: dict[Statement, Suspect] = {}
+    found: dict[Statement, _Suspect] = {}
     for place, probes in conditions_broken_at(unit, trial, subject):
         statement = statement_at(place.file, place.line) or Statement(place.file, place.line, place.line)
-        suspect = found.setdefault(statement, Suspect(cause_at([place], kinds.FIXED_SIZE), statement, named=True))
+        suspect = found.setdefault(statement, _Suspect(cause_at([place], kinds.FIXED_SIZE), statement, named=True))
         if probes is not None:
             suspect.changes_at |= probes
             suspect.traced = True
@@ -142,11 +142,11 @@ def _broken_conditions(unit: Unit, subject: Subject, trial: Trial) -> list[Suspe
 def _traced(
     unit: Unit,
     subject: Subject,
-    suspects: list[Suspect],
+    suspects: list[_Suspect],
     wrong: Sequence[int],
     right: Sequence[int],
     other_sizes: bool,
-) -> list[Suspect]:
+) -> list[_Suspect]:
     """The suspects with `changes_at` filled in, and the lines at which eager branches another way than at the example.
 
     Where a run is too long to trace, or time is up, the suspects stay as far as they were compared.
@@ -163,13 +163,13 @@ def _traced(
         if run is None or time.perf_counter() - start > _SECONDS:
             return suspects
         for statement in _changed_statements(example, run):
-            suspect = by_statement.setdefault(statement, Suspect(_changed_cause(statement, other_sizes), statement))
+            suspect = by_statement.setdefault(statement, _Suspect(_changed_cause(statement, other_sizes), statement))
             suspect.changes_at.add(index)
             suspect.traced = True
     return _with_order(list(by_statement.values()), example)
 
 
-def _with_order(suspects: list[Suspect], example: ExecutionTrace) -> list[Suspect]:
+def _with_order(suspects: list[_Suspect], example: ExecutionTrace) -> list[_Suspect]:
     """Mark what was traced at every probe, and note how early each line runs."""
     steps = enumerate(example.steps.values())
     # Backwards: of several steps on a line the first one stays.

@@ -23,8 +23,7 @@ from onnxpatch.diagnosis.parts.failing_part import FailingPart, part_subject, pl
 from onnxpatch.diagnosis.parts.isolated_module import Case, case_of, scriptable
 from onnxpatch.diagnosis.parts.module_calls import Tree, Unit, call_tree, record
 from onnxpatch.diagnosis.parts.named_parts import named_parts
-from onnxpatch.diagnosis.parts.part_trials import PartTrials
-from onnxpatch.diagnosis.parts.same_failure import explained, other_reason
+from onnxpatch.diagnosis.parts.part_trials import PartTrials, explained, other_reason
 from onnxpatch.diagnosis.parts.whole_model import leaves_defaults, right_when_wrapped
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 

@@ -3,7 +3,7 @@
 For x of shape [b, 3, H, W] and the pattern `b c (h p) (w q)` with p = q = 16:
 
     c            Size(3)                            static
-    h            Size(1, (Factor(2, 16, ()),))      dimension 2 of x, divided by 16
+    h            Size(1, (_Factor(2, 16, ()),))      dimension 2 of x, divided by 16
     (h w)        Size(1, of both factors)           one Shape of dimensions 2 to 4, one Div, one ReduceProd
     (c h)        Size(3, of one factor)             the same Shape and Div, times 3
 
@@ -20,7 +20,7 @@ from onnxpatch.formulas.einops.axes import AxisPlan, product
 from onnxpatch.formulas.nodes import Value, Writer
 
 
-class Factor(NamedTuple):
+class _Factor(NamedTuple):
     """A dynamic dimension of the source, divided by its static part; with dim -1, a given length."""
 
     dim: int
@@ -33,7 +33,7 @@ class Size:
     """number × factors. Without factors the size is static."""
 
     number: int
-    factors: tuple[Factor, ...] = ()
+    factors: tuple[_Factor, ...] = ()
 
     def __mul__(self, other: Size) -> Size:
         return Size(self.number * other.number, tuple(sorted(self.factors + other.factors)))
@@ -87,15 +87,15 @@ class Sizes:
 
     def _length(self, place: int) -> Size:
         length = self._given[place]
-        return Size(length) if isinstance(length, int) else Size(1, (Factor(-1, 1, (place,)),))
+        return Size(length) if isinstance(length, int) else Size(1, (_Factor(-1, 1, (place,)),))
 
     def _divided(self, dim: int, known: Size) -> Size:
         size = self._shape[dim]
         if isinstance(size, int) and not known.factors:
             return Size(size // known.number)
-        return Size(1, (Factor(dim, known.number, tuple(place for f in known.factors for place in f.given)),))
+        return Size(1, (_Factor(dim, known.number, tuple(place for f in known.factors for place in f.given)),))
 
-    def _number(self, factor: Factor) -> Any:
+    def _number(self, factor: _Factor) -> Any:
         given = [self._writer.number(self._given[place]) for place in factor.given]
         if None in given:
             return None
@@ -124,7 +124,7 @@ class Sizes:
         numbers = self._writer.ints([size.number for size in sizes])
         return self._writer.node("Mul", vector, numbers, shape=(len(sizes),))
 
-    def _factors(self, factors: list[Factor]) -> Value:
+    def _factors(self, factors: list[_Factor]) -> Value:
         parts = []
         while factors:
             run = _run(factors)
@@ -134,7 +134,7 @@ class Sizes:
         values = [value for value, _ in parts]
         return values[0] if len(values) == 1 else self._writer.node("Concat", *values, shape=(count,), axis=0)
 
-    def _run(self, factors: list[Factor]) -> tuple[Value, int]:
+    def _run(self, factors: list[_Factor]) -> tuple[Value, int]:
         """(value, count): neighbouring dimensions read by one Shape, or a single factor with given lengths."""
         first, count = factors[0], len(factors)
         if first.dim < 0:
@@ -157,7 +157,7 @@ class Sizes:
         return self._writer.node("Slice", whole, ints([start]), ints([end]), shape=shape)
 
 
-def _run(factors: list[Factor]) -> int:
+def _run(factors: list[_Factor]) -> int:
     """How many of the first factors are neighbouring dimensions without given lengths."""
     count = 1
     if factors[0].given:

@@ -60,7 +60,7 @@ class InOnnxRuntime:
 
     def __init__(self, session: InferenceSession) -> None:
         types = {value.type for value in (*session.get_inputs(), *session.get_outputs())}
-        self._runs = TerminatedRuns(bfloat16.BridgedSession(session) if bfloat16.TYPE in types else session)
+        self._runs = _TerminatedRuns(bfloat16.BridgedSession(session) if bfloat16.TYPE in types else session)
 
     def run(self, names: Sequence[str] | None, feed: Mapping[str, Array], seconds: float | None) -> list[Output]:
         try:
@@ -146,7 +146,7 @@ def run_error(error: Exception) -> RunError:
 _IDLE = 1.0  # seconds that the thread stays alive after the last run
 
 
-class TerminatedRuns:
+class _TerminatedRuns:
     """A session of onnxruntime whose runs end at a limit."""
 
     def __init__(self, session: InferenceSession | BridgedSession) -> None:
