@@ -45,15 +45,11 @@ def assert_exports(
     """
     # pytest leaves this frame out: the failing line is the test's own.
     __tracebackhide__ = True
-    wanted = (exporters,) if isinstance(exporters, str) else tuple(exporters)
     if require not in ("right", "covered"):
         raise ValueError(f"require={require!r}: use 'right' or 'covered'")
-    unknown = [name for name in wanted if name not in EXPORTERS]
-    if unknown or not wanted:
-        raise ValueError(f"exporters={exporters!r}: name one or several of {', '.join(EXPORTERS)}")
     reports: dict[str, Report] = {}
     failures = []
-    for exporter in wanted:
+    for exporter in _named(exporters):
         try:
             asked = {"f": io.BytesIO(), "dynamic_shapes": dynamic_shapes, "exporter": exporter, **options}
             asked["attempts"] = attempts
@@ -69,3 +65,10 @@ def assert_exports(
     if failures:
         raise AssertionError("\n\n".join(failures))
     return reports
+
+
+def _named(exporters: Iterable[Exporter] | Exporter) -> tuple[Exporter, ...]:
+    wanted = (exporters,) if isinstance(exporters, str) else tuple(exporters)
+    if not wanted or not {*wanted} <= {*EXPORTERS}:
+        raise ValueError(f"exporters={exporters!r}: name one or several of {', '.join(EXPORTERS)}")
+    return wanted

@@ -15,7 +15,7 @@ If they move, such writes are lost under trace as they are in torch's own export
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -126,14 +126,17 @@ class _Memory:
         found: set[int] = set()
         made: dict[int, int] = {}  # by view: the writes to its memory before it
         count: dict[int, int] = {}
+
+        def read(values: Iterable[Value]) -> None:
+            for value in values:
+                owner, one = self.owner_of(value).unique(), self.itself(value).unique()
+                # A view from before a write, read after it.
+                if one in self.views and made.get(one, 0) != count.get(owner, 0):
+                    found.add(owner)
+
         for node in self.nodes:
             kind = node.kind()
-            for value in _tensors_read(node):
-                owner = self.owner_of(value).unique()
-                read = self.itself(value).unique()
-                # A view from before a write, read after it.
-                if read in self.views and made.get(read, 0) != count.get(owner, 0):
-                    found.add(owner)
+            read(_tensors_read(node))
             for value in node.outputs():
                 if value.unique() in self.views:
                     made[value.unique()] = count.get(self.owner_of(value).unique(), 0)
@@ -146,10 +149,7 @@ class _Memory:
                 # It has a copy into a part of a tensor, and none into all of it.
                 if not (steps or kind != "aten::copy_") or any(s.nodes[0].kind() not in _FOLLOWED for s in steps):
                     found.add(owner)
-        for output in filter(None, outputs):
-            owner, read = self.owner_of(output).unique(), self.itself(output).unique()
-            if read in self.views and made.get(read, 0) != count.get(owner, 0):
-                found.add(owner)
+        read(filter(None, outputs))
         return found
 
 

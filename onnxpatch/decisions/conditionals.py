@@ -62,24 +62,21 @@ def source_of(code: CodeType) -> Source | None:
 
 # ------------------------------------------------------------------ what the source asks
 def _questions(tree: ast.AST) -> Iterator[Question]:
-    both = frozenset({True, False})
     parts = {part for node in ast.walk(tree) for test in _asked(node) for part in _structure(test)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.If):
-            idle = {True: is_idle(node.body), False: bool(node.orelse) and is_idle(node.orelse)}
-            yield Question(node, node.test, frozenset(side for side in both if not idle[side]))
-        elif isinstance(node, ast.While):
-            yield Question(node, node.test, frozenset({True}))  # a loop that ends has taken the other side
-        elif isinstance(node, ast.IfExp):
-            yield Question(node, node.test, both)
-        elif isinstance(node, ast.Assert):
-            yield Question(node, node.test, frozenset({True}))
-        elif isinstance(node, ast.comprehension):
-            yield from (Question(node, test, both) for test in node.ifs)
-        elif isinstance(node, ast.match_case) and node.guard is not None:
-            yield Question(node, node.guard, both)
-        elif isinstance(node, ast.BoolOp) and node not in parts:
-            yield Question(node, node, both)
+        if not isinstance(node, ast.BoolOp):
+            yield from (Question(node, test, _wanted(node)) for test in _asked(node))
+        elif node not in parts:
+            yield Question(node, node, frozenset({True, False}))
+
+
+def _wanted(node: ast.AST) -> frozenset[bool]:
+    """The sides on which something else is computed."""
+    if isinstance(node, ast.If):
+        idle = {True: is_idle(node.body), False: bool(node.orelse) and is_idle(node.orelse)}
+        return frozenset(side for side in idle if not idle[side])
+    # A loop that ends has taken the other side, and on the other side of an assertion there is nothing.
+    return frozenset({True} if isinstance(node, ast.While | ast.Assert) else {True, False})
 
 
 def _asked(node: ast.AST) -> Iterator[ast.expr]:

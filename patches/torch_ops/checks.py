@@ -49,13 +49,17 @@ def _answers(tree: ast.AST) -> Iterator[tuple[Lines, bool]]:
 
 def _expected(test: ast.expr) -> bool | None:
     parts = test.values if isinstance(test, ast.BoolOp) else [test]
-    negated = [isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not) for part in parts]
-    inner = [part.operand if isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not) else part for part in parts]
+    inner = [part.operand if _is_negated(part) else part for part in parts]  # type: ignore[attr-defined]
+    negated = set(map(_is_negated, parts))
     # What is decided on the way to the test need not be as the test.
     nodes = [node for part in inner for node in ast.walk(part)]
     decided = any(isinstance(node, ast.IfExp | ast.BoolOp | ast.Not) for node in nodes)
     called = any(isinstance(node, ast.Call) and ast.unparse(node.func) == "bool" for node in nodes)
-    return None if decided or called or len(set(negated)) > 1 else not negated[0]
+    return None if decided or called or len(negated) > 1 else not negated.pop()
+
+
+def _is_negated(part: ast.expr) -> bool:
+    return isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not)
 
 
 class _Checked(torch.nn.Module):

@@ -93,11 +93,16 @@ def histogram(
     place = torch.where(inside, place, torch.zeros_like(place))
     found = input.new_zeros([total]).scatter_add(0, place, share)
     found = found.reshape([edge.shape[0] - 1 for edge in edges])
-    if density:
-        found = found / found.sum()
-        for axis, edge in enumerate(edges):
-            found = found / (edge[1:] - edge[:-1]).view([-1 if a == axis else 1 for a in _numbers(rows, edges)])
+    found = _density(found, edges) if density else found
     return _RESULTS.histogramdd((found, tuple(edges))) if several else _RESULTS.histogram((found, edges[0]))
+
+
+def _density(counts: Tensor, edges: list[Tensor]) -> Tensor:
+    """The shares of all, by the width of their bins."""
+    found = counts / counts.sum()
+    for axis, edge in enumerate(edges):
+        found = found / (edge[1:] - edge[:-1]).view([-1 if a == axis else 1 for a in range(len(edges))])
+    return found
 
 
 def _numbers(rows: Tensor, bins: Any) -> Sequence[int]:
