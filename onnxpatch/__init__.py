@@ -44,12 +44,11 @@ if TYPE_CHECKING:
     from onnxpatch.patching.decorators import keep, onnx_forward, onnx_standin
     from onnxpatch.patching.fingerprints import KnownBody
     from onnxpatch.patching.op_rows import missing, op, untraced
-    from onnxpatch.patching.plan import Plan
+    from onnxpatch.patching.plan import Plan, plan
     from onnxpatch.patching.proof import Proof
     from onnxpatch.patching.registry import REGISTRY, Patch, Registry, patch
     from onnxpatch.patching.runtime import running_model
     from onnxpatch.patching.when import When
-    from onnxpatch.plan import plan
     from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
     from onnxpatch.results.drift import Drift
     from onnxpatch.results.report import Report
@@ -90,12 +89,11 @@ _HOMES = {
     "patching.decorators": ("keep", "onnx_forward", "onnx_standin"),
     "patching.fingerprints": ("KnownBody",),
     "patching.op_rows": ("missing", "op", "untraced"),
-    "patching.plan": ("Plan",),
+    "patching.plan": ("Plan", "plan"),
     "patching.proof": ("Proof",),
     "patching.registry": ("REGISTRY", "Patch", "Registry", "patch"),
     "patching.runtime": ("running_model",),
     "patching.when": ("When",),
-    "plan": ("plan",),
     "results.diagnosis": ("Culprit", "Diagnosis", "Proposal"),
     "results.drift": ("Drift",),
     "results.report": ("Report",),

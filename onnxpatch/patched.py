@@ -21,7 +21,8 @@ from onnxpatch.patching.export_only import export_only, replace_in_place
 from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.model_state import restore_training
 from onnxpatch.patching.patched_call import OptedOut, root_mixin, watched_functions
-from onnxpatch.patching.plan import Plan, Swap, make_plan
+from onnxpatch.patching.plan import Plan, Swap
+from onnxpatch.patching.plan import plan as make_plan
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.patching.runtime import Scope
 from onnxpatch.patching.script_defaults import defaults_kept

@@ -16,7 +16,7 @@ import torch
 from onnxpatch.diagnosis.proof_trial import TOLERANCE, Trial, tried
 from onnxpatch.diagnosis.proof_unchanged import changed
 from onnxpatch.onnxfile.run_times import times_as_long
-from onnxpatch.patching.plan import make_plan
+from onnxpatch.patching.plan import plan as make_plan
 from onnxpatch.patching.proof import Proof
 from onnxpatch.patching.registry import Patch, Registry
 from onnxpatch.settings import Exporter, Settings

@@ -28,7 +28,6 @@ FLOORS: dict[tuple[str, ...], int] = {
         "verify",
         "doctor",
         "drift",
-        "plan",
         "session",
         "generation_session",
         "testing",

@@ -10,6 +10,7 @@ A size's expression is `SymInt.node.expr`. If that moves, sizes are unknown, and
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from typing import Any
 
@@ -39,23 +40,25 @@ def size_recipe(node: fx.Node, length: Any) -> _Recipe | None:
 def _by_expression(node: fx.Node, expression: Any, value: Any = None) -> _Recipe | None:
     if expression.is_Integer:
         return _Recipe(int(expression), int(expression))
-    places: list[_Recipe] = []
-    for one in node.graph.nodes:
-        if one is node:
-            break
-        found = one.meta.get("val")
-        if isinstance(found, torch.SymInt) and found.node.expr == expression:
-            return _Recipe(one, found)
-        if one.op == "placeholder" and isinstance(found, torch.Tensor):
-            sizes = enumerate(found.shape)
-            places += [_Recipe((one, axis), n) for axis, n in sizes if _is(n, expression)]
-    if places:
-        return places[-1]
+    if (there := _there(node, expression)) is not None:
+        return there
     factors = [_by_expression(node, factor) for factor in expression.args] if expression.is_Mul else [None]
     known = [factor for factor in factors if factor is not None]
     if len(known) < len(factors):
         return None
     return _Recipe(known, functools.reduce(operator.mul, (one.value for one in known)))
+
+
+def _there(node: fx.Node, expression: Any) -> _Recipe | None:
+    """The node before `node` that has a size, or the last dimension of an input that does."""
+    places: list[_Recipe] = []
+    for one in itertools.takewhile(lambda other: other is not node, node.graph.nodes):
+        found = one.meta.get("val")
+        if _is(found, expression):
+            return _Recipe(one, found)
+        if one.op == "placeholder" and isinstance(found, torch.Tensor):
+            places += [_Recipe((one, axis), n) for axis, n in enumerate(found.shape) if _is(n, expression)]
+    return places[-1] if places else None
 
 
 def _is(size: Any, expression: Any) -> bool:

@@ -45,7 +45,7 @@ def plan(
         from onnxpatch.cli.target import load
         from onnxpatch.exporters.artifact import writable
         from onnxpatch.inputs.validate import check_opset
-        from onnxpatch.plan import plan as make_plan
+        from onnxpatch.patching.plan import plan as make_plan
 
         if html:
             writable(html)

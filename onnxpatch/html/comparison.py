@@ -16,7 +16,8 @@ from onnxpatch.export import export
 from onnxpatch.html.file_facts import size
 from onnxpatch.onnxfile.graph import histogram
 from onnxpatch.onnxfile.runtime import load_graph
-from onnxpatch.patching.plan import Plan, make_plan
+from onnxpatch.patching.plan import Plan
+from onnxpatch.patching.plan import plan as make_plan
 from onnxpatch.results.report import Report
 from onnxpatch.verify import verify
 

@@ -43,12 +43,21 @@ def unmasked(graph: Produced, name: str) -> tuple[str, str, Mask | None] | None:
     if graph.only_user(name, "Softmax") is None:
         return None
     if chosen is not None:
-        for place in (1, 2):
-            fill = graph.scalar(chosen.input[place])
-            if fill is not None and -float("inf") < fill <= _OUTSHINES:
-                return chosen.input[3 - place], "Where", Mask(chosen.input[0], place == 1, _LOWEST)
-        return None
-    assert added is not None
+        return _filled(graph, chosen)
+    return _added(graph, added) if added is not None else None
+
+
+def _filled(graph: Produced, chosen: NodeProto) -> tuple[str, str, Mask | None] | None:
+    """Scores in whose place a low number is chosen."""
+    for place in (1, 2):
+        fill = graph.scalar(chosen.input[place])
+        if fill is not None and -float("inf") < fill <= _OUTSHINES:
+            return chosen.input[3 - place], "Where", Mask(chosen.input[0], place == 1, _LOWEST)
+    return None
+
+
+def _added(graph: Produced, added: NodeProto) -> tuple[str, str, Mask | None] | None:
+    """Scores to which 0 is added, or a low number."""
     for place in (0, 1):
         made = graph.maker(added.input[place], "Where")
         numbers = [graph.scalar(one) for one in made.input[1:]] if made is not None else []

@@ -114,7 +114,7 @@ class Plan:
         return "\n\n".join([*parts, *map(one_line, self.findings)])
 
 
-def make_plan(
+def plan(
     model: torch.nn.Module,
     *,
     only: str | Iterable[str] | None = None,
@@ -123,10 +123,11 @@ def make_plan(
     registry: Registry = REGISTRY,
     **options: Any,
 ) -> Plan:
-    """What `patched(model, ...)` would do, without touching the model.
+    """Return the `Plan` of what `patched(model, ...)` would do. The model is not changed.
 
-    only, exclude: names of patches or paths of modules, `*` allowed.
-    settings, options: see `patched`; options are those of `Settings` by keyword.
+    only, exclude: names of patches or paths of modules, `*` allowed. only: just these are applied; exclude: all others.
+    settings, options: as in `patched`. The options are the fields of `Settings` by keyword.
+    registry: the patches to choose from.
 
     Raises UnknownPatchError for a name that fits nothing, InputError for an option that no patch declares,
     ScriptedModelError for a ScriptModule.

@@ -238,19 +238,23 @@ def hermitian(
     """irfft of the conjugate, and the conjugate of rfft, without and with the factor that these have the other way."""
     name = original.__name__.removeprefix("fft_")
     rank = {"t": 1, "2": 2, "n": None}[name[-1]]
-    s = s if n is None else n
-    s = (s,) if isinstance(s, int) else s
-    if dim is None:
-        count = rank if rank is not None else input.dim() if s is None else len(s)
-        dim = tuple(range(-count, 0))
-    axes = (dim,) if isinstance(dim, int) else tuple(dim)
-    sizes = [None] * len(axes) if s is None else list(s)
+    axes, sizes = _axes_and_sizes(input, s if n is None else n, dim, rank)
     last = functools.partial(_along_last, sizes[-1], axes[-1], norm, name.startswith("i"))
     x = last(input) if name.startswith("i") else input
     other = torch.fft.ifft if name.startswith("i") else torch.fft.fft
     for axis, size in zip(axes[:-1], sizes[:-1], strict=True):
         x = other(x, size, axis, norm)
     return x if name.startswith("i") else last(x)
+
+
+def _axes_and_sizes(x: Tensor, s: Any, dim: Any, rank: int | None) -> tuple[tuple[int, ...], list[Any]]:
+    """rank: how many axes the function has if none are named; None for as many as there are sizes, or all."""
+    s = (s,) if isinstance(s, int) else s
+    if dim is None:
+        count = rank if rank is not None else x.dim() if s is None else len(s)
+        dim = tuple(range(-count, 0))
+    axes = (dim,) if isinstance(dim, int) else tuple(dim)
+    return axes, [None] * len(axes) if s is None else list(s)
 
 
 def _along_last(size: Any, axis: int, norm: str | None, inverse: bool, x: Tensor) -> Tensor:

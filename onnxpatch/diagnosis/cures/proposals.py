@@ -14,7 +14,8 @@ from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.cause import Cause
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patched import patched
-from onnxpatch.patching.plan import Plan, make_plan
+from onnxpatch.patching.plan import Plan
+from onnxpatch.patching.plan import plan as make_plan
 from onnxpatch.patching.registry import Registry
 from onnxpatch.results.diagnosis import Proposal
 from onnxpatch.settings import Exporter, make_settings

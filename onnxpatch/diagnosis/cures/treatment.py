@@ -19,7 +19,8 @@ from onnxpatch.diagnosis.parts.search import Search
 from onnxpatch.diagnosis.parts.whole_model import breaking_line
 from onnxpatch.diagnosis.trials.trial import Trial, as_patched
 from onnxpatch.patched import patched
-from onnxpatch.patching.plan import Plan, make_plan
+from onnxpatch.patching.plan import Plan
+from onnxpatch.patching.plan import plan as make_plan
 from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.diagnosis import Culprit, Proposal
 from onnxpatch.settings import make_settings
