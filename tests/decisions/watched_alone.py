@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2] / "onnxpatch"
 
 def load(name: str) -> types.ModuleType:
     """A module of the package, without the package's own imports."""
-    for part in ("onnxpatch", *(f"onnxpatch.{room}" for room in ("messages", "decisions", "decisions.if_rules", "verification"))):
+    rooms = ("messages", "decisions", "decisions.if_rules", "verification")
+    for part in ("onnxpatch", *(f"onnxpatch.{room}" for room in rooms)):
         if part not in sys.modules:
             sys.modules[part] = types.ModuleType(part)
             sys.modules[part].__path__ = []  # type: ignore[attr-defined]
@@ -52,7 +53,7 @@ def main() -> None:
     """Record two calls, and print the answers of each condition and the lines that ran."""
     load("messages.user_code")
     load("decisions.functions_run")
-load("decisions.if_rules.source")
+    load("decisions.if_rules.source")
     conditionals, recorder = load("decisions.conditionals"), load("verification.sides_taken")
     record = recorder.SidesTaken()
     answers: dict[tuple[int, str], set[bool]] = {}
