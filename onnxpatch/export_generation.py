@@ -45,8 +45,8 @@ def export_generation(
       and `decoder_model_merged.onnx` is a decoder that takes these.
 
     folder: where the files go, beside the model's `config.json` and `generation_config.json`; it is made if missing.
-    inputs: an example of the encoder's input by its name, for a model that takes neither text nor Whisper's sound, or
-        of what get_image_features takes, where no images can be made up.
+    inputs: an example of the encoder's input by its name, for a model that takes neither text nor sound as Whisper
+        and Moonshine do, or of what get_image_features takes, where no images can be made up.
     dynamic_shapes: of `inputs`; without it their batch may change. options: those of `export`, for every file.
 
     Returns one Report for each file, by the file's name. Files are put in place once all of them are proven.

@@ -152,6 +152,25 @@ def test_the_folders_settings_hold(made: Any) -> None:
     assert torch.equal(session.generate(ids, max_new_tokens=6), model.generate(ids, max_new_tokens=6))
 
 
+@pytest.mark.slow  # three files: eight seconds
+def test_a_sound_of_any_length(tmp_path: Path) -> None:
+    """Moonshine's encoder reads a waveform, shortens it, and gives the mask of its answer with it."""
+    config = transformers.MoonshineConfig(
+        vocab_size=99, hidden_size=32, intermediate_size=48, encoder_num_hidden_layers=1, decoder_num_hidden_layers=1,
+        encoder_num_attention_heads=4, decoder_num_attention_heads=4, pad_token_id=0, eos_token_id=2,
+        decoder_start_token_id=1,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = restless(transformers.MoonshineForConditionalGeneration(config).eval())
+    onnxpatch.export_generation(model, tmp_path, exporter="trace", verify=False)
+    session = onnxpatch.GenerationSession(tmp_path)
+    for batch, samples in ((1, 3500), (3, 6500)):
+        sound = torch.randn(batch, samples)
+        how = {**GREEDY, "max_new_tokens": 32}
+        wanted = transformers.GenerationMixin.generate(model, sound, **how)
+        assert torch.equal(session.generate(input_values=sound, **how), wanted)
+
+
 @pytest.mark.slow  # a file that is proven: four seconds
 def test_a_cache_in_bfloat16(tmp_path: Path) -> None:
     """Step by step along eager's tokens, the logits are eager's within bfloat16's rounding."""

@@ -180,9 +180,11 @@ def _decoded(
     from transformers.modeling_outputs import BaseModelOutput
 
     mask_of = {} if mask is None else {"attention_mask": mask}
+    outputs = BaseModelOutput(last_hidden_state=encoded)
+    outputs.attention_mask = mask  # an encoder that shortens a sound gives the mask of its answer in it
     return model(
         decoder_input_ids=ids,
-        encoder_outputs=BaseModelOutput(last_hidden_state=encoded),
+        encoder_outputs=outputs,
         past_key_values=past,
         use_cache=True,
         **mask_of,

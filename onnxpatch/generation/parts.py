@@ -185,26 +185,32 @@ def _encoder_decoder(model: Any, inputs: Inputs | None, shapes: Mapping[str, Any
 
 
 def _own_shapes(main: str) -> dict[str, object]:
-    """Text may have any length; sounds that are cut to one length have it always."""
+    """Text and a waveform may have any length; a spectrogram that is cut to one length has it always."""
+    if main == "input_values":
+        return {main: {0: BATCH, 1: "num_samples"}}
     if main != "input_ids":
         return {main: {0: BATCH}}
     return {main: {0: BATCH, 1: SOURCE}, "attention_mask": {0: BATCH, 1: SOURCE}}
 
 
 def _own_inputs(model: Any, main: str) -> dict[str, torch.Tensor]:
-    """An example for the encoder, from the config: text, or Whisper's spectrogram of 30 seconds."""
+    """An example for the encoder, from the config: text, a quarter of a second of sound, or Whisper's spectrogram."""
     config = model.config
     if main == "input_ids":
         mask = torch.ones(2, 6, dtype=torch.int64)
         mask[1, 4:] = 0
         return {main: _tokens(model, 2, 6), "attention_mask": mask}
     bands, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_source_positions", None)
+    sound = None
     if main == "input_features" and bands and frames:
         # Whisper's encoder halves the frames by a convolution of stride 2.
-        sound = {main: torch.randn(2, bands, 2 * frames)}
+        sound = torch.randn(2, bands, 2 * frames)
+    elif main == "input_values":
+        sound = torch.randn(2, 4000)
+    if sound is not None:
         try:
-            model.get_encoder()(**sound)
-            return sound
+            model.get_encoder()(**{main: sound})
+            return {main: sound}
         except (RuntimeError, ValueError, TypeError):
             pass
     raise InputError(
