@@ -49,6 +49,16 @@ def all_nodes(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
                 yield from all_nodes(inner)
 
 
+def unfed_outputs(proto: ModelProto) -> list[str]:
+    """The outputs that no input has a part in: they are constants, computed when the file was made."""
+    fed = {value.name for value in proto.graph.input} - {one.name for one in proto.graph.initializer}
+    for node in proto.graph.node:
+        graphs = (one for attribute in node.attribute for one in (attribute.g, *attribute.graphs))
+        if any(name in fed for one in (node, *(n for graph in graphs for n in all_nodes(graph))) for name in one.input):
+            fed.update(node.output)
+    return [value.name for value in proto.graph.output if value.name not in fed]
+
+
 def has_text_names(proto: ModelProto) -> bool:
     """Whether every name in a model is valid UTF-8: for a damaged one protobuf gives bytes in place of str."""
     graph = proto.graph

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from onnxpatch.errors import RunError
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.onnxfile import size_bounds
-from onnxpatch.onnxfile.graph import drawing
+from onnxpatch.onnxfile.graph import drawing, unfed_outputs
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.results.checks import Checked
@@ -34,6 +34,7 @@ from onnxpatch.verification.undetermined import judged
 from onnxpatch.verification.untried import untried
 
 Progress = Callable[[str, int, int], None]
+_UNFED = "output {!r} does not depend on the input: what computes it has no ONNX form, and it is the example's result"
 _MORE_DRAWS = 2  # further runs of a probe, for a graph that draws random numbers
 _TIMES_EAGER = 4  # what eager took at most: a runtime keeps memory that it may use again
 _NAMED = 5  # inputs that were not tried
@@ -118,7 +119,8 @@ def _in_runtime(
 
     right_everywhere = all(check.ok for check in checks)
     within = right_within(reference.oracle, checks, right, fixed) if not (graph.stopped or right_everywhere) else []
-    notes = [*made.notes, *_skipped(reference, graph, len(probes) - len(checks))]
+    constant = [] if right_everywhere else [_UNFED.format(name) for name in unfed_outputs(graph.proto)]
+    notes = [*constant, *made.notes, *_skipped(reference, graph, len(probes) - len(checks))]
     return replace(
         made,
         runtime=graph.runtime,

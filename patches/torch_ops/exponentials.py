@@ -127,7 +127,12 @@ def ndtr(input: Tensor) -> Tensor:
     return erfc(-floats(input) / math.sqrt(2)) / 2
 
 
-@op("special.log_ndtr", why=untraced("aten::special_log_ndtr"), tries=lambda b, n: numbers(b, n) * 5)
+@op(
+    "special.log_ndtr",
+    why="aten::special_log_ndtr is not supported by trace; non-finite values differ: -inf for large negative numbers",
+    reason="special_log_ndtr|non-finite",
+    tries=lambda b, n: numbers(b, n) * 12,
+)
 def log_ndtr(input: Tensor) -> Tensor:
     """The logarithm of the share of normal numbers below x."""
     x = floats(input) / math.sqrt(2)
@@ -181,7 +186,12 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     return torch.maximum(input, other) + softplus(-(input - other).abs() * math.log(2)) / math.log(2)
 
 
-@op("signbit", why=untraced("aten::signbit"), tries=lambda n: torch.linspace(-2, 2, n) * torch.tensor(-1.0))
+@op(
+    "signbit",
+    why="aten::signbit is not supported by trace; dynamo takes -0.0 for a positive number",
+    reason="signbit|flags differ",
+    tries=lambda n: torch.linspace(-2, 2, n) * torch.tensor(-1.0),
+)
 def signbit(input: Tensor) -> Tensor:
     """Whether a number is negative, -0.0 too."""
     if not input.is_floating_point():

@@ -263,6 +263,9 @@ def _along_last(size: Any, axis: int, norm: str | None, inverse: bool, x: Tensor
     return torch.fft.irfft(torch.conj(x), size, axis, _SWAPPED[norm])
 
 
+_NO_SHIFT = "aten::fft_fftshift and aten::fft_ifftshift are not supported by trace; Unsupported attribute type: list"
+
+
 def _both(shift: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
     return lambda x: (shift(x), shift(x, -1))
 
@@ -279,13 +282,13 @@ def _shifted(x: Tensor, dim: Any, ahead: int) -> Tensor:
     return x
 
 
-@op("fft.fftshift", why=untraced("aten::fft_fftshift"), tries=numbers, case=_both(torch.fft.fftshift))
+@op("fft.fftshift", why=_NO_SHIFT, reason="fftshift|attribute type", tries=numbers, case=_both(torch.fft.fftshift))
 def fftshift(input: Tensor, dim: Any = None) -> Tensor:
     """The second half first; the middle of an odd axis goes with the first half."""
     return _shifted(input, dim, 1)
 
 
-@op("fft.ifftshift", why=untraced("aten::fft_ifftshift"), tries=numbers, case=_both(torch.fft.ifftshift))
+@op("fft.ifftshift", why=_NO_SHIFT, reason="fftshift|attribute type", tries=numbers, case=_both(torch.fft.ifftshift))
 def ifftshift(input: Tensor, dim: Any = None) -> Tensor:
     """The second half first; the middle of an odd axis goes with the second half."""
     return _shifted(input, dim, 0)

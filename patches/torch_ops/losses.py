@@ -254,7 +254,7 @@ if hasattr(functional, "linear_cross_entropy"):  # torch 2.13 and later
         "nn.functional.linear_cross_entropy",
         why="Reshape: Invalid position of 0: the cross entropy of a linear layer",
         reason="Reshape|linear_cross_entropy|shape",
-        exporters=("trace",),
+        fails=("trace",),
         case=_scored,
         tries=lambda b, n: (torch.randn(b, 6), torch.randn(4, 6)),
     )

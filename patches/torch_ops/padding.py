@@ -188,7 +188,6 @@ def _cut(x: Tensor) -> tuple[Tensor, ...]:
     name="negative-pads",
     why="Pad: invalid mode with zero effective input extent: a negative pad of another kind than constant",
     reason="Pad|relative error|shape|effective",
-    exporters=("trace",),
     case=_cut,
     tries=lambda b, h: torch.randn(b, 2, h + 4, 4),
     unchanged=lambda x: functional.pad(x, (1, 1, 0, 2), "replicate"),

@@ -302,3 +302,12 @@ def test_a_file_that_draws_says_so() -> None:
         onnxpatch.export(Noisy(1.0).eval(), args, exporter="trace")
     assert "it draws random numbers, as the model does" in str(wrong.value)
     assert "next: make the random numbers an input of forward" in str(wrong.value)
+
+
+def test_an_output_that_no_input_has_a_part_in_is_named() -> None:
+    class Eigenvalues(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x * 2, torch.linalg.eigvals(x).real
+
+    with pytest.raises(onnxpatch.VerificationError, match=r"'output_1' does not depend on the input: .* no ONNX form"):
+        onnxpatch.export(Eigenvalues(), (torch.randn(3, 3),), exporter="trace")
