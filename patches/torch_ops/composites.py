@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import missing, op
+from onnxpatch import op
 from onnxpatch.formulas.binding import call_of
 from onnxpatch.formulas.losses import reduced
 from onnxpatch.formulas.matrices import (
@@ -243,11 +243,3 @@ def compose(original: Callable[..., torch.Tensor], *args: object, **kwargs: obje
     # The composites name their arguments as they like: the call is passed on by torch's own signature.
     call = call_of(composite, original, args, kwargs, takes_original=False)
     return NotImplemented if call is None else composite(*call[0], **call[1])
-
-
-op(
-    "copysign",
-    why=missing("aten::copysign", "prims::signbit", exporters=("dynamo",)),
-    tries=lambda b, n: (torch.randn(b, n), torch.randn(b, n).round()),
-    to=copysign,
-)

@@ -199,6 +199,14 @@ def signbit(input: Tensor) -> Tensor:
     return (input < 0) | (torch.reciprocal(input) < 0)
 
 
+op(
+    "copysign",
+    why=missing("aten::copysign", "prims::signbit", exporters=("dynamo",)),
+    tries=lambda b, n: (torch.randn(b, n), torch.randn(b, n).round()),
+    to=lambda x, y: torch.where(signbit(torch.as_tensor(y)), -x.abs(), x.abs()),
+)
+
+
 op("isposinf", why=untraced("aten::isposinf"), tries=lambda b, n: 1 / numbers(b, n), to=lambda x: x == math.inf)
 
 
