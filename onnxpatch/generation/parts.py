@@ -82,13 +82,14 @@ def _decoder(model: Any) -> Part:
     if (cache := _states(model)) is not None:
         return _one_token(model, *cache)
     placed = "position_ids" in inspect.signature(model.forward).parameters
-    # The ways in which a loop calls the graph: the prompt without a past, one token after others, a text with padding.
+    # The ways in which a loop calls the graph: the prompt without a past, one token after others, texts with padding.
     prompt, one_more = _step(model, 3, 4, 0, placed), _step(model, 1, 1, 6, placed)
     example, padded = _step(model, 2, 3, 5, placed), _step(model, 2, 3, 5, placed, padding=2)
+    one_padded = _step(model, 2, 1, 6, placed, padding=2)
     shapes = {"input_ids": TOKENS, "attention_mask": {0: BATCH, 1: TOTAL}, "past_key_values": STATES}
     if placed:
         shapes["position_ids"] = TOKENS
-    return Part("model.onnx", Decoder(model), example, shapes, [prompt, one_more, padded])
+    return Part("model.onnx", Decoder(model), example, shapes, [prompt, one_more, padded, one_padded])
 
 
 def _states(model: Any) -> tuple[str, Any] | None:
