@@ -3,7 +3,7 @@
 python -m benchmarks.ablation trace|dynamo [--only TEXT] [--every N] [--without MAKER ...]
 
 Each devious model whose graph is wrong is verified with every maker, and once more without each that made all of the
-probes at which the graph was wrong, and without each reader of constants. Then the graph is *found* wrong by another
+probes at which the graph was wrong, and then without what feeds it. Then the graph is *found* wrong by another
 probe, or the report *names* a side of the model's own conditions that no probe took, or it is *silent*.
 --without: once without all of these instead. The table is benchmarks/results/ablation_<exporter>.md.
 """
@@ -14,15 +14,14 @@ import argparse
 import contextlib
 import copy
 import functools
-import importlib
 import logging
-import operator
-import re
 import tempfile
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -33,41 +32,24 @@ from benchmarks.verdict_subjects import Subject, devious
 from benchmarks.verdicts import LIMIT, RESULTS, truth
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.undone import undone
-from onnxpatch.verification.asked_numbers import Asked
+from onnxpatch.verification import data_search, decided_sizes, mentioned, probe_search
 from onnxpatch.versions import versions
 
-_MAKERS = """
-    probe_search: _magnitudes _other_data _unmoved moved_to_constants variants structured asked_data
-    probe_search: fractions_of_sizes size_branches ratios_of_sizes resized_sizes beyond_constants beyond_counts
-    probe_search: in_proportion at_keys size_probes
-    probe_data: _factors _shares _one_at_a_time
-    structured_data: _pairs
-    asked_data: _forms _told _sizes
-    data_constants: DataConstants.beyond DataConstants.multiples DataConstants.flips DataConstants._totals
-    data_constants: _same _paired with_rows with_number
-    size_search: _trained _swapped _coupled
-"""
-MAKERS = [f"{file}.{name}" for file, names in re.findall(r"(\w+): (.*)", _MAKERS) for name in names.split()]
-READERS: dict[str, object] = {
-    "hints.asked": lambda model: Asked(), "hints.looked_up": lambda model: (), "hints._constants": lambda code: (),
-    "hints._grids": lambda *_: (), "hints._identifiers": lambda model: (),
-    "hints._NATIVE": re.compile("$^"), "hints._STEP": re.compile("$^"),
-}  # fmt: skip
-# The makers that read what the readers find.
-_READING = [f"probe_search.{name}" for name in (
-    "asked_data", "size_branches", "beyond_constants", "in_proportion", "at_keys", "size_probes"
-)] + ["data_constants.DataConstants.flips"]  # fmt: skip
-
-
-def _owner(name: str) -> tuple[Any, str]:
-    file, *path = name.split(".")
-    home = importlib.import_module(f"onnxpatch.verification.{file}")
-    return operator.attrgetter(*path[:-1])(home) if path[1:] else home, path[-1]
+# The rows of makers, and what else makes probes or reads constants, each with what stands in its place.
+_HOMES = (data_search, decided_sizes)
+MAKERS = [maker.name for home in _HOMES for maker in home.MAKERS]
+OTHERS: dict[str, tuple[ModuleType, str, Any]] = {
+    "any other size": (probe_search, "size_probes", lambda oracle: ()),
+    "magnitudes": (probe_search, "_magnitudes", lambda *_: ()),
+    "unmoved dimensions": (probe_search, "_unmoved", lambda *_: ()),
+    "constants of the code": (mentioned, "_loaded", lambda *_: ()),
+    "sizes by the names of attributes": (mentioned, "_named", lambda *_: Counter()),
+    "grids of position tables": (mentioned, "_grids", lambda *_: ()),
+}
 
 
 @contextlib.contextmanager
-def _replaced(name: str, by: object) -> Iterator[None]:
-    home, attribute = _owner(name)
+def _replaced(home: ModuleType, attribute: str, by: object) -> Iterator[None]:
     before = vars(home)[attribute]
     with undone(lambda: setattr(home, attribute, before)):
         setattr(home, attribute, by)
@@ -77,8 +59,11 @@ def _replaced(name: str, by: object) -> Iterator[None]:
 @contextlib.contextmanager
 def _without(names: Collection[str]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
-        for name in names:
-            stack.enter_context(_replaced(name, READERS.get(name, lambda *_, **__: ())))
+        for home in _HOMES:
+            left = tuple(maker for maker in home.MAKERS if maker.name not in names)
+            stack.enter_context(_replaced(home, "MAKERS", left))
+        for name in set(names) & set(OTHERS):
+            stack.enter_context(_replaced(*OTHERS[name]))
         yield
 
 
@@ -86,16 +71,16 @@ def _without(names: Collection[str]) -> Iterator[None]:
 def _watched(made: dict[str, set[str]]) -> Iterator[None]:
     """Notes the labels of what each maker makes."""
     with contextlib.ExitStack() as stack:
-        for name in MAKERS:
-            home, attribute = _owner(name)
-            stack.enter_context(_replaced(name, _noting(vars(home)[attribute], made[name])))
+        for home in _HOMES:
+            noting = tuple(replace(one, makes=_noting(one.makes, made[one.name])) for one in home.MAKERS)
+            stack.enter_context(_replaced(home, "MAKERS", noting))
         yield
 
 
-def _noting(maker: Callable[..., Any], labels: set[str]) -> Callable[..., Iterator[Any]]:
-    def noting(*args: Any, **kwargs: Any) -> Iterator[Any]:
-        for one in maker(*args, **kwargs):
-            labels.add(str(one[0] if isinstance(one, tuple) else getattr(one, "label", one)))
+def _noting(maker: Callable[[Any], Iterator[Any]], labels: set[str]) -> Callable[[Any], Iterator[Any]]:
+    def noting(search: Any) -> Iterator[Any]:
+        for one in maker(search):
+            labels.add(one.label)
             yield one
 
     return noting
@@ -129,8 +114,7 @@ def told(subject: Subject, exporter: str, folder: Path, at_once: Sequence[str]) 
     answers = {"all": answer}
     # Where another maker's probe was wrong as well, that one decides, too.
     decide = [name for name in MAKERS if wrong and wrong <= made[name]]
-    fed = wrong and wrong <= set().union(*(made[name] for name in _READING))
-    for name in (*decide, *(READERS if fed else ())):
+    for name in (*decide, *OTHERS) if wrong and (decide or not wrong & set().union(*made.values())) else ():
         with _without([name]):
             answers[name] = _told(file, subject)[0]
     return answers
@@ -150,7 +134,7 @@ def table(found: dict[str, dict[str, Any]], exporter: str) -> str:
              f"{count['named']} named, {count['silent']} silent with every maker", "",
              "| without | only it finds | of these named all the same | silent |", "|---|---|---|---|"]  # fmt: skip
     odd = []
-    for name in (*MAKERS, *READERS):
+    for name in (*MAKERS, *OTHERS):
         lost = {m: one[name] for m, one in wrong.items() if one["all"] == "found" != one.get(name, "found")}
         named = sum(one.startswith("named") for one in lost.values())
         lines.append(f"| {name} | {len(lost)} | {named} | {len(lost) - named} |")

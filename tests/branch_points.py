@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 MOST = 12
 # To be lowered, never raised: 0 functions is the aim.
 FUNCTIONS_OVER = 68
-LARGEST = 46
+LARGEST = 22
 _POINTS = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.BoolOp, ast.comprehension)
 
 

@@ -25,7 +25,7 @@ class Function:
     what was in `**kwargs`, and by (name, "0") what was first in `*args`: "plain" for None, numbers and text, "tensor"
     for one of the inputs or computed from them, "container" for a tuple, list or dict with such tensors. tested,
     returns: the same of the names that jumps test, by offset, and of what it returned, by caller; with how often each
-    was looked at.
+    was looked at. given: numbers, texts and short containers of them among the arguments, and in the closure.
     """
 
     number: int
@@ -37,6 +37,7 @@ class Function:
     callers: dict[Caller, int] = field(default_factory=dict)
     returns: dict[Caller, tuple[set[Kind], int]] = field(default_factory=dict)
     kinds: dict[str | tuple[str, str], set[Kind]] = field(default_factory=dict)
+    given: dict[str, object] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     tested: dict[int, tuple[set[Kind], int]] = field(default_factory=dict)
     done: bool = False
@@ -45,7 +46,7 @@ class Function:
         line, start, name = self.code.co_firstlineno, -1, ""
         instructions = list(dis.get_instructions(self.code))
         for one, following in zip(instructions, [*instructions[1:], None], strict=True):
-            line = _line(one) or line
+            line = line_of(one) or line
             if one.opname == "EXTENDED_ARG":
                 start = one.offset if start < 0 else start
                 continue
@@ -83,7 +84,8 @@ def is_conditional(one: dis.Instruction) -> bool:
     return "JUMP" in one.opname and "_IF_" in one.opname
 
 
-def _line(one: dis.Instruction) -> int:
+def line_of(one: dis.Instruction) -> int:
+    """The line of an instruction; 0 where that is not known, or (before Python 3.11) not another one."""
     positions = getattr(one, "positions", None)  # Python 3.10 has none
     found = positions.lineno if positions is not None else one.starts_line
     return int(found) if found and not isinstance(found, bool) else 0

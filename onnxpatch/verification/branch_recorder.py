@@ -4,8 +4,8 @@
     n = int(lengths.max())       recorded as 17
     y = x[x > 0]                 the number of selected elements: recorded as none, one, or more
 
-It also records constants that the data is compared with (`x == 7`) and steps that it is divided by (`x // 0.7`), since
-only data with these values shows whether the graph handles them.
+It also records constants that the data is compared with (`x == 7`): only data with these values shows whether the graph
+handles them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -21,42 +21,9 @@ from torch.overrides import TorchFunctionMode
 
 from onnxpatch.decisions.number import Number
 from onnxpatch.messages.user_code import package_of, user_frame
-from onnxpatch.verification.data_constants import DataConstants, number_of
+from onnxpatch.verification.sides_taken import Taken
 from onnxpatch.verification.size_recorder import SizeWatch
 
-_NUMBERS = {
-    torch.Tensor.__bool__: bool,
-    torch.Tensor.__int__: int,
-    torch.Tensor.__index__: int,
-    torch.Tensor.__float__: float,
-    torch.Tensor.item: None,
-    torch.Tensor.tolist: None,
-}
-_ARRAYS: Collection[Any] = {torch.Tensor.numpy, torch.Tensor.__array__}
-
-
-def _functions(*names: str) -> Collection[Any]:
-    """The functions of torch and the methods of Tensor with these names."""
-    return {getattr(home, name) for home in (torch, torch.Tensor) for name in names if hasattr(home, name)}
-
-
-_FINITE = _functions(
-    "isnan", "isinf", "isfinite", "nan_to_num", "nanmean", "nansum", "nanmedian", "nanquantile", "fmax", "fmin"
-)
-_ORDERING = _functions("__lt__", "__le__", "__gt__", "__ge__", "lt", "le", "gt", "ge")
-_EQUALITY = _functions("__eq__", "__ne__", "eq", "ne", "isclose", "not_equal")
-_SAMENESS = _functions("equal", "allclose")
-# Of numbers outside their domain they are NaN, though all inputs are finite.
-_PARTIAL = _functions("sqrt", "log", "log2", "log10", "log1p", "acos", "asin", "arccos", "arcsin", "acosh", "atanh")
-# They draw for some data only, so that the example need not show it.
-_DRAWING: Collection[Any] = {*_functions("rrelu", "rrelu_"), torch.nn.functional.rrelu}
-_AMONG = _functions("isin")
-_APART = _functions("__sub__", "sub", "cdist")
-_COUNTING = _functions("nonzero", "masked_select", "unique", "unique_consecutive")
-_STEPPING = _functions("__floordiv__", "floor_divide", "__mod__", "remainder", "fmod")
-_DIVIDING = _functions("__truediv__", "div", "divide", "true_divide", "reciprocal", "__rtruediv__", "rsqrt", "log")
-# A function mode gets the getter of a property: `x.shape` arrives as torch.Tensor.shape.__get__.
-_SHAPES = {torch.Tensor.shape.__get__, torch.Tensor.size, torch.Tensor.numel, torch.numel}  # type: ignore[attr-defined]
 # Conversions in one forward, after which it is taken for one that does not end.
 _ENDLESS = 2000
 _MOST_COMPARED = 16
@@ -75,33 +42,33 @@ class Decisions(TorchFunctionMode):
     magnitudes: of the floats, and of arrays for numpy: what Python computes with them is not seen.
     lines: `file:line` of the user's code at which they were made, each once and in order.
     asks_finite: the forward tests for NaN or infinity.
-    compared: (number computed from the data, what it is compared with).
-    constants: values that data is compared with, and steps that it is divided by.
+    compared: (number computed from the data, what it is compared with, whether by == or !=).
+    values: what elements are compared with, or the next values above and below. equals: what a number computed from
+    the data is compared with by ==. steps: by which floats are divided into whole ones and a rest, if their multiples
+    are not exact in binary, such as 0.7. Each once, in order.
     calls: of torch's functions. divides: data is divided by data, or its logarithm is taken: zeros make NaN. partial:
     roots, logarithms or angles of data are taken: other signs make NaN. draws: it may draw random numbers.
-    told: the floats that were converted to Python numbers. converts: to others than bools.
+    converts: data to Python numbers, not to bools alone.
     sizes: comparisons of sizes, if `watch_sizes`.
+    taken: the sides of its own conditions that the forward took.
     watch_numbers: return floats that record their comparisons. Some code does not accept them.
     """
 
-    def __init__(
-        self, watch_sizes: bool = False, watch_numbers: bool = True, own: Container[int] = frozenset()
-    ) -> None:
-        """own: addresses of the model's own tensors."""
+    def __init__(self, watch_sizes: bool = False, watch_numbers: bool = True) -> None:
         super().__init__()
-        self._own = own
         self.sizes = SizeWatch()
-        self.constants = DataConstants()
+        self.values: dict[float, None] = {}
+        self.equals: dict[float, None] = {}
+        self.steps: dict[float, None] = {}
         self.divides = self.partial = self.draws = self.gave_numbers = self.converts = False
-        self.told: list[float] = []
         self.calls = 0
-        self._numbers = watch_numbers
-        self._shapes = _SHAPES if watch_sizes else frozenset()
+        self._watch_numbers, self._watch_sizes = watch_numbers, watch_sizes
         self.signature: tuple[object, ...] = ()
         self.magnitudes: tuple[object, ...] = ()
         self.lines: dict[str, None] = {}
         self.asks_finite = False
-        self.compared: list[tuple[float, float]] = []
+        self.taken: Taken | None = None
+        self.compared: list[tuple[float, float, bool]] = []
 
     @property
     def quick(self) -> bool:
@@ -112,41 +79,69 @@ class Decisions(TorchFunctionMode):
         # A mode is off inside its own method: what this call does in turn is not recorded.
         result = func(*args, **(kwargs or {}))
         self.calls += 1
-        if func in self._shapes:
-            return self.sizes.watched(result)
-        if func is torch.nn.functional.interpolate and self._shapes:
-            self._resize(result, *args, **(kwargs or {}))
-        self.asks_finite |= func in _FINITE
-        self.partial |= func in _PARTIAL
-        self.draws |= func in _DRAWING
-        if func in _ORDERING or func in _EQUALITY or func in _SAMENESS:
-            self._compare(func, result, *args[:2])
-        elif func in _AMONG or func in _APART:
-            self._meet(args, among=func in _AMONG)
-        elif func in _STEPPING:
-            self.constants.divided(*args[:2])
-        elif func in _DIVIDING:
-            # A number as divisor is no data: it cannot become 0.
-            self.divides |= isinstance(args[-1], torch.Tensor)
-        # Code of this package reads arrays for itself: the state of the random generator.
-        if func in _ARRAYS and package_of(sys._getframe(1)) != "onnxpatch":
-            self.converts = True
-            self._measure(args[0].detach())
-        if func in _NUMBERS:
-            self._tell(args[0], result)
-            self._add(_coarse(result))
-            self._measure(result)
-            if func is torch.Tensor.item and self._numbers and type(result) is float:
-                self.gave_numbers = True
-                return Number(result, functools.partial(self._decide, result))
-        elif func in _COUNTING or (func is torch.where and len(args) == 1):
-            first = result[0] if isinstance(result, tuple) else result
-            # The exact number would make a branch of every input; none and one are what torch and ONNX treat specially,
-            # and two or three what a model may count.
-            self._add(("none, one or more", min(first.numel(), 4)))
+        for read in _READERS.get(func, ()):
+            instead = read(self, result, *args, **(kwargs or {}))
+            result = result if instead is None else instead
         return result
 
-    def _resize(
+    # -------------------------------------------------------------- readers of a call: (result, its arguments)
+    def _sizes(self, result: Any, *_: object, **__: object) -> object:
+        return self.sizes.watched(result) if self._watch_sizes else None
+
+    def _finite(self, *_: object, **__: object) -> None:
+        self.asks_finite = True
+
+    def _partial(self, *_: object, **__: object) -> None:
+        self.partial = True
+
+    def _draws(self, *_: object, **__: object) -> None:
+        self.draws = True
+
+    def _ordered(self, result: object, left: Any = None, right: Any = None, *_: object, **__: object) -> None:
+        self._compare(result, False, left, right)
+
+    def _equal(self, result: object, left: Any = None, right: Any = None, *_: object, **__: object) -> None:
+        self._compare(result, True, left, right)
+
+    def _stepped(self, result: object, left: object, right: object = None, *_: object, **__: object) -> None:
+        step = number_of(right)
+        # A mantissa of 0.5 means a power of two, whose multiples are exact.
+        if step and isinstance(left, torch.Tensor) and left.is_floating_point() and math.frexp(step)[0] != 0.5:
+            self.steps.setdefault(step)
+
+    def _divides(self, result: object, *sides: object, **_: object) -> None:
+        # A number as divisor is no data: it cannot become 0.
+        self.divides |= isinstance(sides[-1], torch.Tensor)
+
+    def _array(self, result: object, of: torch.Tensor, *_: object, **__: object) -> None:
+        # Code of this package reads arrays for itself: the state of the random generator.
+        if package_of(sys._getframe(2)) != "onnxpatch":
+            self.converts = True
+            self._measure(of.detach())
+
+    def _converted(self, result: object, *_: object, **__: object) -> None:
+        self.converts |= not isinstance(result, bool)
+        self._add(_coarse(result))
+        self._measure(result)
+
+    def _item(self, result: object, *_: object, **__: object) -> object:
+        if not self._watch_numbers or type(result) is not float:
+            return None
+        self.gave_numbers = True
+        return Number(result, functools.partial(self._decide, result))
+
+    def _counted(self, result: Any, *args: object, **_: object) -> None:
+        first = result[0] if isinstance(result, tuple) else result
+        # The exact number would make a branch of every input; none and one are what torch and ONNX treat specially,
+        # and two or three what a model may count.
+        self._add(("none, one or more", min(first.numel(), 4)))
+
+    def _where(self, result: object, *args: object, **_: object) -> None:
+        if len(args) == 1:
+            self._counted(result)
+
+    # -------------------------------------------------------------- what they note
+    def _resized(
         self,
         result: torch.Tensor,
         input: torch.Tensor,
@@ -157,6 +152,8 @@ class Decisions(TorchFunctionMode):
         **__: object,
     ) -> None:
         """Note the factors of `F.interpolate(input, ...)`, and the axes that it resizes to their nearest neighbours."""
+        if not self._watch_sizes:
+            return
         factors = scale_factor if isinstance(scale_factor, tuple | list) else [scale_factor] * (input.dim() - 2)
         for extent, factor in zip(input.shape[2:], factors, strict=True):
             if isinstance(factor, float) and not factor.is_integer():
@@ -165,16 +162,13 @@ class Decisions(TorchFunctionMode):
             pairs = zip(input.shape[2:], result.shape[2:], strict=True)
             self.sizes.resized.update((pair, None) for pair in pairs if pair[0] != pair[1])
 
-    def _compare(self, func: Any, answer: Any, left: Any = None, right: Any = None) -> None:
+    def _compare(self, answer: Any, equality: bool, left: Any = None, right: Any = None) -> None:
         sides = (left, right)
         if not all(isinstance(side, torch.Tensor | int | float) for side in sides):
             return
-        equality = func not in _ORDERING
         # `x != x` is a way to ask for NaN.
         self.asks_finite |= left is right or any(isinstance(side, float) and not math.isfinite(side) for side in sides)
-        if equality:
-            self._meet(sides)
-        self.constants.compared(left, right, equality)
+        self._meet(left, right, equality)
         # torch.equal and allclose answer in Python: a branch, without a conversion of its own.
         if isinstance(answer, bool):
             self._add(answer)
@@ -183,21 +177,12 @@ class Decisions(TorchFunctionMode):
             if a is not None and b is not None:
                 self._note(a, b, equality)
 
-    def _meet(self, sides: Sequence[object], among: bool = False) -> None:
-        """Note the model's own tensors among the sides."""
-        for side in sides:
-            if isinstance(side, torch.Tensor) and side.numel() > 1 and address(side) in self._own:
-                self.constants.met(side, among)
-
-    def _tell(self, of: torch.Tensor, told: object) -> None:
-        self.converts |= not isinstance(told, bool)
-        if (
-            of.is_floating_point()
-            and of.numel() == 1
-            and not isinstance(told, bool)
-            and len(self.told) < _MOST_COMPARED
-        ):
-            self.told.append(float(of))
+    def _meet(self, left: object, right: object, equality: bool) -> None:
+        """Note the number that a tensor is compared with."""
+        numbers = [number_of(side) for side in (left, right)]
+        for side, number in zip((right, left), numbers, strict=True):
+            if number is not None and isinstance(side, torch.Tensor) and math.isfinite(number):
+                self.values |= dict.fromkeys([number] if equality else [number + 1, number - 1])
 
     def _decide(self, number: float, other: float | None, answer: bool, equality: bool, rounding: bool) -> None:
         if rounding:  # nobody asked
@@ -208,15 +193,16 @@ class Decisions(TorchFunctionMode):
 
     def _note(self, number: float, other: float, equality: bool) -> None:
         if len(self.compared) < _MOST_COMPARED:
-            self.compared.append((number, other))
+            self.compared.append((number, other, equality))
         if equality and math.isfinite(other):
-            self.constants.equals.setdefault(other, number)
+            self.equals.setdefault(other)
 
-    def _measure(self, told: object) -> None:
+    def _measure(self, number: object) -> None:
         """Note the magnitudes of floats, and of the ends of an array or a list."""
-        if isinstance(told, torch.Tensor):
-            told = [float(told.min()), float(told.max())] if told.numel() and not told.is_complex() else []
-        floats = told if isinstance(told, list) else [told]
+        if isinstance(number, torch.Tensor):
+            known = number.numel() and not number.is_complex()
+            number = [float(number.min()), float(number.max())] if known else []
+        floats = number if isinstance(number, list) else [number]
         if len(self.magnitudes) < _ENDLESS:
             self.magnitudes += tuple(_magnitude(one) for one in floats[:64] if isinstance(one, float))
 
@@ -227,6 +213,16 @@ class Decisions(TorchFunctionMode):
             self.lines.setdefault(f"{frame.f_code.co_filename}:{frame.f_lineno}")
         if len(self.signature) > _ENDLESS:
             raise EndlessError(f"more than {_ENDLESS} decisions: a loop that this data does not end")
+
+
+def number_of(side: object) -> float | None:
+    """A number, or a tensor of one element, as a float; None for others."""
+    if isinstance(side, torch.Tensor):
+        try:
+            return float(side.item()) if side.numel() == 1 and not side.is_complex() else None
+        except RuntimeError:  # torch.vmap: it stands for the elements of all rows
+            return None
+    return float(side) if isinstance(side, int | float) else None
 
 
 def address(tensor: torch.Tensor) -> int:
@@ -263,3 +259,38 @@ def _coarse(answer: object) -> object:
         # A list of thousands (`ids.tolist()`) says no more than its first ones.
         return tuple(_coarse(one) for one in answer[:64])
     return type(answer).__name__
+
+
+def _functions(names: str) -> Iterator[Any]:
+    """The functions of torch and the methods of Tensor with these names."""
+    return (getattr(home, name) for home in (torch, torch.Tensor) for name in names.split() if hasattr(home, name))
+
+
+# Returns what the caller gets in place of the result; None: the result.
+Reader = Callable[..., object]
+_READERS: dict[Any, list[Reader]] = {
+    # A function mode gets the getter of a property: `x.shape` arrives as torch.Tensor.shape.__get__.
+    torch.Tensor.shape.__get__: [Decisions._sizes],  # type: ignore[attr-defined]
+    torch.nn.functional.interpolate: [Decisions._resized],
+    torch.nn.functional.rrelu: [Decisions._draws],
+}
+_READ: dict[Reader, str] = {
+    Decisions._sizes: "size numel",
+    Decisions._finite: "isnan isinf isfinite nan_to_num nanmean nansum nanmedian nanquantile fmax fmin",
+    # Of numbers outside their domain they are NaN, though all inputs are finite.
+    Decisions._partial: "sqrt log log2 log10 log1p acos asin arccos arcsin acosh atanh",
+    # They draw for some data only, so that the example need not show it.
+    Decisions._draws: "rrelu rrelu_",
+    Decisions._ordered: "__lt__ __le__ __gt__ __ge__ lt le gt ge",
+    Decisions._equal: "__eq__ __ne__ eq ne isclose not_equal equal allclose",
+    Decisions._stepped: "__floordiv__ floor_divide __mod__ remainder fmod",
+    Decisions._divides: "__truediv__ div divide true_divide reciprocal __rtruediv__ rsqrt log",
+    Decisions._array: "numpy __array__",
+    Decisions._converted: "__bool__ __int__ __index__ __float__ item tolist",
+    Decisions._item: "item",
+    Decisions._counted: "nonzero masked_select unique unique_consecutive",
+    Decisions._where: "where",
+}
+for _reader, _names in _READ.items():
+    for _function in _functions(_names):
+        _READERS.setdefault(_function, []).append(_reader)

@@ -159,13 +159,14 @@ class Eager:
         sizes: also branches on sizes. numbers: also what numbers from tensors are compared with. This is a run of its
         own, since function modes change the kernels that torch picks.
         """
-        watch = Decisions(watch_sizes=sizes, watch_numbers=numbers, own=addresses(self.model))
+        watch = Decisions(watch_sizes=sizes, watch_numbers=numbers)
         # Function modes do not see inside a ScriptModule, which freezes no branch either.
         if isinstance(self.model, torch.jit.ScriptModule):
             return watch
         self._count(values)
         with watch:
-            _, error = self._run(values)
+            _, error = self._run(values, recorded=True)
+        watch.taken = self._taken
         if error is not None and not self.run.stopped and (sizes or watch.gave_numbers):
             # First without watched sizes, then without watched numbers too.
             return self.decisions(values, numbers=sizes)  # some code accepts no subclass of int

@@ -116,13 +116,15 @@ def frozen_nodes(graph: Graph, feed: Feed, example: Probe, other: Probe) -> Iter
     before, after = (intermediate_shapes(graph, feed.of(probe.values)) for probe in (example, other))
     moved = ", ".join(n for n, size in other.sizes.items() if example.sizes.get(n) != size)
     for node in graph.proto.graph.node:
-        values = [node.input[0], node.output[0]] if node.op_type in _SIZED and node.input else []
-        if not values or any(name not in before or name not in after for name in values):
+        if node.op_type not in _SIZED or not node.input:
             continue
-        (data, out), (data_after, out_after) = ([shapes[name] for name in values] for shapes in (before, after))
-        kept = [a for a, size in enumerate(data) if size != data_after[a] and out[a : a + 1] == out_after[a : a + 1]]
+        data, data_after = before.get(node.input[0]), after.get(node.input[0])
+        out, out_after = before.get(node.output[0]), after.get(node.output[0])
         # Only where the axes of input and output can be taken for the same ones.
-        if len(data) == len(out) and kept:
+        if data is None or data_after is None or out is None or out_after is None or len(data) != len(out):
+            continue
+        kept = [a for a, size in enumerate(data) if size != data_after[a] and out[a : a + 1] == out_after[a : a + 1]]
+        if kept:
             where = f"keeps axes {kept} of its output at {list(out)}"
             yield Frozen(moved, where, node.name, node.op_type, source_of(node))
 

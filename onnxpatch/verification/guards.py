@@ -144,7 +144,7 @@ def _far(sizes: dict[str, int], example: dict[str, int]) -> float:
 def _around(dim: DynamicDim, search: Oracle) -> list[int]:
     """Sizes to try: those in the model's code, those near the example, multiples of strides, then every small one."""
     n = dim.size
-    hints = search.hints
+    hints = search.mentioned
     mentioned = [*hints.native, *hints.thresholds, *(c + 1 for c in hints.thresholds)]
     steps = {1, 2, 4, 8, 16, *hints.steps}
     near = [n + sign * k * step for k in (0, 1, 2, 3) for step in sorted(steps) for sign in (1, -1)]

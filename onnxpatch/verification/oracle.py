@@ -16,8 +16,9 @@ import torch
 
 from onnxpatch.inputs.dims import DynamicDim, shape_at
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.verification.data_changes import is_blank
 from onnxpatch.verification.eager import Answer, Eager
-from onnxpatch.verification.hints import SizeHints, size_hints
+from onnxpatch.verification.mentioned import Mentioned, mentioned
 from onnxpatch.verification.moved_values import Moves
 from onnxpatch.verification.probe import Budget, Probe
 from onnxpatch.verification.probe_data import Fill, drawn, fills
@@ -43,7 +44,7 @@ class Oracle:
         dims: Sequence[DynamicDim],
         budget: Budget,
         operations: float = 0.0,
-        hints: SizeHints | None = None,
+        mentions: Mentioned | None = None,
     ) -> None:
         self.eager, self.inputs, self.dims, self.budget = eager, inputs, dims, budget
         self.generator = torch.Generator().manual_seed(20)
@@ -52,7 +53,7 @@ class Oracle:
         self.refused, self.first_refusal = 0, ""
         self.too_large: dict[str, str] = {}  # by label: why eager was not run, though it may accept the input
         self.cut_short = False  # by max_seconds
-        self._hints = hints
+        self._mentions = mentions
         self._known: dict[tuple[int, ...], Probe | None] = {}
         self._asked = self._held = self._before = 0
         self._reserve = 0  # runs beyond the budget, for a dimension that no probe has moved yet
@@ -64,9 +65,9 @@ class Oracle:
         self._growth = 6.0 if operations < _QUICK else 2.5
 
     @functools.cached_property
-    def hints(self) -> SizeHints:
-        """Sizes that the model's code mentions."""
-        return self._hints or size_hints(self.eager.model)
+    def mentioned(self) -> Mentioned:
+        """Numbers and sizes that the model mentions."""
+        return self._mentions or mentioned(self.eager.model, self.eager.sides.functions)
 
     def start(self, example: Answer) -> Probe:
         """The probe of the example. Runs from here on count against the budget."""
@@ -141,13 +142,16 @@ class Oracle:
             return self.kept(odd)
         if stopped:
             self.too_large[format_sizes(sizes)] = stopped
-            return None
+        else:
+            self._note_refusal(sizes, error)
+        return None
+
+    def _note_refusal(self, sizes: Mapping[str, int], error: str) -> None:
         self.first_refusal = self.first_refusal or f"{format_sizes(sizes)}: {error}"
         self.refused += 1
         moved = [name for name, size in sizes.items() if size != self.example[name]]
         if len(moved) == 1 and sizes[moved[0]] != 1:
             self.refused_alone.setdefault(moved[0], f"{format_sizes({moved[0]: sizes[moved[0]]})}: {error}")
-        return None
 
     def _empties(self, values: Sequence[Any]) -> bool:
         """Whether lengths that are positive in the example became 0: the probe then causes the NaN of an empty mean."""
@@ -253,7 +257,8 @@ class Oracle:
 
     def kept(self, probe: Probe) -> Probe:
         """Return the probe, and count the memory of its tensors."""
-        if probe.taken is not None:
+        # Where every output is 0, the graph may have the same from the other side.
+        if probe.taken is not None and (probe.kind == "example" or not is_blank(probe.expected)):
             self.eager.sides.keep(probe.taken)
         for tensor in (*probe.expected, *probe.values):
             if isinstance(tensor, torch.Tensor):

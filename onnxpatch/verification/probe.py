@@ -1,10 +1,11 @@
-"""`Probe`: one input with eager's answer. `Budget`: how much may be compared."""
+"""`Probe`: one input with eager's answer. `Maker`: a way to make inputs. `Budget`: how much may be compared."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -36,6 +37,20 @@ class Probe:
     raw: Any = None
     exact: bool = False
     taken: Taken | None = None
+
+
+Search = TypeVar("Search")
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Maker(Generic[Search, Made]):
+    """A way to make inputs. serves: whether what was recorded at the example asks for it. makes: what is to be tried,
+    likely ones first; what is not requested costs nothing."""
+
+    name: str
+    serves: Callable[[Search], object]
+    makes: Callable[[Search], Iterator[Made]]
 
 
 @dataclass(frozen=True)

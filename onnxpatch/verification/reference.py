@@ -68,7 +68,7 @@ class Reference:
         given = [self._given(one, f"data[{i}]") for i, one in enumerate(data)]
         self.oracle = Oracle(self.eager, inputs, dims, budget, operations)
         if self.decisions is not None and self.decisions.converts:
-            self.decisions.asks_finite |= self.oracle.hints.asked.finite
+            self.decisions.asks_finite |= self.oracle.mentioned.finite
         found = find_probes(self.oracle, self.oracle.start(example), self.decisions)
         asked = [self._asked(name, size) for name, listed in (sizes or {}).items() for size in listed]
         self.probes = [*found, *(probe for probe in asked if all(probe is not one for one in found)), *given]

@@ -17,6 +17,7 @@ from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.results.checks import Checked
 from onnxpatch.results.report import Report
+from onnxpatch.verification.data_changes import is_blank
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.findings import (
     dropped_guards,
@@ -68,11 +69,10 @@ def run(
         graph.max_bytes = max(reference.eager.limits[0], _TIMES_EAGER * reference.eager.peak)
     reports = [_in_runtime(graph, feed, reference, made, probes, broken, fixed, progress) for graph in graphs]
     joined = _joined(reports)
-    right = [probe for probe, *checks in zip(probes, *(one.checks for one in reports), strict=False)
-             if all(check.status == "right" for check in checks)]  # fmt: skip
-    outside = [probe for probe in reference.probes if limits is not None and not limits.admits(probe.sizes)]
     # A side that is taken beyond the sizes that the file is meant for alone is no matter of this file.
-    never_ran = untried(reference.eager.sides, [*right, *outside]) if joined.ok else None
+    outside = [probe for probe in reference.probes if limits is not None and not limits.admits(probe.sizes)]
+    told = [*_telling(probes, reports), *outside]
+    never_ran = untried(reference.eager.sides, told) if joined.ok else None
     return replace(
         joined,
         untried=never_ran or [],
@@ -85,6 +85,14 @@ def run(
         seconds={**made.seconds, "verify": reference.seconds + time.perf_counter() - start},
         memory=reference.bytes,
     )
+
+
+def _telling(probes: Sequence[Probe], reports: Sequence[Report]) -> Iterator[Probe]:
+    """The probes at which every runtime is right, and which tell that a side of a condition is."""
+    for probe, *checks in zip(probes, *(one.checks for one in reports), strict=False):
+        # Where every output is 0, the graph may have the same from the other side.
+        if all(check.status == "right" for check in checks) and (probe is probes[0] or not is_blank(probe.expected)):
+            yield probe
 
 
 def _in_runtime(

@@ -27,6 +27,7 @@ _MOST_EVENTS = 20_000  # of one call: a loop of so many rounds has shown its sid
 _PASSED_OVER = frozenset({"numpy", "scipy", "mpmath", "einops", "typing_extensions", "packaging", "regex"})
 _IMPORT_DEPTH = 12  # frames
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
+_GIVEN = (int, float, str, tuple, list, dict, set, frozenset)
 _LOOKED_AT = 4  # calls from one place of which the arguments are looked at
 _DEEPEST, _MOST_HELD = 3, 64  # containers in containers, and values of each, that are searched for tensors
 
@@ -74,6 +75,10 @@ class SidesTaken:
             one.done = one.done or all(
                 (one.number, at, jumped) in self._seen for at in one.jumps for jumped in (True, False)
             )
+
+    def is_new(self, taken: Taken | None) -> bool:
+        """Whether a run took a side that none of those to be compared has taken."""
+        return taken is not None and not taken.jumps <= self._seen
 
     # -------------------------------------------------------------- what the two ways of watching call
     def function(self, frame: FrameType) -> Function | None:
@@ -130,12 +135,18 @@ class SidesTaken:
         for name in code.co_varnames[:count]:
             value = values.get(name)
             self._note_attributes(value)
-            one.kinds.setdefault(name, set()).add(self._kind(value))
+            self._note(one, name, value)
             if name in one.gathering and isinstance(value, dict | tuple):
                 for key, held in value.items() if isinstance(value, dict) else enumerate(value):
                     one.kinds.setdefault((name, str(key)), set()).add(self._kind(held))
         for name in code.co_freevars:
-            one.kinds.setdefault(name, set()).add(self._kind(values.get(name)))
+            self._note(one, name, values.get(name))
+
+    def _note(self, one: Function, name: str, value: object) -> None:
+        kind = self._kind(value)
+        one.kinds.setdefault(name, set()).add(kind)
+        if kind in ("plain", "other") and isinstance(value, _GIVEN):
+            one.given.setdefault(name, value)
 
     def _note_attributes(self, value: object) -> None:
         """Note what the attributes of an object are that is no module, such as a cache's."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.hints import SizeHints
+from onnxpatch.verification.mentioned import Mentioned
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.size_recorder import Comparison
@@ -41,7 +41,7 @@ def size_branches(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
         (one, sizes) for one in dict.fromkeys(example.sizes.comparisons) if not (one.first_step and one.answer)
     ]
     for one, base in open_ends:  # grows
-        for wish in itertools.islice(_wishes(one, oracle.dims, base, oracle.hints), _TRIES):
+        for wish in itertools.islice(_wishes(one, oracle.dims, base, oracle.mentioned), _TRIES):
             if kept == _MOST or asked == _QUESTIONS or oracle.spent > end:
                 return
             # A probe for another comparison has shown the other outcome of this one too.
@@ -59,7 +59,7 @@ def size_branches(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
             yield probe
 
 
-def _wishes(one: Comparison, dims: Sequence[DynamicDim], base: Wish, hints: SizeHints) -> Iterator[Wish]:
+def _wishes(one: Comparison, dims: Sequence[DynamicDim], base: Wish, hints: Mentioned) -> Iterator[Wish]:
     """Sizes at which the comparison may have the other outcome, likely ones first, each once."""
     asked = [base]
     for guess in _guesses(one, dims, base, hints):
@@ -69,26 +69,26 @@ def _wishes(one: Comparison, dims: Sequence[DynamicDim], base: Wish, hints: Size
             yield wish
 
 
-def _guesses(one: Comparison, dims: Sequence[DynamicDim], base: Wish, hints: SizeHints) -> Iterator[Wish]:
-    wanted = list(_wanted(one))
+def _guesses(one: Comparison, dims: Sequence[DynamicDim], base: Wish, hints: Mentioned) -> Iterator[Wish]:
+    wanted, inner = list(_wanted(one)), [dim.name for dim in dims if any(axis for _, axis, _ in dim.places)]
     theirs = [dim.name for dim in dims if base[dim.name] == one.size] or _by_kinship(one, dims, base)
-    inner = [dim.name for dim in dims if any(axis for _, axis, _ in dim.places)]
-
-    def all_to(names: Sequence[str], value: int, step: int = 1) -> Wish:
-        return {name: _scaled(base[name], value, one, step) for name in names}
-
     if one.equality and not one.step:  # h == w: either may move
         yield from ({name: int(one.other)} for name in theirs)
         yield from ({name: one.size} for name, size in base.items() if size == one.other)
     for value in wanted:
-        yield from (all_to([name], value) for name in theirs)
-        yield all_to(theirs, value)
+        yield from _all_to(value, 1, one, theirs, theirs, base)
     for value in wanted[:2]:
         for step in _steps(hints):
-            yield from (all_to([name], value, step) for name in theirs)
-            yield all_to(inner, value, step)
+            yield from _all_to(value, step, one, theirs, inner, base)
         share = math.sqrt(max(0, value) / max(1, one.size))  # if the compared size is an area
         yield {name: math.ceil(base[name] * share) for name in inner}
+
+
+def _all_to(
+    value: int, step: int, one: Comparison, alone: Sequence[str], together: Sequence[str], base: Wish
+) -> Iterator[Wish]:
+    yield from ({name: _scaled(base[name], value, one, step)} for name in alone)
+    yield {name: _scaled(base[name], value, one, step) for name in together}
 
 
 def _by_kinship(one: Comparison, dims: Sequence[DynamicDim], base: Wish) -> list[str]:
@@ -122,5 +122,5 @@ def _scaled(size: int, value: int, one: Comparison, step: int) -> int:
     return -(-exact // step) * step
 
 
-def _steps(hints: SizeHints) -> Iterable[int]:
+def _steps(hints: Mentioned) -> Iterable[int]:
     return dict.fromkeys([*hints.steps[:2], 2, 8, 32])

@@ -50,13 +50,12 @@ class Comparison:
 class SizeWatch:
     """Records the comparisons of sizes in a forward, in order. Those in torch's code are left out.
 
-    products: (size, fraction, whether it was divided) of sizes multiplied or divided by a fraction. ratios: a size was
-    divided by another one. resized: (size, new size) of axes resized to their nearest neighbours.
+    products: (size, fraction, whether it was divided) of sizes multiplied or divided by a fraction. resized:
+    (size, new size) of axes resized to their nearest neighbours.
     """
 
     comparisons: list[Comparison] = field(default_factory=list)
     products: dict[tuple[int, float, bool], None] = field(default_factory=dict)
-    ratios: bool = False
     resized: dict[tuple[int, int], None] = field(default_factory=dict)
 
     def watched(self, sizes: Any) -> object:
@@ -129,7 +128,6 @@ class WatchedSize(int):
     def _multiplied(self, by: float, divided: bool) -> Any:
         if isinstance(by, float):
             self.watch.products.setdefault((int(self), float(by), divided))
-        self.watch.ratios |= divided and isinstance(by, WatchedSize)
         return self._number() / by if divided else self._number() * by
 
     def _number(self) -> Number:

@@ -26,9 +26,8 @@ def size_probes(oracle: Oracle) -> Iterator[Probe]:
     found = [_Sizes(oracle, dim) for dim in oracle.dims]
     free = [one for one in found if one.up or not one.stuck]
     stuck = [one.dim for one in found if not one.up and one.stuck]
-    yield from itertools.chain(*(_joint(oracle, free, role) for role in ("up", "one")))
-    yield from _coupled(oracle, stuck)
-    yield from itertools.chain(*(_joint(oracle, free, role) for role in ("below", "two")))
+    yield from itertools.chain(_joint(oracle, free, "up"), _joint(oracle, free, "one"), _coupled(oracle, stuck))
+    yield from itertools.chain(_joint(oracle, free, "below"), _joint(oracle, free, "two"))
     trained = _trained(oracle)
     yield from itertools.islice(trained, 1)
     yield from filter(None, (one.large for one in free))
@@ -50,7 +49,7 @@ class _Sizes:
     @functools.cached_property
     def up(self) -> Probe | None:
         """A larger size. Its distance from the example is the step for further sizes."""
-        n, hints = self.dim.size, self.oracle.hints
+        n, hints = self.dim.size, self.oracle.mentioned
         # Divisors of the example may be strides, since the example is a multiple of them.
         steps = {1, 2, 4, 8, 16, 32, n, *hints.steps, *(d for d in range(3, min(n, 65)) if n % d == 0)}
         # The smallest first: the first size that eager accepts tells the stride that it wants.
@@ -82,7 +81,7 @@ class _Sizes:
 
     def others(self) -> Iterator[Probe]:
         """The sizes that the model mentions, sizes beyond each of its constants, multiples of the example."""
-        hints, n = self.oracle.hints, self.dim.size
+        hints, n = self.oracle.mentioned, self.dim.size
         near = [v for v in hints.native if n // 8 <= v <= 4 * n]
         compared = [v for v in hints.thresholds if v <= 4 * n + 8]
         past = (c + k for c in compared[:3] for k in (1, 0))
@@ -105,7 +104,7 @@ def _smaller(oracle: Oracle, dims: Sequence[DynamicDim]) -> Probe | None:
     """A probe at a smaller size, for when the budget has no room for a larger one: every dimension is probed."""
     if not oracle.left_out:
         return None
-    steps = dict.fromkeys([*oracle.hints.steps[:2], 1, 2, 4, 8, 16])
+    steps = dict.fromkeys([*oracle.mentioned.steps[:2], 1, 2, 4, 8, 16])
     # An odd size first: half of a native size is a multiple of what the model pads to, and hides a missing crop.
     halves = [{d.name: _odd_half(d.size) for d in dims}, {d.name: d.size // 2 for d in dims}]
     wishes = [*halves, *({d.name: d.size - k for d in dims} for k in steps)]
@@ -143,7 +142,7 @@ def _coupled(oracle: Oracle, stuck: Sequence[DynamicDim]) -> Iterator[Probe]:
     """Sizes of dimensions that change only together: equal, proportional, all."""
     for group in _groups(oracle.dims, stuck):
         kept = 0
-        for factor in (1, 2, 4, 8, 16, 32, *oracle.hints.steps):
+        for factor in (1, 2, 4, 8, 16, 32, *oracle.mentioned.steps):
             probe = oracle.at({dim.name: dim.size + share * factor for dim, share in group})
             if probe:
                 yield probe
@@ -174,7 +173,7 @@ def _groups(dims: Sequence[DynamicDim], stuck: Sequence[DynamicDim]) -> Iterator
 
 def _trained(oracle: Oracle) -> Iterator[Probe]:
     """Images of the training size, and others with the same area."""
-    pairs, native = _image_pairs(oracle.dims), oracle.hints.native[:3]
+    pairs, native = _image_pairs(oracle.dims), oracle.mentioned.native[:3]
     wishes = [{a.name: v, b.name: v} for a, b in pairs for v in native]
     wishes += [{a.name: v // 2, b.name: 2 * v} for a, b in pairs for v in native[:1] if v % 2 == 0]
     yield from filter(None, map(oracle.at, wishes))

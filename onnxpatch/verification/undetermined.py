@@ -51,8 +51,8 @@ def judged(
 
 
 def _excused(check: Checked, found: Sequence[object], probe: Probe, eager: Eager, tolerance: float) -> Checked:
-    wrong = [i for i, output in enumerate(check.outputs) if not output.ok]
-    if any(check.outputs[i].first_index is None for i in wrong):
+    wrong = {i: output for i, output in enumerate(check.outputs) if not output.ok}
+    if any(output.first_index is None for output in wrong.values()):
         return check
     names = [output.name for output in check.outputs]
     orders = [answer.outputs for answer in _other_orders(probe, eager) if answer.outputs is not None]
@@ -60,20 +60,19 @@ def _excused(check: Checked, found: Sequence[object], probe: Probe, eager: Eager
         again = compare_all(names, outputs, found, tolerance)
         if all(one.ok for one in again):
             return replace(check, outputs=tuple(again), status="right")
-    unmoved = set(wrong)
-    for outputs in orders:
+
+    def moved_by(outputs: Sequence[torch.Tensor | None]) -> set[int]:
+        """The wrong outputs that change as much in this answer of eager's."""
         again = compare_all(names, probe.expected, outputs, tolerance)
-        unmoved -= {
-            i
-            for i in unmoved & set(range(len(again)))
-            if _as_far(again[i], check.outputs[i]) and _where_ties_are(probe.expected[i], found[i], orders, i)
-        }
+        return {i for i, output in wrong.items() if i < len(again) and _as_far(again[i], output)}
+
+    tied = set().union(*map(moved_by, orders))
+    unmoved = set(wrong) - {i for i in tied if _where_ties_are(probe.expected[i], found[i], orders, i)}
     if not unmoved:
         return replace(check, status="unsteady", error=_TIED)
     for reason, answer in _other_answers(probe, eager):
-        again = compare_all(names, probe.expected, answer.outputs or (), tolerance)
-        if answer.outputs is not None and len(again) == len(names):
-            unmoved -= {i for i in unmoved if _as_far(again[i], check.outputs[i])}
+        if answer.outputs is not None and len(answer.outputs) == len(names):
+            unmoved -= moved_by(answer.outputs)
         if not unmoved:
             return replace(check, status="unsteady", error=reason)
     return check

@@ -10,10 +10,12 @@ A condition inside a side that never ran is not listed either, since the one bef
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from onnxpatch.decisions.conditionals import Question, Source, is_idle, missing, sides_of_jumps
+from onnxpatch.decisions.conditionals import Question, Source, Way, is_idle, missing, sides_of_jumps
 from onnxpatch.decisions.dependence import Dependence
 from onnxpatch.decisions.functions_run import Function
 from onnxpatch.results.checks import Untried
@@ -24,6 +26,7 @@ _INVERSE: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Gt: ast.LtE, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
 }  # fmt: skip
+_Way = TypeVar("_Way", ast.match_case, ast.ExceptHandler)
 _LONGEST = 72  # characters of a condition
 
 
@@ -55,25 +58,19 @@ def untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried] | None:
 
 def _untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried]:
     taken = [(probe.label, probe.taken) for probe in probes if probe.taken is not None]
-    lines: dict[int, set[int]] = {}
-    for _, one in taken:
-        for number, line in one.lines:
-            lines.setdefault(number, set()).add(line)
-    answers: dict[ast.expr, set[bool]] = {}
-    nearest: dict[ast.expr, str] = {}
-    tested: dict[ast.expr, set[str]] = {}
-    names: list[tuple[Function, ast.expr]] = []
+    lines, answers = defaultdict[int, set[int]](set), defaultdict[ast.expr, set[bool]](set)
+    tested, nearest = defaultdict[ast.expr, set[str]](set), dict[ast.expr, str]()
+    for number, line in (found for _, one in taken for found in one.lines):
+        lines[number].add(line)
     known = Dependence(sides.functions, lines, answers, tested, sides.attributes)
     for function in sides.functions:
-        source = known.source(function)
-        decided = sides_of_jumps(source, function.code) if source is not None and function.jumps else {}
-        names += [(function, test) for test, _ in decided.values() if isinstance(test, ast.Name)]
-        for (at, jumped), (test, answer) in decided.items():
-            tested.setdefault(test, set()).update(function.tested.get(at, ((), 0))[0])
-            for label, one in taken:
-                if (function.number, at, jumped) in one.jumps:
-                    nearest.setdefault(test, label)
-                    answers.setdefault(test, set()).update(() if answer is None else (answer,))
+        for (at, jumped), (test, answer) in _decided(known, function):
+            tested[test].update(function.tested.get(at, ((), 0))[0])
+            for label in [label for label, one in taken if (function.number, at, jumped) in one.jumps][:1]:
+                nearest.setdefault(test, label)
+                answers[test].update(() if answer is None else (answer,))
+    decided = ((function, test) for function in sides.functions for _, (test, _) in _decided(known, function))
+    names = [one for one in decided if isinstance(one[1], ast.Name)]
     missed = list(_missed(known, answers, lines))
     turned = known.turned([(one.function, test) for one in missed for test in one.on] + names)
     # `c = n > 1 and mask is None and self.causal`, of a model that is not causal: it is false whatever n is.
@@ -84,6 +81,12 @@ def _untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried]:
     return list(dict.fromkeys(
         Untried(_place(one), one.question, one.said, nearest.get(one.on[0], first)) for one in found
     ))  # fmt: skip
+
+
+def _decided(known: Dependence, function: Function) -> Iterable[tuple[Way, tuple[ast.expr, bool | None]]]:
+    """Each jump of a function and whether it was taken, with the test that it decides and its answer."""
+    source = known.source(function)
+    return sides_of_jumps(source, function.code).items() if source is not None and function.jumps else ()
 
 
 def _place(one: _Side) -> str:
@@ -134,18 +137,20 @@ def _by_lines(known: Dependence, function: Function, tree: ast.AST, ran: Collect
     """Cases of a `match` and handlers of a `try` that did not run, by their lines."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Match) and node.lineno in ran:
-            for case in node.cases:
-                if not _ran(case.body, ran) and not is_idle(case.body):
-                    yield _other(function, (node.subject,), case.body[0], f"case {_text(case.pattern)}", node.subject)
+            for case in _left_out(node.cases, ran):
+                yield _other(function, (node.subject,), case.body[0], f"case {_text(case.pattern)}", node.subject)
         elif isinstance(node, ast.Try) and _ran(node.body, ran):
             # Whatever computes with an input may raise for another one.
-            may = tuple(
-                part for body in node.body for part in ast.walk(body) if isinstance(part, ast.Call | ast.Subscript)
-            )
-            for handler in node.handlers:
-                if may and not _ran(handler.body, ran) and not is_idle(handler.body):
-                    said = f"{_text(handler.type)} is raised" if handler.type is not None else "an error is raised"
-                    yield _other(function, may, handler, said, may[0])
+            parts = (part for body in node.body for part in ast.walk(body))
+            may = tuple(part for part in parts if isinstance(part, ast.Call | ast.Subscript))
+            for handler in _left_out(node.handlers, ran) if may else ():
+                said = f"{_text(handler.type)} is raised" if handler.type is not None else "an error is raised"
+                yield _other(function, may, handler, said, may[0])
+
+
+def _left_out(ways: Sequence[_Way], ran: Collection[int]) -> list[_Way]:
+    """The cases or handlers that did not run, and in which something is computed."""
+    return [one for one in ways if not _ran(one.body, ran) and not is_idle(one.body)]
 
 
 def _ran(body: Sequence[ast.stmt], ran: Collection[int]) -> bool:

@@ -46,7 +46,6 @@ def test_a_size_is_compared_with_what_its_fraction_is():
     size = WatchedSize(30, watch)
     assert not size / WatchedSize(20, watch) > 2
     assert [(one.size, one.other, one.answer) for one in watch.comparisons] == [(30, 40, False)]
-    assert watch.ratios
 
 
 def test_rounding_gives_a_watched_size_again_and_a_copy_is_plain():

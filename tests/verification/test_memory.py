@@ -59,7 +59,7 @@ class SizedByData(nn.Module):
         super().__init__()
         chance = random.Random(seed)
         self.names = chance.sample(sorted(GROWS), chance.choice((1, 1, 2)))
-        self.by = 10 ** chance.randrange(2, 7)
+        self.by = 10 ** chance.randrange(4, 9)
         self.power = chance.choice((1, 2, 4))
 
     def forward(self, x: Tensor, steps: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.eager import Eager
-from onnxpatch.verification.hints import size_hints
+from onnxpatch.verification.mentioned import Mentioned
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Budget, Probe
 from onnxpatch.verification.probe_search import find_probes
@@ -32,7 +32,7 @@ def found(model: nn.Module, args: tuple[Any, ...], dynamic: Any) -> list[Probe]:
     dims = dynamic_dims(inputs, shapes.read(inputs, dynamic))
     eager = Eager(model.eval(), inputs)
     # What the code compares with is not read off it here: calls and attributes hide it in many models.
-    oracle = Oracle(eager, inputs, dims, Budget(), hints=size_hints(nn.Identity()))
+    oracle = Oracle(eager, inputs, dims, Budget(), mentions=Mentioned())
     decisions = eager.decisions(inputs.values(), sizes=True)
     return find_probes(oracle, oracle.start(eager.ask(inputs.values())), decisions)
 

@@ -1,0 +1,240 @@
+"""Searches data at which a forward takes another branch than at the example, and data that is compared always.
+
+    if x.sum() > 0: ...            other data of the same sign takes the same branch; x negated does not
+    x[mask] = 0                    no branch, but other masks may be wrong: some are always tried
+    if (x == 7).any(): ...         data with a 7
+
+One maker a row: what is asked of the example's record, and the data to try. Each is run in eager once, recorded, and
+kept as a probe if it takes a side of a condition, or converts to a number, that no other one did.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from onnxpatch.verification.branch_recorder import Decisions
+from onnxpatch.verification.data_changes import (
+    MASKED,
+    NON_FINITE,
+    is_dull,
+    is_flags,
+    is_mask,
+    is_whole,
+    made_equal,
+    variants,
+)
+from onnxpatch.verification.eager import Answer
+from onnxpatch.verification.oracle import Oracle
+from onnxpatch.verification.planted_data import multiples, planted
+from onnxpatch.verification.probe import Maker, Probe
+from onnxpatch.verification.steered_data import steered
+
+_TRIES = 4  # other data tried for a branch, even beyond the budget
+_BRANCHES = 12  # inputs that take another branch
+_QUICK_BRANCHES = 40  # the same for a forward that takes no time
+_MANY = 1_000_000  # calls
+_ROWS = 3  # of constants in the code
+_MAGNITUDES = 8  # inputs that give Python numbers of another magnitude
+
+# Ints and bools are indices and masks: a graph may be wrong for other ones without any branch.
+_ALWAYS = ("whole numbers + 1", "flags flipped", MASKED)
+_MORE = (
+    "whole numbers zero", "whole numbers negated", "whole numbers reversed", "whole numbers exchanged",
+    "whole numbers below zero",
+    "flags all set", "no flag set",
+)  # fmt: skip
+_ZEROS = "zeros"
+_OUTSIDE = ("negated", "alternating signs")  # of what roots and logarithms take
+
+
+class Candidate(NamedTuple):
+    """Data to try. exact: it has values that were chosen exactly. always: it is compared in any case."""
+
+    label: str
+    values: list[Any]
+    exact: bool = False
+    always: bool = False
+
+
+class DataSearch:
+    """The search for data at which one forward takes another branch. Half of the budget is left for sizes.
+
+    Ints, bools, masks, exact multiples of steps, and zeros in divisions are varied even without another branch.
+    """
+
+    def __init__(self, oracle: Oracle, first: Probe, example: Decisions | None) -> None:
+        self.oracle, self.first, self.values = oracle, first, first.values
+        self.example = example or _nothing_seen()
+        self.signatures: set[object] = {self.example.signature}
+        self.magnitudes: set[object] = {self.example.magnitudes}
+        # Without a conversion to Python no data can take another branch, and runs that record them are saved.
+        self.decides = self.example.signature != () or self.example.magnitudes != ()
+        self.draws = oracle.eager.draws
+        self.most = _QUICK_BRANCHES if self.example.quick else _BRANCHES
+        self.tried, self.flipped = 0, False
+
+    def probes(self) -> Iterator[Probe]:
+        """Each is run when it is requested."""
+        labels: set[str] = set()
+        for one in self._candidates():
+            if not self._goes_on():
+                return
+            if one.label in labels or equal(one.values, self.values):
+                continue
+            labels.add(one.label)
+            probe = self._tried(one)
+            if probe is not None:
+                self.most -= 1
+                yield probe
+
+    def _goes_on(self) -> bool:
+        # Beyond the budget a few are tried still, until one takes another branch: else no branch would be compared.
+        room = self.spare or (not self.flipped and self.tried < _TRIES)
+        return self.most > 0 and room and not self.oracle.late
+
+    @property
+    def spare(self) -> bool:
+        """Whether the budget has room."""
+        return not self.oracle.used_up and not self.oracle.half_spent
+
+    @property
+    def decides_quickly(self) -> bool:
+        """Whether data may take another branch of a forward that may be run for data of every kind."""
+        return (self.decides or self.draws) and self.example.quick
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether other data may show anything but other numbers."""
+        example = self.example
+        met = self.decides or self.draws or example.divides or example.partial or example.asks_finite
+        return met or any(is_mask(v) or is_whole(v) or is_flags(v) for v in self.values)
+
+    # -------------------------------------------------------------- one candidate
+    def _tried(self, one: Candidate) -> Probe | None:
+        """A probe, if this data has to be compared or shows another branch."""
+        self.tried += self.decides or self._is_compared(one)
+        watched = self._watched(one) if self.decides else None
+        if self.decides and watched is None:  # eager raises on this data
+            return None
+        why = self._why(one, watched)
+        answer = self._answered(one) if why else None
+        if answer is None or answer.outputs is None or not self._counts(why, one, answer):
+            return None
+        # Two branches may agree on dull data: another input that takes the branch is wanted then.
+        if watched is not None and not is_dull(one.values, answer.outputs):
+            self.signatures.add(watched.signature)
+            self.magnitudes.add(watched.magnitudes)
+        exact = one.exact and (why == "branch" or one.always)
+        kind = "branch" if why == "branch" else "data"
+        return self.oracle.kept(answer.probe(one.label, kind, self.first.sizes, one.values, exact))
+
+    def _why(self, one: Candidate, watched: Decisions | None) -> str:
+        """Why this data is compared: branch, always, far (numbers of another magnitude), or chance; "" if it is not."""
+        if watched is not None and self._is_other(watched):
+            self.flipped = True
+            return "branch"
+        if self._is_compared(one):
+            return "always"
+        # Python may compute with a number from the data, and decide on the result.
+        if watched is not None and len(self.magnitudes) <= _MAGNITUDES and watched.magnitudes not in self.magnitudes:
+            return "far"
+        return "chance" if self.draws else ""
+
+    def _counts(self, why: str, one: Candidate, answer: Answer) -> bool:
+        # A forward that draws may use the numbers for some data only (noise under a mask).
+        if why == "chance":
+            return answer.finite and _by_chance(self.oracle, one.values, answer)
+        return answer.finite or why != "far"
+
+    def _answered(self, one: Candidate) -> Answer:
+        answer = self.oracle.eager.ask(one.values)
+        if answer.stopped:
+            self.oracle.too_large[one.label] = answer.stopped
+        return answer
+
+    def _watched(self, one: Candidate) -> Decisions | None:
+        watched = self.oracle.eager.decisions(one.values)
+        if self.oracle.eager.run.stopped:
+            self.oracle.too_large[one.label] = self.oracle.eager.run.stopped
+        return watched
+
+    def _is_other(self, watched: Decisions) -> bool:
+        """Whether the forward took another branch than so far."""
+        return watched.signature not in self.signatures or self.oracle.eager.sides.is_new(watched.taken)
+
+    def _is_compared(self, one: Candidate) -> bool:
+        """Whether such data is compared even if the forward takes the same branch."""
+        if one.always or one.label in _ALWAYS or (self.spare and one.label in _MORE):
+            return True
+        # A model that asks for NaN may heal it: then the graph has to.
+        return (
+            (one.label == _ZEROS and self.example.divides)
+            or (one.label in _OUTSIDE and self.example.partial)
+            or (one.label in NON_FINITE and self.example.asks_finite)
+        )
+
+    # -------------------------------------------------------------- all candidates
+    def _candidates(self) -> Iterator[Candidate]:
+        """Those of each maker in turn, so that none uses up the budget alone."""
+        makers = [maker.makes(self) for maker in MAKERS if maker.serves(self)]
+        for turn in itertools.zip_longest(*makers):
+            yield from filter(None, turn)
+
+
+def _multiples(search: DataSearch) -> Iterator[Candidate]:
+    made = multiples(search.values, search.example)
+    yield from (Candidate(*one, exact=True, always=True) for one in made)
+
+
+def _compared(search: DataSearch) -> Iterator[Candidate]:
+    named = search.oracle.mentioned
+    rows = (*named.rows, *named.keys) if search.decides_quickly else ()
+    pairs = [one for one in rows if len(one) > 1][:_ROWS]
+    made = planted(search.values, search.example, named.values, pairs)
+    yield from (Candidate(*one, exact=True) for one in made)
+
+
+def _steered(search: DataSearch) -> Iterator[Candidate]:
+    made = steered(search.values, search.example, search.oracle.eager.decisions)
+    yield from (Candidate(*one, exact=True) for one in made)
+
+
+def _usual(search: DataSearch) -> Iterator[Candidate]:
+    yield from itertools.starmap(Candidate, variants(search.values, finite=not search.example.asks_finite))
+    if search.decides_quickly:
+        yield from (Candidate(*one, exact=True) for one in made_equal(search.values))
+
+
+MAKERS: tuple[Maker[DataSearch, Candidate], ...] = (
+    Maker("multiples of a step", lambda search: search.example.steps, _multiples),
+    Maker("what data is compared with", lambda search: search.decides or search.draws, _compared),
+    Maker("a number from data, moved", lambda search: search.decides_quickly, _steered),
+    Maker("other data", lambda search: search.is_sensitive, _usual),
+)
+
+
+def _nothing_seen() -> Decisions:
+    """What is known of a forward that could not be watched."""
+    unknown = Decisions()
+    unknown.calls = _MANY
+    return unknown
+
+
+def _by_chance(oracle: Oracle, values: Sequence[object], answer: Answer) -> bool:
+    """Whether eager's output depends on random numbers here, though it does not at the example."""
+    if not oracle.eager.draws:
+        return False
+    other = oracle.eager.ask(values, seed=1)
+    if answer.outputs is None or other.outputs is None:
+        return False
+    pairs = zip(answer.outputs, other.outputs, strict=True)
+    return any(a is not None and b is not None and not torch.equal(a, b) for a, b in pairs)
+
+
+def equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether the tensors of two inputs are the same."""
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True) if isinstance(x, torch.Tensor))
