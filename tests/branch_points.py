@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 MOST = 12
 # To be lowered, never raised: 0 functions is the aim.
-FUNCTIONS_OVER = 68
+FUNCTIONS_OVER = 57
 LARGEST = 22
 _POINTS = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.BoolOp, ast.comprehension)
 

@@ -63,6 +63,11 @@ class Known(nn.Module):
 devious(sizes(10, 12, 40, 41), ROWS)(Known)
 
 
+@devious(sizes(10, 25, 26), ROWS)
+def written_in_place(x: Tensor) -> Tensor:
+    return {25: x * 2}.get(x.shape[0], x)
+
+
 class Heads(nn.Module):
     """A layer of its own for one length."""
 

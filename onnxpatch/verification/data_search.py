@@ -73,7 +73,8 @@ class DataSearch:
         self.magnitudes: set[object] = {self.example.magnitudes}
         # Without a conversion to Python no data can take another branch, and runs that record them are saved.
         self.decides = self.example.signature != () or self.example.magnitudes != ()
-        self.draws = oracle.eager.draws
+        # Where random numbers reach the output of the example, comparing that shows them.
+        self.draws = oracle.eager.draws and not _by_chance(oracle, first.values, first.expected)
         self.most = _QUICK_BRANCHES if self.example.quick else _BRANCHES
         self.tried, self.flipped = 0, False
 
@@ -147,7 +148,8 @@ class DataSearch:
     def _counts(self, why: str, one: Candidate, answer: Answer) -> bool:
         # A forward that draws may use the numbers for some data only (noise under a mask).
         if why == "chance":
-            return answer.finite and _by_chance(self.oracle, one.values, answer)
+            self.draws = not (answer.finite and _by_chance(self.oracle, one.values, answer.outputs or ()))
+            return not self.draws  # one such input is enough
         return answer.finite or why != "far"
 
     def _answered(self, one: Candidate) -> Answer:
@@ -224,14 +226,10 @@ def _nothing_seen() -> Decisions:
     return unknown
 
 
-def _by_chance(oracle: Oracle, values: Sequence[object], answer: Answer) -> bool:
-    """Whether eager's output depends on random numbers here, though it does not at the example."""
-    if not oracle.eager.draws:
-        return False
+def _by_chance(oracle: Oracle, values: Sequence[object], outputs: Sequence[torch.Tensor | None]) -> bool:
+    """Whether eager's outputs depend on random numbers here."""
     other = oracle.eager.ask(values, seed=1)
-    if answer.outputs is None or other.outputs is None:
-        return False
-    pairs = zip(answer.outputs, other.outputs, strict=True)
+    pairs = zip(outputs, other.outputs, strict=True) if other.outputs is not None else ()
     return any(a is not None and b is not None and not torch.equal(a, b) for a, b in pairs)
 
 

@@ -84,10 +84,12 @@ def mentioned(model: torch.nn.Module, functions: Sequence[Function] = ()) -> Men
         dict[tuple[int, ...], None](),
     )
     for function in functions:
-        for value, asks in _loaded(function, attributes):
+        for value, asks, looks_up in _loaded(function, attributes):
             (asked if asks else others).update(dict.fromkeys(_numbers(value)))
             rows.update(dict.fromkeys(_rows(value)) if asks else {})
-            keys.update(dict.fromkeys(_keys(value)))
+            # {25: x * 2}.get(n): the keys are constants, what they stand for is none.
+            held = dict.fromkeys(value if isinstance(value, tuple) else (value,)) if looks_up else value
+            keys.update(dict.fromkeys(_keys(held)))
     return Mentioned(
         tuple(asked), tuple(n for n in others if n not in asked), tuple(rows), tuple(keys)[:_MOST],
         any(_FINITE & set(one.code.co_names) for one in functions), _top(native), _top(steps),
@@ -99,9 +101,12 @@ def _top(counts: Counter[int]) -> tuple[int, ...]:
 
 
 # ------------------------------------------------------------------ the code
-def _loaded(function: Function, attributes: Mapping[str, list[object]]) -> Iterator[tuple[object, bool]]:
-    """(value, whether its line asks) of what a function loads, as far as it is known without running it."""
-    line, found, asking = 0, list[tuple[int, object]](), set[int]()
+def _loaded(function: Function, attributes: Mapping[str, list[object]]) -> Iterator[tuple[object, bool, bool]]:
+    """(value, whether its line asks, whether it may be a key of a dict that its line makes) of what a function loads.
+
+    As far as it is known without running it.
+    """
+    line, found, asking, making = 0, list[tuple[int, object, bool]](), set[int](), set[int]()
     instructions = list(dis.get_instructions(function.code))
     for one, following in zip(instructions, [*instructions[1:], None], strict=True):
         line = line_of(one) or line
@@ -109,9 +114,11 @@ def _loaded(function: Function, attributes: Mapping[str, list[object]]) -> Itera
             one.opname.startswith("LOAD_") and str(one.argval) in _CHOOSING
         ):
             asking.add(line)
-        if not (one.opname.startswith(_CONSTANTS) and _subscribes(following)):
-            found += ((line, value) for value in _values(one, function, attributes))
-    yield from ((value, line in asking) for line, value in found)
+        making |= {line} if one.opname in ("BUILD_MAP", "BUILD_CONST_KEY_MAP") else set()
+        constant = one.opname.startswith(_CONSTANTS)
+        if not (constant and _subscribes(following)):
+            found += ((line, value, constant) for value in _values(one, function, attributes))
+    yield from ((value, line in asking, constant and line in making & asking) for line, value, constant in found)
 
 
 def _values(one: dis.Instruction, function: Function, attributes: Mapping[str, list[object]]) -> Iterable[object]:

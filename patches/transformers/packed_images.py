@@ -76,7 +76,7 @@ def _raster(grid: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return frame, row - frame * heights, within - row * widths, image
 
 
-@_row("transformers.vision_utils.get_vision_position_ids", "packed-positions")
+@_row("transformers.vision_utils.get_vision_position_ids", name="packed-positions")
 def packed_positions(
     original: Callable[..., Tensor],
     grid_thw: Tensor,
@@ -99,7 +99,7 @@ def packed_positions(
     return torch.stack([*frames, rows, columns], -1)
 
 
-@_row("transformers.vision_utils.get_vision_window_index", "packed-windows")
+@_row("transformers.vision_utils.get_vision_window_index", name="packed-windows")
 def packed_windows(
     original: Callable[..., tuple[Tensor, Tensor]],
     grid_thw: Tensor,

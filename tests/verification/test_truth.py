@@ -79,6 +79,7 @@ def judged(name: str) -> Report:
         ("looked_up: StopIds", "last of each row"),
         ("looked_up: written_number", "42"),
         ("looked_up: Known", "n=12"),
+        ("looked_up: written_in_place", "n=25"),
         ("looked_up: rows_of_the_grid", "exchanged"),
         ("looked_up: Heads", "n=12"),
         ("looked_up: written_sizes", "h=16, w=12"),
