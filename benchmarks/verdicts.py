@@ -93,12 +93,17 @@ def judged(subject: Subject, exporter: str, judge: str, folder: Path) -> tuple[s
     if judge == "verify":
         report = onnxpatch.verify(file, subject.model, copy.deepcopy(example), dynamic_shapes=subject.dynamic)
         first = report.first_wrong()
-        return known, f"wrong: {first.sentence() if first else 'unsteady'}" if report.wrong else report.verdict
+        return known, f"wrong: {first.sentence() if first else 'unsteady'}" if report.wrong else _said(report)
     try:
         report = onnxpatch.export(subject.model, copy.deepcopy(example), attempts="asked", bounds="never", **call)
     except onnxpatch.VerificationError as error:
         return known, f"wrong: {error}"[:400]
-    return known, report.verdict
+    return known, _said(report)
+
+
+def _said(report: onnxpatch.Report) -> str:
+    """The verdict; named: right where tried, and a side of a condition that never ran is named."""
+    return f"named: {report.untried[0].sentence()}" if report.ok and report.untried else report.verdict
 
 
 def _job(subject: Subject, exporter: str, judge: str) -> dict[str, Any]:
@@ -139,13 +144,20 @@ def table(found: Collection[Row], exporter: str) -> str:
     counts = Counter((judge, known.split(":")[0], verdict.split(":")[0]) for _, judge, known, verdict in found)
     misses = sum(n for (_, known, verdict), n in counts.items() if known == "wrong" and verdict == "right")
     alarms = sum(n for (_, known, verdict), n in counts.items() if known == "right" and verdict == "wrong")
+    named = sum(n for (_, known, verdict), n in counts.items() if known == "wrong" and verdict == "named")
     with_what = ", ".join(f"{name} {version}" for name, version in versions().items())
     lines = [f"{with_what}; {exporter}: {misses} misses, {alarms} false alarms", ""]
+    lines += ["Named: the verdict is right where tried, and a side of a condition that never ran is named."]
+    lines += [
+        f"A miss is a wrong graph that is called right with nothing named; of {named} wrong ones a side is named."
+    ]
+    lines += [""]
     if unproven := sum(n for (_, _, verdict), n in counts.items() if verdict == "unproven"):
         lines += [f"Unproven, which is neither: {unproven}.", ""]
     lines += ["| asked | at the held-out inputs | says | models |", "|---|---|---|---|"]
     lines += [f"| {a} | {b} | {c} | {n} |" for (a, b, c), n in sorted(counts.items())]
-    odd = [f"- {n} ({j}): {k}; says {v}" for n, j, k, v in found if k.split(":")[0] != v.split(":")[0]]
+    odd = [f"- {n} ({j}): {k}; says {v}" for n, j, k, v in found
+           if k.split(":")[0] != v.split(":")[0] and not (k == "right" and v.startswith("named"))]  # fmt: skip
     return "\n".join([*lines, *([""] if odd else []), *odd]) + "\n"
 
 
