@@ -24,6 +24,7 @@ from onnxpatch.decisions.expression_levels import ANY, FIXED, HELD, NUMBER, SIZE
 from onnxpatch.decisions.functions_run import OUTSIDE, Function, position
 
 Key = tuple[Any, ...]
+_GOING_OVER = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # names of code
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _ROUNDS = 60  # a level rises four times at most, along each way; this ends what a mistake here would not
 
@@ -56,7 +57,8 @@ class Dependence:
         self._now: Key | None = None
         for one in functions:
             for caller, at in one.callers:
-                if caller != OUTSIDE:
+                # `any(f(x) for x in xs)` calls any: the values that it goes over are read from its argument.
+                if caller != OUTSIDE and one.code.co_name not in _GOING_OVER:
                     code = functions[caller].code
                     kinds, _ = one.returns.get((caller, at), ((), 0))
                     self._callees.setdefault((code.co_filename, position(code, at)), []).append((one, kinds))

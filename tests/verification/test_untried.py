@@ -128,6 +128,16 @@ class Passing(nn.Module):
         return self.wrapped(x, mask, None)
 
 
+class AnyOf(nn.Module):
+    """Asks a function of its own about each number."""
+
+    def is_end(self, number: int) -> bool:
+        return number in (431, 951)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if any(self.is_end(one) for one in x[:, 0].tolist()) else x
+
+
 class Causal(nn.Module):
     """Causal where more than one token is asked for, if it is at all."""
 
@@ -145,6 +155,7 @@ class Causal(nn.Module):
     ("model", "named"),
     [
         (Passing(), ["bool((x > 100).any())"]),  # a mask is behind it
+        (AnyOf(), ["any((self.is_end(one) for one in x[:, 0].tolist()))"]),
         (Causal(False), []),  # false for one token, too
         (Causal(None), ["x.shape[0] <= 1", "causal"]),  # true for a larger sum
     ],
