@@ -22,6 +22,7 @@ from typing import Any
 
 from onnxpatch.decisions.functions_run import OUTSIDE, Caller, Function, Kind
 from onnxpatch.messages.user_code import is_user_frame, package_of
+from onnxpatch.undone import undone
 
 _MOST_EVENTS = 20_000  # of one call: a loop of so many rounds has shown its sides
 _PASSED_OVER = frozenset({"numpy", "scipy", "mpmath", "einops", "typing_extensions", "packaging", "regex"})
@@ -214,11 +215,9 @@ def _traced(record: SidesTaken) -> Iterator[bool]:
         frame.f_trace_opcodes = False
         return None if one.done else _local(record, one, taken, caller)
 
-    sys.settrace(called)
-    try:
+    with undone(lambda: sys.settrace(None)):
+        sys.settrace(called)
         yield True
-    finally:
-        sys.settrace(None)
 
 
 def _local(record: SidesTaken, one: Function, taken: Taken, caller: Caller) -> Any:
@@ -263,12 +262,9 @@ def _monitored(record: SidesTaken) -> Iterator[bool]:
         return
     monitoring.use_tool_id(tool, "onnxpatch")
     watch = _Watch(record, monitoring, tool, sys._getframe())
-    try:
+    with undone(watch.stop):
         watch.start()
         yield True
-    finally:
-        watch.stop()
-        monitoring.free_tool_id(tool)
 
 
 class _Watch:
@@ -296,13 +292,16 @@ class _Watch:
         self.monitoring.set_events(self.tool, events.PY_START)
 
     def stop(self) -> None:
-        """Watch nothing any more."""
+        """Watch nothing any more, and let another tool have the place; nothing where that is done."""
+        if self.monitoring.get_tool(self.tool) is None:
+            return
         self.monitoring.set_events(self.tool, 0)
         for code in self.watched.values():
             self.monitoring.set_local_events(self.tool, code, 0)
         events = self.monitoring.events
         for one in (events.PY_START, events.PY_RETURN, events.LINE, *self.branches):
             self.monitoring.register_callback(self.tool, one, None)
+        self.monitoring.free_tool_id(self.tool)
 
     def started(self, code: CodeType, offset: int) -> object:
         """A function starts."""
