@@ -14,9 +14,7 @@ import argparse
 import contextlib
 import copy
 import functools
-import logging
 import tempfile
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -24,10 +22,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import torch
-
 import onnxpatch
-from benchmarks import forked, torchvision_ops
+from benchmarks import forked
 from benchmarks.verdict_subjects import Subject, devious
 from benchmarks.verdicts import LIMIT, RESULTS, truth
 from onnxpatch.onnxfile.runtime import Graph
@@ -149,11 +145,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="one model in so many")
     parser.add_argument("--without", nargs="*", default=[])
     asked = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.disable(logging.ERROR)
-    torch.set_num_threads(1)
-    torchvision_ops.declare()
-    onnxpatch.export(torch.nn.Linear(2, 2).eval(), (torch.randn(3, 2),), None)  # children find the exporter loaded
+    forked.warmed()
     found: dict[str, dict[str, Any]] = {}
     for subject in (one for one in list(devious())[:: asked.every] if asked.only in one.name):
         found[subject.name] = forked.run(functools.partial(_job, subject, asked.exporter, asked.without), LIMIT)

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import logging
 import statistics
 import time
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from typing import Any
 import torch
 
 import onnxpatch
-from benchmarks import forked, torchvision_ops
+from benchmarks import forked
 
 RESULTS = Path(__file__).parent / "results"
 LIBRARIES = ("transformers", "timm", "vit_pytorch")
@@ -114,14 +112,10 @@ def main() -> None:
     parser.add_argument("--held-out", action="store_true")
     parser.add_argument("--budget", type=float, default=180.0)
     asked = parser.parse_args()
-    logging.disable(logging.ERROR)
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    torchvision_ops.declare()
+    forked.warmed()
     from tests.diagnosis import failing_models
     from tests.diagnosis.failing_models import held_out, libraries
 
-    onnxpatch.export(torch.nn.Linear(2, 2).eval(), (torch.randn(3, 2),), None)  # children find the exporter loaded
     left_out = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     rows = []
     for case in held_out.CASES if asked.held_out else (*failing_models.CASES, *libraries.CASES):

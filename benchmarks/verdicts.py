@@ -18,9 +18,7 @@ import argparse
 import copy
 import itertools
 import json
-import logging
 import tempfile
-import warnings
 from collections import Counter
 from collections.abc import Collection, Container, Iterator
 from pathlib import Path
@@ -29,7 +27,7 @@ from typing import Any
 import torch
 
 import onnxpatch
-from benchmarks import forked, torchvision_ops
+from benchmarks import forked
 from benchmarks.steady import movement
 from benchmarks.verdict_subjects import Subject, devious, of_family, small
 from onnxpatch.errors import RunError
@@ -169,11 +167,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--resume", action="store_true")
     asked = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.disable(logging.ERROR)
-    torch.set_num_threads(1)
-    torchvision_ops.declare()
-    onnxpatch.export(torch.nn.Linear(2, 2).eval(), (torch.randn(3, 2),), None)  # children find the exporter loaded
+    forked.warmed()
     pairs = (one.partition("=") for one in asked.families)
     everything = itertools.chain(
         devious(), small(), *(of_family(name, int(every or 1), asked.only) for name, _, every in pairs)
