@@ -24,6 +24,7 @@ from onnxpatch.onnxfile.memory_limit import addresses_limited, out_of_memory
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.undone import Shared, undone
 from onnxpatch.verification.branch_recorder import Decisions, address, addresses
+from onnxpatch.verification.data_changes import is_blank
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.sides_taken import SidesTaken, Taken
 
@@ -53,6 +54,17 @@ class Answer:
     def probe(self, label: str, kind: str, sizes: dict[str, int], values: list[Any], exact: bool = False) -> Probe:
         """The probe of these inputs, of which this is the answer."""
         return Probe(label, kind, sizes, values, self.outputs or (), self.raw, exact, self.taken)
+
+
+def tells(probe: Probe) -> bool:
+    """Whether a graph that takes the other side of a condition has other outputs: where all are 0 it may not.
+
+    A None of eager's is 0 too, but its flag tells; one that is None for every input has no outputs in its place.
+    """
+    if probe.kind == "example" or not is_blank(probe.expected):
+        return True
+    none = any(leaf is None for leaf in pytree.tree_leaves(opened(probe.raw)))
+    return none and len(flatten_output(probe.raw)) < len(probe.expected)
 
 
 def flatten_output(output: object) -> list[torch.Tensor]:

@@ -16,8 +16,7 @@ import torch
 
 from onnxpatch.inputs.dims import DynamicDim, shape_at
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.verification.data_changes import is_blank
-from onnxpatch.verification.eager import Answer, Eager
+from onnxpatch.verification.eager import Answer, Eager, tells
 from onnxpatch.verification.mentioned import Mentioned, mentioned
 from onnxpatch.verification.moved_values import Moves
 from onnxpatch.verification.probe import Budget, Probe
@@ -257,8 +256,7 @@ class Oracle:
 
     def kept(self, probe: Probe) -> Probe:
         """Return the probe, and count the memory of its tensors."""
-        # Where every output is 0, the graph may have the same from the other side.
-        if probe.taken is not None and (probe.kind == "example" or not is_blank(probe.expected)):
+        if probe.taken is not None and tells(probe):
             self.eager.sides.keep(probe.taken)
         for tensor in (*probe.expected, *probe.values):
             if isinstance(tensor, torch.Tensor):

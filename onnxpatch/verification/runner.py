@@ -17,8 +17,7 @@ from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.results.checks import Checked
 from onnxpatch.results.report import Report
-from onnxpatch.verification.data_changes import is_blank
-from onnxpatch.verification.eager import Eager
+from onnxpatch.verification.eager import Eager, tells
 from onnxpatch.verification.findings import (
     dropped_guards,
     names_of_one_size,
@@ -90,8 +89,7 @@ def run(
 def _telling(probes: Sequence[Probe], reports: Sequence[Report]) -> Iterator[Probe]:
     """The probes at which every runtime is right, and which tell that a side of a condition is."""
     for probe, *checks in zip(probes, *(one.checks for one in reports), strict=False):
-        # Where every output is 0, the graph may have the same from the other side.
-        if all(check.status == "right" for check in checks) and (probe is probes[0] or not is_blank(probe.expected)):
+        if tells(probe) and all(check.status == "right" for check in checks):
             yield probe
 
 

@@ -138,6 +138,17 @@ class AnyOf(nn.Module):
         return x * 2 if any(self.is_end(one) for one in x[:, 0].tolist()) else x
 
 
+class Silence(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor | None:
+        return None if x.abs().max() == 0 else x * 2
+
+
+@pytest.mark.exports
+def test_zeros_that_come_out_as_none_are_a_side_that_ran():
+    report = onnxpatch.export(Silence().eval(), ARGS, None, dynamic_shapes=FREE, exporter="trace", branches=True)
+    assert report.covered, str(report)
+
+
 class Causal(nn.Module):
     """Causal where more than one token is asked for, if it is at all."""
 
