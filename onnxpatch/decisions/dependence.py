@@ -117,7 +117,7 @@ class Dependence:
         answers = self.answers.get(test, ())
         if len(answers) != 1 or not isinstance(test, ast.Name):
             return []
-        made = [place for place in self._reached(one, test) if self._ran(one, place.statement)]
+        made = [place for place in self._binding(one, test, test.id)[1] if self._ran(one, place.statement)]
         ended = [place.value for place in made
                  if place.how == "value" and isinstance(place.value, ast.BoolOp)
                  and self._ended(one, place.value, *answers)]  # fmt: skip
@@ -128,35 +128,36 @@ class Dependence:
         passed = (not answer) in self.answers.get(value.values[-2], ()) and isinstance(value.op, ast.Or) == answer
         return passed and not Expressions(self, one).truth(value.values[-1])
 
-    def _reached(self, one: Function, node: ast.Name) -> list[Definition]:
-        """The assignments, and the argument, that a name may have its value from; [] for one of another function."""
-        source = self.source(one)
-        scope = source.parents.get(node) if source else None
-        while scope is not None and source is not None and not isinstance(scope, SCOPES):
-            if isinstance(scope, _COMPREHENSIONS):
-                return []
-            scope = source.parents.get(scope)
-        defined = self._defined(scope).get(node.id, []) if scope is not None and source is not None else []
-        return reaching(node, defined, scope, source.parents) if defined and source and scope is not None else []
-
     # -------------------------------------------------------------- names
     def name(self, one: Function, node: ast.AST, name: str) -> int:
         """The level of a name where `node` reads it."""
+        scope, found = self._binding(one, node, name)
+        if isinstance(scope, ast.comprehension):
+            return element(self.level(one, scope.iter))
+        if scope is not None:
+            defined = self._defined(scope)[name]
+            return self._read(("name", one, scope, name, tuple(map(defined.index, found))))
+        if name in one.code.co_freevars:  # of a function that did not run meanwhile
+            return _of_kinds(one.kinds.get(name, set()))
+        return self._read(("global", name))
+
+    def _binding(self, one: Function, node: ast.AST, name: str) -> tuple[ast.AST | None, Sequence[Definition]]:
+        """(the function that gives a name its value where `node` reads it, the definitions that it may be from).
+
+        (the `for` part, ()) of a comprehension's own name; (None, ()) where no function around assigns it.
+        """
         source = self.source(one)
         trail, scope = [node], source.parents.get(node) if source else None
         while scope is not None and source is not None:
             if isinstance(scope, _COMPREHENSIONS):
                 made = [part for part in _made_before(scope.generators, trail) if binds(part.target, name)]
                 if made:
-                    return element(self.level(one, made[-1].iter))
+                    return made[-1], ()
             elif isinstance(scope, SCOPES) and name in (defined := self._defined(scope)):
-                found = reaching(node, defined[name], scope, source.parents)
-                return self._read(("name", one, scope, name, tuple(map(defined[name].index, found))))
+                return scope, reaching(node, defined[name], scope, source.parents)
             trail.append(scope)
             scope = source.parents.get(scope)
-        if name in one.code.co_freevars:  # of a function that did not run meanwhile
-            return _of_kinds(one.kinds.get(name, set()))
-        return self._read(("global", name))
+        return None, ()
 
     def _of_name(self, one: Function, scope: ast.AST, name: str, places: tuple[int, ...]) -> int:
         levels: list[tuple[int, bool, ast.AST | None]] = []

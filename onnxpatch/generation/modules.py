@@ -59,9 +59,7 @@ class ImageFeatures(_Around):
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """inputs: as the model's get_image_features takes them."""
         if self.tower is not None:
-            grid, merge = inputs["image_grid_thw"], int(self.tower.spatial_merge_size)  # type: ignore[arg-type]
-            places = patch_places(grid, inputs["pixel_values"].shape[0], merge)
-            found = self.tower(inputs["pixel_values"], grid_thw=grid, position_ids=places, return_dict=True)
+            found = self.tower(inputs["pixel_values"], grid_thw=inputs["image_grid_thw"], return_dict=True)
         else:
             if inputs["pixel_values"].dim() == 5:  # several for each text: as those of one, which no count divides
                 inputs = {name: one.flatten(0, 1)[None] for name, one in inputs.items()}
@@ -69,23 +67,6 @@ class ImageFeatures(_Around):
         rows = found.pooler_output
         rows = torch.cat(list(rows)) if isinstance(rows, list | tuple) else rows
         return {"image_features": rows.reshape(-1, rows.shape[-1])}
-
-
-def patch_places(grid: torch.Tensor, count: int, merge: int) -> torch.Tensor:
-    """The row and column (count, 2) of every patch. grid: (images, 3), times, rows and columns of each image.
-
-    Patches come in blocks of merge by merge, which become one token. In transformers, get_vision_position_ids is a loop
-    over the images.
-    """
-    place = torch.arange(count, device=grid.device)
-    ends = grid.prod(1).cumsum(0)
-    image = (place[:, None] >= ends[None]).sum(1)
-    _, rows, columns = grid[image].unbind(1)
-    place = (place - (ends - grid.prod(1))[image]) % (rows * columns)
-    block, inner = place // merge**2, place % merge**2
-    across = columns // merge
-    row = block // across * merge + inner // merge
-    return torch.stack([row, block % across * merge + inner % merge], dim=1)
 
 
 class OneToken(_Around):

@@ -36,7 +36,7 @@ class BridgedSession:
     ) -> list[Output]:
         """As InferenceSession.run; bfloat16 outputs are torch tensors."""
         values = {name: self._ort_value(name, array) for name, array in feed.items()}
-        return [_output(value) for value in self._session.run_with_ort_values(names, values, options)]
+        return [value_of(value) for value in self._session.run_with_ort_values(names, values, options)]
 
     def _ort_value(self, name: str, array: Array) -> OrtValue:
         from onnxruntime import OrtValue
@@ -52,7 +52,8 @@ def _bits(array: Array) -> Array:
     return narrow.view(torch.int16).numpy().view(np.uint16)
 
 
-def _output(value: OrtValue) -> Output:
+def value_of(value: OrtValue) -> Output:
+    """What onnxruntime gave, as a NumPy array, bfloat16 as a torch tensor; None for an optional without a value."""
     if not value.has_value():
         return None
     if not value.is_tensor() or value.element_type() != BFLOAT16:

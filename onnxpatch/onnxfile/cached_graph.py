@@ -5,8 +5,6 @@ past_key_values.0.key  ->  present.0.key       an output of one run, an input of
 
 from __future__ import annotations
 
-import ctypes
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,7 +13,7 @@ import torch
 
 from onnxpatch.errors import InputError
 from onnxpatch.onnxfile import denormals
-from onnxpatch.onnxfile.bfloat16 import BFLOAT16
+from onnxpatch.onnxfile.bfloat16 import BFLOAT16, value_of
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.runtimes.onnxruntime import open_session, quiet_options, run_error
 
@@ -28,7 +26,6 @@ _DTYPES = {
     "tensor(double)": torch.float64, "tensor(int64)": torch.int64, "tensor(int32)": torch.int32,
     "tensor(bool)": torch.bool,
 }  # fmt: skip
-_BY_NUMBER = {1: torch.float32, 10: torch.float16, BFLOAT16: torch.bfloat16, 11: torch.float64, 7: torch.int64}
 
 States: TypeAlias = dict[str, Any]  # by the name of an input: a tensor, or what onnxruntime gave
 
@@ -109,11 +106,5 @@ def _numpy_dtype(value: torch.Tensor) -> Any:
 
 
 def _tensor(value: OrtValue) -> torch.Tensor:
-    if value.device_name() != "cpu":
-        return torch.from_numpy(value.numpy())
-    shape, dtype = value.shape(), _BY_NUMBER.get(value.element_type())
-    if dtype is None or not math.prod(shape):
-        return torch.empty(shape, dtype=dtype) if dtype is not None else torch.from_numpy(value.numpy())
-    # .numpy() raises for bfloat16. The memory is the OrtValue's: it is copied before the OrtValue goes.
-    memory = (ctypes.c_char * (math.prod(shape) * dtype.itemsize)).from_address(value.data_ptr())
-    return torch.frombuffer(memory, dtype=dtype).clone().reshape(shape)
+    found: Any = value_of(value) if value.device_name() == "cpu" else value.numpy()
+    return found if isinstance(found, torch.Tensor) else torch.from_numpy(found)

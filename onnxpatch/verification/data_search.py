@@ -11,8 +11,8 @@ kept as a probe if it takes a side of a condition, or converts to a number, that
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -49,6 +49,9 @@ _MORE = (
 )  # fmt: skip
 _ZEROS = "zeros"
 _OUTSIDE = ("negated", "alternating signs")  # of what roots and logarithms take
+
+
+Ran = TypeVar("Ran")
 
 
 class Candidate(NamedTuple):
@@ -118,11 +121,11 @@ class DataSearch:
     def _tried(self, one: Candidate) -> Probe | None:
         """A probe, if this data has to be compared or shows another branch."""
         self.tried += self.decides or self._is_compared(one)
-        watched = self._watched(one) if self.decides else None
+        watched = self._ran(one, self.oracle.eager.decisions) if self.decides else None
         if self.decides and watched is None:  # eager raises on this data
             return None
         why = self._why(one, watched)
-        answer = self._answered(one) if why else None
+        answer = self._ran(one, self.oracle.eager.ask) if why else None
         if answer is None or answer.outputs is None or not self._counts(why, one, answer):
             return None
         # Two branches may agree on dull data: another input that takes the branch is wanted then.
@@ -152,17 +155,11 @@ class DataSearch:
             return not self.draws  # one such input is enough
         return answer.finite or why != "far"
 
-    def _answered(self, one: Candidate) -> Answer:
-        answer = self.oracle.eager.ask(one.values)
-        if answer.stopped:
-            self.oracle.too_large[one.label] = answer.stopped
-        return answer
-
-    def _watched(self, one: Candidate) -> Decisions | None:
-        watched = self.oracle.eager.decisions(one.values)
+    def _ran(self, one: Candidate, run: Callable[[Sequence[object]], Ran]) -> Ran:
+        result = run(one.values)
         if self.oracle.eager.run.stopped:
             self.oracle.too_large[one.label] = self.oracle.eager.run.stopped
-        return watched
+        return result
 
     def _is_other(self, watched: Decisions) -> bool:
         """Whether the forward took another branch than so far."""

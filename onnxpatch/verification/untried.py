@@ -63,14 +63,15 @@ def _untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried]:
     for number, line in (found for _, one in taken for found in one.lines):
         lines[number].add(line)
     known = Dependence(sides.functions, lines, answers, tested, sides.attributes)
-    for function in sides.functions:
-        for (at, jumped), (test, answer) in _decided(known, function):
-            tested[test].update(function.tested.get(at, ((), 0))[0])
-            for label in [label for label, one in taken if (function.number, at, jumped) in one.jumps][:1]:
-                nearest.setdefault(test, label)
-                answers[test].update(() if answer is None else (answer,))
-    decided = ((function, test) for function in sides.functions for _, (test, _) in _decided(known, function))
-    names = [one for one in decided if isinstance(one[1], ast.Name)]
+    decided = [(function, *one) for function in sides.functions for one in _decided(known, function)]
+    for function, (at, jumped), (test, answer) in decided:
+        tested[test].update(function.tested.get(at, ((), 0))[0])
+        for label in [label for label, one in taken if (function.number, at, jumped) in one.jumps][:1]:
+            nearest.setdefault(test, label)
+            answers[test].update(() if answer is None else (answer,))
+    names: list[tuple[Function, ast.expr]] = [
+        (function, test) for function, _, (test, _) in decided if isinstance(test, ast.Name)
+    ]
     missed = list(_missed(known, answers, lines))
     turned = known.turned([(one.function, test) for one in missed for test in one.on] + names)
     # `c = n > 1 and mask is None and self.causal`, of a model that is not causal: it is false whatever n is.
