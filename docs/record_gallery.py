@@ -9,7 +9,6 @@ trained weights; `pip install --no-deps pesto-pitch`).
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -62,22 +61,21 @@ ENTRIES = [
     given("time_series", "A time series: PatchTST", "--input 'past_values=float32[B=2,64,3]'"),
     given("einops_vit", "einops layers: TwinsSVT", "--input 'x=float32[B=1,3,H=32,W=64]'", "--exporter trace"),
     given("branch", "An `if` on data, an output that may be None", "--input 'sound=float32[B=2,T=50]'", "--branches"),
-    given("corners", "A patch of one's own", "--input 'image=float32[B=2,H=9,W=12]'", "--patches corners_patch.py"),
+    given("own_patch", "A patch of one's own", "--input 'image=float32[B=2,H=9,W=12]'", "--patches own_patch.py"),
 ]  # fmt: skip
 HEAD = """# Gallery
 
 Ten models, each exported by one command. Everything below is printed by the commands themselves
 (`python docs/record_gallery.py` records it again), the pages are what `--html` wrote. Weights are random, but for
-PESTO's. The scripts are under `examples/gallery`.
+PESTO's. The scripts are under `examples/gallery`, the last one is `examples/own_patch.py`.
 """
 
 
 def record(entry: Entry, folder: Path) -> dict[str, str | int]:
     """Runs one command in `folder`, keeps its page; what it printed and its exit code."""
-    for script in SCRIPTS.glob("*.py"):
+    for script in (*SCRIPTS.glob("*.py"), ROOT / "examples" / "own_patch.py"):
         shutil.copy(script, folder)
     (folder / "sitecustomize.py").write_text(START, encoding="utf-8")
-    os.environ["PYTHONPATH"] = f"{folder}:{os.environ.get('PYTHONPATH', '')}"  # where sitecustomize is found
     command = entry.files().replace("FOLDER", entry.name)
     output, code = run(command.replace("python llm.py", f"{sys.executable} -W ignore llm.py"), folder)
     page = folder / f"{entry.name}.html"

@@ -56,7 +56,7 @@ def run(command: str, folder: Path) -> tuple[str, int]:
     """What a command prints, stdout and stderr together, and its exit code."""
     shell = command.replace("onnxpatch ", f"{sys.executable} -m onnxpatch ", 1) if command[0] == "o" else command
     shell = shell.replace("python -c", f"{sys.executable} -W ignore -c", 1)
-    paths = {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}", "CI": "1", "OMP_NUM_THREADS": "1"}
+    paths = {"PYTHONPATH": f"{ROOT}:{folder}:{os.environ.get('PYTHONPATH', '')}", "CI": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         ["bash", "-c", re.sub(r"--input (\S+)", r"--input '\1'", shell)],
         cwd=folder, env=os.environ | paths, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -43,14 +43,20 @@ def eigvalsh(original, A: torch.Tensor, UPLO: str = "L") -> torch.Tensor:
 
 
 # ---- using it
+def model() -> torch.nn.Module:
+    return Corners().eval()
+
+
 def main() -> None:
-    model, image = Corners().eval(), torch.rand(2, 9, 12)
+    corners, image = model(), torch.rand(2, 9, 12)
     file = io.BytesIO()
-    report = onnxpatch.export(model, (image,), file, dynamic_shapes=({0: "B", 1: "H", 2: "W"},), input_names=["image"])
+    report = onnxpatch.export(
+        corners, (image,), file, dynamic_shapes=({0: "B", 1: "H", 2: "W"},), input_names=["image"]
+    )
     print(report)
     larger = torch.rand(7, 40, 31)
     found = onnxruntime.InferenceSession(file.getvalue()).run(None, {"image": larger.numpy()})[0]
-    assert torch.allclose(torch.from_numpy(found), model(larger), atol=1e-5)
+    assert torch.allclose(torch.from_numpy(found), corners(larger), atol=1e-5)
 
 
 if __name__ == "__main__":

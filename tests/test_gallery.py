@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -44,7 +43,6 @@ def test_the_run_is_right_again(name: str, tmp_path: Path, monkeypatch: pytest.M
     library = NEEDS.get(name, "torch")
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
-    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     monkeypatch.setattr(record_gallery, "PAGES", tmp_path / "pages")
     run = record_gallery.record(ENTRIES[name], tmp_path)
     assert run["code"] == 0 and "right " in str(run["output"])

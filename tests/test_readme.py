@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -104,10 +101,7 @@ def test_the_five_lines_print_what_is_shown(tmp_path):
     pytest.importorskip("timm", reason="the five lines export a model of timm")
     declared = "from benchmarks.torchvision_ops import declare; declare()\n"
     (tmp_path / "five.py").write_text(declared + after("five lines"), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "five.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    done = run_script(tmp_path / "five.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     shown = after("printed by the five lines").splitlines()
     for line, printed in zip(shown, done.stdout.splitlines(), strict=True):
