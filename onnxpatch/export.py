@@ -169,9 +169,9 @@ def export(
             several = check and attempts == "auto"
             context = ExportContext(
                 request, out, budget, state, reference, tolerance, runtime, providers, flatten,
-                shown(progress) if progress else None, several,
+                shown(progress) if progress else None, several, announce=progress is not False,
             )  # fmt: skip
-            log = AttemptLog(context, Attempt.asked(request), announce=progress is not False)
+            log = AttemptLog(context, Attempt.asked(request))
             delivered, report = _delivered(log, exporters if several else (), prefer, bounds)
         finally:
             state.restore()

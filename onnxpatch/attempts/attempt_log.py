@@ -30,7 +30,6 @@ class AttemptLog:
     first: the one that was asked for. made: the outcome of each, oldest first. error: the first one's error. wrong:
     wrong files that were kept. bounded: the first file that is wrong at sizes far below the example's only. figures: by
     attempt, what `prefer` measured. first_seconds, later_seconds: processor time of the first, and of all others.
-    announce: whether a line on stderr says that a later attempt starts.
     """
 
     shared: ExportContext
@@ -42,7 +41,6 @@ class AttemptLog:
     figures: dict[Attempt, dict[str, Any]] = field(default_factory=dict)
     first_seconds: float = 0.0
     later_seconds: float = 0.0
-    announce: bool = True
 
     @property
     def failed(self) -> list[Failure]:
@@ -108,7 +106,7 @@ class AttemptLog:
         within = f" (at most {limit:.0f} s of processor time)" if limit is not None else ""
         line = f"{type(self.shared.request.model).__name__}: {title}{within}"
         _log.info("%s", line)
-        if self.announce:
+        if self.shared.announce:
             tell(f"onnxpatch: {one_line(line)}")
         if progress is None:
             return None

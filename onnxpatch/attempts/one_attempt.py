@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from onnxpatch.exporters.exported import export as run_exporter
 from onnxpatch.exporters.output_layout import OutputLayout, layout_of
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.messages.progress import told_when_late
 from onnxpatch.onnxfile.bfloat16_casts import compute_in_float32
 from onnxpatch.onnxfile.merged_sizes import forget_merged_sizes
 from onnxpatch.onnxfile.runtime import load_graphs
@@ -41,6 +43,9 @@ from onnxpatch.versions import versions
 
 _MOST_LINES = 3  # that the hint about branches names
 _LARGER = (3, 2)  # sizes to trace at instead of 1
+# What helps against an exporter that takes minutes.
+_LATE = "max_seconds= ends it, and a smaller model of the same classes exports faster"
+_FASTER = "torch.export simplifies expressions of sizes; exporter='trace', or fewer dynamic sizes, may take seconds; "
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class ExportContext:
     state: the model's, restored after every attempt. several: whether other attempts may follow a failure.
     keep_wrong: whether the file of a wrong attempt is kept, since it may be right within bounds.
     processor_seconds: what the exporter may take, of the process's processor time; None for no limit.
+    announce: whether lines on stderr say that a later attempt starts, and that an exporter takes long.
     """
 
     request: ExportRequest
@@ -65,6 +71,7 @@ class ExportContext:
     several: bool = True
     keep_wrong: bool = False
     processor_seconds: float | None = None
+    announce: bool = True
 
 
 @dataclass(frozen=True)
@@ -217,12 +224,13 @@ def _layout(attempt: Attempt, shared: ExportContext) -> OutputLayout | None:
 
 
 def _run_exporter(request: ExportRequest, path: Path, shared: ExportContext) -> Exported:
-    budget = shared.budget
+    budget, who = shared.budget, f"{request.exporter} export of {type(request.model).__name__}"
+    remedy = _FASTER * (request.exporter == "dynamo") + _LATE
+    spoken = told_when_late(who, remedy) if shared.announce else contextlib.nullcontext()
     try:
-        with limited(budget.seconds_left), limited(shared.processor_seconds, processor=True):
+        with spoken, limited(budget.seconds_left), limited(shared.processor_seconds, processor=True):
             return run_exporter(request, path)
     except TimeLimit as late:
-        who = f"{request.exporter} export of {type(request.model).__name__}"
         if late.processor:
             limit = f"{late.seconds:.0f} s of processor time, the limit of a later attempt"
             raise ExportError(

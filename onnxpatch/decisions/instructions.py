@@ -57,21 +57,23 @@ def _runs(name: str) -> bool:
     return frame is not None and dis.opname[frame.f_code.co_code[instruction(frame)]] == name
 
 
-def iterated() -> bool:
-    """Whether a `for` takes what the call that runs now returns: `for row in x.unbind(1)`."""
-    return next((name for name in _following() if name not in ("CACHE", "CALL")), "") == "GET_ITER"
+def iterated(frame: FrameType | None = None) -> bool:
+    """Whether a `for` takes what the call that runs now returns: `for row in x.unbind(1)`. frame: that of the call;
+    left out, the user's."""
+    names = _following(frame or user_frame(sys._getframe(1)))
+    return next((name for name in names if name not in ("CACHE", "CALL")), "") == "GET_ITER"
 
 
 def in_error_text() -> bool:
     """Whether the user's code is making the text of an error: in a `raise`, or behind the comma of an `assert`."""
     # An expression has none of these; what ends it says whether it was raised.
-    ends = (name for name in _following() if name.startswith(("RAISE", "STORE", "RETURN", "POP", "JUMP", "FOR_ITER")))
+    following = _following(user_frame(sys._getframe(1)))
+    ends = (name for name in following if name.startswith(("RAISE", "STORE", "RETURN", "POP", "JUMP", "FOR_ITER")))
     return next(ends, "").startswith("RAISE")
 
 
-def _following() -> list[str]:
-    """The names of the instructions behind the one that the user's code runs."""
-    frame = user_frame(sys._getframe(2))
+def _following(frame: FrameType | None) -> list[str]:
+    """The names of the instructions behind the one that a frame runs."""
     if frame is None:
         return []
     at = instruction(frame)

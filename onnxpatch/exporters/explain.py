@@ -34,6 +34,10 @@ _REMEDIES = {
     "code of that forward as a function while torch.onnx.is_in_onnx_export()",
     "unhashable type: non-nested SymInt": "; a dynamic size is looked up in a dict, a set or an lru_cache: compare it "
     "with ==, or keep that dimension fixed",
+    "nsupported attribute type": "; an operator takes a list of fixed numbers here, and a number computed from a size "
+    "is in it: keep that dimension fixed, or compute with a tensor in place of the list",
+    "alias_analysis.cpp": "; a function of torch got arguments in the trace that none of its forms takes, a flag in "
+    "place of a number for instance: convert them before the call, or export with exporter='dynamo'",
 }
 
 

@@ -1,15 +1,22 @@
-"""`progress=True`: one line on stderr that says how far a call is."""
+"""Lines on stderr that say how far a call is: `progress=True`, and where an exporter stands that takes long."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
 
+from onnxpatch.messages.paths import relative
+from onnxpatch.messages.user_code import is_user_frame, runs_in
 from onnxpatch.messages.visible import one_line
 
 Progress = Callable[[str, int, int], None]
 _WIDTH = 72  # of the line, so that a shorter one covers a longer one before it
+LONG = 55.0
+"""Seconds after which a call says that it goes on."""
 
 
 def shown(progress: Progress | bool | None) -> Progress | None:
@@ -31,3 +38,35 @@ def tell(text: str, end: str = "\n") -> None:
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
             print(text, end=end, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def told_when_late(what: str, remedy: str, after: float = LONG) -> Iterator[None]:
+    """Says once on stderr, if the block takes longer than `after` seconds, which line of the model it is at.
+
+    what: the subject of that line, such as `dynamo export of Net`. remedy: what the caller can do about it.
+    """
+    caller = threading.get_ident()
+
+    def tell_place() -> None:
+        place = _place(sys._current_frames().get(caller))
+        tell(f"onnxpatch: {one_line(f'{what} takes longer than {after:.0f} s, {place}: {remedy}')}")
+
+    timer = threading.Timer(after, tell_place)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _place(frame: FrameType | None) -> str:
+    stack: list[FrameType] = []
+    while frame is not None:
+        stack.append(frame)
+        frame = frame.f_back
+    # What lies outside onnxpatch's attempts is the code that called the export, not the model.
+    model = itertools.takewhile(lambda one: not runs_in(one, "onnxpatch.attempts"), stack)
+    at = next((one for one in model if is_user_frame(one)), None)
+    return relative(f"at {at.f_code.co_filename}:{at.f_lineno}") if at is not None else "behind the model's own code"

@@ -16,7 +16,7 @@ from onnxpatch.formulas.tracing import function_name
 # Functions of which the exporter wants a constant; others take a size as it is.
 _CONSTANT = {
     "layer_norm", "rms_norm", "group_norm", "local_response_norm", "unfold", "fold", "pixel_shuffle", "channel_shuffle",
-    "pixel_unshuffle", "roll", "chunk", "tensor_split", "stft", "istft", "one_hot",
+    "pixel_unshuffle", "chunk", "tensor_split", "stft", "istft", "one_hot",
 }  # fmt: skip
 _ENDS = ("pool1d", "pool2d", "pool3d", "conv1d", "conv2d", "conv3d")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -13,34 +15,41 @@ def _drawn(x: Tensor) -> tuple[Tensor, ...]:
     """Draws with one possible outcome, so that they can be compared, and whether no draw comes up twice."""
     certain = (x == x.amax(-1, keepdim=True)).to(x.dtype)
     drawn = torch.multinomial(x.abs() + 0.1, 6).sort(-1).values
-    return torch.multinomial(certain, 1), certain.multinomial(4, replacement=True), drawn[:, 1:] > drawn[:, :-1]
+    shuffled = torch.multinomial(torch.ones(x.shape[0]), x.shape[0]).sort().values  # each of them once
+    return (
+        torch.multinomial(certain, 1),
+        certain.multinomial(4, replacement=True),
+        drawn[:, 1:] > drawn[:, :-1],
+        shuffled,
+    )
 
 
 @op(
     "multinomial",
     why="replacement=False when num_samples > 1 is not supported for multinomial; under dynamo Multinomial draws "
     "the same class twice then, silently",
-    reason="flags differ|replacement=False",
+    reason="flags differ|replacement=False|Multinomial",
     link="https://onnx.ai/onnx/operators/onnx__Multinomial.html",
     tries=lambda batch, classes: torch.randn(batch, classes),
     sizes=((2, 8), (5, 6), (1, 40)),
     case=_drawn,
     unchanged=lambda x: x.softmax(-1),
 )
-def multinomial(input: Tensor, num_samples: object, replacement: bool = False, *, generator: object = None) -> Tensor:
+def multinomial(input: Tensor, num_samples: Any, replacement: bool = False, *, generator: object = None) -> Tensor:
     """Draws classes by their probabilities p: those with the largest p / e, with e exponentially distributed.
 
     input: (classes,) or (batch, classes), not negative. Returns int64 (..., num_samples).
     """
-    plain = exporting() == "trace" and (replacement or num_samples == 1)  # right without a patch
-    if plain or generator is not None or not isinstance(num_samples, int) or not input.is_floating_point():
+    fixed = isinstance(num_samples, int)
+    plain = exporting() == "trace" and fixed and (replacement or num_samples == 1)  # right without a patch
+    if plain or generator is not None or not input.is_floating_point():
         return NotImplemented
     weights = input.float()
-    if replacement and num_samples > 1:
+    if fixed and num_samples == 1:
+        return _raced(weights).argmax(-1, keepdim=True)
+    if replacement:
         weights = weights.unsqueeze(-2).expand(*input.shape[:-1], num_samples, input.shape[-1])
         return _raced(weights).argmax(-1)
-    if num_samples == 1:
-        return _raced(weights).argmax(-1, keepdim=True)
     return _raced(weights).topk(num_samples, -1).indices
 
 

@@ -1,8 +1,9 @@
-"""Repeats by a number, a size or counts, classes as vectors, and reductions of segments."""
+"""Repeats by a number, a size or counts, rolls by sizes, classes as vectors, and reductions of segments."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -206,3 +207,45 @@ def _sum(counts: Tensor) -> object:
     size = total.item()
     torch._check(size >= 0)
     return size
+
+
+def _shifted(x: Tensor) -> tuple[Tensor, ...]:
+    """Shifts in a list, as MONAI's Swin has them; beside a fixed one; by more than the size."""
+    half = x.shape[1] // 2
+    moved = torch.roll(x, [-shift for shift in (half, x.shape[2] // 2)], [1, 2])
+    return moved, x.roll(half, 1), moved.roll((1, half), dims=(2, 1)), x.roll(-half - x.shape[1])
+
+
+def _by_sizes(function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return any(not isinstance(one, int) for one in _each(kwargs["shifts"] if "shifts" in kwargs else args[1]))
+
+
+def _each(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, tuple | list) else [] if value is None else [value]
+
+
+@op(
+    "roll",
+    name="roll-by-sizes",
+    why="Failed to export a node onnx::Neg (in list node int[]): torch.roll takes constants for its shifts",
+    reason="list node|onnx::Constant|relative error|constant|attribute",
+    link="https://github.com/Project-MONAI/MONAI/blob/dev/monai/networks/nets/swin_unetr.py",
+    tries=lambda b, h, w: torch.randn(b, h, w, 3),
+    sizes=((2, 8, 6), (3, 5, 9), (1, 3, 4), (2, 12, 1)),
+    calls=_by_sizes,
+    case=_shifted,
+    unchanged=lambda x: x.roll((1, -1), (1, 2)),
+)
+def roll(original: Callable[..., Tensor], input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
+    """Every entry of an axis is taken from its own place. Fixed shifts are left to the exporter."""
+    axes = _each(dims)
+    if not axes:
+        return roll(original, input.flatten(), shifts, 0).reshape(input.shape)
+    for axis, shift in zip(axes, _each(shifts), strict=True):
+        if not symbolic(shift) and isinstance(shift, int):
+            input = original(input, shift, axis)
+            continue
+        size = input.shape[axis]
+        source = torch.arange(size, device=input.device) - shift % size
+        input = input.index_select(axis, torch.where(source < 0, source + size, source))
+    return input

@@ -1,7 +1,8 @@
-"""Views of tensors: squeeze, strides, copies of views."""
+"""Views of tensors: squeeze, flatten, strides, copies of views."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import exporting, op, untraced
-from onnxpatch.formulas.symbolic import example_of, symbolic
+from onnxpatch.formulas.symbolic import decided_by_data, example_of, static_number, symbolic
 from onnxpatch.formulas.tries import matrices
 
 
@@ -209,6 +210,35 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, stora
     for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
         place = place + (torch.arange(count) * step).reshape([-1 if i == axis else 1 for i in range(len(size))])
     return input.reshape(-1).scatter(0, place.reshape(-1), src.reshape(-1)).reshape(input.shape)
+
+
+def _chosen(x: Tensor) -> tuple[Tensor, Tensor]:
+    """CLAP's fusion computes the longer sounds of a batch alone, of which there may be none."""
+    chosen = x[x[:, 0, 0, 0] > 0]
+    return chosen.permute(0, 2, 1, 3).flatten(2) * 2, chosen.flatten(1, 2) + 1
+
+
+@op(
+    "flatten",
+    name="flatten-of-chosen-rows",
+    why="The input tensor cannot be reshaped to the requested shape: of no rows, the size -1 is none in particular",
+    reason="cannot be reshaped",
+    link="https://onnx.ai/onnx/operators/onnx__Reshape.html",
+    exporters=("trace",),
+    tries=lambda b: torch.linspace(-1, b - 1.5, b * 24).reshape(b, 3, 2, 4),
+    sizes=(4, 6, 1),
+    case=_chosen,
+    unchanged=lambda x: x.permute(0, 2, 1, 3).flatten(2),
+)
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Names each size where data decides one that stays. Other tensors are left to the exporter."""
+    rank = max(1, input.dim())
+    first, last = start_dim % rank, end_dim % rank
+    if first >= last or not decided_by_data(input, [axis for axis in range(rank) if not first <= axis <= last]):
+        return NotImplemented
+    known = [static_number(size) if isinstance(size, Tensor) else size for size in input.shape]
+    sizes = [size if number is None else number for size, number in zip(input.shape, known, strict=True)]
+    return input.reshape([*sizes[:first], math.prod(sizes[first : last + 1]), *sizes[last + 1 :]])
 
 
 op("ravel", why=untraced("aten::ravel"), tries=matrices, to=lambda x: x.reshape(-1))

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import exporting, op, untraced
+from onnxpatch.decisions.instructions import iterated
+from onnxpatch.decisions.place import calling_frame
 from onnxpatch.formulas.symbolic import example_of, symbolic
 from onnxpatch.formulas.tries import matrices, numbers
 
@@ -54,6 +56,35 @@ def _count(original: Callable[..., tuple[Tensor, ...]], tensor: Tensor, size: An
 def _part(tensor: Tensor, start: object, end: object, dim: int) -> Tensor:
     place = (slice(None),) * (dim % tensor.dim())
     return tensor[(*place, slice(start, end))]
+
+
+def _sliced(x: Tensor) -> Tensor:
+    """diffusers' autoencoders compute one image after the other to save memory."""
+    done = [(part - part.mean((1, 2), keepdim=True)).relu() for part in x.split(1)]
+    return torch.cat(done)
+
+
+@op(
+    "split",
+    name="pieces-at-once",
+    why="Split size 1 exceeds the remaining size of the selected axis: for part in x.split(1) runs as often as in the "
+    "example",
+    reason="split|shape|static",
+    link="https://huggingface.co/docs/diffusers/api/models/autoencoderkl",
+    tries=lambda batch: torch.randn(batch, 3, 4),
+    sizes=(2, 5, 1),
+    case=_sliced,
+    unchanged="fixed sizes",
+)
+def pieces_at_once(tensor: Tensor, split_size_or_sections: object, dim: int = 0) -> tuple[Tensor, ...]:
+    """Gives a `for` over pieces of a dynamic axis the whole of it as the only one.
+
+    That is right where pieces are computed independently of each other and joined again. Where they are not, the
+    comparison with eager refuses the file, as it does the one with the example's number of pieces.
+    """
+    if not isinstance(split_size_or_sections, int) or not iterated(calling_frame(1)):
+        return NotImplemented
+    return (tensor,) if symbolic(tensor.shape[dim]) else NotImplemented
 
 
 def _halves(x: Tensor) -> tuple[Tensor, ...]:
