@@ -153,10 +153,17 @@ def _into(target: ast.AST, value: ast.expr, node: ast.AST, replaces: bool = True
             if pairs and not starred:
                 yield from _into(part, value.elts[place], node)  # type: ignore[attr-defined]
             else:
-                how = place if isinstance(part, ast.Name) and not starred else "element"
+                how = _way(part, place, starred)
                 yield from (Definition(name, value, how, node) for name in _names(part))
     elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
         yield Definition(target.value.id, value, "grown", node, replaces=False)
+
+
+def _way(part: ast.expr, place: int, starred: bool) -> How:
+    """How a part of a target gets its value. starred: whether one of the parts is `*rest`."""
+    if isinstance(part, ast.Starred):  # a list of as many as there are, like what it is taken from
+        return "value"
+    return place if isinstance(part, ast.Name) and not starred else "element"
 
 
 def _names(target: ast.AST) -> Iterator[str]:

@@ -21,11 +21,12 @@ from typing import Any, TypeGuard
 from onnxpatch.decisions.conditionals import Source, source_of
 from onnxpatch.decisions.definitions import SCOPES, Definition, How, binds, definitions, kept, reaching, within
 from onnxpatch.decisions.expression_levels import ANY, FIXED, HELD, NUMBER, SIZES, TENSOR, Expressions, element, held
-from onnxpatch.decisions.functions_run import OUTSIDE, Function, position
+from onnxpatch.decisions.functions_run import OUTSIDE, Caller, Function, position
 
 Key = tuple[Any, ...]
 _GOING_OVER = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # names of code
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_DEEPEST_SITE = 3  # calls in calls that are told apart by the place of each
 _ROUNDS = 60  # a level rises four times at most, along each way; this ends what a mistake here would not
 
 
@@ -48,7 +49,8 @@ class Dependence:
         self._attributes = attributes
         self._sources: dict[int, Source | None] = {}
         self._outer = {id(code): one for one in functions for code in one.inner}
-        self._callees: dict[tuple[str, tuple[int, ...]], list[tuple[Function, Collection[str]]]] = {}
+        self._callees: dict[tuple[str, tuple[int, ...]], list[tuple[Function, Caller, Collection[str]]]] = {}
+        self._sites: dict[tuple[Function, Function, Caller], Function] = {}
         self._stored: dict[str, list[tuple[Function, ast.expr, bool]]] | None = None
         self._definitions: dict[ast.AST, dict[str, list[Definition]]] = {}
         self._known: dict[Key, int] = {}
@@ -61,7 +63,8 @@ class Dependence:
                 if caller != OUTSIDE and one.code.co_name not in _GOING_OVER:
                     code = functions[caller].code
                     kinds, _ = one.returns.get((caller, at), ((), 0))
-                    self._callees.setdefault((code.co_filename, position(code, at)), []).append((one, kinds))
+                    place = code.co_filename, position(code, at)
+                    self._callees.setdefault(place, []).append((one, (caller, at), kinds))
 
     def turned(self, tests: Collection[tuple[Function, ast.expr]]) -> set[ast.expr]:
         """Those of the tests that an input can turn."""
@@ -253,7 +256,7 @@ class Dependence:
         return _lowered(max(levels, default=FIXED), kinds)
 
     def _at_call(self, one: Function, caller: int, at: int, name: str, key: str | None) -> int:
-        calling = self.functions[caller]
+        calling = one.calling or self.functions[caller]
         source = self.source(calling)
         node = _node_at(source, position(calling.code, at)) if source is not None else None
         kinds: Collection[str] = one.kinds.get(name if key is None else (name, key), set())
@@ -303,7 +306,17 @@ class Dependence:
         """The functions of the model that an expression was seen to call, each with the kinds of what it returned."""
         place = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
         file = one.code.co_filename
-        return self._callees.get((file, place)) or self._callees.get((file, place[:1]), [])
+        found = self._callees.get((file, place)) or self._callees.get((file, place[:1]), [])
+        return [(self._at_site(one, other, caller), kinds) for other, caller, kinds in found]
+
+    def _at_site(self, calling: Function, called: Function, caller: Caller) -> Function:
+        """A short function as it is called from one place: `exists(mask)` says nothing of `exists(self.rotary)`."""
+        if not called.is_short or calling.depth >= _DEEPEST_SITE:
+            return called
+        key = called, calling, caller
+        if key not in self._sites:
+            self._sites[key] = called.at_site(calling, caller)
+        return self._sites[key]
 
     def returned(self, one: Function, kinds: Collection[str]) -> int:
         """The level of what a function returns. kinds: of what it returned."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dis
 import functools
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any, Literal
 
 Kind = Literal["plain", "tensor", "container", "module", "other"]
 Caller = tuple[int, int]  # the number of the calling function, or OUTSIDE; the offset of the call
+_SHORT = 160  # bytes of code, which are some thirty instructions
 OUTSIDE = -1  # the number of whoever called the model itself
 
 
@@ -26,6 +28,8 @@ class Function:
     for one of the inputs or computed from them, "container" for a tuple, list or dict with such tensors. tested,
     returns: the same of the names that jumps test, by offset, and of what it returned, by caller; with how often each
     was looked at. given: numbers, texts and short containers of them among the arguments, and in the closure.
+    calling: the one place's function, where this is the function as it is called from there; depth: how many of these
+    stand behind each other.
     """
 
     number: int
@@ -41,6 +45,8 @@ class Function:
     names: dict[int, str] = field(default_factory=dict)
     tested: dict[int, tuple[set[Kind], int]] = field(default_factory=dict)
     done: bool = False
+    calling: Function | None = None
+    depth: int = 0
 
     def __post_init__(self) -> None:
         line, start, name = self.code.co_firstlineno, -1, ""
@@ -58,6 +64,17 @@ class Function:
             start = -1
             if one.opname != "CACHE" and one.opname != "TO_BOOL":
                 name = str(one.argval) if one.opname.startswith("LOAD_FAST") and isinstance(one.argval, str) else ""
+
+    @functools.cached_property
+    def is_short(self) -> bool:
+        """Whether it is a helper, `exists` or `default`: looked at anew for each place that calls it."""
+        return len(self.code.co_code) <= _SHORT and not self.code.co_freevars
+
+    def at_site(self, calling: Function, caller: Caller) -> Function:
+        """The same function with one caller."""
+        made = copy.copy(self)
+        made.callers, made.calling, made.depth = {caller: 1}, calling, calling.depth + 1
+        return made
 
     @functools.cached_property
     def gathering(self) -> tuple[str, ...]:

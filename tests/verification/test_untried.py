@@ -162,11 +162,31 @@ class Causal(nn.Module):
         return x.cumsum(0) if causal else x * 2
 
 
+def exists(value: object) -> bool:
+    return value is not None
+
+
+class Helped(nn.Module):
+    """Asks by a helper: of one value that a size decides about, and of two that none does."""
+
+    rotary = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        _, *rest = x.shape
+        places = [torch.ones(n) for n in rest]
+        if exists(self.rotary):
+            x = x + 1
+        if exists({5: x}.get(x.shape[0])):
+            x = x * 2
+        return x * places[0] if exists(places) else x
+
+
 @pytest.mark.parametrize(
     ("model", "named"),
     [
         (Passing(), ["bool((x > 100).any())"]),  # a mask is behind it
         (AnyOf(), ["any((self.is_end(one) for one in x[:, 0].tolist()))"]),
+        (Helped(), ["exists({5: x}.get(x.shape[0]))"]),
         (Causal(False), []),  # false for one token, too
         (Causal(None), ["x.shape[0] <= 1", "causal"]),  # true for a larger sum
     ],
