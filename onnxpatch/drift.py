@@ -1,7 +1,8 @@
 """`drift`: compares the code that onnxpatch and its patches rely on with the installed libraries.
 
 The known state is in `known_code.json` beside this file: for every method and private API the version of its library, a
-fingerprint, and a digest of each line. No code of other projects is stored.
+fingerprint, and a digest of each line. No code of other projects is stored. `known_operators.txt` has the operators of
+torch's own tests.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from importlib import metadata, resources
 from typing import Any, TypedDict
 
 from onnxpatch._torch.relied_on import RELIED_ON, Api, GoneError, find
+from onnxpatch._torch.tested_operators import tested_operators
 from onnxpatch.patching.conditions import ANY_TORCH_FUNCTION, resolve
 from onnxpatch.patching.fingerprints import KnownBody, fingerprint, marked_lines, outline
+from onnxpatch.patching.op_rows import spellings
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
 from onnxpatch.results.drift import Drift, Reliance, Status
 from onnxpatch.versions import versions
@@ -40,6 +43,7 @@ def drift(registry: Registry = REGISTRY) -> Drift:
     rows = [_private(api, record) for api in RELIED_ON]
     for patch in registry:
         rows += _of_patch(patch, record)
+    rows += _new_operators(registry)
     return Drift(rows, versions())
 
 
@@ -49,6 +53,11 @@ def known_code() -> dict[str, Known]:
     text = resources.files("onnxpatch").joinpath("known_code.json").read_text(encoding="utf-8")
     kept: dict[str, Known] = json.loads(text)
     return kept
+
+
+def known_operators() -> frozenset[str]:
+    """The operators of torch's own tests, in the versions known so far."""
+    return frozenset(resources.files("onnxpatch").joinpath("known_operators.txt").read_text(encoding="utf-8").split())
 
 
 def code_to_keep() -> dict[str, Known]:
@@ -106,6 +115,14 @@ def _fingerprint(code: object) -> str | None:
         except (ValueError, TypeError):
             return None
     return fingerprint(_function(code)) if _function(code) is not None else None
+
+
+def _new_operators(registry: Registry) -> Iterator[Reliance]:
+    served = {target for patch in registry for target in patch.targets}
+    for name in sorted(tested_operators() - known_operators()):
+        if served.isdisjoint(spellings(name)):
+            instead = "no patch has a form of it: it is exported as torch.onnx.export does it"
+            yield Reliance(name, "operator", "", "new", "", _version("torch"), instead)
 
 
 # ------------------------------------------------------------------ patches

@@ -21,6 +21,7 @@ from tests.cli.running import run
 drift_module = importlib.import_module("onnxpatch.drift")
 HERE = Path(__file__).parent
 FILE = HERE.parent / "onnxpatch" / "known_code.json"
+NAMES = FILE.with_name("known_operators.txt")
 
 
 class Known(nn.Module):
@@ -85,8 +86,22 @@ def test_the_record_holds_all_that_is_relied_on(request: pytest.FixtureRequest) 
     if request.config.getoption("--accept"):
         FILE.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
         drift_module.known_code.cache_clear()
+        names = drift_module.known_operators() | drift_module.tested_operators()
+        NAMES.write_text("\n".join(sorted(names)) + "\n", encoding="utf-8")
     missing = now.keys() - drift_module.known_code().keys()
     assert not missing, f"python -m pytest {Path(__file__).name} --accept writes the record anew, missing {missing}"
+
+
+def test_operators_that_no_known_torch_has_are_listed_unless_a_patch_serves_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert {"abs", "linalg.inv", "fft.rfft"} <= drift_module.tested_operators()
+    known = drift_module.known_operators() - {"abs", "lgamma"}  # lgamma has a row
+    monkeypatch.setattr(drift_module, "known_operators", lambda: known)
+    found = drift_module.drift()
+    new = [row.name for row in found.rows if row.status == "new"]
+    assert "abs" in new and "lgamma" not in new
+    assert found.ok and "no patch has a form of it" in str(found)
 
 
 def test_the_command_writes_text_and_json_and_exits_by_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:

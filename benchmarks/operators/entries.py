@@ -146,7 +146,8 @@ def _of_operator(name: str, which: str, dtypes: Sequence[torch.dtype], seed: int
     known = info.supported_dtypes("cpu")
     dtype = next((one for one in dtypes if one in known), None)
     if dtype is None:
-        raise LeftOut("complex or CUDA only" if known else "not on the CPU")
+        kind = f"no {dtypes[0]}" if len(dtypes) == 1 else "complex or CUDA only"
+        raise LeftOut(kind if known else "not on the CPU")
     torch.manual_seed(seed)
     samples = list(info.sample_inputs("cpu", dtype, requires_grad=False))
     sample = _pick([((s.input, *s.args), s.kwargs) for s in samples], which)

@@ -25,10 +25,11 @@ from onnxpatch.verification.undetermined import judged
 
 Answer = dict[str, Any]
 TOLERANCE = 1e-3
-_OPSETS = {"trace": 18, "dynamo": 18}
 
 
-def answer(database: str, name: str, which: str, exporter: str, kit: str, dtype: str | None = None) -> Answer:
+def answer(
+    database: str, name: str, which: str, exporter: str, kit: str, dtype: str | None = None, opset: int = 18
+) -> Answer:
     """The verdict on one entry, made in this process."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
@@ -42,7 +43,7 @@ def answer(database: str, name: str, which: str, exporter: str, kit: str, dtype:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "m.onnx"
         try:
-            (_plain if kit == "plain" else _patched)(made, file, exporter)
+            (_plain if kit == "plain" else _patched)(made, file, exporter, opset)
         except BaseException as error:
             found = {"verdict": "refused", "reason": _words(error)}
         else:
@@ -51,10 +52,10 @@ def answer(database: str, name: str, which: str, exporter: str, kit: str, dtype:
     return {**found, "dynamic": len(axes), "seconds": round(time.perf_counter() - started, 2)}
 
 
-def _plain(made: Subject, file: Path, exporter: str) -> None:
+def _plain(made: Subject, file: Path, exporter: str, opset: int = 18) -> None:
     names = [f"x{i}" for i in range(len(made.args))]
     shapes = made.dynamic_shapes()
-    options: dict[str, Any] = {"input_names": names, "opset_version": _OPSETS[exporter]}
+    options: dict[str, Any] = {"input_names": names, "opset_version": opset}
     if exporter == "dynamo":
         shapes_by_name = None if shapes is None else dict(zip(names, shapes, strict=True))
         torch.onnx.export(
@@ -65,12 +66,12 @@ def _plain(made: Subject, file: Path, exporter: str) -> None:
         torch.onnx.export(made.model, made.args, str(file), dynamo=False, dynamic_axes=axes or None, **options)
 
 
-def _patched(made: Subject, file: Path, exporter: Any) -> None:
+def _patched(made: Subject, file: Path, exporter: Any, opset: int = 18) -> None:
     import onnxpatch
 
     onnxpatch.export(
         made.model, made.args, file, exporter=exporter, dynamic_shapes=made.dynamic_shapes(),
-        opset_version=_OPSETS[exporter],
+        opset_version=opset,
     )  # fmt: skip
 
 

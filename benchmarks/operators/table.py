@@ -66,10 +66,8 @@ _SIGNS = "eigenvectors: their signs are the library's, and no operator has them"
 _FAILED = "what a factorization that failed leaves is LAPACK's"
 _PIVOTS = "the pivots of Bunch and Kaufman are LAPACK's"
 _BITS = "no operator reads the bits of a float"
-_ORDER = "of sorted=False eager's order is not defined"
 _COUNT = "a graph has a fixed number of outputs, and here a size decides it"
 _MEMORY = "a graph knows no memory, and the result has what lies behind the elements"
-_COMPLEX = "no complex type: a complex output has no ONNX form of its own"
 IMPOSSIBLE = {
     "linalg.eig": _GENERAL,
     "linalg.eigvals": _GENERAL,
@@ -81,13 +79,10 @@ IMPOSSIBLE = {
     "linalg.ldl_factor_ex": _PIVOTS,
     "linalg.ldl_solve": _PIVOTS,
     "hash_tensor": _BITS,
-    "unique": _ORDER,
     "chunk": _COUNT,
     "unsafe_chunk": _COUNT,
     "resize_": _MEMORY,
     "resize_as_": _MEMORY,
-    "cdouble": _COMPLEX,
-    "cfloat": _COMPLEX,
 }
 
 
@@ -122,8 +117,12 @@ def _totals(found: list[Answer]) -> list[str]:
 
 
 def _column(one: Answer) -> tuple[str, ...]:
-    sample = f"{one['sample']} {one['dtype']}".strip()
-    return one["database"], sample, one["exporter"], "plain" if one["kit"] == "plain" else "with the kit"
+    return one["database"], _sample(one), one["exporter"], "plain" if one["kit"] == "plain" else "with the kit"
+
+
+def _sample(one: Answer) -> str:
+    opset = "" if one["opset"] == 18 else f"opset {one['opset']}"
+    return " ".join(filter(None, (one["sample"], one["dtype"], opset)))
 
 
 def _details(found: list[Answer]) -> list[str]:
@@ -132,22 +131,22 @@ def _details(found: list[Answer]) -> list[str]:
     plain = {_asked(one): one["verdict"] for one in found if one["kit"] == "plain"}
     for one in sorted(found, key=_asked):
         if one["kit"] != "plain" and one["verdict"] not in ("right", "nan", "left out"):
-            _, entry, sample, dtype, exporter = _asked(one)
+            entry, exporter = one["entry"], one["exporter"]
             without = SIGN.get(plain.get(_asked(one), ""), "")
             reason = one["reason"].replace("|", "\\|")
-            cells = (f"`{entry}`", f"{sample} {dtype}".strip(), exporter, without, SIGN[one["verdict"]], reason)
+            cells = (f"`{entry}`", _sample(one), exporter, without, SIGN[one["verdict"]], reason)
             lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
 def _asked(one: Answer) -> tuple[str, ...]:
-    return one["database"], one["entry"], one["sample"], one["dtype"], one["exporter"]
+    return one["database"], one["entry"], _sample(one), one["exporter"]
 
 
 def _left_out(found: list[Answer]) -> list[str]:
     named: dict[str, set[str]] = {}
     for one in found:
-        if one["verdict"] == "left out":
+        if one["verdict"] == "left out" and _sample(one) == "first":
             named.setdefault(one["reason"], set()).add(one["entry"])
     return [
         f"- {reason}: {', '.join(f'`{name}`' for name in sorted(names))}" for reason, names in sorted(named.items())

@@ -56,6 +56,7 @@ RELIED_ON = (
     Api("torch._guards.TracingContext", "__init__", "the mode for fake tensors shows whether torch.export runs"),
     Api("torch._C._get_dispatch_mode", "__init__", "stand-ins act under dynamo where a TracingContext is kept"),
     Api("torch._C._TorchDispatchModeKey", "__init__", "stand-ins act under dynamo where a TracingContext is kept"),
+    Api("torch.testing._internal", "tested_operators", "drift lists no new operators"),
     Api("torch.utils._pytree", "__init__", "arguments cannot be read: every export is refused"),
     Api("torch._C._get_tracing_state", "trace_state", _TRACE),
     Api("torch._C._set_tracing_state", "trace_state", _TRACE),

@@ -13,6 +13,7 @@ from onnxpatch.attempts.course import next_attempt
 from onnxpatch.attempts.failure import Failure
 from onnxpatch.attempts.narrowed import Bounds, without_small_sizes
 from onnxpatch.attempts.one_attempt import Proven
+from onnxpatch.diagnosis.cures.operator_support import translated_by_dynamo
 from onnxpatch.errors import ExportError, VerificationError
 from onnxpatch.exporters.dynamo import OpsetNotWritten
 from onnxpatch.results.attempt_result import attempt_lines
@@ -93,4 +94,7 @@ def what_to_type(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds 
     # The trace exporter is no way out for torch.jit.script's errors, nor for itself.
     if first.exporter == "dynamo" and "trace" not in exporters:
         return f"onnxpatch.export(model, ..., exporter='auto') goes on with the trace exporter; {_WHY}"
+    operator = next((one.operator for one in log.failed if one.operator), "")
+    if first.exporter == "trace" and "dynamo" not in exporters and translated_by_dynamo(operator):
+        return f"onnxpatch.export(model, ..., exporter='dynamo'): that exporter translates {operator}; {_WHY}"
     return _WHY

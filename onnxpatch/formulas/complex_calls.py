@@ -111,7 +111,7 @@ OPERATIONS: dict[str, Any] = {
 _OPERANDS = (
     "condition", "input", "self", "A", "x", "tensors", "abs", "real", "other", "exponent", "mat2", "angle", "imag",
 )  # fmt: skip
-MAKERS = frozenset(("view_as_complex", "complex", "polar"))
+MAKERS = frozenset(("view_as_complex", "complex", "polar", "cfloat", "cdouble"))
 """Functions that make a complex tensor out of real ones."""
 
 

@@ -93,11 +93,6 @@ def eye(x: Tensor) -> Tensor:
 
 
 # ------------------------------------------------------------------ LU
-def no_failure(a: Tensor) -> Tensor:
-    """The `info` of torch's factorizations where all of them succeeded: 0 for each matrix."""
-    return torch.zeros_like(a.select(-1, 0).select(-1, 0), dtype=torch.int32)
-
-
 def failed(bad: Tensor) -> Tensor:
     """The `info` of torch's factorizations: the first row, counted from 1, where (..., m, n) is true; 0 for none."""
     places = bad.to(torch.int32).amax(-1)
@@ -125,6 +120,11 @@ def lu(loop: Loop, a: Tensor, pivoted: bool) -> tuple[Tensor, Tensor]:
 
     found = rounds(loop, most, step, a.to(torch.float64), pivots)
     return found[0], found[1]
+
+
+def singular(loop: Loop, a: Tensor) -> Tensor:
+    """The `info` of an inverse: the first pivot that is 0, counted from 1; 0 for none."""
+    return failed((lu(loop, a, True)[0] == 0) & (eye(a) == 1))
 
 
 def _ticks(x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from onnxpatch._torch.constants import constant, unrecorded
 from onnxpatch._torch.function_modes import function_name, unseen
 from onnxpatch._torch.kept_constants import keep_constant
 from onnxpatch._torch.origins import all_ones, divided_by_data
-from onnxpatch._torch.symbolic_sizes import traced_from
+from onnxpatch._torch.symbolic_sizes import operator_of, traced_from
 from onnxpatch._torch.trace_state import tracing_paused
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "divided_by_data",
     "function_name",
     "keep_constant",
+    "operator_of",
     "traced_from",
     "tracing_paused",
     "unrecorded",

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from onnxpatch.results.table import table
 
 SCHEMA = 1
-Status = Literal["known", "same", "changed", "gone", "unread", "elsewhere", "absent"]
+Status = Literal["known", "same", "changed", "gone", "unread", "elsewhere", "absent", "new"]
 
 
 @dataclass(frozen=True)
@@ -18,18 +18,18 @@ class Reliance:
     """One thing that is relied on, compared with what is installed.
 
     name: its dotted path; kind: "method" (a patch knows its code), "target" (a patch stands in for it) or "torch" (a
-    private API); used_by: the patch, or the file of onnxpatch/_torch.
+    private API) or "operator" (of torch's own tests); used_by: the patch, or the file of onnxpatch/_torch.
     status: known (same code, same version as recorded); same (same code in another version); changed; gone (the library
     is installed and has nothing under that name); unread (its module cannot be imported here); absent (the library is
     not installed); elsewhere (this version lacks the target, and the patch has others: patches name the targets of
-    several versions).
+    several versions); new (an operator that no version known so far has, and no patch stands in for).
     recorded, installed: versions of its library. instead: what happens where it is changed or gone.
     diff: lines of the installed code, "+ " before those that the known code lacks; the known code itself is not kept,
     so what it had in their place is counted: "- 2 lines of the known code".
     """
 
     name: str
-    kind: Literal["method", "target", "torch"]
+    kind: Literal["method", "target", "torch", "operator"]
     used_by: str
     status: Status
     recorded: str = ""
@@ -71,7 +71,7 @@ class Drift:
     def __str__(self) -> str:
         counts = Counter(row.status for row in self.rows)
         told = [f"{count} {status}" for status, count in counts.items()]
-        shown = [row for row in self.rows if not row.ok]
+        shown = [row for row in self.rows if not row.ok or row.status == "new"]
         parts = [f"{len(self.rows)} relied on: {', '.join(told)}"]
         if shown:
             cells = [(row.name, row.used_by, row.status, _versions(row), row.instead) for row in shown]

@@ -1,4 +1,6 @@
-"""Puts equal values into another order in sorts: torch.sort leaves their order open unless `stable=True`."""
+"""Puts values into another order where torch leaves it open: equal ones of a sort unless `stable=True`, and those of
+unique(sorted=False).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 class TiesBroken(TorchFunctionMode):
     """A mode in which unstable sorts keep the order of equal values, or (`last`) reverse it.
 
-    met: whether there were equal values.
+    met: whether there was anything in an open order.
     """
 
     def __init__(self, last: bool) -> None:
@@ -57,6 +59,21 @@ def _topk(
     return type(result)(part.narrow(dim, 0, k) for part in ties.order(x, dim, largest))
 
 
+def _unique(
+    ties: TiesBroken,
+    result: object,
+    x: torch.Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> object:
+    if sorted:
+        return result
+    ties.met = True
+    return torch.unique(x, True, return_inverse, return_counts, dim)
+
+
 # A call with other arguments (out=, names of axes) raises inside the block; that answer is then not used.
 _FORMS: dict[Any, Callable[..., Any]] = {
     torch.sort: _sort,
@@ -65,4 +82,6 @@ _FORMS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.argsort: _argsort,
     torch.topk: _topk,
     torch.Tensor.topk: _topk,
+    torch.unique: _unique,
+    torch.Tensor.unique: _unique,
 }

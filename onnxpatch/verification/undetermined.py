@@ -33,7 +33,10 @@ _ROUNDED = "PyTorch's own output changes as much when its inputs change by one r
 _DOUBLE = "PyTorch in float64 differs from float32 as much: float32 does not determine this answer"
 _WEIGHTS = "PyTorch's own output changes as much when its weights change by one rounding"
 _FAST = "PyTorch's output differs while gradients are recorded: its fast path for inference has its own NaN"
-_TIED = "torch.sort(stable=False), argsort or topk got equal values: PyTorch does not determine their order"
+_TIED = (
+    "torch.sort(stable=False), argsort or topk got equal values, or unique was called with sorted=False: PyTorch does "
+    "not determine their order"
+)
 
 
 def judged(

@@ -11,9 +11,10 @@ import math
 import torch
 from torch import Tensor
 
-from onnxpatch import op, untraced
+from onnxpatch import RefusedError, op, running_model, untraced
 from onnxpatch.formulas.complex_calls import complex_call, touches_complex
 from onnxpatch.formulas.elementary import floats
+from onnxpatch.formulas.tracing import operator_of, traced_from
 from onnxpatch.formulas.tries import numbers
 
 
@@ -50,6 +51,14 @@ class _Rotary(torch.nn.Module):
 )
 def complex_as_pairs(original: object, *args: object, **kwargs: object) -> object:
     """Computes a torch call on complex tensors with pairs of real ones."""
+    running = running_model()
+    stored = [] if running is None or running.model is None else [*running.tensors.values()]
+    for value in args:
+        if not isinstance(value, Tensor) or not value.is_complex():
+            continue
+        made = operator_of(value)
+        if made and not traced_from(value, stored):
+            raise RefusedError(f"{made} has no ONNX form: no ONNX operator computes its complex result")
     return complex_call(original, *args, **kwargs)
 
 

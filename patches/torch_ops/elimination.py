@@ -18,9 +18,9 @@ from onnxpatch.formulas.matrix_rounds import (
     column,
     eye,
     failed,
-    no_failure,
     rounds,
     row,
+    singular,
     solved,
     substituted,
 )
@@ -42,7 +42,9 @@ _REFUSED = f"{_NO.reason}|number of rows|larger than|8 rows"
 def _inverses(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     both = torch.linalg.inv(a), torch.linalg.solve(a, b), torch.linalg.solve(a[0], b[0, :, 0])
     turned = torch.linalg.solve(a, b.transpose(1, 2), left=False)
-    return *both, turned, *torch.linalg.inv_ex(a), *torch.linalg.solve_ex(a, b)
+    flat = torch.where(torch.arange(a.shape[2]) == 2, 0.0, a)  # has no inverse
+    infos = torch.linalg.inv_ex(flat).info, torch.linalg.solve_ex(flat, b).info
+    return *both, turned, *torch.linalg.inv_ex(a), *torch.linalg.solve_ex(a, b), *infos
 
 
 @op(
@@ -76,7 +78,7 @@ def systems(
         found = found.squeeze(-1) if vector else found if left else found.transpose(-2, -1)
     found = found.to(A.dtype)
     kind = _RESULTS.linalg_inv_ex if B is None else _RESULTS.linalg_solve_ex
-    return kind((found, no_failure(A))) if name.endswith("_ex") else found
+    return kind((found, singular(while_loop, A))) if name.endswith("_ex") else found
 
 
 # ------------------------------------------------------------------ triangles
@@ -94,22 +96,18 @@ def _cholesky(a: Tensor) -> Tensor:
 
 def _triangles(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     places = torch.linalg.cholesky_ex(a - 2 * torch.eye(a.shape[1]) * (torch.arange(a.shape[1]) == 2)).info
-    lower = torch.linalg.cholesky(a)
-    upper, info = torch.linalg.cholesky_ex(a, upper=True)
-    inverses = torch.cholesky_inverse(lower), torch.cholesky_inverse(upper, upper=True)
-    return lower, upper, info, places, *inverses, torch.cholesky_solve(b, lower), b.cholesky_solve(upper, upper=True)
+    return torch.linalg.cholesky(a), *torch.linalg.cholesky_ex(a, upper=True), places
 
 
 @op(
     "cholesky",
     "cholesky_ex",
     name="cholesky-of-any-size",
-    why=untraced("aten::linalg_cholesky", "aten::linalg_cholesky_ex"),
+    why=missing("aten::linalg_cholesky", "aten::linalg_cholesky_ex"),
     reason="cholesky|Cholesky",
     tries=_spd,
     sizes=_SIZES,
     case=_triangles,
-    beside=("cholesky-systems",),
 )
 def cholesky(original: Callable[..., Any], A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """The triangle L with L Lᵀ = a; NaN where there is none."""
@@ -127,12 +125,11 @@ def cholesky(original: Callable[..., Any], A: Tensor, *, upper: bool = False, ch
     "cholesky_inverse",
     "cholesky_solve",
     name="cholesky-systems",
-    why=untraced("aten::cholesky_inverse", "aten::cholesky_solve"),
+    why=missing("aten::cholesky_inverse", "aten::cholesky_solve"),
     reason="cholesky|Cholesky",
     tries=_spd,
     sizes=_SIZES,
-    case=_triangles,
-    beside=("cholesky-of-any-size",),
+    case=lambda a, b: (torch.cholesky_inverse(a), torch.cholesky_solve(b, a), b.cholesky_solve(a, upper=True)),
 )
 def cholesky_systems(input: Tensor, input2: Tensor | None = None, upper: bool = False) -> Tensor:
     """The inverse of, or a system with, the matrix whose triangle is given."""
@@ -154,7 +151,7 @@ def _of_triangles(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     "triangular_solve",
     name="triangles-of-any-size",
     reason="triangular",
-    why=untraced("aten::linalg_solve_triangular", "aten::triangular_solve"),
+    why=missing("aten::linalg_solve_triangular", "aten::triangular_solve"),
     case=_of_triangles,
     sizes=_SIZES,
     tries=lambda n: (torch.randn(2, n, n) + n * torch.eye(n), torch.randn(2, n, 3)),
@@ -192,7 +189,7 @@ def _tensor(n: int) -> Tensor:
     "linalg.tensorinv",
     "linalg.tensorsolve",
     name="systems-of-tensors",
-    why=untraced("aten::linalg_tensorinv", "aten::linalg_tensorsolve"),
+    why=missing("aten::linalg_tensorinv", "aten::linalg_tensorsolve", "aten::linalg_inv_ex"),
     tries=_tensor,
     sizes=(5, 6, 2),
     case=lambda a: (torch.linalg.tensorinv(a, 2), torch.linalg.tensorsolve(a, a[:, :, 0])),
@@ -216,7 +213,7 @@ def tensors(original: Callable[..., Tensor], A: Tensor, B: Any = None, dims: Any
 # ------------------------------------------------------------------ least squares
 def _fitted(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     fit = torch.linalg.lstsq
-    return *fit(a, b)[:3], fit(a, b[:, 0]).solution, *fit(a, b, driver="gels")[:2], *fit(a, b, driver="gelsd")[2:]
+    return fit(a, b[:, 0]).solution, *fit(a, b, driver="gels")[:2], *fit(a, b, driver="gelsd")[2:]
 
 
 @op(

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import RefusedError, exporting, missing, op, running_model
+from onnxpatch import RefusedError, exporting, missing, op, running_model, while_loop
 from onnxpatch.formulas import factorizations as unrolled
 from onnxpatch.formulas.factorizations import few, solve
+from onnxpatch.formulas.matrix_rounds import singular
 from onnxpatch.formulas.symbolic import fixed_size
 from onnxpatch.formulas.tracing import constant, traced_from, unrecorded
 
@@ -97,7 +98,7 @@ def invert(
         solved = torch.matmul(inverse(a, "solve"), B.unsqueeze(-1) if vector else B)
         return solved.squeeze(-1) if vector else solved
     found = inverse(a, name)
-    return (found, torch.zeros_like(a[..., 0, 0], dtype=torch.int32)) if name.endswith("_ex") else found
+    return _RESULTS.linalg_inv_ex((found, singular(while_loop, a))) if name.endswith("_ex") else found
 
 
 _ROWS = 8  # limit for elimination, row by row

@@ -119,6 +119,19 @@ op("argwhere", why=untraced("aten::argwhere"), tries=integers, to=lambda x: x.no
 op("msort", why=untraced("aten::msort"), tries=numbers, to=lambda x: torch.sort(x, dim=0).values)
 
 
+op(
+    "unique",
+    why="torch.unique(sorted=False) comes out in the order of the first ones: eager's order is not defined",
+    reason="relative error",
+    exporters=("trace",),
+    tries=lambda b, n: torch.randint(-9, 9, (b, n)) * 0.5,
+    case=lambda x: torch.unique(x, sorted=False),
+    to=lambda original, input, sorted=True, return_inverse=False, return_counts=False, dim=None: (
+        NotImplemented if sorted else original(input, True, return_inverse, return_counts, dim)
+    ),
+)
+
+
 def _repeats(b: int, n: int) -> Tensor:
     return torch.randint(0, 3, (b, n))
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import op, untraced, while_loop
+from onnxpatch import exporting, missing, op, untraced, while_loop
 from onnxpatch.formulas import matrix_rounds as rounds
 from onnxpatch.formulas.factorizations import few
 from onnxpatch.formulas.symbolic import counted
@@ -58,7 +58,7 @@ def _values(a: Tensor) -> tuple[Tensor, ...]:
     "eigvalsh",
     "svdvals",
     name="spectra-of-any-size",
-    why=untraced("aten::linalg_eigvalsh", "aten::linalg_svdvals"),
+    why=missing("aten::linalg_eigvalsh", "aten::linalg_svdvals"),
     reason="eigvalsh|svdvals|linalg_svd|linalg_eigh|spectrum",
     tries=_wide,
     sizes=_SIZES,
@@ -66,11 +66,12 @@ def _values(a: Tensor) -> tuple[Tensor, ...]:
 )
 def spectra(original: Callable[..., Tensor], A: Tensor, UPLO: str = "L", *, driver: str | None = None) -> Tensor:
     """Eigenvalues of symmetric matrices in ascending order; singular values in descending order."""
+    unrolled = exporting() == "trace"  # under dynamo so many nodes take minutes
     if "svd" in original.__name__:
-        if few(A, _MOST, (-2, -1)):
+        if unrolled and few(A, _MOST, (-2, -1)):
             return NotImplemented
         return _sorted(_singular(A)[0], _least(A), True).to(A.dtype)
-    if few(A, _MOST) and UPLO == "L":
+    if unrolled and few(A, _MOST) and UPLO == "L":
         return NotImplemented
     values = rounds.eigh(while_loop, _symmetric(A, UPLO == "U"))[0]
     return _sorted(values, A.shape[-1], False).to(A.dtype)
@@ -92,10 +93,9 @@ def _norms(a: Tensor) -> tuple[Tensor, ...]:
     "linalg.matrix_norm",
     "linalg.cond",
     name="norms-by-singular-values",
-    exporters=("trace",),
     beside=("systems-of-any-size",),
     why="Unsupported: ONNX export of operator linalg.matrix_norm, ord==nuc; linalg_cond is not supported",
-    reason="matrix_norm|linalg_svd|linalg_cond|linalg_norm",
+    reason="matrix_norm|linalg_svd|linalg_cond|linalg_norm|numel",
     tries=_wide,
     sizes=_SIZES,
     case=_norms,

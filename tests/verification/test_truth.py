@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -316,9 +317,35 @@ def test_a_file_that_draws_says_so() -> None:
 
 
 def test_an_output_that_no_input_has_a_part_in_is_named() -> None:
-    class Eigenvalues(nn.Module):
+    class ThroughNumpy(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return x * 2, torch.linalg.eigvals(x).real
+            return x * 2, torch.from_numpy(np.linalg.eigvalsh(x.numpy()))
 
     with pytest.raises(onnxpatch.VerificationError, match=r"'output_1' does not depend on the input: .* no ONNX form"):
+        onnxpatch.export(ThroughNumpy(), (torch.randn(3, 3),), exporter="trace")
+
+
+def test_an_operator_with_a_complex_result_that_no_pair_stands_for_is_named() -> None:
+    class Eigenvalues(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.eig(x).eigenvalues.real
+
+    with pytest.raises(onnxpatch.ExportError, match="aten::linalg_eig has no ONNX form"):
         onnxpatch.export(Eigenvalues(), (torch.randn(3, 3),), exporter="trace")
+
+
+def test_unique_in_no_order_is_compared_sorted() -> None:
+    class Distinct(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.unique(x, sorted=False)
+
+    assert onnxpatch.export(Distinct(), (torch.randint(9, (4, 5)) * 0.5,), exporter="trace").ok
+
+
+def test_an_operator_that_the_other_exporter_translates_is_told_with_it() -> None:
+    class Reshaped(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.ops.aten._unsafe_view(x, [6])
+
+    with pytest.raises(onnxpatch.ExportError, match=r"exporter='dynamo'\): .* translates aten::_unsafe_view"):
+        onnxpatch.export(Reshaped(), (torch.randn(2, 3),), exporter="trace")

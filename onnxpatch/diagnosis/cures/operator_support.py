@@ -92,6 +92,14 @@ def describe(name: str) -> str:
     return f"{_DYNAMO[one.dynamo]}{since}; the TorchScript exporter has no translation"
 
 
+def translated_by_dynamo(name: str) -> bool:
+    """Whether the dynamo exporter has a translation of an operator, `aten::roll`.
+
+    A decomposition alone is no promise: it may end in operators without one.
+    """
+    return any(key.partition(".")[0] == name for key in _tables()[0])
+
+
 @functools.cache
 def _tables() -> tuple[dict[str, list[Translation]], set[str], dict[str, int]]:
     """(translations by name, names with a decomposition, lowest opset of a symbolic by name without overload)."""
