@@ -135,13 +135,18 @@ def _of_patch(patch: Patch, record: dict[str, Known]) -> Iterator[Reliance]:
         if target not in found:
             yield Reliance(target, "target", patch.name, "absent")
             continue
-        (one, error), installed = found[target], _version(target)
+        one, error = found[target]
         if one is None:
-            gone: Status = "unread" if error else "elsewhere" if served else "gone"
-            instead = error or ("" if served else "the patch has nothing to replace")
-            yield Reliance(target, "target", patch.name, gone, "", installed, instead)
+            yield _not_there(target, patch, error, served)
         for name in patch.when.bodies if one is not None else ():
             yield _method(patch, f"{target}.{name}", getattr(one, name, None), patch.when.bodies[name], record)
+
+
+def _not_there(target: str, patch: Patch, error: str, served: bool) -> Reliance:
+    """served: whether another target of the patch is there."""
+    gone: Status = "unread" if error else "elsewhere" if served else "gone"
+    instead = error or ("" if served else "the patch has nothing to replace")
+    return Reliance(target, "target", patch.name, gone, "", _version(target), instead)
 
 
 def _method(patch: Patch, path: str, method: Any, prints: Any, record: dict[str, Known]) -> Reliance:

@@ -1,7 +1,6 @@
 """Counts the branch points of every function: `if`, `and`, `or`, `x if y else z`, loops, comprehensions, `except`.
 
-`python -m tests.branch_points` lists the functions with more than MOST, and fails where there are more of them, or one
-has more points, than is allowed below.
+`python -m tests.branch_points` lists the functions with more than MOST, and fails where there is one.
 """
 
 from __future__ import annotations
@@ -13,9 +12,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MOST = 12
-# To be lowered, never raised: 0 functions is the aim.
-FUNCTIONS_OVER = 57
-LARGEST = 22
 _POINTS = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.BoolOp, ast.comprehension)
 
 
@@ -41,6 +37,6 @@ def over() -> list[tuple[int, str]]:
 
 if __name__ == "__main__":
     found = over()
-    if len(found) > FUNCTIONS_OVER or (found and found[0][0] > LARGEST):
+    if found:
         print(*(f"{count:3} {place}" for count, place in found), sep="\n")
-        sys.exit(f"{len(found)} functions have more than {MOST} branch points; {FUNCTIONS_OVER} are allowed")
+        sys.exit(f"{len(found)} functions have more than {MOST} branch points")

@@ -85,13 +85,16 @@ def _known(module: fx.GraphModule, node: fx.Node, registry: Any) -> bool:
         # torch.vmap and torch.func.grad stand in a capture as they are called: the second trace carries them out.
         functorch = getattr(node.target, "__module__", "").startswith("torch._functorch")
         return not functorch and not isinstance(node.target, torch._ops.HigherOrderOperator)
-    if node.target in RULES:
-        condition = CONDITIONS.get(node.target)
+    return _has_translation(node, node.target, registry)
+
+
+def _has_translation(node: fx.Node, operator: torch._ops.OpOverload, registry: Any) -> bool:
+    if operator in RULES:
+        condition = CONDITIONS.get(operator)
         return condition is None or condition(node)
-    schema = node.target._schema
-    if schema.name in _CHECKS:
+    if operator._schema.name in _CHECKS:
         return True
-    return not schema.is_mutable and registry.is_registered(node.target) and not _is_taken_apart(node.target)
+    return not operator._schema.is_mutable and registry.is_registered(operator) and not _is_taken_apart(operator)
 
 
 def _known_in_block(body: fx.GraphModule, node: fx.Node, registry: Any) -> bool:

@@ -36,20 +36,28 @@ def written_size(node: Any, fixed: Callable[[Any, int], int | None]) -> int | No
         maker = value.node()
         kind, given = maker.kind(), list(maker.inputs())
         if kind in _SHAPED:
-            sizes = list(given[1].node().inputs()) if given[1].node().kind() == "prim::ListConstruct" else []
-            size = _number(sizes[axis]) if axis < len(sizes) else None
-            return size if size is not None and size >= 0 else None
+            return _size_at(given[1], axis)
         if kind == "aten::linear" and axis == rank - 1:
             return fixed(given[1], 0)
-        if kind == "aten::permute":
-            order = _numbers(given[1])
-            axis = order[axis] if order is not None else None
-        elif kind == "aten::transpose":
-            axis = _exchanged(axis, rank, _number(given[1]), _number(given[2]))
-        elif kind not in _KEEPING:
-            return None
-        value = given[0]
+        value, axis = given[0] if given else None, _before(kind, given, axis, rank)
     return None
+
+
+def _size_at(sizes: Any, axis: int) -> int | None:
+    """One of the sizes that a reshape is given; None where it is computed or inferred."""
+    listed = list(sizes.node().inputs()) if sizes.node().kind() == "prim::ListConstruct" else []
+    size = _number(listed[axis]) if axis < len(listed) else None
+    return size if size is not None and size >= 0 else None
+
+
+def _before(kind: str, given: Sequence[Any], axis: int, rank: int) -> int | None:
+    """Which axis of an operator's first argument an axis of its result is; None where that is not known."""
+    if kind == "aten::permute":
+        order = _numbers(given[1])
+        return order[axis] if order is not None else None
+    if kind == "aten::transpose":
+        return _exchanged(axis, rank, _number(given[1]), _number(given[2]))
+    return axis if kind in _KEEPING else None
 
 
 def _exchanged(axis: int, rank: int, first: int | None, second: int | None) -> int | None:

@@ -50,10 +50,12 @@ def _ways(first: Attempt, failed: Sequence[Failure]) -> Iterator[Attempt]:
             yield one.attempt.without(one.at_fault)
     # The patches that were found at fault stay out of the other ways too.
     base = next((one.attempt for one in reversed(failed) if not one.attempt.plain), first)
-    if failed and first.branches:
+    if not failed:
+        return
+    if first.branches:
         # branches=True runs more of the model's code, and may refuse what is not needed.
         yield replace(base, branches=False)
-    if failed and not _plain_is_hopeless(failed):
+    if not _plain_is_hopeless(failed):
         yield first.as_plain()
     # torch.jit.script compiles branches itself.
     if any(one.branch for one in failed) and first.exporter != "script":

@@ -7,6 +7,7 @@ range will do, or multiples.
 from __future__ import annotations
 
 import copy
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -74,22 +75,26 @@ def without_small_sizes(log: AttemptLog, made: Proven) -> Proven | None:
     """
     reference = log.shared.reference
     assert reference is not None
-    example = {dim.name: dim.size for dim in reference.dims}
-
-    def is_far_below(sizes: Mapping[str, int]) -> bool:
-        small = any(_FAR_BELOW * size <= example.get(name, 0) for name, size in sizes.items())
-        probe = reference.oracle.at(sizes) if not small else None
-        return small or (probe is not None and _says_nothing(probe))
+    is_low = functools.partial(_is_far_below, reference)
 
     def are_low(bounds: Sequence[SizeBound]) -> bool:
         ends = {dim.name: dim.maximum for dim in reference.dims}
         open_ended = all(bound.multiple == 1 and bound.high == ends[bound.name] for bound in bounds)
-        return open_ended and all(is_far_below({bound.name: size}) for bound in bounds for size in bound.wrong)
+        return open_ended and all(is_low({bound.name: size}) for bound in bounds for size in bound.wrong)
 
     # Most wrong files are wrong at large sizes too: seen without a search.
-    if not all(is_far_below(check.sizes) for check in made.report.checks if not check.ok):
+    if not all(is_low(check.sizes) for check in made.report.checks if not check.ok):
         return None
     return _within_bounds(log, made, are_low, made.attempt.call(log.shared.request))
+
+
+def _is_far_below(reference: Reference, sizes: Mapping[str, int]) -> bool:
+    """Whether sizes are far below the example's, or eager's answer there says nothing."""
+    example = {dim.name: dim.size for dim in reference.dims}
+    if any(_FAR_BELOW * size <= example.get(name, 0) for name, size in sizes.items()):
+        return True
+    probe = reference.oracle.at(sizes)
+    return probe is not None and _says_nothing(probe)
 
 
 def _says_nothing(probe: Probe) -> bool:

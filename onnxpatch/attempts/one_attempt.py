@@ -105,6 +105,20 @@ class _Acting:
     acted: list[Patch] = field(default_factory=list)
 
 
+def _proven(
+    attempt: Attempt, exported: Exported, reference: Reference, started: Report, shared: ExportContext
+) -> Report:
+    """The report of a file that is right. Raises VerificationError, or the exporter's own refusal, for another one."""
+    report = _compared(attempt, exported, reference, started, shared)
+    # A runtime stops where sizes that the file writes beside its values are false: nothing computes them.
+    if any(one.status == "refused" for one in report.checks) and forget_merged_sizes(exported.path):
+        report = _compared(attempt, exported, reference, started, shared)
+    if report.wrong and exported.refusal is not None:
+        raise ExportError(explained(exported.refusal, shared.request.model, attempt.exporter)) from exported.refusal
+    report.raise_unless_right("" if shared.several or attempt.branches else _hint(reference.decisions))
+    return report
+
+
 def attempt_once(attempt: Attempt, shared: ExportContext) -> Proven | Failed:
     """Make one attempt. The model is restored. Raises InputError for arguments that no attempt can use."""
     start, acting, path = time.perf_counter(), _Acting(), shared.out.another()
@@ -121,15 +135,7 @@ def attempt_once(attempt: Attempt, shared: ExportContext) -> Proven | Failed:
             seconds={"export": seconds}, program=exported.program, call=attempt.call(shared.request),
         )  # fmt: skip
         if shared.reference is not None:
-            started, report = report, _compared(attempt, exported, shared.reference, report, shared)
-            # A runtime stops where sizes that the file writes beside its values are false: nothing computes them.
-            if any(one.status == "refused" for one in report.checks) and forget_merged_sizes(exported.path):
-                report = _compared(attempt, exported, shared.reference, started, shared)
-            if report.wrong and exported.refusal is not None:
-                refusal = exported.refusal
-                message = explained(refusal, shared.request.model, attempt.exporter)
-                raise ExportError(message) from refusal
-            report.raise_unless_right("" if shared.several or attempt.branches else _hint(shared.reference.decisions))
+            report = _proven(attempt, exported, shared.reference, report, shared)
         names = tuple(dict.fromkeys(patch.name for patch in acting.acted))
         return Proven(attempt, exported, report, names, time.perf_counter() - start)
     except (ExportError, VerificationError) as error:

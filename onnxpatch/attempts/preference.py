@@ -34,16 +34,17 @@ def best_of(log: AttemptLog, found: Proven, exporters: Sequence[Exporter], prefe
         if log.outcome_of(attempt) is None and not log.over:
             log.attempt(attempt)
     proven = [one for one in log.made if isinstance(one, Proven) and one.report.ok] or [found]
-    figures = [bytes_beside(one.exported.path) for one in proven] if prefer == "size" else _milliseconds(log, proven)
-    name = "bytes" if prefer == "size" else "milliseconds"
+    figures: Sequence[float]
+    if prefer == "size":
+        figures, name, share = [bytes_beside(one.exported.path) for one in proven], "bytes", 1.0
+    else:  # times vary from run to run
+        figures, name, share = _milliseconds(log, proven), "milliseconds", _WORTH
     for one, figure in zip(proven, figures, strict=True):
         log.figures[one.attempt] = {name: figure}
-    # Bytes are exact; times vary from run to run.
-    share = 1.0 if prefer == "size" else _WORTH
-    best = min(range(len(proven)), key=figures.__getitem__)
+    least, best = min(zip(figures, proven, strict=True), key=lambda pair: pair[0])
+    own = next((figure for one, figure in zip(proven, figures, strict=True) if one is found), None)
     # Where nothing is clearly better, the file that was asked for is delivered.
-    first = next((i for i, one in enumerate(proven) if one is found), best)
-    return proven[best] if figures[best] < share * figures[first] else proven[first]
+    return found if own is not None and least >= share * own else best
 
 
 def _rivals(first: Attempt, found: Attempt, exporters: Sequence[Exporter]) -> Iterator[Attempt]:

@@ -120,10 +120,10 @@ def _dimension(name: str, text: str, axis: int, rank: int, floating: bool, sizes
         label, number = "", label
     if not (label or number) or (label and not label.isidentifier()) or (equals and not number.isdigit()):
         raise InputError(f"--input {name}: dimension {text!r} is neither a size, a name, nor a name=size such as H=224")
-    if number and int(number) < 1:
-        raise InputError(f"--input {name}: dimension {text!r}: sizes start at 1")
     if not number:
         return label, sizes.of(label, axis, rank, floating)
+    if int(number) < 1:
+        raise InputError(f"--input {name}: dimension {text!r}: sizes start at 1")
     if label and sizes.known.setdefault(label, int(number)) != int(number):
         raise InputError(f"--input {name}: {label} is {number} here and {sizes.known[label]} elsewhere")
     return label, int(number)

@@ -115,9 +115,7 @@ def export(
 
         check_form(json, markdown)
         check_required(require)
-        if strict and bounds == "narrow":
-            raise InputError("--strict refuses a file with bounds, --bounds narrow asks for one: give one of them")
-        file = _one_file(file, output)
+        allowed, file = _allowed_bounds(strict, bounds), _one_file(file, output)
         pixels = image_size(image)
         if html:
             writable(html)
@@ -130,7 +128,7 @@ def export(
         arguments |= {"data": [call_from_file(loaded.model, one) for one in data]}
         arguments |= {"providers": provider_names(providers)}
         arguments |= {"runtime": runtime_names(runtime), "attempts": attempts, "prefer": prefer}
-        arguments |= {"bounds": "never" if strict else bounds}
+        arguments |= {"bounds": allowed}
         arguments |= {"check": check, "max_probes": max_probes, "max_seconds": max_seconds}
         arguments |= {"max_memory": max_memory}
         with show.progress("export") as progress:
@@ -139,15 +137,26 @@ def export(
         if refusal is None or json or markdown:
             print_result(report, json, markdown, quiet, verbose)
         if html:
-            from onnxpatch.html import write
-
-            with show.progress("page") as progress:
-                # A file that came out wrong was not written: what lies there, if anything, is of an earlier export.
-                made = None if report.wrong else file
-                write(html, loaded.model, report, made, arguments, progress, typed(ctx))
+            _write_page(html, loaded.model, report, file, arguments, typed(ctx))
         if refusal is not None:
             raise refusal
-        raise typer.Exit(RIGHT if fulfils(report, require) or not check else WRONG)
+        raise typer.Exit(RIGHT if not check or fulfils(report, require) else WRONG)
+
+
+def _write_page(
+    page: Path, model: torch.nn.Module, report: onnxpatch.Report, file: Path, arguments: dict[str, Any], said: str
+) -> None:
+    from onnxpatch.html import write
+
+    with show.progress("page") as progress:
+        # A file that came out wrong was not written: what lies there, if anything, is of an earlier export.
+        write(page, model, report, None if report.wrong else file, arguments, progress, said)
+
+
+def _allowed_bounds(strict: bool, bounds: str | None) -> str | None:
+    if strict and bounds == "narrow":
+        raise InputError("--strict refuses a file with bounds, --bounds narrow asks for one: give one of them")
+    return "never" if strict else bounds
 
 
 def _one_file(file: Path | None, output: Path | None) -> Path:

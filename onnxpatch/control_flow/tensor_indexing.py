@@ -61,7 +61,7 @@ def _gather_index(capture: Capture, index: object) -> tuple[tuple[object, ...], 
     """
     parts = list(index) if isinstance(index, tuple) else [index]
     numbers = [part for part in parts if isinstance(part, torch.Tensor)]
-    plain = all(isinstance(part, torch.Tensor | slice | int | torch.SymInt) or part is None for part in parts)
+    plain = all(isinstance(part, torch.Tensor | slice | int | torch.SymInt | None) for part in parts)
     single = [part for part in numbers if _is_whole_number(part)]
     if not single or not plain or any(part.dtype is torch.bool or part.is_floating_point() for part in numbers):
         return None

@@ -244,23 +244,28 @@ def _taken(test: ast.expr, answers: Answers) -> set[bool]:
 
 
 def _missing(test: ast.expr, answers: Answers, wanted: Collection[bool]) -> Iterator[tuple[ast.expr, bool]]:
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _missing(test.operand, answers, {not one for one in wanted})
-        return
     taken = _taken(test, answers)
     if not taken:
         return
-    if isinstance(test, ast.IfExp):
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _missing(test.operand, answers, {not one for one in wanted})
+    elif isinstance(test, ast.IfExp):
         for part in (test.body, test.orelse):
             yield from _missing(part, answers, wanted)
     elif isinstance(test, ast.BoolOp):
-        ends = isinstance(test.op, ast.Or)
-        parts = [value for value in test.values if _taken(value, answers)]
-        if (not ends) in wanted and (not ends) not in taken:
-            # Never passed: the part at which it ended. The ones behind it never ran.
-            yield from _missing(parts[-1], answers, {not ends})
-        if ends in wanted and (not ends) in taken:
-            for part in parts:
-                yield from _missing(part, answers, {ends})
+        yield from _missing_of_parts(test, answers, wanted, taken)
     else:
         yield from ((test, side) for side in wanted if side not in taken)
+
+
+def _missing_of_parts(
+    test: ast.BoolOp, answers: Answers, wanted: Collection[bool], taken: Collection[bool]
+) -> Iterator[tuple[ast.expr, bool]]:
+    ends = isinstance(test.op, ast.Or)  # the answer of one part that ends it
+    passed = (not ends) in taken
+    parts = [value for value in test.values if _taken(value, answers)]
+    if not passed and (not ends) in wanted:
+        # The part at which it ended. The ones behind it never ran.
+        yield from _missing(parts[-1], answers, {not ends})
+    for part in parts if passed and ends in wanted else ():
+        yield from _missing(part, answers, {ends})

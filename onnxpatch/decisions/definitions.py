@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 GROWING = frozenset({"append", "extend", "add", "insert", "update", "pop", "remove", "setdefault", "clear"})
 Parents = Mapping[ast.AST, ast.AST]
-How = (
-    str | int
-)  # as it is ("value"), an "element" of it, the one at a place, put into what is there ("grown"), "argument"
+# As it is ("value"), an "element" of it, the one at a place, put into what is there ("grown"), "argument".
+How = str | int
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +32,48 @@ class Definition:
     how: How
     statement: ast.AST
     replaces: bool = True
+
+
+class Scopes:
+    """The functions and comprehensions around an expression, as far as they give names their values."""
+
+    def __init__(self) -> None:
+        self._definitions: dict[ast.AST, dict[str, list[Definition]]] = {}
+
+    def definitions(self, scope: ast.AST) -> dict[str, list[Definition]]:
+        """What `definitions` finds, read once."""
+        if scope not in self._definitions:
+            self._definitions[scope] = definitions(scope)
+        return self._definitions[scope]
+
+    def binding(self, node: ast.AST, name: str, parents: Parents) -> tuple[ast.AST | None, Sequence[Definition]]:
+        """(the function that gives a name its value where `node` reads it, the definitions that it may be from).
+
+        (the `for` part, ()) of a comprehension's own name; (None, ()) where no function around assigns it.
+        """
+        trail, scope = [node], parents.get(node)
+        while scope is not None:
+            if isinstance(scope, _COMPREHENSIONS):
+                made = [part for part in _made_before(scope.generators, trail) if binds(part.target, name)]
+                if made:
+                    return made[-1], ()
+            elif isinstance(scope, SCOPES) and name in (defined := self.definitions(scope)):
+                return scope, reaching(node, defined[name], scope, parents)
+            trail.append(scope)
+            scope = parents.get(scope)
+        return None, ()
+
+
+def _made_before(generators: Sequence[ast.comprehension], trail: Sequence[ast.AST]) -> Sequence[ast.comprehension]:
+    """The `for` parts of a comprehension whose names are there where the trail, from a node up to it, begins.
+
+    [x for x in x]     the second x is the comprehension's, the third is not
+    """
+    part = trail[-1]
+    if not isinstance(part, ast.comprehension):
+        return generators
+    at = generators.index(part)
+    return generators[: at + (trail[-2] is not part.iter)]
 
 
 def definitions(scope: ast.AST) -> dict[str, list[Definition]]:
@@ -59,17 +101,19 @@ def within(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
 def reaching(read: ast.AST, defined: Sequence[Definition], scope: ast.AST, parents: Parents) -> list[Definition]:
     """Those of the definitions of a name that it may have where `read` stands."""
     around = list(_around(read, parents))
-    if len(defined) < 2 or next((one for one in around if isinstance(one, SCOPES)), None) is not scope:
+    if len(defined) < 2 or _function_around(around) is not scope:
         return list(defined)  # read in a function inside, whenever that is called
     before = [one for one in defined if _precedes(one, read, around)]
     last = next((one for one in reversed(before) if one.replaces and _always(one, around, parents)), None)
     found = before[before.index(last) :] if last is not None else before
-    loops = [one for one in around if isinstance(one, ast.For | ast.While | ast.AsyncFor)]
     outer = set(_around(last.statement, parents)) if last is not None else set()
+    loops = {one for one in around if isinstance(one, ast.For | ast.While | ast.AsyncFor)} - outer
     later = (one for one in defined if one not in before)
-    return found + [
-        one for one in later if any(loop in _around(one.statement, parents) and loop not in outer for loop in loops)
-    ]
+    return found + [one for one in later if not loops.isdisjoint(_around(one.statement, parents))]
+
+
+def _function_around(around: Sequence[ast.AST]) -> ast.AST | None:
+    return next((one for one in around if isinstance(one, SCOPES)), None)
 
 
 def _around(node: ast.AST, parents: Parents) -> Iterator[ast.AST]:
@@ -132,15 +176,26 @@ def _assigned(node: ast.AST) -> Iterator[Definition]:
         for item in node.items:
             if item.optional_vars is not None:
                 yield from _into(item.optional_vars, item.context_expr, node)
-    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        yield Definition(node.name, ast.Constant(0), "value", node)
-    elif isinstance(node, ast.Import | ast.ImportFrom):
-        names = ((one.asname or one.name).split(".")[0] for one in node.names)
-        yield from (Definition(name, ast.Constant(0), "value", node) for name in names)
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in GROWING:
-        holder = node.func.value
-        if isinstance(holder, ast.Name):
-            yield Definition(holder.id, node.args[-1] if node.args else holder, "grown", node, replaces=False)
+    elif isinstance(node, ast.Call):
+        yield from _grown(node)
+    else:
+        yield from (Definition(name, ast.Constant(0), "value", node) for name in _declared(node))
+
+
+def _grown(node: ast.Call) -> Iterator[Definition]:
+    """`rows.append(x)`: what a call puts into the value of a name."""
+    method = node.func if isinstance(node.func, ast.Attribute) and node.func.attr in GROWING else None
+    if method is not None and isinstance(method.value, ast.Name):
+        holder = method.value
+        yield Definition(holder.id, node.args[-1] if node.args else holder, "grown", node, replaces=False)
+
+
+def _declared(node: ast.AST) -> list[str]:
+    """The names of a function that is defined, and of what is imported."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return [node.name]
+    names = node.names if isinstance(node, ast.Import | ast.ImportFrom) else ()
+    return [(one.asname or one.name).split(".")[0] for one in names]
 
 
 def _into(target: ast.AST, value: ast.expr, node: ast.AST, replaces: bool = True) -> Iterator[Definition]:
@@ -170,7 +225,7 @@ def _names(target: ast.AST) -> Iterator[str]:
     return (node.id for node in ast.walk(target) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
 
 
-def kept(node: ast.AST) -> Iterator[tuple[str, ast.expr, bool]]:
+def stored(node: ast.AST) -> Iterator[tuple[str, ast.expr, bool]]:
     """(name, value, whether it is put into what the attribute holds) of what a statement keeps on an object."""
     targets: list[ast.expr] = []
     if isinstance(node, ast.Assign):

@@ -1,6 +1,6 @@
 """The level of an expression, from the levels of its parts: `x.shape[0]` is a NUMBER, `x.dtype` is FIXED.
 
-`onnxpatch.decisions.dependence` says what the levels mean, and knows those of names, arguments and calls.
+`levels.py` says what the levels mean; `dependence.py` knows those of names, arguments and calls.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import ast
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from onnxpatch.decisions.levels import ANY, FIXED, HELD, NUMBER, SIZES, TENSOR, element, held
+
 if TYPE_CHECKING:
     from onnxpatch.decisions.functions_run import Function
-
-FIXED, HELD, TENSOR, SIZES, NUMBER, ANY = range(6)
 
 # What a tensor's type fixes, whatever its sizes and data are.
 _TYPE = frozenset(("dtype", "device", "layout", "is_cuda", "requires_grad"))  # also where it may be None
@@ -53,17 +53,6 @@ class Levels(Protocol):
     def answers(self) -> Mapping[ast.expr, Collection[bool]]: ...
     @property
     def tested(self) -> Mapping[ast.expr, Collection[str]]: ...
-
-
-def element(level: int) -> int:
-    """The level of what is taken out of a container."""
-    return {HELD: TENSOR, SIZES: NUMBER}.get(level, level)
-
-
-def held(levels: Iterable[int]) -> int:
-    """The level of a container of fixed length with such values."""
-    level = max(levels, default=FIXED)
-    return {TENSOR: HELD, NUMBER: SIZES}.get(level, level)
 
 
 class Expressions:
@@ -233,6 +222,10 @@ class Expressions:
             return NUMBER if level == ANY else FIXED
         if level == FIXED or name in _SAME:
             return level
+        return self._computed(node, name, level)
+
+    def _computed(self, node: ast.Call, name: str, level: int) -> int:
+        """The level of what a function computes from arguments that depend on the inputs."""
         if name == "len":
             return FIXED if level in (HELD, SIZES) else NUMBER
         if name in ("size", "stride"):

@@ -98,6 +98,15 @@ def layout_of(
     return OutputLayout(tree, tuple(walk.places), nested, bool(walk.numbers), dtypes)
 
 
+def _is_unregistered(value: object) -> bool:
+    """Whether exporters take a container for what it is not."""
+    # pytree takes such an object for one leaf, and exporters refuse a leaf that is no tensor.
+    if dataclasses.is_dataclass(value) and type(value) not in pytree.SUPPORTED_NODES:
+        return True
+    # Of keys that are no strings the trace exporter makes outputs, too.
+    return isinstance(value, dict) and not all(isinstance(key, str) for key in value)
+
+
 class _Walk:
     """Walks what eager returned at several inputs at once. plain, unregistered: what exporters refuse was met."""
 
@@ -121,10 +130,7 @@ class _Walk:
         if not inside and not isinstance(first, dict | tuple | list):
             self.plain |= first is not None
             return constant(first)
-        # pytree takes such an object for one leaf, and exporters refuse a leaf that is no tensor.
-        self.unregistered |= dataclasses.is_dataclass(first) and type(first) not in pytree.SUPPORTED_NODES
-        # Of keys that are no strings the trace exporter makes outputs, too.
-        self.unregistered |= isinstance(first, dict) and not all(isinstance(key, str) for key in first)
+        self.unregistered |= _is_unregistered(first)
         others = [parts(value) for value in values[1:]]
         below = {
             key: self.tree(

@@ -6,7 +6,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from onnxpatch.errors import InputError, ScriptedModelError, UnknownExporterErro
 from onnxpatch.exporters.output_layout import OutputLayout
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import DynamicDim, dynamic_dims
-from onnxpatch.inputs.example import declared_example
+from onnxpatch.inputs.example import ModelExample, declared_example
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_opset, check_surroundings, refuse_no_module
 from onnxpatch.settings import EXPORTERS, Exporter
@@ -75,17 +75,13 @@ class ExportRequest:
             )
         opset = OPSET if opset_version is None else opset_version
         check_opset(opset)
-        if not _given(args, kwargs) and (example := declared_example(model)) is not None:
-            args, kwargs = example.args, example.kwargs
-            input_names, output_names = input_names or example.input_names, output_names or example.output_names
-            if dynamic_shapes is None and dynamic_axes is None:
-                dynamic_shapes = example.dynamic_shapes
-        elif isinstance(model, torch.fx.GraphModule) and dynamic_shapes is None and dynamic_axes is None:
-            # A captured program has dynamic sizes of its own.
-            dynamic_shapes = example.dynamic_shapes if (example := declared_example(model)) is not None else None
-        inputs = Inputs(model, args, kwargs)
-        specs = shapes.read(inputs, dynamic_shapes, dynamic_axes, input_names, exporter, output_names or ())
-        given_names, more = (input_names, output_names), (dict(options or {}), dict(patching or {}))
+        call = ModelExample(args, kwargs, dynamic_shapes, input_names, output_names)
+        call = _completed(model, call, dynamic_axes)
+        inputs, given_names = Inputs(model, call.args, call.kwargs), (call.input_names, call.output_names)
+        specs = shapes.read(
+            inputs, call.dynamic_shapes, dynamic_axes, call.input_names, exporter, call.output_names or ()
+        )
+        more = (dict(options or {}), dict(patching or {}))
         return cls(model, inputs, specs, exporter, opset, *given_names, external_data, *more)
 
     @functools.cached_property
@@ -131,6 +127,22 @@ class ExportRequest:
         if self.exporter != "dynamo":
             return self.trace_names()
         return have if len(have) == len(self.inputs.graph_leaves("dynamo")) else None
+
+
+def _completed(model: Any, call: ModelExample, dynamic_axes: object) -> ModelExample:
+    """The caller's example; what it leaves open is taken from the model's own, if that declares one."""
+    given, sizes_open = _given(call.args, call.kwargs), call.dynamic_shapes is None and dynamic_axes is None
+    # A captured program has dynamic sizes of its own.
+    if given and not (sizes_open and isinstance(model, torch.fx.GraphModule)):
+        return call
+    own = declared_example(model)
+    if own is None:
+        return call
+    sizes = own.dynamic_shapes if sizes_open else call.dynamic_shapes
+    if given:
+        return replace(call, dynamic_shapes=sizes)
+    names = call.input_names or own.input_names, call.output_names or own.output_names
+    return ModelExample(own.args, own.kwargs, sizes, *names)
 
 
 def _given(args: object, kwargs: Mapping[str, object] | None) -> bool:

@@ -130,7 +130,7 @@ def form(
         return None
     # Numbers of heads and features are attributes of the node, or sizes that its shape needs.
     static = numbers((query.shape[1], query.shape[3], key.shape[1], value.shape[1], value.shape[3]))
-    if not all(isinstance(size, int) for size in static) or not (scale is None or isinstance(scale, float)):
+    if not all(isinstance(size, int) for size in static) or not isinstance(scale, float | None):
         return None
     heads, _, shared, shared_too, _ = static
     # If only some were transposed, moving the others back would copy them, and four dimensions are faster.

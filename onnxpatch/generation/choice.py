@@ -77,13 +77,22 @@ class Choice:
     def scores(self, ids: torch.Tensor, scores: torch.Tensor, prompt: int, more: Sequence[Processor]) -> torch.Tensor:
         """Scores (batch, vocabulary) of the next tokens as they are compared. ids: the texts so far; prompt: the length
         that they began with; more: the caller's own, in transformers' form."""
-        length = ids.shape[1]
+        scores = self._forced(self._less_repeated(scores, ids), ids.shape[1], prompt)
+        for process in more:
+            scores = process(ids, scores)
+        return self._warped(scores) if self.do_sample else scores
+
+    def _less_repeated(self, scores: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         if self.repetition_penalty != 1.0:
             seen = scores.gather(1, ids)
             penalized = torch.where(seen < 0, seen * self.repetition_penalty, seen / self.repetition_penalty)
             scores = scores.scatter(1, ids, penalized)
         if self.no_repeat_ngram_size:
             scores = _without_repeats(ids, scores, self.no_repeat_ngram_size)
+        return scores
+
+    def _forced(self, scores: torch.Tensor, length: int, prompt: int) -> torch.Tensor:
+        """Without the tokens that may not stand at this place of a text, or the one that must alone."""
         if length < max(self.min_length or 0, prompt + (self.min_new_tokens or 0)):
             scores = _without(scores, self.ends)
         if self.forced_bos_token_id is not None and length == 1:
@@ -93,9 +102,7 @@ class Choice:
         scores = _without(scores, self.suppress_tokens or ())
         if length == prompt + (prompt == 1 and self.forced_bos_token_id is not None):
             scores = _without(scores, self.begin_suppress_tokens or ())
-        for process in more:
-            scores = process(ids, scores)
-        return self._warped(scores) if self.do_sample else scores
+        return scores
 
     def _warped(self, scores: torch.Tensor) -> torch.Tensor:
         scores = scores / self.temperature

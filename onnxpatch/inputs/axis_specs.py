@@ -176,17 +176,9 @@ def parsed(text: str, where: str, known: Collection[str]) -> SizeExpression:
     where: `axis 1 of attention_mask`, for messages. known: the names that axes have by themselves.
     Raises InputError for text that is no sum of multiples, and for a sum of names of which no axis tells the size.
     """
-    try:
-        terms = _linear(ast.parse(text.strip(), mode="eval").body)
-    except SyntaxError:
-        if _may_be_a_name(text):
-            return plain(text)
-        raise InputError(f"{where}: {text!r} is no expression of sizes: {_WHAT_IS_UNDERSTOOD}") from None
-    except _NotLinearError as error:
-        # `height/8` is a name; where an axis is called `height`, a division was meant.
-        if _may_be_a_name(text) and not any(name in known for name in re.findall(r"\w+", text)):
-            return plain(text)
-        raise InputError(f"{where}: {text!r}: {error}; {_WHAT_IS_UNDERSTOOD}") from None
+    terms = _read(text, where, known)
+    if terms is None:
+        return plain(text)
     constant = terms.pop("", 0)
     found = SizeExpression(tuple((n, f) for n, f in terms.items() if f), constant, text)
     unknown = [name for name in found.names if name not in known]
@@ -199,6 +191,21 @@ def parsed(text: str, where: str, known: Collection[str]) -> SizeExpression:
         told = f"did you mean {near[0]!r}?" if near else f"the names are {', '.join(sorted(known)) or 'none'}"
         raise InputError(f"{where}: {text!r}: no axis is called {unknown[0]!r} by itself: name that axis, too; {told}")
     return found
+
+
+def _read(text: str, where: str, known: Collection[str]) -> _Terms | None:
+    """The terms of a sum; None for text that is a name."""
+    try:
+        return _linear(ast.parse(text.strip(), mode="eval").body)
+    except SyntaxError:
+        if _may_be_a_name(text):
+            return None
+        raise InputError(f"{where}: {text!r} is no expression of sizes: {_WHAT_IS_UNDERSTOOD}") from None
+    except _NotLinearError as error:
+        # `height/8` is a name; where an axis is called `height`, a division was meant.
+        if _may_be_a_name(text) and not any(name in known for name in re.findall(r"\w+", text)):
+            return None
+        raise InputError(f"{where}: {text!r}: {error}; {_WHAT_IS_UNDERSTOOD}") from None
 
 
 def _may_be_a_name(text: str) -> bool:
@@ -222,16 +229,22 @@ def _linear(node: ast.expr) -> _Terms:
         return _times(_linear(node.operand), -1)
     if isinstance(node, ast.BinOp):
         left, right = _linear(node.left), _linear(node.right)
-        if isinstance(node.op, ast.Add | ast.Sub):
-            return _plus(left, right if isinstance(node.op, ast.Add) else _times(right, -1))
+        if isinstance(node.op, ast.Add):
+            return _plus(left, right)
+        if isinstance(node.op, ast.Sub):
+            return _plus(left, _times(right, -1))
         if isinstance(node.op, ast.Mult):
-            if set(left) - {""} and set(right) - {""}:
-                raise _NotLinearError("a product of two sizes is not understood: give that axis a name of its own")
-            number, other = (left, right) if not set(left) - {""} else (right, left)
-            return _times(other, number.get("", 0))
+            return _product(left, right)
         if isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mod):
             raise _NotLinearError("a division is not understood: name the smaller size, and write the larger as n*name")
     raise _NotLinearError(f"{ast.unparse(node)} is not understood")
+
+
+def _product(left: _Terms, right: _Terms) -> _Terms:
+    number, other = (left, right) if not set(left) - {""} else (right, left)
+    if set(number) - {""}:
+        raise _NotLinearError("a product of two sizes is not understood: give that axis a name of its own")
+    return _times(other, number.get("", 0))
 
 
 def _times(terms: _Terms, factor: int) -> _Terms:

@@ -153,13 +153,17 @@ def layered_names(argument: str, value: object, cache: bool) -> list[str] | None
         return list(_paths(argument, value))
     if not argument.startswith("past") or not isinstance(value, tuple | list) or not value:
         return None
-    # Two tensors for a layer of a decoder; four where it also attends to an encoder.
-    if not all(isinstance(layer, tuple | list) and len(layer) in (2, 4) for layer in value):
-        return None
-    if not all(isinstance(one, torch.Tensor) for layer in value for one in layer):
+    if not all(map(_is_layer, value)):
         return None
     parts = ((number, _PAIR if len(layer) == 2 else _QUADRUPLE) for number, layer in enumerate(value))
     return [f"{argument}.{number}.{part}" for number, names in parts for part in names]
+
+
+def _is_layer(value: object) -> bool:
+    """Two tensors for a layer of a decoder; four where it also attends to an encoder."""
+    if not isinstance(value, list | tuple) or len(value) not in (2, 4):
+        return False
+    return all(isinstance(one, torch.Tensor) for one in value)
 
 
 def output_names(output: object) -> list[str] | None:

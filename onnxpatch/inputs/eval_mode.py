@@ -40,9 +40,11 @@ def _differs(module: Any) -> bool:
         return module.running_mean is not None
     if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
         return bool(module.dropout)
-    if isinstance(module, _FASTER):
-        return False
-    classes = type(module).__mro__
+    return not isinstance(module, _FASTER) and _code_reads_mode(type(module))
+
+
+def _code_reads_mode(kind: type) -> bool:
+    classes = kind.__mro__
     own = classes[: classes.index(nn.Module)] if nn.Module in classes else classes
     functions = (value for one in own for value in vars(one).values())
     return any(isinstance(one, types.FunctionType) and _reads_mode(one.__code__) for one in functions)

@@ -133,18 +133,23 @@ def _reached(value: object, seen: set[int], name: str = "model") -> Iterator[tup
         yield from _reached(inner, seen, key)
 
 
+def _used(function: types.FunctionType) -> Iterator[tuple[str, object]]:
+    """What a function's code may read: its closure, its defaults, and the globals that it names."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    yield from ((name, cell.cell_contents) for name, cell in cells if cell != types.CellType())
+    yield from (("model", one) for one in function.__defaults__ or ())
+    yield from (function.__kwdefaults__ or {}).items()
+    names = (name for name in function.__code__.co_names if name in function.__globals__)
+    yield from ((name, function.__globals__[name]) for name in names)
+
+
 def _held(value: Any) -> Iterator[tuple[str, object]]:
     if isinstance(value, functools.partial):
         yield from [("model", value.func), *(("argument", one) for one in value.args), *value.keywords.items()]
     elif isinstance(value, types.MethodType):
         yield from [("model", value.__self__), ("function", value.__func__)]
     elif isinstance(value, types.FunctionType):
-        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
-        yield from ((name, cell.cell_contents) for name, cell in cells if cell != types.CellType())
-        yield from (("model", one) for one in value.__defaults__ or ())
-        yield from (value.__kwdefaults__ or {}).items()
-        used = (name for name in value.__code__.co_names if name in value.__globals__)
-        yield from ((name, value.__globals__[name]) for name in used)
+        yield from _used(value)
     elif isinstance(value, Mapping):
         yield from ((str(key), one) for key, one in value.items())
     elif isinstance(value, list | tuple):

@@ -64,29 +64,38 @@ def name_attention(file: str | os.PathLike[str], operators: Operators) -> int:
 def _written(graph: Produced, softmax: NodeProto) -> _Written | None:
     """The attention around a softmax, or None where this is another use of it, or anything else reads its parts."""
     axis = next((one.i for one in softmax.attribute if one.name == "axis"), -1)
-    product = graph.only_user(softmax.output[0], "MatMul")
-    before = unmasked(graph, softmax.input[0])
-    scores, scale = _unscaled(graph, *before[:2]) if before is not None else (None, 1.0)
-    if axis not in (-1, 3) or product is None or product.input[0] != softmax.output[0] or scores is None:
+    product, before = graph.only_user(softmax.output[0], "MatMul"), unmasked(graph, softmax.input[0])
+    if axis not in (-1, 3) or product is None or product.input[0] != softmax.output[0] or before is None:
         return None
-    mask = before[2] if before is not None else None
-    moved, last = graph.only_user(product.output[0], "Transpose"), None
-    if moved is not None and permutation(moved) == _MOVED:
-        last = graph.only_user(moved.output[0], "Reshape")
+    *unscaled, mask = before
+    scores, scale = _unscaled(graph, *unscaled)
+    if scores is None:
+        return None
     given, times = _unscaled_query(graph, scores.input[0])
     query, key = _split(graph, given), _split_key(graph, scores.input[1])
     value = _split(graph, product.input[1])
-    if last is None or query is None or key is None or value is None:
+    if query is None or key is None or value is None:
         return None
-    heads = query[1][2]
+    batch, length, heads, _ = query[1]
     # The number of heads is an attribute of the node, so it must be the same for all three, and a number.
-    same = all(sizes[0] == query[1][0] and sizes[2] == heads for _, sizes in (key, value))
-    joined = graph.shape(last.output[0])
-    if not same or not isinstance(heads, int) or len(joined) != 3 or joined[2] != _width(value[1]):
+    if not isinstance(heads, int) or not all((sizes[0], sizes[2]) == (batch, heads) for _, sizes in (key, value)):
         return None
-    if mask is not None and not fits(graph, mask, (query[1][0], heads, query[1][1], key[1][1])):
+    last = _joined(graph, product, _width(value[1]))
+    if last is None:
+        return None
+    if mask is not None and not fits(graph, mask, (batch, heads, length, key[1][1])):
         return None
     return _Written((query[0], key[0], value[0]), heads, scale * times, last, mask)
+
+
+def _joined(graph: Produced, product: NodeProto, width: int) -> NodeProto | None:
+    """The Reshape that joins the heads again behind the product with the values, or None."""
+    moved = graph.only_user(product.output[0], "Transpose")
+    if moved is None or permutation(moved) != _MOVED:
+        return None
+    last = graph.only_user(moved.output[0], "Reshape")
+    joined = graph.shape(last.output[0]) if last is not None else []
+    return last if len(joined) == 3 and joined[2] == width else None
 
 
 def _unscaled(graph: Produced, name: str, reader: str) -> tuple[NodeProto | None, float]:

@@ -83,8 +83,6 @@ def _types(proto: ModelProto) -> dict[str, int]:
 
 
 def _cast(graph: GraphProto, types: dict[str, int], numbers: Iterator[int]) -> int:
-    from onnx import helper
-
     done, nodes = 0, list(graph.node)
     wide: dict[str, str] = {}  # by the name of a bfloat16 value: that of its float32
     made: list[NodeProto] = []
@@ -93,22 +91,30 @@ def _cast(graph: GraphProto, types: dict[str, int], numbers: Iterator[int]) -> i
         narrow = {name for name in (*node.input, *node.output) if types.get(name) == BFLOAT16}
         if node.op_type in _MOVES or not narrow:
             made.append(node)
-            continue
-        done += 1
-        for place, name in enumerate(node.input):
-            if name in narrow:
-                if name not in wide:
-                    wide[name] = f"{name}_float32_{next(numbers)}"  # an inner graph may have its own
-                    made.append(helper.make_node("Cast", [name], [wide[name]], f"{wide[name]}_cast", to=_FLOAT))
-                node.input[place] = wide[name]
-        made.append(node)
-        for attribute in node.attribute:  # of RandomNormal, EyeLike
-            if attribute.name == "dtype" and attribute.i == BFLOAT16:
-                attribute.i = _FLOAT
-        for place, name in enumerate(node.output):
-            if name in narrow:
-                node.output[place] = f"{name}_in_float32"
-                made.append(helper.make_node("Cast", [node.output[place]], [name], f"{name}_rounded", to=BFLOAT16))
+        else:
+            made += _in_float32(node, narrow, wide, numbers)
+            done += 1
     del graph.node[:]
     graph.node.extend(made)
     return done
+
+
+def _in_float32(node: NodeProto, narrow: set[str], wide: dict[str, str], numbers: Iterator[int]) -> list[NodeProto]:
+    """The node on float32, with a Cast for each of its bfloat16 values. wide: those that have one already."""
+    from onnx import helper
+
+    before, after = [], []
+    for place, name in enumerate(node.input):
+        if name in narrow:
+            if name not in wide:
+                wide[name] = f"{name}_float32_{next(numbers)}"  # an inner graph may have its own
+                before.append(helper.make_node("Cast", [name], [wide[name]], f"{wide[name]}_cast", to=_FLOAT))
+            node.input[place] = wide[name]
+    for attribute in node.attribute:  # of RandomNormal, EyeLike
+        if attribute.name == "dtype" and attribute.i == BFLOAT16:
+            attribute.i = _FLOAT
+    for place, name in enumerate(node.output):
+        if name in narrow:
+            node.output[place] = f"{name}_in_float32"
+            after.append(helper.make_node("Cast", [node.output[place]], [name], f"{name}_rounded", to=BFLOAT16))
+    return [*before, node, *after]

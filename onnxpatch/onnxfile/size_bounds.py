@@ -118,19 +118,26 @@ def _checked(entry: Json) -> SizeBound:
     if not isinstance(entry, dict):
         raise damaged(KEY, "it is not a list of objects")
     low, high, multiple = entry.get("low"), entry.get("high"), entry.get("multiple")
-    places, wrong = entry.get("places"), entry.get("wrong", [])
     if not (_is_size(low) and _is_size(multiple) and multiple > 0) or not (high is None or _is_size(high)):
         raise damaged(KEY, "its sizes are not whole numbers")
     if high is not None and high < low:
         raise damaged(KEY, "no size fits it")
+    places, wrong = _checked_places(entry.get("places")), _checked_sizes(entry.get("wrong", []))
+    return SizeBound(short_string(KEY, entry.get("name")), low, high, multiple, places, wrong)
+
+
+def _checked_places(places: Json) -> tuple[tuple[str, int], ...]:
     if not isinstance(places, list) or not all(_is_place(place) for place in places):
         raise damaged(KEY, "a place is not an input and an axis")
-    if not isinstance(wrong, list) or not all(map(_is_size, wrong)):
-        raise damaged(KEY, "its sizes are not whole numbers")
     found: list[Any] = places
-    sizes: list[Any] = wrong
-    name = short_string(KEY, entry.get("name"))
-    return SizeBound(name, low, high, multiple, tuple((name, axis) for name, axis in found), tuple(sizes))
+    return tuple((name, axis) for name, axis in found)
+
+
+def _checked_sizes(sizes: Json) -> tuple[int, ...]:
+    if not isinstance(sizes, list) or not all(map(_is_size, sizes)):
+        raise damaged(KEY, "its sizes are not whole numbers")
+    found: list[Any] = sizes
+    return tuple(found)
 
 
 def _is_size(value: Json) -> TypeGuard[int]:

@@ -12,10 +12,7 @@ from onnxpatch.onnxfile.graph import all_nodes
 from onnxpatch.onnxfile.mapped_weights import is_large, take_in, without_weights
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import GraphProto, ModelProto, NodeProto
 
 
 def drop_unread(graph: GraphProto) -> None:
@@ -25,7 +22,7 @@ def drop_unread(graph: GraphProto) -> None:
     for node in reversed(graph.node):
         if wanted.intersection(node.output):
             kept.append(node)
-            wanted.update(name for one in (node, *_inside(node)) for name in one.input)
+            wanted.update(_read_by(node))
     left = {name for node in kept for name in node.output}
     dropped = [node for node in graph.node if not left.intersection(node.output)]
     gone = {name for node in dropped for name in node.output}
@@ -43,9 +40,10 @@ def _drop(repeated: Any, names: set[str]) -> None:
             del repeated[place]
 
 
-def _inside(node: NodeProto) -> list[NodeProto]:
-    graphs = [one.g for one in node.attribute if one.HasField("g")]
-    return [inner for one in graphs for inner in all_nodes(one)]
+def _read_by(node: NodeProto) -> set[str]:
+    """The values that a node and its inner graphs read."""
+    inner = (one for attribute in node.attribute if attribute.HasField("g") for one in all_nodes(attribute.g))
+    return {name for one in (node, *inner) for name in one.input}
 
 
 @contextlib.contextmanager

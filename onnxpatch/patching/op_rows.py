@@ -122,13 +122,12 @@ def op(
     if proof is None:
         if tries is None:
             raise TypeError(f"op({names[0]!r}): give tries=, which makes the inputs of its proof")
-        if fails is None:
-            fails = tuple(one for one in exporters if one not in leaner and one not in (slower or {}))
-        said = (known.reason if reason is None else reason) if fails else ""
-        still = functools.partial(_model, unchanged) if callable(unchanged) else unchanged
+        slower = slower or {}
+        fails = _failing(exporters, fails, (*leaner, *slower))
         proof = Proof(
-            _build(targets, case, tries), _inputs(tries, sizes), fails=fails, reason=said, leaner=leaner,
-            slower=slower or {}, exporters=exporters, beside=beside, opset=opset, unchanged=still,
+            _build(targets, case, tries), _inputs(tries, sizes), fails=fails,
+            reason=_said(known, reason) if fails else "", leaner=leaner, slower=slower, exporters=exporters,
+            beside=beside, opset=opset, unchanged=_still(unchanged),
         )  # fmt: skip
     shown = name or names[0].rpartition(".")[2].replace("_", "-")
     declare = patch(
@@ -143,6 +142,23 @@ def op(
     if to is not None:
         declared(to)
     return declared
+
+
+def _failing(
+    exporters: tuple[Exporter, ...], fails: tuple[Exporter, ...] | None, right: tuple[Exporter, ...]
+) -> tuple[Exporter, ...]:
+    """The exporters under which the case fails without the patch: where it is not right, only larger or slower."""
+    return tuple(one for one in exporters if one not in right) if fails is None else fails
+
+
+def _said(known: Missing, reason: str | None) -> str:
+    return known.reason if reason is None else reason
+
+
+def _still(
+    unchanged: Callable[..., Any] | Literal["fixed sizes"] | None,
+) -> Callable[..., Any] | Literal["fixed sizes"] | None:
+    return functools.partial(_model, unchanged) if callable(unchanged) else unchanged
 
 
 def spellings(name: str) -> tuple[str, ...]:

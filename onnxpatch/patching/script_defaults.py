@@ -86,12 +86,13 @@ def defaults_kept(model: torch.nn.Module) -> type | None:
         return None
     names = [p.name for p in parameters]
 
+    def given(name: str, value: object) -> object:
+        return numbers.get(name) if value is None else value
+
     class Defaults:
         def forward(self, *values: object, **named: object) -> Any:
-            given = {**dict(zip(names, values, strict=False)), **named}
-            kept = {name: numbers[name] for name, value in given.items() if value is None and name in numbers}
-            first = [kept.get(name, value) for name, value in zip(names, values, strict=False)]
-            rest = {name: kept.get(name, value) for name, value in named.items()}
+            first = list(map(given, names, values))
+            rest = {name: given(name, value) for name, value in named.items()}
             return super().forward(*first, *values[len(names) :], **rest)  # type: ignore[misc]
 
     shown = [p.replace(default=None) if p.name in numbers else p for p in parameters]

@@ -15,7 +15,7 @@ from onnxpatch.messages.paths import relative
 from onnxpatch.messages.quantities import counted, in_bytes, in_seconds
 from onnxpatch.messages.visible import one_line
 from onnxpatch.results.attempt_result import attempt_lines
-from onnxpatch.results.checks import Checked, Outcome
+from onnxpatch.results.checks import Checked, Outcome, Untried
 
 HEADER = ("stage", "probe", "kind", "status", "rel. error", "finding")
 WIDTH = 160  # characters of a line
@@ -190,13 +190,25 @@ def _wrong(report: Outcome, row: bool) -> list[str]:
     lines += _fitting("cause: ", [cause for cause, _ in causes])
     lines += [one.text for one in report.right_within[:1]]
     lines += [f"{one.dimension}: {one.reason}" for one in report.unproven[:2]]
-    attempts = attempt_lines(report.attempts) if len(report.attempts) > 1 else []
+    attempts = _attempts(report)
     lines += attempts[:_MOST_ATTEMPTS] if len(attempts) <= _MOST_ATTEMPTS else [*attempts[:2], _others(attempts[2:])]
     room = _MOST_LINES - 2 - len(lines)
     lines += _fitting("note: ", report.notes) if room > 0 else []
-    advice = "make the random numbers an input of forward, or leave the drawing out of it" if report.draws else ""
-    advice = advice or report.advice or (report.unproven[0].remedy if report.verdict == "unproven" else "")
-    return lines + ([f"next: {advice}"] if advice else [])
+    return [*lines, *_next(_advice(report))]
+
+
+def _attempts(report: Outcome) -> list[str]:
+    return attempt_lines(report.attempts) if len(report.attempts) > 1 else []
+
+
+def _advice(report: Outcome) -> str:
+    if report.draws:
+        return "make the random numbers an input of forward, or leave the drawing out of it"
+    return report.advice or (report.unproven[0].remedy if report.verdict == "unproven" else "")
+
+
+def _next(advice: str) -> list[str]:
+    return [f"next: {advice}"] if advice else []
 
 
 def _others(attempts: Sequence[str]) -> str:
@@ -222,7 +234,7 @@ def _place(op: str, node: str) -> str:
 # ------------------------------------------------------------------ all of it
 def every_finding(report: Outcome) -> list[str]:
     """All that was found, a line each."""
-    lines = attempt_lines(report.attempts) if len(report.attempts) > 1 else []
+    lines = _attempts(report)
     lines += [f"draws random numbers: {one}" for one in report.draws]
     lines += [f"next time: {report.call}"] if lines and report.ok and report.call else []
     lines += [f"{cause}{f'; {source}' if source else ''}" for cause, source in _causes(report)]
@@ -231,12 +243,14 @@ def every_finding(report: Outcome) -> list[str]:
     if report.refused:
         left_out = f"{counted(report.refused, 'size')} at which the model itself raises, left out"
         lines.append(f"{left_out}; the first: {report.first_refusal}")
-    lines += [
-        f"never ran: {one.place}, the side where {one.side}; asked first at {one.nearest}" for one in report.untried
-    ]
+    lines += map(_never_ran, report.untried)
     lines += [f"right for the first call: the next one reads {one}, which it changes" for one in report.first_call]
     lines += [f"replaced while exporting: {one}" for one in replaced(report)]
-    return [relative(line) for line in [*lines, *report.notes, *([f"next: {report.advice}"] if report.advice else [])]]
+    return [relative(line) for line in [*lines, *report.notes, *_next(report.advice)]]
+
+
+def _never_ran(one: Untried) -> str:
+    return f"never ran: {one.place}, the side where {one.side}; asked first at {one.nearest}"
 
 
 def replaced(report: Outcome) -> list[str]:

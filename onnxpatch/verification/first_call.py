@@ -9,7 +9,7 @@ import ast
 from collections.abc import Collection, Sequence
 
 from onnxpatch.decisions.conditionals import source_of
-from onnxpatch.decisions.definitions import kept
+from onnxpatch.decisions.definitions import stored
 from onnxpatch.decisions.functions_run import Function
 from onnxpatch.verification.comparison import compare_all
 from onnxpatch.verification.eager import Answer, Eager
@@ -40,7 +40,7 @@ def _line(functions: Sequence[Function], ran: Collection[tuple[int, int]], name:
         for node in ast.walk(source.tree) if source is not None else ():
             line = getattr(node, "lineno", 0)
             if (function.number, line) in ran and name in (
-                *(attribute for attribute, *_ in kept(node)),
+                *(attribute for attribute, *_ in stored(node)),
                 _in_place(node),
             ):
                 return f"{function.code.co_filename}:{line}"

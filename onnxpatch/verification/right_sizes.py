@@ -79,14 +79,16 @@ class RightSizes:
         for check in checks:
             self._known[self._key(check.sizes)] = check.ok
         self._ask_one_by_one([check.sizes for check in checks if not check.ok])
-        found = {dim.name: self._bound(dim) for dim in self._dims}
-        bounds = [*self._fixed, *(bound for bound in found.values() if bound is not None)]
-        for dim in [None, *(dim for dim in self._dims if found[dim.name] is not None)]:
-            if dim is not None:  # right alone and wrong together: one after the other keeps its size
-                bounds = [*(bound for bound in bounds if bound.name != dim.name), _only(dim)]
-            if bounds and self._holds(bounds, checks):
-                return bounds
-        return None
+        return next((bounds for bounds in self._candidates() if bounds and self._holds(bounds, checks)), None)
+
+    def _candidates(self) -> Iterator[list[SizeBound]]:
+        """The bounds that each dimension needs; then, one dimension after the other, with its one size instead."""
+        found = [(dim, bound) for dim in self._dims if (bound := self._bound(dim)) is not None]
+        bounds = [*self._fixed, *(bound for _, bound in found)]
+        yield bounds
+        for dim, _ in found:  # right alone and wrong together
+            bounds = [*(bound for bound in bounds if bound.name != dim.name), _only(dim)]
+            yield bounds
 
     def edges(self, bounds: Sequence[SizeBound]) -> list[Probe]:
         """Probes at each end of each bound, at the corners, and where two dimensions meet; those that eager accepts."""

@@ -104,25 +104,23 @@ def _in_runtime(
     progress: Progress | None,
 ) -> Report:
     """The report for one runtime, of as many probes as max_seconds allows. fixed: static dimensions."""
+
+    def compare(probe: Probe) -> Checked:
+        return check_at(graph, feed, probe, reference.eager, made.tolerance)
+
+    def right(probe: Probe) -> bool:
+        return compare(probe).ok
+
+    random = _draws(graph)
+    draws = 1 + _MORE_DRAWS if random else 1
     checks: list[Checked] = []
-    random = [source_of(node) or node.op_type for node in drawing(graph.proto)]
     for probe in probes:
         # The example is compared in any case: without a check there is no verdict.
-        if checks and reference.budget.over():
+        if checks and (graph.stopped or reference.budget.over()):  # after a run at its time limit others may reach it
             break
         if progress:
             progress(graph.runtime, len(checks), len(probes))
-        checks.append(check_at(graph, feed, probe, reference.eager, made.tolerance))
-        # Two draws may be as close as the tolerance by chance: one run in fifty, for noise a tenth as large as its sum.
-        for _ in range(_MORE_DRAWS if random else 0):
-            if checks[-1].ok and not graph.stopped:
-                checks[-1] = check_at(graph, feed, probe, reference.eager, made.tolerance)
-        if graph.stopped:  # a run reached its time limit; further runs may, too
-            break
-
-    def right(probe: Probe) -> bool:
-        return check_at(graph, feed, probe, reference.eager, made.tolerance).ok
-
+        checks.append(_worst(graph, probe, draws, compare))
     right_everywhere = all(check.ok for check in checks)
     within = right_within(reference.oracle, checks, right, fixed) if not (graph.stopped or right_everywhere) else []
     constant = [] if right_everywhere else [_UNFED.format(name) for name in unfed_outputs(graph.proto)]
@@ -131,13 +129,28 @@ def _in_runtime(
         made,
         runtime=graph.runtime,
         checks=checks,
-        draws=list(dict.fromkeys(random)),
+        draws=random,
         frozen=specialized(graph, feed, reference.dims, checks, probes),
         guards=dropped_guards(graph, checks, probes, broken),
         notes=notes,
         right_within=within,
         unproven=[one for one in unproven_dimensions(reference, checks) if one.dimension not in fixed],
     )
+
+
+def _draws(graph: Graph) -> list[str]:
+    """The lines that draw random numbers in the graph; the operator where the line is not known."""
+    return list(dict.fromkeys(source_of(node) or node.op_type for node in drawing(graph.proto)))
+
+
+def _worst(graph: Graph, probe: Probe, draws: int, compare: Callable[[Probe], Checked]) -> Checked:
+    """The first of some checks at one probe that is not right, or the last one."""
+    check = compare(probe)
+    # Two draws may be as close as the tolerance by chance: one run in fifty, for noise a tenth as large as its sum.
+    for _ in range(draws - 1):
+        if check.ok and not graph.stopped:
+            check = compare(probe)
+    return check
 
 
 def _joined(reports: Sequence[Report]) -> Report:

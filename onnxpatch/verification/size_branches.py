@@ -50,13 +50,11 @@ def size_branches(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
             asked += 1
             probe = oracle.at(wish, far=True)
             watched = oracle.eager.decisions(probe.values, sizes=True) if probe else None
-            if not probe or not watched or watched.sizes.outcomes() <= seen:
-                continue
-            fresh = (new for new in watched.sizes.comparisons if new.outcome not in seen and not new.first_step)
-            open_ends += [(new, probe.sizes) for new in fresh]
-            seen |= watched.sizes.outcomes()
-            kept += 1
-            yield probe
+            if probe and watched and not watched.sizes.outcomes() <= seen:
+                open_ends += [(new, probe.sizes) for new in watched.sizes.beyond(seen)]
+                seen |= watched.sizes.outcomes()
+                kept += 1
+                yield probe
 
 
 def _wishes(one: Comparison, dims: Sequence[DynamicDim], base: Wish, hints: Mentioned) -> Iterator[Wish]:

@@ -9,7 +9,7 @@ whose sums and products are watched sizes as well.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +83,10 @@ class SizeWatch:
     def outcomes(self) -> frozenset[tuple[object, ...]]:
         """Every comparison with its outcome, once."""
         return frozenset(one.outcome for one in self.comparisons)
+
+    def beyond(self, seen: Collection[tuple[object, ...]]) -> list[Comparison]:
+        """The comparisons with an outcome that was not seen, without the first steps."""
+        return [one for one in self.comparisons if one.outcome not in seen and not one.first_step]
 
 
 class WatchedSize(int):

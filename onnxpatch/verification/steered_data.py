@@ -28,20 +28,26 @@ Direction = Callable[[float, float], list[Any]]
 
 def steered(values: Sequence[Any], example: Decisions, watch: Watch) -> Iterator[Variant]:
     """Inputs at which a number that the example's data gave may be on the other side of what it is compared with."""
-    known = enumerate(example.compared[:_MOST])
-    apart = [(k, a, b, equality) for k, (a, b, equality) in known if a != b and math.isfinite(b - a)]
-    floats = [i for i, v in enumerate(values) if is_float(v) and not is_mask(v)]
+    apart = list(_apart(example))
     if not apart:
         return
-    factors = dict.fromkeys(_factor(a, b, equality) for _, a, b, equality in apart) if floats else {}
-    for factor in filter(None, factors):
-        yield f"times {factor:.3g}", [v * factor if i in floats else v for i, v in enumerate(values)]
+    floats = [i for i, v in enumerate(values) if is_float(v) and not is_mask(v)]
+    factors = dict.fromkeys(_factor(a, b, equality) for _, a, b, equality in apart)
+    for factor in filter(None, factors if floats else ()):
+        yield f"times {factor:.3g}", _multiplied(values, floats, factor)
     for label, direction in _directions(values, floats).items():
-        near = watch(direction(1.0, 1.0))
+        watched = watch(direction(1.0, 1.0))
+        near = watched.compared if watched is not None else ()
         for k, a, b, equality in apart:
-            by = _distance(a, b, near.compared[k:] if near is not None else ())
-            if by:
+            if by := _distance(a, b, near[k:]):
                 yield f"{label} by {by:.3g}", direction(by, 1.0 if equality else _BEYOND)
+
+
+def _apart(example: Decisions) -> Iterator[tuple[int, float, float, bool]]:
+    """(place, number, what it is compared with, whether for equality) of the comparisons that data may turn."""
+    for place, (number, other, equality) in enumerate(example.compared[:_MOST]):
+        if number != other and math.isfinite(other - number):
+            yield place, number, other, equality
 
 
 def _distance(now: float, wanted: float, near: Sequence[tuple[float, float, bool]]) -> float:
@@ -60,6 +66,10 @@ def _directions(values: Sequence[Any], floats: Sequence[int]) -> dict[str, Direc
     for some, label in ((floats, "shifted"), *(([i], f"input {i} shifted") for i in floats[:2] if floats[1:])):
         found[label] = functools.partial(_shifted, values, some)
     return found
+
+
+def _multiplied(values: Sequence[Any], which: Sequence[int], factor: float) -> list[Any]:
+    return [v * factor if i in which else v for i, v in enumerate(values)]
 
 
 def _shifted(values: Sequence[Any], which: Sequence[int], by: float, times: float) -> list[Any]:

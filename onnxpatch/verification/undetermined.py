@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +38,8 @@ _TIED = (
     "not determine their order"
 )
 
+Outputs = Sequence[torch.Tensor | None]
+
 
 def judged(
     head: Checked, names: Sequence[str], found: Sequence[object], probe: Probe, eager: Eager | None, tolerance: float
@@ -59,26 +61,32 @@ def _excused(check: Checked, found: Sequence[object], probe: Probe, eager: Eager
         return check
     names = [output.name for output in check.outputs]
     orders = [answer.outputs for answer in _other_orders(probe, eager) if answer.outputs is not None]
-    for outputs in orders:
-        again = compare_all(names, outputs, found, tolerance)
+    for again in (compare_all(names, outputs, found, tolerance) for outputs in orders):
         if all(one.ok for one in again):
             return replace(check, outputs=tuple(again), status="right")
+    unmoved = set(wrong)
+    for reason, moved in _movable(wrong, names, found, probe, eager, orders, tolerance):
+        unmoved -= moved
+        if not unmoved:
+            return replace(check, status="unsteady", error=reason)
+    return check
 
-    def moved_by(outputs: Sequence[torch.Tensor | None]) -> set[int]:
-        """The wrong outputs that change as much in this answer of eager's."""
+
+def _movable(
+    wrong: Mapping[int, OutputParity], names: Sequence[str], found: Sequence[object], probe: Probe, eager: Eager,
+    orders: Sequence[Outputs], tolerance: float,
+) -> Iterator[tuple[str, set[int]]]:  # fmt: skip
+    """(why, which) of the wrong outputs of which another answer of eager's is as far from its own."""
+
+    def moved_by(outputs: Outputs) -> set[int]:
         again = compare_all(names, probe.expected, outputs, tolerance)
         return {i for i, output in wrong.items() if i < len(again) and _as_far(again[i], output)}
 
     tied = set().union(*map(moved_by, orders))
-    unmoved = set(wrong) - {i for i in tied if _where_ties_are(probe.expected[i], found[i], orders, i)}
-    if not unmoved:
-        return replace(check, status="unsteady", error=_TIED)
+    yield _TIED, {i for i in tied if _where_ties_are(probe.expected[i], found[i], orders, i)}
     for reason, answer in _other_answers(probe, eager):
         if answer.outputs is not None and len(answer.outputs) == len(names):
-            unmoved -= moved_by(answer.outputs)
-        if not unmoved:
-            return replace(check, status="unsteady", error=reason)
-    return check
+            yield reason, moved_by(answer.outputs)
 
 
 def _other_orders(probe: Probe, eager: Eager) -> Iterator[Answer]:
@@ -91,9 +99,7 @@ def _other_orders(probe: Probe, eager: Eager) -> Iterator[Answer]:
         yield answer
 
 
-def _where_ties_are(
-    expected: torch.Tensor | None, found: object, orders: Sequence[Sequence[torch.Tensor | None]], which: int
-) -> bool:
+def _where_ties_are(expected: torch.Tensor | None, found: object, orders: Sequence[Outputs], which: int) -> bool:
     """Whether half of the elements that differ from eager's change with the order of equal values, too."""
     if expected is None:
         return True

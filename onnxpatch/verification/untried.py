@@ -10,17 +10,19 @@ A condition inside a side that never ran is not listed either, since the one bef
 from __future__ import annotations
 
 import ast
+import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from onnxpatch.decisions.conditionals import Question, Source, Way, is_idle, missing, sides_of_jumps
+from onnxpatch.decisions.code_run import CodeRun
+from onnxpatch.decisions.conditionals import Question, Source, is_idle, missing, sides_of_jumps
 from onnxpatch.decisions.dependence import Dependence
 from onnxpatch.decisions.functions_run import Function
 from onnxpatch.results.checks import Untried
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.sides_taken import SidesTaken
+from onnxpatch.verification.sides_taken import SidesTaken, Taken
 
 _INVERSE: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Gt: ast.LtE, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -45,6 +47,18 @@ class _Side:
     within: ast.AST | None = None
 
 
+@dataclass
+class _Ran:
+    """What the probes ran: the lines of each function, by its number; of each test its answers, the kinds of what was
+    tested, and the first probe that came to it. names: the tests that are a name, with their functions."""
+
+    lines: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    answers: defaultdict[ast.expr, set[bool]] = field(default_factory=lambda: defaultdict(set))
+    tested: defaultdict[ast.expr, set[str]] = field(default_factory=lambda: defaultdict(set))
+    nearest: dict[ast.expr, str] = field(default_factory=dict)
+    names: list[tuple[Function, ast.expr]] = field(default_factory=list)
+
+
 def untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried] | None:
     """The sides that none of the probes took and that an input could take, in the order of the files.
 
@@ -58,56 +72,55 @@ def untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried] | None:
 
 def _untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried]:
     taken = [(probe.label, probe.taken) for probe in probes if probe.taken is not None]
-    lines, answers = defaultdict[int, set[int]](set), defaultdict[ast.expr, set[bool]](set)
-    tested, nearest = defaultdict[ast.expr, set[str]](set), dict[ast.expr, str]()
-    for number, line in (found for _, one in taken for found in one.lines):
-        lines[number].add(line)
-    known = Dependence(sides.functions, lines, answers, tested, sides.attributes)
-    decided = [(function, *one) for function in sides.functions for one in _decided(known, function)]
-    for function, (at, jumped), (test, answer) in decided:
-        tested[test].update(function.tested.get(at, ((), 0))[0])
-        for label in [label for label, one in taken if (function.number, at, jumped) in one.jumps][:1]:
-            nearest.setdefault(test, label)
-            answers[test].update(() if answer is None else (answer,))
-    names: list[tuple[Function, ast.expr]] = [
-        (function, test) for function, _, (test, _) in decided if isinstance(test, ast.Name)
-    ]
-    missed = list(_missed(known, answers, lines))
-    turned = known.turned([(one.function, test) for one in missed for test in one.on] + names)
+    ran = _Ran()
+    for number, line in itertools.chain.from_iterable(one.lines for _, one in taken):
+        ran.lines[number].add(line)
+    code = CodeRun(sides.functions, ran.lines)
+    for function in sides.functions:
+        _read_jumps(function, code.source(function), taken, ran)
+    known = Dependence(code, ran.answers, ran.tested, sides.attributes)
+    missed = list(_missed(code, ran))
+    turned = known.turned([(one.function, test) for one in missed for test in one.on] + ran.names)
     # `c = n > 1 and mask is None and self.causal`, of a model that is not causal: it is false whatever n is.
-    settled = {value for function, test in names for value in known.settled(function, test)}
+    settled = {value for function, test in ran.names for value in known.settled(function, test)}
     possible = (one for one in missed if turned & set(one.on) and one.within not in settled)
-    found = sorted(possible, key=lambda one: one.order)
     first = taken[0][0] if taken else ""
     return list(dict.fromkeys(
-        Untried(_place(one), one.question, one.said, nearest.get(one.on[0], first)) for one in found
+        Untried(_place(one), one.question, one.said, ran.nearest.get(one.on[0], first))
+        for one in sorted(possible, key=lambda one: one.order)
     ))  # fmt: skip
 
 
-def _decided(known: Dependence, function: Function) -> Iterable[tuple[Way, tuple[ast.expr, bool | None]]]:
-    """Each jump of a function and whether it was taken, with the test that it decides and its answer."""
-    source = known.source(function)
-    return sides_of_jumps(source, function.code).items() if source is not None and function.jumps else ()
+def _read_jumps(function: Function, source: Source | None, taken: Sequence[tuple[str, Taken]], ran: _Ran) -> None:
+    """Note what the tests of a function came out as. taken: what each probe took, with its label."""
+    if source is None or not function.jumps:
+        return
+    for (at, jumped), (test, answer) in sides_of_jumps(source, function.code).items():
+        ran.tested[test].update(function.tested.get(at, ((), 0))[0])
+        label = next((label for label, one in taken if (function.number, at, jumped) in one.jumps), None)
+        if label is not None:
+            ran.nearest.setdefault(test, label)
+            ran.answers[test].update(() if answer is None else (answer,))
+        if isinstance(test, ast.Name):
+            ran.names.append((function, test))
 
 
 def _place(one: _Side) -> str:
     return f"{one.order[0]}:{one.order[1]} in {one.function.code.co_name}"
 
 
-def _missed(
-    known: Dependence, answers: Mapping[ast.expr, Collection[bool]], lines: Mapping[int, Collection[int]]
-) -> Iterator[_Side]:
+def _missed(code: CodeRun, ran: _Ran) -> Iterator[_Side]:
     """The sides that did not run, whether an input could take them or not."""
     seen: set[Source] = set()
-    for function in known.functions:
-        source = known.source(function)
+    for function in code.functions:
+        source = code.source(function)
         if source is None or source in seen:
             continue
         seen.add(source)
         for question in source.questions:
-            yield from (_side(function, question, *one) for one in missing(question, answers))
-        if function.number in lines:
-            yield from _by_lines(known, function, source.tree, lines[function.number])
+            yield from (_side(function, question, *one) for one in missing(question, ran.answers))
+        if function.number in ran.lines:
+            yield from _by_lines(function, source.tree, ran.lines[function.number])
 
 
 def _side(function: Function, question: Question, test: ast.expr, answer: bool) -> _Side:
@@ -134,7 +147,7 @@ def _text(node: ast.AST) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _by_lines(known: Dependence, function: Function, tree: ast.AST, ran: Collection[int]) -> Iterator[_Side]:
+def _by_lines(function: Function, tree: ast.AST, ran: Collection[int]) -> Iterator[_Side]:
     """Cases of a `match` and handlers of a `try` that did not run, by their lines."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Match) and node.lineno in ran:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -113,13 +114,9 @@ class Mixing:
 
     def serves_convolution(self, x: Tensor, lengths: Mapping[str, int]) -> bool:
         """Whether a Conv does it, at least as fast as a MatMul, and refuses what einops refuses."""
-        if not 3 <= len(self.left) <= 4:
+        if not 3 <= len(self.left) <= 4 or not self._is_image(lengths):
             return False
-        batch, channels, *space = self.left
-        known = len(batch) == len(channels) == 1 and channels[0] in self.summed and batch[0] not in self.summed
-        known = known and all(group and group[0] not in (*self.weight, *lengths) for group in space)
-        if not known or not all(len(group) == 1 or group[1:] in {(axis,) for axis in self.summed} for group in space):
-            return False
+        _, _, *space = self.left
         if all(len(group) == 1 for group in space):
             # A Conv of one pixel saves the two Transposes only if the output has the pixels last as well.
             return self.right[-len(space) :] == tuple(space)
@@ -130,6 +127,14 @@ class Mixing:
         for size, group in zip(sizes, space, strict=True):
             patches *= size // (lengths[group[1]] if len(group) > 1 else 1)
         return patches >= _FEW
+
+    def _is_image(self, lengths: Mapping[str, int]) -> bool:
+        """Whether the input is (batch, channels, *space), with a patch of one axis at most in each axis of space."""
+        batch, channels, *space = self.left
+        if not (len(batch) == len(channels) == 1 and channels[0] in self.summed and batch[0] not in self.summed):
+            return False
+        patches = {(), *((axis,) for axis in self.summed)}
+        return all(group and group[0] not in (*self.weight, *lengths) and group[1:] in patches for group in space)
 
     def _matrix(self, weight: Tensor, rows: Names, columns: Names) -> Tensor:
         """The weight as a matrix of these axes."""
@@ -166,12 +171,12 @@ def _mixing(pattern: str, weight_shape: str, names: Names, ndim: int) -> Mixing 
     sides = _sides(pattern, ndim)
     if sides is None or any(sum(axis not in names for axis in group) > 1 for group in sides[0]):
         return None
-    given, wanted = ([axis for group in side for axis in group] for side in sides)
+    given, wanted = (list(itertools.chain.from_iterable(side)) for side in sides)
     weight = tuple(weight_shape.split())
-    summed = tuple(axis for axis in given if axis in weight and axis not in wanted)
-    columns = tuple(axis for axis in wanted if axis in weight and axis not in given)
+    summed = tuple(axis for axis in given if axis in {*weight} - {*wanted})
+    columns = tuple(axis for axis in wanted if axis in {*weight} - {*given})
     rows = [axis for axis in given if axis not in summed]
-    if not summed or not columns or not rows or {*weight} != {*summed, *columns} or not {*rows} <= {*wanted}:
+    if not (summed and columns and rows) or {*weight} != {*summed, *columns} or not {*rows} <= {*wanted}:
         return None
     return Mixing(sides[0], sides[1], weight, summed, columns)
 

@@ -131,20 +131,20 @@ def _flattened(tensor: Tensor, groups: list[tuple[int, int]]) -> Tensor:
 def _aligned(description: str, tensors: tuple[object, ...]) -> list[Any] | None:
     """Each tensor with the axes of the result, in their order, those that it lacks of size 1."""
     inputs, arrow, output = description.partition("->")
-    patterns = [_axes(part, tensor) for part, tensor in zip(inputs.split(","), tensors, strict=False)]
-    if len(patterns) != len(tensors) or len(inputs.split(",")) != len(tensors):
+    parts = inputs.split(",")
+    if len(parts) != len(tensors):
         return None
-    known = [pattern for pattern in patterns if pattern is not None]
-    if len(known) != len(patterns) or any("1" in pattern for pattern in known):
+    found = [_axes(part, tensor) for part, tensor in zip(parts, tensors, strict=True)]
+    known = [axes for axes in found if axes is not None and "1" not in axes]
+    if len(known) != len(tensors):
         return None
-    rests = {len([axis for axis in pattern if axis.startswith("...")]) for pattern in known if "..." in description}
-    rests.discard(0)
+    rests = {len([axis for axis in axes if axis.startswith("...")]) for axes in known} - {0}
     # Without an arrow the result has the axes of the longest pattern.
     wanted = _result(output, max(rests, default=0)) if arrow else max(known, key=len)
-    named = set().union(*map(set, known)) | {"1"}
-    if wanted is None or len(rests) > 1 or not set(wanted) <= named or any(set(one) - set(wanted) for one in known):
+    named = set().union(*known)
+    if wanted is None or len(rests) > 1 or not named <= set(wanted) <= named | {"1"}:
         return None
-    return [_in_order(tensor, pattern, wanted) for tensor, pattern in zip(tensors, known, strict=True)]
+    return [_in_order(tensor, axes, wanted) for tensor, axes in zip(tensors, known, strict=True)]
 
 
 def _axes(part: str, tensor: object) -> list[str] | None:

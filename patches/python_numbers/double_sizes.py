@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -39,7 +39,10 @@ def _in_double(function: object, args: tuple[object, ...], kwargs: dict[str, obj
     # Whole numbers are exact in int64, and left alone.
     if name not in _DIVISIONS and not any(_is_fraction(one) for one in args):
         return False
-    tensors = [one for one in args if isinstance(one, Tensor)]
+    return _are_from_sizes([one for one in args if isinstance(one, Tensor)])
+
+
+def _are_from_sizes(tensors: Sequence[Tensor]) -> bool:
     # Data of shape () is no number, `x.sum() / n` keeps its dtype: float64 alone is what eager gives as well.
     return all(one.dtype == torch.float64 or traced_from_sizes(one) for one in tensors) and any(map(symbolic, tensors))
 

@@ -81,12 +81,10 @@ def interpolate(
         return stored
     sizes = None if size is None else _each(size, spatial)
     scales = None if scale_factor is None else _each(scale_factor, spatial)
-    # adaptive_avg_pool under another name: a static one has a form under dynamo.
-    if mode == "area" and (exporting() == "trace" or any(map(symbolic, (*input.shape[2:], *(sizes or ()))))):
-        return resize(input, [Axis(size) for size in _outputs(input, sizes, scales)], "area")
-    sampled = _sampled(input, sizes, scales, mode, recompute_scale_factor)
-    if sampled is not None:
-        return sampled
+    made = _averaged(input, sizes, scales, mode)
+    made = _sampled(input, sizes, scales, mode, recompute_scale_factor) if made is None else made
+    if made is not None:
+        return made
     if antialias and not align_corners and (scales is None or recompute_scale_factor):
         wanted = _outputs(input, sizes, scales)
         if _fits_resize(input, wanted, mode):
@@ -102,6 +100,13 @@ def _sampled(input: Tensor, sizes: Any, scales: Any, mode: str, recompute: bool 
     if scales is not None and not any(map(_computed, scales)) and _misplaced_by(scales, mode, recompute):
         return nearest.sampled(input, _outputs(input, None, scales), mode, None if recompute else scales)
     return nearest.sampled(input, sizes, mode) if sizes is not None and _misplaced(input, sizes, mode) else None
+
+
+def _averaged(input: Tensor, sizes: list[object] | None, scales: list[object] | None, mode: str) -> Tensor | None:
+    """adaptive_avg_pool under another name; None where it has a form under dynamo, since its sizes are static."""
+    if mode != "area" or not (exporting() == "trace" or any(map(symbolic, (*input.shape[2:], *(sizes or ()))))):
+        return None
+    return resize(input, [Axis(size) for size in _outputs(input, sizes, scales)], "area")
 
 
 def _stored(original: Callable[..., Tensor], input: Tensor, given: tuple[object, ...]) -> Tensor | None:

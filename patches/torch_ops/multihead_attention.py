@@ -68,11 +68,10 @@ def multi_head_attention_forward(
     if training or static_k is not None or static_v is not None:
         return NotImplemented
     single = query.dim() == 2
-    q, k, v = (t.unsqueeze(1) if single else t for t in (query, key, value))
     weights: Any = (q_proj_weight, k_proj_weight, v_proj_weight)
     if not use_separate_proj_weight and in_proj_weight is not None:
         weights = in_proj_weight.chunk(3)
-    q, k, v = _projected((q, k, v), weights, in_proj_bias)
+    q, k, v = _projected((query, key, value), weights, in_proj_bias, single)
     if is_causal and attn_mask is None:
         # torch's layer masks where True; `upto` is True where a query may attend.
         attn_mask = ~upto(q.transpose(0, 1), k.transpose(0, 1))
@@ -87,15 +86,22 @@ def multi_head_attention_forward(
     output = output.squeeze(1) if single else output
     if not need_weights:
         return output, None
-    scores = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(embed_dim_to_check // num_heads)
-    found = torch.softmax(scores if mask is None else scores + mask, -1)
-    found = found.mean(1) if average_attn_weights else found
+    found = _weights(q, k, mask, math.sqrt(embed_dim_to_check // num_heads), average_attn_weights)
     return output, found.squeeze(0) if single else found
 
 
-def _projected(inputs: Iterable[Tensor], weights: Any, biases: Tensor | None) -> Iterator[Tensor]:
+def _weights(query: Tensor, key: Tensor, mask: Tensor | None, divisor: float, average: bool) -> Tensor:
+    """How much of each key a query attends to, of each head or of all."""
+    scores = torch.matmul(query, key.transpose(-1, -2)) / divisor
+    found = torch.softmax(scores if mask is None else scores + mask, -1)
+    return found.mean(1) if average else found
+
+
+def _projected(inputs: Iterable[Tensor], weights: Any, biases: Tensor | None, single: bool) -> Iterator[Tensor]:
+    """Queries, keys and values. single: the inputs lack the batch, which is put in as axis 1."""
     each = (None,) * 3 if biases is None else biases.chunk(3)
-    return (torch.nn.functional.linear(t, w, b) for t, w, b in zip(inputs, weights, each, strict=True))
+    batches = [t.unsqueeze(1) if single else t for t in inputs]
+    return (torch.nn.functional.linear(t, w, b) for t, w, b in zip(batches, weights, each, strict=True))
 
 
 def _added_rows(

@@ -28,7 +28,7 @@ import functools
 import inspect
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import CodeType, FrameType
 
 import torch
@@ -131,15 +131,18 @@ class Loop(RecordedLoop):
             self._carry_number(first, tensors(values[1:]))
         elif isinstance(first, torch.Tensor):
             self._check_role(values)
-        elif (parts := _parts(first)) is not None:
-            found = [_parts(value) if type(value) is type(first) else None for value in values]
-            same_keys = [other for other in found if other is not None and other.keys() == parts.keys()]
-            if len(same_keys) != len(values):
-                raise self.refusal(_OTHER_NUMBER)
-            for key in parts:
-                self._compare([other[key] for other in same_keys])
-        elif not all(type(value) is type(first) and _equal(value, first) for value in values):
+        elif not all(type(value) is type(first) for value in values):
             raise self.refusal(_OTHER_NUMBER)
+        elif (parts := _parts(first)) is not None:
+            self._compare_parts(parts.keys(), [_parts(value) or {} for value in values])
+        elif not all(_equal(value, first) for value in values):
+            raise self.refusal(_OTHER_NUMBER)
+
+    def _compare_parts(self, keys: Collection[object], values: Sequence[Mapping[object, object]]) -> None:
+        if any(value.keys() != set(keys) for value in values):
+            raise self.refusal(_OTHER_NUMBER)
+        for key in keys:
+            self._compare([value[key] for value in values])
 
     def _check_role(self, found: Sequence[object], carry: bool = True) -> None:
         """Refuse unless a tensor has the same role in every round.
@@ -151,15 +154,15 @@ class Loop(RecordedLoop):
             raise self.refusal("its rounds differ")
         values = tensors(found)
         places = [self.places.get(id(tensor)) for tensor in values]
-        if all(place is None for place in places):
-            if all(tensor is values[0] for tensor in values):
-                return
-        elif all(place is not None and place[0] == number for number, place in enumerate(places)):
-            if len({place[1] for place in places if place is not None}) == 1:
-                return
-        elif carry and places[0] is None and self._is_carried(values[0], places[1:]):
-            return
-        raise self.refusal(_OTHER_ROLE)
+        known = [place for place in places if place is not None]
+        if not known:
+            same = all(tensor is values[0] for tensor in values)
+        elif [number for number, _ in known] == list(range(len(values))):
+            same = len({place for _, place in known}) == 1
+        else:
+            same = carry and places[0] is None and self._is_carried(values[0], places[1:])
+        if not same:
+            raise self.refusal(_OTHER_ROLE)
 
     def _carry_number(self, number: float, later: list[torch.Tensor]) -> None:
         """Carry what is a Python number in the first round and a tensor in later ones: `total = 0` before the loop."""

@@ -12,7 +12,7 @@ import collections
 import functools
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import CellType, FrameType
 from typing import TypeAlias
 
@@ -64,9 +64,8 @@ def parts_of(value: object) -> Parts | None:
         return enumerate(value)
     if isinstance(value, Mapping):
         return enumerate(value.items())
-    # The order of a set may change from round to round.
     if isinstance(value, set | frozenset):
-        return enumerate(sorted(repr(one) if isinstance(one, PLAIN) else str(id(one)) for one in value))
+        return _set_parts(value)
     if isinstance(value, np.ndarray):
         return [("bytes", value.tobytes())] if value.size <= LARGEST else None
     if isinstance(value, types.FunctionType):
@@ -76,9 +75,18 @@ def parts_of(value: object) -> Parts | None:
     if isinstance(value, types.MethodType):
         return [("self", value.__self__)]
     if isinstance(value, torch.nn.Module):
-        own = {name: attribute for name, attribute in vars(value).items() if name not in _MODULES_OWN}
-        return (own | dict(value._modules) | _class_values(value)).items()
+        return _module_parts(value)
     return _iterator_parts(value) if isinstance(value, Iterator) else _attributes(value)
+
+
+def _set_parts(value: Collection[object]) -> Parts:
+    # The order of a set may change from round to round.
+    return enumerate(sorted(repr(one) if isinstance(one, PLAIN) else str(id(one)) for one in value))
+
+
+def _module_parts(module: torch.nn.Module) -> Parts:
+    own = {name: attribute for name, attribute in vars(module).items() if name not in _MODULES_OWN}
+    return (own | dict(module._modules) | _class_values(module)).items()
 
 
 def _content(cell: CellType) -> object:

@@ -11,6 +11,7 @@ every path has, since Python goes on with it.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -134,23 +135,17 @@ class Template:
         return slot
 
     def _container(self, first: object, values: Sequence[object], where: Path) -> Container:
-        classes = {type(value) for value in (values if not self._of_root else filter(_is_here, values))}
-        if len(classes) != 1:
-            raise CannotMerge(f"the branches return {_type_names(values)} at {format_place(where)}")
-        found = [parts(value) if _is_here(value) else None for value in values]
-        keys = list(dict.fromkeys(key for part in found for key in part or ()))
-        if not keys:
-            place = format_place(where)
+        place, present = format_place(where), list(filter(_is_here, values))
+        if len(set(map(type, present if self._of_root else values))) != 1:
+            raise CannotMerge(f"the branches return {_type_names(values)} at {place}")
+        found: list[Mapping[Hashable, object]] = [parts(value) if _is_here(value) else {} for value in values]
+        every = dict.fromkeys(itertools.chain.from_iterable(found))
+        if not every:
             raise CannotMerge(f"the branches return different values at {place}: {_type_names(values)}")
-        if not self._same_keys(first, found):
-            raise CannotMerge(f"the branches return containers of different lengths or keys at {format_place(where)}")
-        below = {key: [ABSENT if part is None else part.get(key, ABSENT) for part in found] for key in keys}
+        if len({tuple(parts(value)) for value in present}) > 1 and not (self._of_root and isinstance(first, dict)):
+            raise CannotMerge(f"the branches return containers of different lengths or keys at {place}")
+        below = {key: [part.get(key, ABSENT) for part in found] for key in every}
         return Container(first, {key: self._unify(inner, (*where, key)) for key, inner in below.items()})
-
-    def _same_keys(self, first: object, parts: Iterable[Mapping[Hashable, object] | None]) -> bool:
-        if self._of_root and isinstance(first, dict):
-            return True
-        return len({tuple(part) for part in parts if part is not None}) == 1
 
 
 def assembled(structure: Structure, values: Mapping[int, object]) -> object:

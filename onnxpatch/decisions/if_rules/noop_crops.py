@@ -137,14 +137,16 @@ def _cuts_nothing(crop: _Crop, compared: list[Comparison], frame: FrameType) -> 
     if any(_HOLDS[sign](a, b) for a, sign, b in sizes):
         return True  # the test is true in the example: Python crops
     source = value_in(crop.source, frame)
-    if crop.each and not isinstance(source, tuple | list):
-        return False  # an iterator would be used up
-    kept = [
-        (example_of(one.shape[axis]), example_of(value_in(bound, frame)))
-        for one in (source if crop.each else [source])
-        for axis, _, bound in crop.cut
-        if bound is not None
-    ]
+    if not crop.each:
+        return _is_within(source, crop, frame)
+    # An iterator would be used up.
+    return isinstance(source, tuple | list) and all(_is_within(one, crop, frame) for one in source)
+
+
+def _is_within(source: Any, crop: _Crop, frame: FrameType) -> bool:
+    """Whether no axis of a tensor is longer than what the crop keeps of it."""
+    kept = [(example_of(source.shape[axis]), example_of(value_in(bound, frame)))
+            for axis, _, bound in crop.cut if bound is not None]  # fmt: skip
     return all(size is not None and most is not None and size <= most for size, most in kept)
 
 

@@ -10,7 +10,7 @@ Where the mask has no element, both ways compute the same. So the way that uses 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
@@ -107,14 +107,25 @@ def _fills_hidden(statement: ast.stmt, asked: _Question) -> bool:
     if not isinstance(statement, ast.Assign | ast.Expr) or not isinstance(value, ast.Call) or value.keywords:
         return False
     if ast.unparse(value.func) == "torch.where" and target is not None and len(value.args) == 3:
-        condition, yes, no = value.args
-        hidden, seen = (_is_hidden(one, asked) for one in (condition, ast.UnaryOp(ast.Invert(), condition)))
-        return (hidden and ast.unparse(no) == target) or (not hidden and seen and ast.unparse(yes) == target)
+        return _selects_hidden(value.args, target, asked)
+    return _fills_by_call(value, target, asked)
+
+
+def _fills_by_call(value: ast.Call, target: str | None, asked: _Question) -> bool:
+    """target: what the result is assigned to; None for a call that changes its tensor in place."""
     if not isinstance(value.func, ast.Attribute) or len(value.args) != 2:
         return False
     changed = ast.unparse(value.func.value)
     fills = value.func.attr == ("masked_fill_" if target is None else "masked_fill") and target in (None, changed)
     return fills and _is_hidden(value.args[0], asked)
+
+
+def _selects_hidden(given: Sequence[ast.expr], target: str, asked: _Question) -> bool:
+    """Of `target = torch.where(condition, yes, no)`: whether it keeps what is not hidden."""
+    condition, yes, no = given
+    if _is_hidden(condition, asked):
+        return ast.unparse(no) == target
+    return _is_hidden(ast.UnaryOp(ast.Invert(), condition), asked) and ast.unparse(yes) == target
 
 
 def _is_hidden(condition: ast.expr, asked: _Question) -> bool:

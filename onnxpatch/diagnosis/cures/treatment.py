@@ -74,19 +74,10 @@ def _try_on_whole_model(search: Search, found: list[FailingPart]) -> None:
     culprits = search.diagnosis.culprits
     verdicts: dict[str, bool] = {}
     for kind in ("patch", "branches", "exporter"):
-        ways = [p for c in culprits for p in c.proposals if p.kind == kind and p.tried]
-        if not ways:
-            continue
-        known = _made_before(search, kind, ways[0].name)
-        if known is not None:
-            verdicts[kind] = known
-        elif search.left() <= 0:
-            continue
-        # The part is the whole model: what cured it was tried on the whole already.
-        elif len(found) == 1 and found[0].subject is search.root:
-            verdicts[kind] = True
-        else:
-            verdicts[kind] = _attempt_whole(search, kind, ways[0].name).status == "right"
+        names = [p.name for c in culprits for p in c.proposals if p.kind == kind and p.tried]
+        cures = _cures_whole(search, found, kind, names[0]) if names else None
+        if cures is not None:
+            verdicts[kind] = cures
     search.diagnosis.culprits = [_with_verdicts(culprit, verdicts) for culprit in culprits]
     delivered = next((one for one in search.made if one.delivered), None)
     if delivered is not None and search.diagnosis.culprits:
@@ -95,6 +86,17 @@ def _try_on_whole_model(search: Search, found: list[FailingPart]) -> None:
             dataclasses.replace(first, proposals=(_as_delivered(delivered), *first.proposals)),
             *others,
         ]
+
+
+def _cures_whole(search: Search, found: list[FailingPart], kind: str, name: str) -> bool | None:
+    """Whether a way makes the whole model right; None where no time is left to try it."""
+    known = _made_before(search, kind, name)
+    if known is not None or search.left() <= 0:
+        return known
+    # The part is the whole model: what cured it was tried on the whole already.
+    if len(found) == 1 and found[0].subject is search.root:
+        return True
+    return _attempt_whole(search, kind, name).status == "right"
 
 
 def _made_before(search: Search, kind: str, name: str) -> bool | None:

@@ -173,17 +173,20 @@ def _loop(over: ast.expr, sizes: set[str]) -> str | None:
 def _call(node: ast.Call, sizes: set[str]) -> str | None:
     name, bare = _name_of(node.func), isinstance(node.func, ast.Name)
     size = any(_mentions_size(a, sizes) for a in node.args)
-    if name in _TO_PYTHON and not bare:
-        return NUMBER_TENSOR
-    if bare and name in _NUMBERS and node.args and not isinstance(node.args[0], ast.Constant):
+    computed = not all(isinstance(one, ast.Constant) for one in node.args[:1])
+    if bare and name in _NUMBERS and computed:
         return NUMBER_SIZE if size else NUMBER_TENSOR
     if name in _MATH and size:
         return NUMBER_SIZE
-    if name in _CONSTRUCTORS and not bare and node.args and not isinstance(node.args[0], ast.Constant):
+    if not bare and name in _TO_PYTHON:
+        return NUMBER_TENSOR
+    if not bare and name in _CONSTRUCTORS and computed:
         return BUILT
-    if name in _DATA_SHAPED or (name == "where" and len(node.args) == 1):
-        return DATA_SIZE
-    return None
+    return DATA_SIZE if _is_shaped_by_data(name, node) else None
+
+
+def _is_shaped_by_data(name: str, node: ast.Call) -> bool:
+    return name in _DATA_SHAPED or (name == "where" and len(node.args) == 1)
 
 
 def _name_of(function: ast.expr) -> str:

@@ -8,6 +8,7 @@ speaks for a line. The lines are compared by running eager (`suspect_lines.py`),
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -35,21 +36,20 @@ def cause_of_wrong_graph(unit: Unit, subject: Subject, trial: Trial, exporter: s
     # The file's inputs do not match those that were given: default arguments have become inputs.
     if trial.kind == "InputError" and "without outputs" not in trial.error:
         return Cause(kinds.DEFAULTS)
-    probe = _wrong_probe(subject, trial)
-    other_sizes = probe is not None and _sizes(probe) != _sizes(subject.probes[0])
-    # Wrong at the example's own sizes: no size was fixed wrongly, so the operators are compared first.
-    if exporter == "dynamo" and probe is not None and not other_sizes:
-        differing = _operator(trial, probe)
-        if differing is not None:
-            return differing
-    found = likeliest(unit, subject, trial, other_sizes)
-    if found is None and trial.untranslated:
-        return Cause(kinds.FIXED_SIZE if other_sizes else kinds.UNKNOWN)
-    if found is None and exporter == "dynamo" and probe is not None and other_sizes:
-        found = _operator(trial, probe)
-    if found is None and probe is not None and other_sizes:
-        found = _fixed_node(trial, subject.probes[0], probe)
-    return found or cause_in_source(unit, kinds.FIXED_SIZE if other_sizes else kinds.UNKNOWN, sizes=other_sizes)
+    probe, example = _wrong_probe(subject, trial), subject.probes[0]
+    differing = functools.partial(_operator, trial, probe if exporter == "dynamo" else None)
+    if probe is None or _sizes(probe) == _sizes(example):
+        # Wrong at the example's own sizes: no size was fixed wrongly, so the operators are compared first.
+        found = differing() or likeliest(unit, subject, trial, False)
+        return found or _unexplained(unit, trial, kinds.UNKNOWN, sizes=False)
+    found = likeliest(unit, subject, trial, True)
+    if found is None and not trial.untranslated:
+        found = differing() or _fixed_node(trial, example, probe)
+    return found or _unexplained(unit, trial, kinds.FIXED_SIZE, sizes=True)
+
+
+def _unexplained(unit: Unit, trial: Trial, kind: str, sizes: bool) -> Cause:
+    return Cause(kind) if trial.untranslated else cause_in_source(unit, kind, sizes=sizes)
 
 
 def _wrong_probe(subject: Subject, trial: Trial) -> Probe | None:
@@ -61,9 +61,9 @@ def _sizes(probe: Probe) -> list[tuple[int, ...]]:
     return [tuple(v.shape) for v in probe.values if isinstance(v, torch.Tensor)]
 
 
-def _operator(trial: Trial, probe: Probe) -> Cause | None:
-    """The first operator whose values differ; None where none does."""
-    found = first_divergence(trial, probe)
+def _operator(trial: Trial, probe: Probe | None) -> Cause | None:
+    """The first operator whose values differ; None where none does, or without a probe."""
+    found = first_divergence(trial, probe) if probe is not None else None
     if found is None:
         return None
     cause = cause_at(found.places, kinds.WRONG_TRANSLATION)

@@ -10,7 +10,7 @@ calls becomes a graph input, the rest stays a constant:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar, cast
 
@@ -105,9 +105,9 @@ def case_of(unit: Unit, calls: Sequence[Sequence[RecordedCall]], probes: Sequenc
         return None
     first = pairs[0][0]
     pairs = [(call, probe) for call, probe in pairs if _same_form(first, call)]
-    roles = [_role([call.inputs.leaves[i] for call, _ in pairs]) for i in range(len(first.inputs.leaves))]
+    roles = _roles([call.inputs.leaves for call, _ in pairs])
     pairs = [(c, p) for c, p in pairs if _same_constants(first, c, roles)]
-    output_roles = [_role([call.outputs[i] for call, _ in pairs]) for i in range(len(first.outputs))]
+    output_roles = _roles([call.outputs for call, _ in pairs])
     if not {"tensor", "size"} & set(roles) or not {"tensor", "size"} & set(output_roles):
         return None
     recorded_probes = [_probe(call, probe, roles, output_roles) for call, probe in pairs]
@@ -137,6 +137,11 @@ def _kind(value: object) -> object:
     if isinstance(value, torch.Tensor):
         return value.dtype, value.dim()
     return type(value)
+
+
+def _roles(calls: Iterable[Sequence[object]]) -> list[Role]:
+    """The role of each leaf, from the leaves of every call."""
+    return [_role(values) for values in zip(*calls, strict=True)]
 
 
 def _role(values: Sequence[object]) -> Role:

@@ -185,13 +185,19 @@ def search_bottom_up(search: PartTrials) -> list[FailingPart]:
             search.share_verdict(unit, case)
         # A part around one that fails would fail because of it.
         elif not blamed & _units_within(search.tree, unit).keys():
-            subject, tried = search.try_part(case, search.whole, _SHARE_OF_ONE)
-            one, fails = FailingPart(unit, subject, tried), search.fails_alike(tried)
-            search.known[case.key] = unit, [one] if fails else []
-            if fails or tried.status == "slow":
+            one = _tried_alone(search, unit, case)
+            fails = search.fails_alike(one.trial)
+            if fails or one.trial.status == "slow":
                 (found if fails else slow).append(one)
                 blamed.add(unit.key)
     return found or (slow if search.whole.status == "slow" else [])
+
+
+def _tried_alone(search: PartTrials, unit: Unit, case: Case) -> FailingPart:
+    subject, tried = search.try_part(case, search.whole, _SHARE_OF_ONE)
+    one = FailingPart(unit, subject, tried)
+    search.known[case.key] = unit, [one] if search.fails_alike(tried) else []
+    return one
 
 
 def _cases(search: PartTrials) -> Iterator[tuple[Unit, Case]]:

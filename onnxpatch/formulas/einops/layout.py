@@ -73,12 +73,11 @@ class Layout:
         if dims == self.dims:
             return
         old, new = [self.size(group) for group in self.dims], [self.size(group) for group in dims]
-        # The axes that moved between dimensions have length 1: no node is needed.
-        if old == new:
+        if old == new:  # the axes that moved between dimensions have length 1: no node is needed
             self.dims = dims
         elif Size(0) in new:  # a static length of 0 in the target would mean a copy
             self.apply("Reshape", self.sizes.vector(new), dims=dims, allowzero=1)
-        elif [size for size in old if size != ONE] == [size for size in new if size != ONE] and self._units(dims):
+        elif _without_units(old) == _without_units(new) and self._units(dims):
             return
         elif (target := constant_target(old, new, self.filled)) is not None:
             self._reshape(target, dims)
@@ -193,6 +192,10 @@ def _flat(old: list[Size], new: list[Size]) -> int | None:
 
 def _shifts(most: int, places: int) -> list[tuple[int, int]]:
     return [(units, place) for units in range(1, most + 1) for place in range(places + 1)]
+
+
+def _without_units(sizes: Sequence[Size]) -> list[Size]:
+    return [size for size in sizes if size != ONE]
 
 
 def _places(old: Sequence[Group], new: Sequence[Group]) -> list[int]:

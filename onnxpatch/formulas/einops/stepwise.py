@@ -78,7 +78,7 @@ class Stepwise:
     def onnxpatch_steps_applied(self, x: torch.Tensor) -> torch.Tensor:
         """The input split, reduced, permuted and merged by its plan."""
         for ndim, split, lengths, reduce, reduced, permute, order, merge, groups in self.onnxpatch_steps:
-            if self.onnxpatch_one_rank or x.dim() == ndim:
+            if self.onnxpatch_fits(x, ndim):
                 if split:
                     sizes: list[int] = []
                     for dim, divisor, length in lengths:
@@ -103,6 +103,10 @@ class Stepwise:
                     x = x.reshape(merged)
                 return x
         return x
+
+    def onnxpatch_fits(self, x: torch.Tensor, ndim: int) -> bool:
+        """Whether the plan for this number of dimensions is the input's."""
+        return self.onnxpatch_one_rank or x.dim() == ndim
 
     def onnxpatch_reduced(self, x: torch.Tensor, dims: list[int]) -> torch.Tensor:
         """The input reduced over these dimensions, which are removed. Products are computed before."""

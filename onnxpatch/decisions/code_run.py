@@ -1,0 +1,134 @@
+"""`CodeRun`: the functions that ran, beside their sources: which lines ran, who called whom, what they stored."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TypeGuard
+
+from onnxpatch.decisions.conditionals import Source, source_of
+from onnxpatch.decisions.definitions import SCOPES, stored, within
+from onnxpatch.decisions.functions_run import OUTSIDE, Caller, Function, position
+
+_DEEPEST_SITE = 3  # calls in calls that are told apart by the place of each
+_GOING_OVER = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # names of code
+
+
+class CodeRun:
+    """functions: those that ran. lines: by a function's number, its lines that ran; {} where this is not known."""
+
+    def __init__(self, functions: Sequence[Function], lines: Mapping[int, Collection[int]]) -> None:
+        self.functions, self._lines = functions, lines
+        self._sources: dict[int, Source | None] = {}
+        self._outer = {id(code): one for one in functions for code in one.inner}
+        self._stored: dict[str, list[tuple[Function, ast.expr, bool]]] | None = None
+        self._callees: dict[tuple[str, tuple[int, ...]], list[tuple[Function, Caller, Collection[str]]]] = {}
+        self._sites: dict[tuple[Function, Function, Caller], Function] = {}
+        for one in functions:
+            for caller, at in one.callers:
+                # `any(f(x) for x in xs)` calls any: the values that it goes over are read from its argument.
+                if caller != OUTSIDE and one.code.co_name not in _GOING_OVER:
+                    code = functions[caller].code
+                    kinds, _ = one.returns.get((caller, at), ((), 0))
+                    place = code.co_filename, position(code, at)
+                    self._callees.setdefault(place, []).append((one, (caller, at), kinds))
+
+    # -------------------------------------------------------------- sources
+    def source(self, one: Function) -> Source | None:
+        """The source of a function, that of the function around it for a lambda or a comprehension."""
+        if one.number not in self._sources:
+            outer = self.around(one)
+            self._sources[one.number] = self.source(outer) if outer is not one else source_of(one.code)
+        return self._sources[one.number]
+
+    def around(self, one: Function) -> Function:
+        """The function in which a lambda, a comprehension or an inner function stands; another one itself."""
+        return self._outer.get(id(one.code), one)
+
+    def with_tree(self, one: Function, scope: ast.AST) -> Function | None:
+        """The function that ran with this tree as its body: `one`, or the one around or inside of it."""
+        name, line = getattr(scope, "name", "<lambda>"), getattr(scope, "lineno", 0)
+        first = min([line, *(d.lineno for d in getattr(scope, "decorator_list", ()))])
+        fits = (
+            other
+            for other in (one, *self.functions)
+            if other.code.co_name == name
+            and other.code.co_filename == one.code.co_filename
+            and other.code.co_firstlineno in (line, first)
+        )
+        return next(fits, None)
+
+    def ran(self, one: Function, node: ast.AST) -> bool:
+        """Whether the statement of an expression ran, as far as is known."""
+        lines, line = self._lines.get(one.number), getattr(node, "lineno", 0)
+        if not lines or id(one.code) in self._outer:
+            return True
+        source = self.source(one)
+        while source is not None and node is not None and not isinstance(node, ast.stmt):
+            node = source.parents.get(node)  # type: ignore[assignment]
+        first, last = getattr(node, "lineno", line), getattr(node, "end_lineno", line)
+        return any(first <= ran <= last for ran in lines)
+
+    # -------------------------------------------------------------- calls
+    def called(self, one: Function, node: ast.AST) -> Sequence[tuple[Function, Collection[str]]]:
+        """The functions of the model that an expression was seen to call, each with the kinds of what it returned."""
+        place = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+        file = one.code.co_filename
+        found = self._callees.get((file, place)) or self._callees.get((file, place[:1]), [])
+        return [(self._at_site(one, other, caller), kinds) for other, caller, kinds in found]
+
+    def _at_site(self, calling: Function, called: Function, caller: Caller) -> Function:
+        """A short function as it is called from one place: `exists(mask)` says nothing of `exists(self.rotary)`."""
+        if not called.is_short or calling.depth >= _DEEPEST_SITE:
+            return called
+        key = called, calling, caller
+        if key not in self._sites:
+            self._sites[key] = called.at_site(calling, caller)
+        return self._sites[key]
+
+    def expression_at(self, one: Function, at: int) -> ast.AST | None:
+        """The expression of an instruction: a call, an item, an operation; None where it is not known."""
+        source, place = self.source(one), position(one.code, at)
+        if source is None:
+            return None
+        if len(place) == 1:
+            calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call) and node.lineno == place[0]]
+            return calls[0] if len(calls) == 1 else None
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.expr) and place == (
+                node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
+            ):  # fmt: skip
+                return node
+        return None
+
+    def bodies(self, one: Function) -> list[ast.expr] | None:
+        """The expressions that a lambda on the function's first line returns; None for what is no lambda."""
+        source = self.source(one)
+        if source is None or not one.code.co_name.startswith("<"):
+            return None
+        return [node.body for node in ast.walk(source.tree) if _is_lambda(node, one.code.co_firstlineno)]
+
+    def returned(self, one: Function) -> Iterator[tuple[ast.Return | ast.Yield, ast.expr, ast.AST]]:
+        """(the statement, its value, the tree of the function) of each `return` and `yield` that ran."""
+        source = self.source(one)
+        functions = [node for node in ast.walk(source.tree) if isinstance(node, SCOPES)] if source else []
+        scope = next((node for node in functions if self.with_tree(one, node) is one), None)
+        for node in within(scope.body) if scope is not None and isinstance(scope.body, list) else ():
+            if isinstance(node, ast.Return | ast.Yield) and node.value is not None and self.ran(one, node):
+                yield node, node.value, scope  # type: ignore[misc]
+
+    def stores(self) -> dict[str, list[tuple[Function, ast.expr, bool]]]:
+        """By name: what the functions that ran assign to attributes, and put into what attributes hold."""
+        if self._stored is None:
+            self._stored = {}
+            for one in self.functions:
+                names = set(one.code.co_names)
+                source = self.source(one) if names and id(one.code) not in self._outer else None
+                for node in ast.walk(source.tree) if source is not None else ():
+                    for name, value, item in stored(node):
+                        self._stored.setdefault(name, []).append((one, value, item))
+        return self._stored
+
+
+def _is_lambda(node: ast.AST, line: int) -> TypeGuard[ast.Lambda]:
+    return isinstance(node, ast.Lambda) and node.lineno == line
