@@ -34,9 +34,9 @@ if TYPE_CHECKING:
         VerificationError,
     )
     from onnxpatch.export import export
-    from onnxpatch.export_generation import export_generation
     from onnxpatch.formulas.einops.rearrange import CustomRearrange
-    from onnxpatch.generation_session import GenerationSession
+    from onnxpatch.generation.export import export_generation
+    from onnxpatch.generation.session import GenerationSession
     from onnxpatch.loops import each, scan, while_loop
     from onnxpatch.new_patch import new_patch
     from onnxpatch.onnxfile.runtimes.interface import Runtime
@@ -79,9 +79,9 @@ _HOMES = {
         "VerificationError",
     ),
     "export": ("export",),
-    "export_generation": ("export_generation",),
     "formulas.einops.rearrange": ("CustomRearrange",),
-    "generation_session": ("GenerationSession",),
+    "generation.export": ("export_generation",),
+    "generation.session": ("GenerationSession",),
     "onnxfile.runtimes.interface": ("Runtime",),
     "loops": ("each", "scan", "while_loop"),
     "new_patch": ("new_patch",),

@@ -22,21 +22,19 @@ FLOORS: dict[tuple[str, ...], int] = {
     ("__main__",): 13,
     ("cli",): 12,
     ("html",): 11,
+    ("generation",): 11,
     (
         "export",
-        "export_generation",
         "verify",
         "doctor",
         "drift",
         "session",
-        "generation_session",
         "testing",
         "loops",
         "prove",
         "new_patch",
     ): 10,
     ("attempts",): 9,
-    ("generation",): 9,
     ("diagnosis",): 8,
     ("verification",): 7,
     ("patched",): 6,
@@ -48,7 +46,7 @@ FLOORS: dict[tuple[str, ...], int] = {
     ("inputs",): 1,
     ("onnxfile",): 1,
     ("results",): 1,
-    ("_torch", "errors", "messages", "settings", "thread_output", "undone", "versions"): 0,
+    ("_torch", "errors", "messages", "process", "settings", "versions"): 0,
 }
 ROOMS = {name: room for room in FLOORS for name in room}
 # `from onnxpatch import ...` reaches all that a user calls: for patches, the command line, and nobody below them.

@@ -11,7 +11,6 @@ import torch
 from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from onnxpatch import undone as module
 from onnxpatch._torch.exporters import watched_sizes
 from onnxpatch._torch.fake_sizes import _OBLIVIOUS
 from onnxpatch._torch.quiet import no_graphs_printed, quiet_torch
@@ -21,8 +20,9 @@ from onnxpatch.control_flow.answers import prepared
 from onnxpatch.diagnosis.trials.attempt import _record_step
 from onnxpatch.diagnosis.trials.trial import Trial
 from onnxpatch.patching import rebinding
-from onnxpatch.thread_output import filtered, printed, warned
-from onnxpatch.undone import Shared, undone
+from onnxpatch.process import undone as module
+from onnxpatch.process.thread_output import filtered, printed, warned
+from onnxpatch.process.undone import Shared, undone
 from onnxpatch.verification.eager import process_state_kept
 
 

@@ -28,7 +28,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch.gone import gone_class
-from onnxpatch.undone import undone
+from onnxpatch.process.undone import undone
 
 try:
     _Disabled = torch._C.DisableTorchFunction

@@ -15,8 +15,8 @@ import threading
 from collections.abc import Iterator
 
 from onnxpatch._torch.replaced import Replaced
-from onnxpatch.thread_output import filtered, printed
-from onnxpatch.undone import undone
+from onnxpatch.process.thread_output import filtered, printed
+from onnxpatch.process.undone import undone
 
 __all__ = ["no_graphs_printed", "quiet_exporters", "quiet_torch"]
 

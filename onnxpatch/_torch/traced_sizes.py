@@ -24,7 +24,7 @@ from onnxpatch._torch.fake_results import FakeResults
 from onnxpatch._torch.fake_sizes import BY_DATA, MADE_UP, FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch._torch.written_sizes import ARITHMETIC, result_shape, written_size
-from onnxpatch.undone import undone
+from onnxpatch.process.undone import undone
 
 _NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 _SAME = ("prim::NumToTensor", "aten::Int", "aten::Float", "aten::Bool", "aten::ScalarImplicit", "aten::IntImplicit",

@@ -13,8 +13,8 @@ from onnxpatch.exporters.dynamo import capture
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.patching.proof import Args, Proof
 from onnxpatch.patching.registry import Patch
+from onnxpatch.process.thread_output import filtered
 from onnxpatch.settings import Exporter
-from onnxpatch.thread_output import filtered
 from onnxpatch.verification.eager import process_state_kept
 
 

@@ -18,7 +18,7 @@ from onnxpatch._torch import pytree
 from onnxpatch.exporters.opened_call import OpenedCall
 from onnxpatch.inputs.axis_specs import LeafSpec, has_operator
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.undone import undone
+from onnxpatch.process.undone import undone
 
 # (index of the leaf in the flattened call, axis)
 _Axis = tuple[int, int]

@@ -1,5 +1,5 @@
 """The graphs that a generation loop runs, and the loop over them.
 
-May import `inputs`, `onnxfile`, `errors`. Start reading at `parts.generation_parts` for the files that are made, at
-`turns.Turns` for the loop that runs them.
+May import `export` and below. Start reading at `parts.generation_parts` for the files that are made, at `turns.Turns`
+for the loop that runs them.
 """

@@ -21,7 +21,7 @@ from onnxpatch.generation.vision import reads_images, vision_parts
 from onnxpatch.inputs.caches import closed, is_cache, opened
 from onnxpatch.messages.visible import said_by
 from onnxpatch.patching.model_state import Snapshot
-from onnxpatch.undone import undone
+from onnxpatch.process.undone import undone
 
 
 def generation_parts(

@@ -17,7 +17,7 @@ import torch
 
 from onnxpatch.errors import InputError
 from onnxpatch.messages.visible import said_by
-from onnxpatch.undone import undone
+from onnxpatch.process.undone import undone
 
 try:
     import resource

@@ -22,7 +22,7 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.messages.visible import said_by
 from onnxpatch.onnxfile.memory_limit import addresses_limited, out_of_memory
 from onnxpatch.patching.model_state import Snapshot
-from onnxpatch.undone import Shared, undone
+from onnxpatch.process.undone import Shared, undone
 from onnxpatch.verification.branch_recorder import Decisions, address, addresses
 from onnxpatch.verification.data_changes import is_blank
 from onnxpatch.verification.probe import Probe

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, TextIO
 
-from onnxpatch.undone import Shared, undone
+from onnxpatch.process.undone import Shared, undone
 
 # ("stdout" or "stderr", text, name of the module that writes) -> whether the text is taken.
 Taker = Callable[[str, str, str], bool]
