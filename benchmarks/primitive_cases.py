@@ -261,6 +261,7 @@ NOT_MEASURED = {
     "padded-sequences": "one slice and one mask of the padded tensor",
     "parts-apart": "keeps the tensor whole",
     "pieces-at-once": "keeps the tensor whole",
+    "vmap-batch-moved": "one Transpose, as torch's own",
     "flatten-of-chosen-rows": _SIZES,
     "roll-by-sizes": "one Gather for each axis, as eager copies",
     "parts-flattened": "keeps the tensor whole",

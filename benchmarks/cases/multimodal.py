@@ -13,7 +13,7 @@ from benchmarks.transformers_models import TEXT, Keyword, ids, made, padded, siz
 LIBRARIES = ("transformers",)
 LEFT_OUT = {
     "layoutlmv2": "needs detectron2",
-    "vilt": "selects patches by a mask of data-dependent size",
+    "vilt": "draws at random in which order it takes the patches, in a Python loop over the images",
     "relatives of llava": "share its body",
 }
 TOWER = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=32,

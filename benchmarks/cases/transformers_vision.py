@@ -15,7 +15,7 @@ from benchmarks.case import Case, image
 LIBRARIES = ("transformers",)
 LEFT_OUT = {
     "siglip2 and other models on packed patches": "take no image; their tables have tests of their own",
-    "vilt": "selects patches by a mask of data-dependent size; refused",
+    "vilt": "draws at random in which order it takes the patches, in a Python loop over the images; refused",
 }
 SMALL = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=32,
              patch_size=8)  # fmt: skip

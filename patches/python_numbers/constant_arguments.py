@@ -16,7 +16,7 @@ from onnxpatch.formulas.tracing import function_name
 # Functions of which the exporter wants a constant; others take a size as it is.
 _CONSTANT = {
     "layer_norm", "rms_norm", "group_norm", "local_response_norm", "unfold", "fold", "pixel_shuffle", "channel_shuffle",
-    "pixel_unshuffle", "chunk", "tensor_split", "stft", "istft", "one_hot",
+    "pixel_unshuffle", "chunk", "tensor_split", "stft", "istft", "one_hot", "zeros", "new_zeros",
 }  # fmt: skip
 _ENDS = ("pool1d", "pool2d", "pool3d", "conv1d", "conv2d", "conv3d")
 
@@ -24,7 +24,11 @@ _ENDS = ("pool1d", "pool2d", "pool3d", "conv1d", "conv2d", "conv3d")
 def _channels(x: Tensor) -> tuple[Tensor, ...]:
     """Norms and windows whose arguments are read off the number of channels."""
     normed = functional.layer_norm(x.permute(0, 2, 3, 1), x.shape[1:2])
-    return normed, functional.pixel_unshuffle(x, x.shape[1] // 4), functional.max_pool2d(x, x.size(1) // 4)
+    places = torch.arange(x.shape[1])
+    weight = x.new_zeros([x.shape[1], x.shape[1], 1])  # diffusers' 1-D networks make kernels so
+    weight[places, places] = 2.0
+    sampled = functional.conv1d(x.flatten(2), weight)
+    return normed, sampled, functional.pixel_unshuffle(x, x.shape[1] // 4), functional.max_pool2d(x, x.size(1) // 4)
 
 
 def _of_sizes(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
