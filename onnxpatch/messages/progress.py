@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -61,6 +62,11 @@ def told_when_late(what: str, remedy: str, after: float = LONG) -> Iterator[None
         timer.cancel()
 
 
+def _is_pythons(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return file.startswith(sysconfig.get_path("stdlib")) and "-packages" not in file
+
+
 def _place(frame: FrameType | None) -> str:
     stack: list[FrameType] = []
     while frame is not None:
@@ -68,5 +74,5 @@ def _place(frame: FrameType | None) -> str:
         frame = frame.f_back
     # What lies outside onnxpatch's attempts is the code that called the export, not the model.
     model = itertools.takewhile(lambda one: not runs_in(one, "onnxpatch.attempts"), stack)
-    at = next((one for one in model if is_user_frame(one)), None)
+    at = next((one for one in model if is_user_frame(one) and not _is_pythons(one)), None)
     return relative(f"at {at.f_code.co_filename}:{at.f_lineno}") if at is not None else "behind the model's own code"
