@@ -18,10 +18,10 @@ from onnxpatch.exporters.request import ExportRequest, chosen_exporter
 from onnxpatch.inputs.held_models import as_module
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, is_number
 from onnxpatch.messages.progress import shown
+from onnxpatch.patching.process_state import process_state_kept
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.results.attempt_result import AttemptResult
 from onnxpatch.results.diagnosis import Diagnosis
-from onnxpatch.verification.eager import process_state_kept
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 from onnxpatch.versions import versions

@@ -29,9 +29,10 @@ from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.runtimes.known import chosen
 from onnxpatch.onnxfile.stamp import UNTRIED, append
 from onnxpatch.patching.model_state import Snapshot
+from onnxpatch.patching.process_state import process_state_kept
 from onnxpatch.results.report import Report
 from onnxpatch.settings import Exporter, Operators
-from onnxpatch.verification.eager import Flatten, lost_state, process_state_kept
+from onnxpatch.verification.eager import Flatten, lost_state
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 
@@ -101,7 +102,8 @@ def export(
     300 s together, unless max_seconds= is given. A line on stderr says what runs.
     bounds: where no attempt is right at every size, a file that is wrong only at sizes far below the example's (an
     eighth, or where eager itself answers with NaN or with empty tensors) is delivered, for the sizes from there on.
-    "narrow" delivers one that is right at some sizes: the widest range of each dimension, or its multiples. "never"
+    "narrow" delivers one that is right at some sizes: where one size follows from others (t = p+n), or in the widest
+    range of each dimension, or at its multiples. "never"
     delivers neither. Bounds are proven at the edges, first in the report (`report.bounds`), and stand in the file's
     metadata and dimension names; `Session` refuses inputs outside.
 

@@ -24,8 +24,9 @@ from onnxpatch.onnxfile.runtime import Graph, load_graphs
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
+from onnxpatch.patching.process_state import process_state_kept
 from onnxpatch.results.report import Report
-from onnxpatch.verification.eager import Flatten, lost_state, process_state_kept
+from onnxpatch.verification.eager import Flatten, lost_state
 from onnxpatch.verification.input_matching import Feed, declared_by, match_inputs, refuse_unfitting
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference

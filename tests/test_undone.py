@@ -20,10 +20,10 @@ from onnxpatch.control_flow.answers import prepared
 from onnxpatch.diagnosis.trials.attempt import _record_step
 from onnxpatch.diagnosis.trials.trial import Trial
 from onnxpatch.patching import rebinding
+from onnxpatch.patching.process_state import process_state_kept
 from onnxpatch.process import undone as module
 from onnxpatch.process.thread_output import filtered, printed, warned
 from onnxpatch.process.undone import Shared, undone
-from onnxpatch.verification.eager import process_state_kept
 
 
 class Interrupt(BaseException):

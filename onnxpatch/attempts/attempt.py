@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from onnxpatch.exporters.request import OPSET, ExportRequest
+from onnxpatch.inputs.size_relations import SizeRelation
 from onnxpatch.patching.conditions import listed_selectors
 from onnxpatch.settings import Exporter
 
@@ -16,7 +17,8 @@ class Attempt:
     """One way to export.
 
     branches: both sides of Python branches. plain: torch.onnx.export alone, no patch. exclude: names of patches left
-    out, beside those that the caller left out. fixed: names of dimensions that keep the example's size.
+    out, beside those that the caller left out. fixed: names of dimensions that keep the example's size. related:
+    dimensions that follow from others, declared `p+n` in place of a name.
     """
 
     exporter: Exporter
@@ -25,6 +27,7 @@ class Attempt:
     plain: bool = False
     exclude: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
+    related: tuple[SizeRelation, ...] = ()
 
     @classmethod
     def asked(cls, request: ExportRequest) -> Attempt:
@@ -54,7 +57,15 @@ class Attempt:
             # A size such as `past + new` moves as long as one of its names does.
             if set(size.names) <= set(self.fixed):
                 specs[leaf].pop(axis, None)
+        for leaf, axis, text in self._declared(asked):
+            specs[leaf][axis] = text
         return replace(asked, exporter=self.exporter, opset=self.opset, patching=patching, specs=specs)
+
+    def _declared(self, asked: ExportRequest) -> Iterator[tuple[int, int, str]]:
+        """(leaf, axis, declaration) of what follows from other sizes; they are called what the file calls them."""
+        for relation in self.related:
+            for leaf, axis, _ in (place for dim in asked.dims if dim.name == relation.name for place in dim.places):
+                yield leaf, axis, relation.size.text
 
     def name(self, first: Attempt) -> str:
         """How it differs from the `first` attempt, in words: "without 'my-patch', branches=True"."""
@@ -65,6 +76,7 @@ class Attempt:
         if self.branches != first.branches and not self.plain:
             parts.append(f"branches={self.branches}")
         parts += [f"{', '.join(self.fixed)} kept at the example's size"] if self.fixed else []
+        parts += [one.words for one in self.related]
         return ", ".join(parts) or "as called"
 
     def call(self, asked: ExportRequest, narrow: bool = False) -> str:

@@ -16,6 +16,7 @@ from typing import Literal
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.attempt_log import AttemptLog
 from onnxpatch.attempts.one_attempt import Proven
+from onnxpatch.inputs.size_relations import relations
 from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.size_bounds import SizeBound
@@ -23,6 +24,7 @@ from onnxpatch.onnxfile.stamp import CALL
 from onnxpatch.verification.input_matching import Feed, match_inputs
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
+from onnxpatch.verification.related_sizes import tried
 from onnxpatch.verification.right_sizes import RightSizes
 from onnxpatch.verification.runner import check_at, declared_limits, run
 
@@ -34,11 +36,12 @@ _FAR_BELOW = 8  # times a size goes into the example's
 def narrowed(log: AttemptLog) -> Proven | None:
     """A file that is right within bounds of any kind, or None.
 
-    First the wrong files of the attempts so far are used. If every attempt was refused, exports with static dimensions
-    are tried: each dimension alone, then all.
+    First the wrong files of the attempts so far are used; where a relation between sizes holds wherever one is right,
+    it is declared in a new export. If every attempt was refused, exports with static dimensions are tried: each
+    dimension alone, then all.
     """
     for wrong in list(log.wrong):
-        found = _narrow(log, wrong)
+        found = _related(log, wrong) or _narrow(log, wrong)
         if found is not None:
             return found
     for attempt in _with_fixed_sizes(log) if not log.wrong else ():
@@ -48,6 +51,22 @@ def narrowed(log: AttemptLog) -> Proven | None:
         made = outcome if isinstance(outcome, Proven) else next((w for w in log.wrong if w.attempt == attempt), None)
         found = _narrow(log, made) if made is not None else None
         if found is not None:
+            return found
+    return None
+
+
+def _related(log: AttemptLog, wrong: Proven) -> Proven | None:
+    """A file made anew with the relation between sizes in its declaration, where the wrong one has such a relation."""
+    reference, told = log.shared.reference, {(one.dimension, one.declare) for one in wrong.report.right_within}
+    assert reference is not None
+    for relation in (one for one in relations(reference.dims) if (one.name, one.size.text) in told):
+        more = tried(reference.oracle, relation)
+        reference.probes = list({id(one): one for one in (*reference.probes, *more)}.values())
+        outcome = log.attempt(replace(wrong.attempt, related=(relation,)))
+        if isinstance(outcome, Proven):
+            bounds, call = {relation.name: relation.words}, wrong.attempt.call(log.shared.request, narrow=True)
+            found = replace(outcome, report=replace(outcome.report, bounds=bounds, call=call))
+            log.made[-1] = found
             return found
     return None
 

@@ -261,5 +261,5 @@ def _compared(
         raise VerificationError(f"the exported graph cannot be loaded: {error}", found) from None
     feed = match_inputs(graphs[0], request.inputs, request.names_among([one.name for one in graphs[0].inputs]))
     conditions = getattr(exported.program, "exported_program", None)
-    limits = kept(reference.dims, attempt.fixed)
+    limits = kept(reference.dims, attempt.fixed, attempt.related)
     return run(graphs, feed, reference, report, conditions=conditions, progress=shared.progress, limits=limits)

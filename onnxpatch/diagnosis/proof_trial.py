@@ -19,11 +19,12 @@ from onnxpatch.onnxfile.intermediate_values import intermediate_values
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
 from onnxpatch.onnxfile.runtimes.interface import DEFAULT_SECONDS
 from onnxpatch.patched import patched
+from onnxpatch.patching.process_state import process_state_kept
 from onnxpatch.patching.proof import Args, Proof
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
 from onnxpatch.settings import Exporter
 from onnxpatch.verification.comparison import compare_all
-from onnxpatch.verification.eager import flatten_output, process_state_kept
+from onnxpatch.verification.eager import flatten_output
 from onnxpatch.verification.input_matching import match_inputs
 
 TOLERANCE = 1e-4  # of a float32 output: largest error, as a share of its largest magnitude

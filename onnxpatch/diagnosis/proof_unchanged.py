@@ -11,11 +11,11 @@ from onnxpatch._torch.one_export import one_export
 from onnxpatch.diagnosis.proof_trial import case, patched_by
 from onnxpatch.exporters.dynamo import capture
 from onnxpatch.exporters.request import ExportRequest
+from onnxpatch.patching.process_state import process_state_kept
 from onnxpatch.patching.proof import Args, Proof
 from onnxpatch.patching.registry import Patch
 from onnxpatch.process.thread_output import filtered
 from onnxpatch.settings import Exporter
-from onnxpatch.verification.eager import process_state_kept
 
 
 @process_state_kept()

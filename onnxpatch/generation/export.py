@@ -13,8 +13,8 @@ import torch
 
 from onnxpatch.export import export
 from onnxpatch.generation.parts import generation_parts
+from onnxpatch.patching.process_state import process_state_kept
 from onnxpatch.results.report import Report
-from onnxpatch.verification.eager import process_state_kept
 
 
 @process_state_kept()

@@ -19,6 +19,7 @@ from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.results.checks import Checked, RightWithin
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
+from onnxpatch.verification.related_sizes import relation_of
 
 _FOR_A_REPORT = 24  # sizes that eager is asked about
 _FOR_A_FILE = 160
@@ -36,6 +37,8 @@ def right_within(
     """
     if all(check.ok for check in checks):
         return []
+    if (related := relation_of(oracle, checks, right)) is not None:
+        return [related]
     search = RightSizes(oracle, right, fixed, _FOR_A_REPORT)
     bounds = [bound for bound in search.bounds(checks) or () if bound.name not in fixed]
     if any(bound.low == bound.high for bound in bounds):  # a dimension with one size is reported as specialized

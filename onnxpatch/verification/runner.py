@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from onnxpatch.errors import RunError
 from onnxpatch.inputs.dims import DynamicDim
+from onnxpatch.inputs.size_relations import SizeRelation
 from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.graph import drawing, unfed_outputs
 from onnxpatch.onnxfile.runtime import Graph
@@ -221,13 +222,15 @@ def check_at(graph: Graph, feed: Feed, probe: Probe, eager: Eager | None, tolera
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds by the name of a dimension; a dimension without one has no limit."""
+    """Bounds by the name of a dimension; a dimension without one has no limit. relations: of the sizes."""
 
     bounds: Mapping[str, SizeBound] = field(default_factory=dict)
+    relations: Sequence[SizeRelation] = ()
 
     def admits(self, sizes: Mapping[str, int]) -> bool:
-        """Whether all of these sizes are within the bounds."""
-        return all(bound.admits(sizes[name]) for name, bound in self.bounds.items() if name in sizes)
+        """Whether all of these sizes are within the bounds, and have the relations."""
+        within = all(bound.admits(sizes[name]) for name, bound in self.bounds.items() if name in sizes)
+        return within and all(one.holds(sizes) for one in self.relations if one.name in sizes)
 
     @property
     def fixed(self) -> frozenset[str]:
@@ -246,9 +249,9 @@ class Limits:
         return {name: bound.words for name, bound in self.bounds.items()}
 
 
-def kept(dims: Sequence[DynamicDim], names: Sequence[str]) -> Limits:
-    """The limits of an export in which these dimensions keep the example's size."""
-    return Limits({dim.name: SizeBound(dim.name, dim.size, dim.size) for dim in dims if dim.name in names})
+def kept(dims: Sequence[DynamicDim], names: Sequence[str], related: Sequence[SizeRelation] = ()) -> Limits:
+    """The limits of an export in which these dimensions keep the example's size, and others follow from each other."""
+    return Limits({dim.name: SizeBound(dim.name, dim.size, dim.size) for dim in dims if dim.name in names}, related)
 
 
 def declared_limits(graph: Graph, feed: Feed, dims: Sequence[DynamicDim]) -> Limits:
