@@ -193,7 +193,8 @@ def _compared(search: DataSearch) -> Iterator[Candidate]:
     named = search.oracle.mentioned
     rows = (*named.rows, *named.keys) if search.decides_quickly else ()
     pairs = [one for one in rows if len(one) > 1][:_ROWS]
-    made = planted(search.values, search.example, named.values, pairs)
+    keys = [float(one[0]) for one in rows if len(one) == 1]
+    made = planted(search.values, search.example, [*named.values, *keys], pairs)
     yield from (Candidate(*one, exact=True) for one in made)
 
 

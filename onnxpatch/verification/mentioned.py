@@ -77,12 +77,8 @@ def mentioned(model: torch.nn.Module, functions: Sequence[Function] = ()) -> Men
     native = _named(model, _NATIVE, _LARGEST)
     native.update(_grids(model, steps))
     attributes = _by_name(model)
-    asked, others, rows, keys = (
-        dict[float, None](),
-        dict[float, None](),
-        dict[Row, None](),
-        dict[tuple[int, ...], None](),
-    )
+    asked, others = dict[float, None](), dict[float, None]()
+    rows, keys = dict[Row, None](), dict[tuple[int, ...], None]()
     for function in functions:
         for value, asks, looks_up in _loaded(function, attributes):
             (asked if asks else others).update(dict.fromkeys(_numbers(value)))
@@ -106,19 +102,24 @@ def _loaded(function: Function, attributes: Mapping[str, list[object]]) -> Itera
 
     As far as it is known without running it.
     """
-    line, found, asking, making = 0, list[tuple[int, object, bool]](), set[int](), set[int]()
+    line, found, asking, making, indexes = 0, list[tuple[int, object, bool]](), set[int](), set[int](), False
     instructions = list(dis.get_instructions(function.code))
     for one, following in zip(instructions, [*instructions[1:], None], strict=True):
         line = line_of(one) or line
-        if one.opname in ("COMPARE_OP", "CONTAINS_OP") or (
-            one.opname.startswith("LOAD_") and str(one.argval) in _CHOOSING
-        ):
-            asking.add(line)
+        asking |= {line} if _asks(one) else set()
         making |= {line} if one.opname in ("BUILD_MAP", "BUILD_CONST_KEY_MAP") else set()
         constant = one.opname.startswith(_CONSTANTS)
         if not (constant and _subscribes(following)):
             found += ((line, value, constant) for value in _values(one, function, attributes))
-    yield from ((value, line in asking, constant and line in making & asking) for line, value, constant in found)
+            indexes |= _subscribes(following)  # table[n], wherever the table was made
+    for line, value, constant in found:
+        yield value, line in asking, constant and line in making and (indexes or line in asking)
+
+
+def _asks(one: dis.Instruction) -> bool:
+    """Whether an instruction compares, or loads what chooses by a number."""
+    chooses = one.opname.startswith("LOAD_") and str(one.argval) in _CHOOSING
+    return chooses or one.opname in ("COMPARE_OP", "CONTAINS_OP")
 
 
 def _values(one: dis.Instruction, function: Function, attributes: Mapping[str, list[object]]) -> Iterable[object]:
