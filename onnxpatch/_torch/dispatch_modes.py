@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.gone import gone_class
-from onnxpatch._torch.result_bytes import fits, makes_storage, result_bytes, sized_by_data
+from onnxpatch._torch.result_bytes import beyond_bounds, fits, makes_storage, result_bytes, sized_by_data
 from onnxpatch._torch.unchecked_operators import check_positions, is_unchecked
 
 try:
@@ -85,7 +85,7 @@ class CountedRun(TorchDispatchMode):
         if facts.unchecked:
             check_positions(func, args, kwargs)
         room = self._bytes - self._used
-        if facts.makes_storage and not fits(args, kwargs, room):
+        if facts.makes_storage and (facts.beyond_bounds or not fits(args, kwargs, room)):
             self._check(func, args, kwargs)
         if self.made > self._calls:
             self._stop(f"it calls more than {self._calls:,.0f} operators")
@@ -140,6 +140,7 @@ class _Facts:
     def __init__(self, operator: Any) -> None:
         self.unchecked = is_unchecked(operator)
         self.makes_storage = makes_storage(operator)
+        self.beyond_bounds = beyond_bounds(operator)
         self.by_data = self.unchecked or sized_by_data(operator)
         self.formula = flop_registry.get(getattr(operator, "overloadpacket", None))
 

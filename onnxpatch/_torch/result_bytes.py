@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["fits", "makes_storage", "result_bytes", "sized_by_data"]
+__all__ = ["beyond_bounds", "fits", "makes_storage", "result_bytes", "sized_by_data"]
 
 _WIDEST = 16  # bytes of the largest element; of two results of 8 each, too
 _RESIZING = frozenset({"aten::resize_", "aten::resize_as_", "aten::set_"})
@@ -43,6 +43,11 @@ def sized_by_data(operator: Any) -> bool:
     if tags is None:
         return True
     return torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
+
+
+def beyond_bounds(operator: Any) -> bool:
+    """Whether one number in a tensor may make any size, so that `fits` says nothing: `bincount(tensor([10**8]))`."""
+    return getattr(operator, "__name__", "") in ("bincount.default", "repeat_interleave.Tensor")
 
 
 def fits(args: Sequence[Any], kwargs: Mapping[str, Any], room: float) -> bool:

@@ -133,6 +133,12 @@ def test_what_is_no_number_of_bytes_is_refused(asked: Any) -> None:
 
 
 # ------------------------------------------------------------------ what is counted
+@pytest.mark.parametrize("make", [torch.bincount, torch.repeat_interleave])
+def test_what_one_number_makes_large_is_not_made(make: Any) -> None:
+    with pytest.raises(TooLarge, match="would make 80 MB"), CountedRun(MB):
+        make(torch.tensor([10**7]))
+
+
 def test_memory_is_counted_until_it_is_freed() -> None:
     with CountedRun() as run:
         for _ in range(5):
