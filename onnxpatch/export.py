@@ -18,7 +18,7 @@ from onnxpatch.attempts.one_attempt import ExportContext, Proven
 from onnxpatch.attempts.preference import Prefer, best_of
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import OutFile
-from onnxpatch.exporters.request import ExportRequest, asked_exporters, split_options
+from onnxpatch.exporters.request import ExportRequest, requested_exporters, split_options
 from onnxpatch.inputs.eval_mode import other_in_eval
 from onnxpatch.inputs.held_models import as_module
 from onnxpatch.inputs.offloaded import weights_brought
@@ -136,7 +136,7 @@ def export(
     budget = Budget.starting_now(max_probes, max_seconds, max_memory)
     torch_options, patch_options = split_options(options, inspect.signature(export).parameters)
     model = as_module(model)
-    exporters = asked_exporters(model, exporter, dynamo, script)
+    exporters = requested_exporters(model, exporter, dynamo, script)
     request = ExportRequest.parse(
         model, args, kwargs, exporters[0], dynamic_shapes=dynamic_shapes,
         dynamic_axes=dynamic_axes, input_names=input_names, output_names=output_names, opset_version=opset_version,

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.diagnosis.proof_trial import Trial
+from onnxpatch.diagnosis.proof_trial import ProofTrial
 from onnxpatch.formulas.proof_models import Computes
 from onnxpatch.prove import prove
 from tests import tiers, without_patch
@@ -197,10 +197,10 @@ def test_the_digest_of_a_case_is_of_its_code_and_of_what_is_asked_of_it():
 def test_a_recorded_export_gives_the_verdict_that_a_new_one_gives():
     patch = onnxpatch.REGISTRY["symbolic-sqrt"]
     line = without_patch.made(patch, "trace")
-    known = Trial(line["problem"], line["nodes"])
+    known = ProofTrial(line["problem"], line["nodes"])
     assert prove(patch, "trace", before=known).status == prove(patch, "trace").status == "proven"
-    assert prove(patch, "trace", before=Trial(None, 3)).status == "obsolete"
-    assert prove(patch, "trace", before=Trial("refused: another cause")).status == "unexplained"
+    assert prove(patch, "trace", before=ProofTrial(None, 3)).status == "obsolete"
+    assert prove(patch, "trace", before=ProofTrial("refused: another cause")).status == "unexplained"
 
 
 # ---- what runs the proofs: stand-ins for torch.frac, which the TorchScript exporter refuses

@@ -11,7 +11,7 @@ import torch
 
 import onnxpatch
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.graph_inputs import UnmatchedError, match_inputs
+from onnxpatch.inputs.graph_inputs import UnmatchedError, matched_arguments
 
 pytestmark = pytest.mark.exports
 
@@ -118,11 +118,11 @@ def test_a_name_that_is_no_input_is_refused(nested, other):
 def test_layers_of_a_cache_by_keyword():
     names = ["ids", "past.0.key", "past.0.value", "past.1.key", "past.1.value"]
     pairs = [(1, 2), (3, 4)]
-    assert match_inputs(names, (), {"past": pairs, "ids": 0}) == dict(zip(names, range(5), strict=True))
+    assert matched_arguments(names, (), {"past": pairs, "ids": 0}) == dict(zip(names, range(5), strict=True))
     layers = [{"value": 2, "key": 1}, {"key": 3, "value": 4}]
-    assert match_inputs(names, (0,), {"past": layers}) == dict(zip(names, range(5), strict=True))
+    assert matched_arguments(names, (0,), {"past": layers}) == dict(zip(names, range(5), strict=True))
     with pytest.raises(UnmatchedError):
-        match_inputs(names, (0,), {"past": pairs[:1]})
+        matched_arguments(names, (0,), {"past": pairs[:1]})
 
 
 class Called(torch.nn.Module):

@@ -24,7 +24,7 @@ import torch
 import onnxpatch
 from benchmarks import torchvision_ops
 from benchmarks.quiet import quiet
-from onnxpatch.diagnosis.proof_trial import Trial, tried
+from onnxpatch.diagnosis.proof_trial import ProofTrial, tried
 from onnxpatch.patching.proof import Proof
 from onnxpatch.patching.registry import Patch
 from onnxpatch.settings import Exporter
@@ -122,12 +122,12 @@ def record() -> dict[str, dict[str, Any]]:
     return {one["proof"]: one for one in map(json.loads, RECORD.read_text(encoding="utf-8").splitlines()[1:])}
 
 
-def known(patch: Patch, exporter: Exporter) -> Trial | None:
+def known(patch: Patch, exporter: Exporter) -> ProofTrial | None:
     """What the record says of the export without the patch; None where it has no line, or one of another case."""
     line = record().get(f"{patch.name}-{exporter}")
     if patch.proof is None or line is None or line["case"] != digest(patch.proof, exporter):
         return None
-    return Trial(line["problem"], line["nodes"])
+    return ProofTrial(line["problem"], line["nodes"])
 
 
 def measured_here() -> bool:

@@ -17,7 +17,7 @@ from typing import Literal
 
 import torch
 
-from onnxpatch._torch.gone import GoneModule
+from onnxpatch._torch.missing_api import GoneModule
 
 try:
     from torch.utils import _pytree as pytree

@@ -83,13 +83,13 @@ def _views(target: object) -> bool:
     return isinstance(target, torch._ops.OpOverload) and any(one.alias_info for one in target._schema.returns)
 
 
-def written(node: Any) -> bool:
+def is_mutated(node: Any) -> bool:
     """Whether the tensor or a view of it is written in place, so that its value is not its operator's result."""
-    return any(_writes(user.target) or (_views(user.target) and written(user)) for user in node.users)
+    return any(_writes(user.target) or (_views(user.target) and is_mutated(user)) for user in node.users)
 
 
 def _run(node: Any, known: dict[Any, Any], tracer: Any) -> Any:
-    if written(node):
+    if is_mutated(node):
         raise _UnknownError
     if node in known:
         return known[node]

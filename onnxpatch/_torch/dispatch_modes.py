@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.gone import gone_class
+from onnxpatch._torch.missing_api import gone_class
 from onnxpatch._torch.result_bytes import beyond_bounds, fits, makes_storage, result_bytes, sized_by_data
 from onnxpatch._torch.unchecked_operators import check_positions, is_unchecked
 

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from onnxpatch._torch.gone import gone_class
+from onnxpatch._torch.missing_api import gone_class
 from onnxpatch.process.undone import undone
 
 try:
@@ -115,7 +115,7 @@ def function_name(function: object) -> str:
     return getattr(getattr(function, "__self__", None), "__name__", name) if name == "__get__" else name
 
 
-class TraceKept(TorchFunctionMode):
+class TraceErrorRecovery(TorchFunctionMode):
     """A mode in which torch.jit.trace goes on after a torch call raised and the model caught the error.
 
     What the call had recorded is removed. lost: the errors that would have ended the process.
@@ -144,14 +144,14 @@ def _drop_unfinished(graph: Any) -> None:
         begun.destroy()
 
 
-class ExportKept(TorchFunctionMode):
+class ExportErrorRecovery(TorchFunctionMode):
     """The same for torch.export, for calls of torch functions and of modules."""
 
     _tracer: Any
     _call_module: Any
     _outer: Any
 
-    def __enter__(self) -> ExportKept:
+    def __enter__(self) -> ExportErrorRecovery:
         self._tracer = tracer = _proxy_tracer()
         self._outer = getattr(tracer, "__dict__", {}).get("call_module")
         if hasattr(tracer, "call_module") and hasattr(tracer, "module_stack"):

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.constants import operator_of, producer, written
+from onnxpatch._torch.constants import is_mutated, operator_of, producer
 from onnxpatch._torch.symbolic_sizes import traced_value
 
 # Operators that divide, each with the place of what it divides by.
@@ -34,9 +34,9 @@ def all_ones(tensor: torch.Tensor) -> bool:
     if torch.jit.is_tracing():  # type: ignore[attr-defined]
         return _traced(tensor)
     node = producer(tensor)
-    while node is not None and operator_of(node) in _KEEPS and not written(node):
+    while node is not None and operator_of(node) in _KEEPS and not is_mutated(node):
         node = node.args[0] if isinstance(node.args[0], torch.fx.Node) else None
-    return node is not None and operator_of(node) in _MAKES and not written(node)
+    return node is not None and operator_of(node) in _MAKES and not is_mutated(node)
 
 
 def _traced(tensor: torch.Tensor) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
-from onnxpatch._torch.function_modes import TraceKept
+from onnxpatch._torch.function_modes import TraceErrorRecovery
 from onnxpatch._torch.traced_sizes import sizes_are_known, static_sizes_known
 from onnxpatch.messages.user_code import asking_frame, package_of
 from onnxpatch.process.thread_output import filtered, warned
@@ -36,7 +36,7 @@ def traced() -> Iterator[None]:
         filtered("always", TracerWarning, last=True),
         warned(_at_the_models_line),
         run_as_written(),
-        TraceKept(),
+        TraceErrorRecovery(),
         static_sizes_known(),
     ):
         yield

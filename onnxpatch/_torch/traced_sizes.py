@@ -20,10 +20,10 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.cond import free_symbols
+from onnxpatch._torch.declared_sizes import ARITHMETIC, declared_size, result_shape
 from onnxpatch._torch.fake_results import FakeResults
 from onnxpatch._torch.fake_sizes import BY_DATA, MADE_UP, FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.trace_state import tracing_paused
-from onnxpatch._torch.written_sizes import ARITHMETIC, result_shape, written_size
 from onnxpatch.process.undone import undone
 
 _NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -146,7 +146,7 @@ class _Sizes:
             missing = [one for one in node.inputs() if one.unique() not in self._known]
             if value.unique() in self._known:
                 pending.pop()
-            elif node.kind() == "aten::size" and (size := written_size(node, self._fixed_size)) is not None:
+            elif node.kind() == "aten::size" and (size := declared_size(node, self._fixed_size)) is not None:
                 self._known[value.unique()] = size
                 pending.pop()
             elif missing and value.unique() not in self._inputs:

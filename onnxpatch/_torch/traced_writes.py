@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from onnxpatch._torch.emitted_nodes import NodeEmitter, View, can_write, is_view, views_made, writes, written_by
 from onnxpatch._torch.symbolic_sizes import traced_value
 from onnxpatch._torch.trace_state import running_trace, tracing_paused
-from onnxpatch._torch.written_values import View, Writer, can_write, is_view, views_made, writes, written_by
 
 if TYPE_CHECKING:
     from torch import Block, Graph, Node, Value
@@ -157,7 +157,7 @@ class _Rewritten:
     """The graph while its nodes are gone through in order. Writes to the memory of `lost` become new values."""
 
     def __init__(self, graph: Graph, memory: _Memory, lost: set[int]) -> None:
-        self._write = Writer(graph)
+        self._write = NodeEmitter(graph)
         self._memory = memory
         self._lost = lost
         self._latest: dict[int, tuple[int, Value]] = {}  # by value: (writes so far, what holds its elements)

@@ -104,7 +104,7 @@ def _of_refusal(
 def _may_be_branch(construct: str, line: str, model: torch.nn.Module, decisions: Decisions | None) -> bool:
     """Whether an error that does not mention data may come from a branch on a size, or from a loop."""
     found = re.search(r"at (.+):(\d+) in ", line)
-    there = kinds.at_line(found[1], int(found[2])) if found else None
+    there = kinds.construct_at(found[1], int(found[2])) if found else None
     if there is not None:
         return there.kind in kinds.CURED_BY_BRANCHES | kinds.LOOPS
     return _decides(decisions) or (construct == kinds.FIXED_SIZE and _has_loops(model))

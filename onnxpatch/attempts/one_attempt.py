@@ -13,7 +13,7 @@ import torch
 
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.failure import Failure, failure_of
-from onnxpatch.attempts.finished import finished
+from onnxpatch.attempts.finalize_file import finalize_file
 from onnxpatch.errors import ExportError, RunError, VerificationError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.explain import explained
@@ -38,7 +38,7 @@ from onnxpatch.verification.eager import Eager, Flatten, flatten_output
 from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
-from onnxpatch.verification.runner import Progress, kept, run
+from onnxpatch.verification.runner import Progress, fixed_limits, run
 from onnxpatch.versions import versions
 
 _MOST_LINES = 3  # that the hint about branches names
@@ -179,7 +179,7 @@ def _exported(attempt: Attempt, shared: ExportContext, path: Path, acting: _Acti
             swapped = {swap.patch.name for swap in made.plan.swaps}
             hits = made.scope.hits
             acting.acted += [p for p in acting.planned if p.name in swapped or hits[p.name]]
-        exported = _loadable(finished(exported, made, attempt.call(shared.request)), shared)
+        exported = _loadable(finalize_file(exported, made, attempt.call(shared.request)), shared)
         return exported, time.perf_counter() - start
 
 
@@ -261,5 +261,5 @@ def _compared(
         raise VerificationError(f"the exported graph cannot be loaded: {error}", found) from None
     feed = match_inputs(graphs[0], request.inputs, request.names_among([one.name for one in graphs[0].inputs]))
     conditions = getattr(exported.program, "exported_program", None)
-    limits = kept(reference.dims, attempt.fixed, attempt.related)
+    limits = fixed_limits(reference.dims, attempt.fixed, attempt.related)
     return run(graphs, feed, reference, report, conditions=conditions, progress=shared.progress, limits=limits)

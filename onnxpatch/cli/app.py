@@ -39,7 +39,7 @@ class _ShortHelp:
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, at the width that click found."""
-        formatter.write(help_text.written(self, ctx, formatter.width))
+        formatter.write(help_text.help_text(self, ctx, formatter.width))
 
     def get_params(self, ctx: object) -> list[Any]:
         """The parameters, also `--help`."""

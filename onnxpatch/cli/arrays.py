@@ -42,7 +42,7 @@ class Array:
 
 
 @dataclass
-class Sizes:
+class ExampleSizes:
     """Example sizes of the named dimensions, shared by all inputs: one name has one size.
 
     image: (height, width) of `--image-size`. known: sizes by name, so far. drawn: how many inputs were made so far.
@@ -74,7 +74,7 @@ class Sizes:
         return _LENGTH
 
 
-def read(text: str, sizes: Sizes) -> list[Array]:
+def read(text: str, sizes: ExampleSizes) -> list[Array]:
     """The inputs that one `--input` describes. Raises InputError that says what is not understood."""
     name, equals, rest = text.partition("=")
     # A bracket before the = has it inside, `x[H=3]`: there is no name.
@@ -90,7 +90,7 @@ def read(text: str, sizes: Sizes) -> list[Array]:
     return [Array(name, _one_array(Path(path), key or name, bool(key)))]
 
 
-def _described(name: str, text: str, sizes: Sizes) -> Array:
+def _described(name: str, text: str, sizes: ExampleSizes) -> Array:
     match = _SHAPED.fullmatch(text)
     dtype = getattr(torch, match["dtype"], None) if match else None
     if match is None or not isinstance(dtype, torch.dtype):
@@ -113,7 +113,7 @@ def _described(name: str, text: str, sizes: Sizes) -> Array:
     return Array(name, value, {axis: label for axis, (label, _) in enumerate(named) if label})
 
 
-def _dimension(name: str, text: str, axis: int, rank: int, floating: bool, sizes: Sizes) -> tuple[str, int]:
+def _dimension(name: str, text: str, axis: int, rank: int, floating: bool, sizes: ExampleSizes) -> tuple[str, int]:
     """(name or "", example size) of one dimension: `3`, `H` or `H=224`."""
     label, equals, number = (part.strip() for part in text.partition("="))
     if not equals and label.isdigit():

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 
-from onnxpatch.cli.arrays import Array, Sizes, read
+from onnxpatch.cli.arrays import Array, ExampleSizes, read
 from onnxpatch.cli.options import names
-from onnxpatch.cli.target import Target
+from onnxpatch.cli.target import LoadedTarget
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.dynamic_shapes import ShapesSpec
 from onnxpatch.inputs.example import ModelExample
@@ -25,7 +25,7 @@ _DYNAMIC = re.compile(r"(?P<name>[^=\[]+)=?\[(?P<dims>[^\]]*)\]")
 
 
 def example(
-    target: Target,
+    target: LoadedTarget,
     inputs: Sequence[str],
     dynamic: Sequence[str],
     image_size: tuple[int, int] | None = None,
@@ -36,7 +36,7 @@ def example(
     inputs, dynamic: the texts of `--input` and `--dynamic`. input_names: the text of `--input-names`, which goes before
     the names that the model declares. Raises InputError where there is no example, or an option is not understood.
     """
-    sizes = Sizes(image_size)
+    sizes = ExampleSizes(image_size)
     arrays = [array for text in inputs for array in read(text, sizes)]
     call = _from_inputs(target.model, arrays) if arrays else target.example
     if call is None:
@@ -54,7 +54,7 @@ def example(
 
 def call_from_file(model: torch.nn.Module, file: Path) -> tuple[tuple[object, ...], dict[str, object]]:
     """(args, kwargs) for `--data FILE.npz`: one more call, of arrays named like the arguments."""
-    call = _from_inputs(model, read(str(file), Sizes()))
+    call = _from_inputs(model, read(str(file), ExampleSizes()))
     return tuple(call.args), dict(call.kwargs or {})
 
 

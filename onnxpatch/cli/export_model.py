@@ -185,12 +185,12 @@ def _export(
 def _refused_report(
     model: torch.nn.Module, file: Path, arguments: dict[str, Any], error: OnnxpatchError
 ) -> onnxpatch.Report:
-    from onnxpatch.exporters.request import asked_exporters
+    from onnxpatch.exporters.request import requested_exporters
 
     return onnxpatch.Report(
         str(file),
         type(model).__name__,
-        asked_exporters(model, arguments["exporter"])[0],
+        requested_exporters(model, arguments["exporter"])[0],
         opset=arguments["opset_version"],
         tolerance=arguments["tolerance"],
         checks=[Checked(EXPORTING, "example", "example", {}, error=str(error), status="refused")],

@@ -17,7 +17,7 @@ _ARGUMENTS, _OPTIONS, _COMMANDS, _RESULT = "Arguments", "Options", "Commands", "
 _GROUPS = (_ARGUMENTS, _COMMANDS, "Input", "File", "Patches", "Where it fails", "Compare", _OPTIONS, _RESULT)
 
 
-def written(command: Any, context: Any, width: int) -> str:
+def help_text(command: Any, context: Any, width: int) -> str:
     """The help of a command or of the program. width: of the terminal, of which at most 100 columns are used."""
     width, about = min(width, WIDTH), inspect.cleandoc(command.help or "")
     pieces = [piece.strip("{}") for piece in command.collect_usage_pieces(context)]

@@ -29,7 +29,7 @@ _Call: TypeAlias = tuple[str, list[object], dict[str, object]]  # the factory's 
 
 
 @dataclass
-class Target:
+class LoadedTarget:
     """A model in eval mode, with the example that the factory returned or the model declares, if there is one."""
 
     name: str
@@ -37,7 +37,7 @@ class Target:
     example: ModelExample | None
 
 
-def load(text: str) -> Target:
+def load(text: str) -> LoadedTarget:
     """The model that `text` names, and its example.
 
     torch's random seed is 0 when the factory runs, so that random weights are the same in the next command.
@@ -123,7 +123,7 @@ def _call_factory(text: str, factory: object, args: list[object], kwargs: dict[s
         raise InputError(_raised(text, "the factory", error)) from error
 
 
-def _target(text: str, result: object) -> Target:
+def _target(text: str, result: object) -> LoadedTarget:
     """The model and the example in what a factory returned."""
     model, example = result, None
     if isinstance(result, Mapping) and "model" in result:
@@ -139,7 +139,7 @@ def _target(text: str, result: object) -> Target:
         model, example = result[0], ModelExample(*result[1:3])
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"{text} returned a {type(model).__name__}: it must return a torch.nn.Module")
-    return Target(text, model.eval(), example or declared_example(model))
+    return LoadedTarget(text, model.eval(), example or declared_example(model))
 
 
 def _raised(what: str, doing: str, error: BaseException) -> str:

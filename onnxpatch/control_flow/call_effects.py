@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from onnxpatch.control_flow.nests import tensors
+from onnxpatch.control_flow.pytrees import tensors
 
 _RANDOM = frozenset(
     {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "multinomial"}

@@ -18,7 +18,7 @@ import torch
 
 from onnxpatch._torch.dispatch_modes import storage_key
 from onnxpatch.control_flow.call_effects import written_tensors
-from onnxpatch.control_flow.nests import names_in, tensors
+from onnxpatch.control_flow.pytrees import names_in, tensors
 from onnxpatch.control_flow.tape import Composite, TorchCall
 from onnxpatch.decisions.place import Site, here
 

@@ -13,11 +13,11 @@ from typing import Literal, TypeVar
 import torch
 
 from onnxpatch.control_flow.branch_report import BranchReport
+from onnxpatch.control_flow.example_fallback import ExampleFallback
 from onnxpatch.control_flow.list_lengths import ListLengths
 from onnxpatch.control_flow.optional_outputs.decorator import DeclaredOutputs
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.recording import Recording, latest, running
-from onnxpatch.control_flow.settled_sizes import SettledSizes
 from onnxpatch.control_flow.symbolic_shadow import SymbolicShadow
 from onnxpatch.decisions.place import here
 
@@ -38,7 +38,7 @@ class Capture(Recording):
         self.delegating: set[int] = set()  # ids of modules whose decisions belong to the module that calls them
         self.inputs: list[torch.Tensor] = []
         self.outputs = DeclaredOutputs()
-        self.list_lengths, self.sizes = ListLengths(self), SettledSizes(self)
+        self.list_lengths, self.sizes = ListLengths(self), ExampleFallback(self)
         # By id of a row that `tensor[i]` copied and that is a view in eager: (tensor, index).
         self.rows_taken: dict[int, tuple[torch.Tensor, object]] = {}
         self.counters: set[int] = set()  # ids of tensors that are ints in eager: the indices of loops

@@ -23,11 +23,11 @@ from onnxpatch.control_flow.function_mode import CaptureMode
 from onnxpatch.control_flow.merging.merge import BranchMerger
 from onnxpatch.control_flow.merging.output_template import CannotMerge, Template, assembled
 from onnxpatch.control_flow.merging.select import MergedValue
-from onnxpatch.control_flow.nests import tensors
 from onnxpatch.control_flow.optional_outputs.decorator import OptionalOutput
 from onnxpatch.control_flow.optional_outputs.flat_outputs import always_missing, flattened, flattened_without_branches
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.path_tree import FinishedPath
+from onnxpatch.control_flow.pytrees import tensors
 from onnxpatch.control_flow.undecided_attribute import UndecidedAttribute
 from onnxpatch.decisions.instructions import raised_on_purpose
 from onnxpatch.decisions.place import line_of

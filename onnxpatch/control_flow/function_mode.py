@@ -16,8 +16,8 @@ from onnxpatch.control_flow.answers import QUESTIONS
 from onnxpatch.control_flow.call_effects import OnACopy, is_mutation
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.loops.written_places import takes, written
-from onnxpatch.control_flow.nests import tensors
 from onnxpatch.control_flow.path_explorer import PathExplorer
+from onnxpatch.control_flow.pytrees import tensors
 from onnxpatch.control_flow.tensor_indexing import writable
 from onnxpatch.decisions.ask import ask
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from onnxpatch.control_flow.nests import Name
+from onnxpatch.control_flow.pytrees import Name
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.decisions.place import Site, here
 

@@ -14,7 +14,7 @@ from onnxpatch.control_flow.list_lengths import choose_entry
 from onnxpatch.control_flow.static_values import static_value
 
 if TYPE_CHECKING:
-    from onnxpatch.control_flow.nests import Name
+    from onnxpatch.control_flow.pytrees import Name
 
 CONTAINERS = (nn.ModuleList, nn.Sequential, nn.ParameterList)
 

@@ -23,13 +23,13 @@ import torch
 
 from onnxpatch._torch.cond import equates, hint_of
 from onnxpatch.control_flow.call_recorder import CallRecorder
+from onnxpatch.control_flow.example_fallback import EqualSizes, ExampleFallback
 from onnxpatch.control_flow.list_lengths import ListLengths
 from onnxpatch.control_flow.loops.path_loops import PathLoops
 from onnxpatch.control_flow.loops.recorded_loop import loop_refusal
-from onnxpatch.control_flow.nests import Name
 from onnxpatch.control_flow.path_tree import FinishedPath, PathNode, path_summary
+from onnxpatch.control_flow.pytrees import Name
 from onnxpatch.control_flow.recording import Recording
-from onnxpatch.control_flow.settled_sizes import EqualSizes, SettledSizes
 from onnxpatch.control_flow.tape import TorchCall
 from onnxpatch.decisions.instructions import raised_on_purpose
 from onnxpatch.decisions.place import Site
@@ -56,7 +56,7 @@ class PathExplorer:
         self,
         capture: Recording,
         lengths: ListLengths,
-        sizes: SettledSizes,
+        sizes: ExampleFallback,
         module: torch.nn.Module,
         call: Callable[[], object],
     ) -> None:

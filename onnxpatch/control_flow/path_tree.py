@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 
 from onnxpatch.control_flow.loops.inference import Loop
-from onnxpatch.control_flow.nests import plain_values, tensors
+from onnxpatch.control_flow.pytrees import plain_values, tensors
 from onnxpatch.control_flow.tape import TorchCall
 from onnxpatch.decisions.place import Site
 from onnxpatch.patching.model_state import Key

@@ -21,10 +21,10 @@ from typing import TypeAlias, cast
 
 import torch
 
+from onnxpatch._torch.declared_sizes import ARITHMETIC
 from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.trace_state import tracing_paused
-from onnxpatch._torch.written_sizes import ARITHMETIC
-from onnxpatch.control_flow.nests import Leaf, SymbolicNumber, rebuilt, tensors
+from onnxpatch.control_flow.pytrees import Leaf, SymbolicNumber, rebuilt, tensors
 from onnxpatch.control_flow.tape import TorchCall
 
 Shadow: TypeAlias = torch.Tensor | SymbolicNumber | int | float | bool

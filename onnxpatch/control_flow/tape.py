@@ -22,7 +22,7 @@ import torch
 from onnxpatch._torch import exporting
 from onnxpatch._torch.cond import free_symbols, in_steps, substitute_symbols
 from onnxpatch._torch.function_modes import unseen
-from onnxpatch.control_flow.nests import Leaf, Name, leaves, names_and_size_symbols, names_in, rebuilt, tensors
+from onnxpatch.control_flow.pytrees import Leaf, Name, leaves, names_and_size_symbols, names_in, rebuilt, tensors
 
 if TYPE_CHECKING:
     import sympy

@@ -215,7 +215,7 @@ def _by_lines(source: Source, instructions: list[dis.Instruction]) -> Iterator[t
 Answers = Mapping[ast.expr, Collection[bool]]
 
 
-def missing(question: Question, answers: Answers) -> Iterator[tuple[ast.expr, bool]]:
+def missing_sides(question: Question, answers: Answers) -> Iterator[tuple[ast.expr, bool]]:
     """(test, answer) of what a condition never was: of `a and b` that was never true, the first part that never was.
 
     answers: of each test that ran. A part that would only have brought about what was the outcome anyway is no loss.

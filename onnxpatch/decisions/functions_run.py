@@ -52,7 +52,7 @@ class Function:
         line, start, name = self.code.co_firstlineno, -1, ""
         instructions = list(dis.get_instructions(self.code))
         for one, following in zip(instructions, [*instructions[1:], None], strict=True):
-            line = line_of(one) or line
+            line = instruction_line(one) or line
             if one.opname == "EXTENDED_ARG":
                 start = one.offset if start < 0 else start
                 continue
@@ -101,7 +101,7 @@ def is_conditional(one: dis.Instruction) -> bool:
     return "JUMP" in one.opname and "_IF_" in one.opname
 
 
-def line_of(one: dis.Instruction) -> int:
+def instruction_line(one: dis.Instruction) -> int:
     """The line of an instruction; 0 where that is not known, or (before Python 3.11) not another one."""
     positions = getattr(one, "positions", None)  # Python 3.10 has none
     found = positions.lineno if positions is not None else one.starts_line

@@ -31,7 +31,7 @@ TOLERANCE = 1e-4  # of a float32 output: largest error, as a share of its larges
 
 
 @dataclass(frozen=True)
-class Trial:
+class ProofTrial:
     """One export of the proof's case. problem: why it is refused or wrong, or None.
 
     seconds: processor time of the export. memory: the largest intermediate value at the example, in bytes for each
@@ -58,7 +58,7 @@ def tried(
     runtime: str | Sequence[str] | None = None,
     tolerance: float = TOLERANCE,
     providers: Sequence[str] | None = None,
-) -> Trial:
+) -> ProofTrial:
     """Export the proof's case with `patch` alone, or without any, and compare the file with eager at every input.
 
     "Alone" and "without" leave in place the patches that the proof names in `beside`.
@@ -67,7 +67,7 @@ def tried(
     try:
         wanted = _eager(model, examples)
     except Exception as error:  # an operator that eager has not in this dtype; a library with other arguments
-        return Trial(f"refused: eager itself: {_one_line(error)}", eager_fails=True)
+        return ProofTrial(f"refused: eager itself: {_one_line(error)}", eager_fails=True)
     patches = [*(REGISTRY[name] for name in proof.beside), *([patch] if patch else [])]
     with OutFile() as out, torch.no_grad():
         # Processor time: other work on the machine must not fail a proof.
@@ -79,17 +79,17 @@ def tried(
             with patched_by(patches, request):
                 export(request, out.path)
         except OnnxpatchError as error:
-            return Trial(f"refused: {_one_line(error)}")
+            return ProofTrial(f"refused: {_one_line(error)}")
         seconds = time.process_time() - start
         try:
-            trial = Trial("no runtime")
+            trial = ProofTrial("no runtime")
             for graph in load_graphs(out.path, runtime, DEFAULT_SECONDS, providers):
                 trial = _compared(request, graph, examples, wanted, seconds, tolerance)
                 if trial.problem is not None:
                     break
             return trial
         except OnnxpatchError as error:
-            return Trial(f"not run: {_one_line(error)}")
+            return ProofTrial(f"not run: {_one_line(error)}")
 
 
 def patched_by(patches: Sequence[Patch], request: ExportRequest) -> contextlib.AbstractContextManager[object]:
@@ -109,18 +109,20 @@ def _compared(
     wanted: Sequence[list[torch.Tensor]],
     seconds: float,
     tolerance: float,
-) -> Trial:
+) -> ProofTrial:
     feed = match_inputs(graph, request.inputs, request.names_among([one.name for one in graph.inputs]))
     for args, want in zip(examples, wanted, strict=True):
         values = feed.of(ExportRequest.parse(request.model, args, None, request.exporter).inputs.values())
         for parity in compare_all(graph.outputs, want, graph.run(values), tolerance):
             if parity.reason:
-                return Trial(f"wrong: {parity.name}: {parity.reason}")
+                return ProofTrial(f"wrong: {parity.name}: {parity.reason}")
     # What a stand-in makes between input and output, a matrix of all pairs say, is its memory.
     largest = max((a.nbytes for a in intermediate_values(graph, feed.of(request.inputs.values())).values()), default=0)
     given = [leaf for leaf in request.inputs.values() if isinstance(leaf, torch.Tensor)]
     needed = sum(t.nbytes for t in (*given, *wanted[0], *request.model.parameters(), *request.model.buffers()))
-    return Trial(None, histogram(graph.proto).total(), seconds, largest / max(needed, 1), lambda: graph.run(values))
+    return ProofTrial(
+        None, histogram(graph.proto).total(), seconds, largest / max(needed, 1), lambda: graph.run(values)
+    )
 
 
 def case(build: Callable[[], torch.nn.Module], inputs: Callable[[], list[Args]]) -> tuple[torch.nn.Module, list[Args]]:

@@ -7,7 +7,7 @@ import textwrap
 
 import torch
 
-from onnxpatch._torch import gone
+from onnxpatch._torch import missing_api
 from onnxpatch.errors import BranchError, OnnxpatchError, error_chain
 from onnxpatch.messages.paths import relative
 from onnxpatch.messages.user_code import frames_of, is_user_file, is_user_frame
@@ -53,7 +53,7 @@ def explained(error: BaseException, model: torch.nn.Module, exporter: str) -> st
 def reason(error: BaseException) -> str:
     """The first cause, on one line: `TypeError: …`."""
     root = root_of(error)
-    lacking = next((said for one in error_chain(error) if (said := gone.told(one))), None)
+    lacking = next((said for one in error_chain(error) if (said := missing_api.explain(one))), None)
     if lacking:
         return lacking
     if "__obj_flatten__" in str(root):  # torch's words name a method that nobody has called

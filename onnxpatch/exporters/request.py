@@ -172,7 +172,7 @@ def _unknown(exporter: str | None, known: Iterable[str]) -> UnknownExporterError
     return UnknownExporterError(f"exporter={exporter!r} is not known: use one of {', '.join(known)}")
 
 
-def asked_exporters(
+def requested_exporters(
     model: torch.nn.Module, exporter: str | None, dynamo: bool | None = None, script: bool | None = None
 ) -> tuple[Exporter, ...]:
     """The exporters that may be tried, in order: two for "auto", else the requested one.

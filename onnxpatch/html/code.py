@@ -20,16 +20,16 @@ _MOST_TARGETS = 4  # functions of one patch whose code is shown
 
 
 @dataclass
-class Pair:
+class LinePair:
     """The code that a patch replaces and its own, as HTML."""
 
     before: str
     after: str
 
 
-def pair(patch: Patch, module: torch.nn.Module | None = None) -> Pair:
+def pair(patch: Patch, module: torch.nn.Module | None = None) -> LinePair:
     """The code before and after `patch`. module: one that it applies to, whose class has the methods."""
-    return Pair(coloured(original(patch, module)), coloured(source(patch.stand_in)))
+    return LinePair(coloured(original(patch, module)), coloured(source(patch.stand_in)))
 
 
 def original(patch: Patch, module: torch.nn.Module | None = None) -> str:

@@ -11,7 +11,7 @@ from onnxpatch.html.drawing import drawing
 from onnxpatch.html.file_facts import inputs, outputs
 from onnxpatch.html.patches import cards
 from onnxpatch.html.plot import plot
-from onnxpatch.html.tree import Row, plan_notes, rows
+from onnxpatch.html.tree import TreeRow, plan_notes, rows
 from onnxpatch.onnxfile.graph import by_module
 from onnxpatch.patching.registry import REGISTRY, Patch
 
@@ -69,7 +69,7 @@ def context(comparison: Comparison) -> dict[str, object]:
     }
 
 
-def tree(comparison: Comparison) -> list[Row]:
+def tree(comparison: Comparison) -> list[TreeRow]:
     """The module tree, with the number of nodes that came from each module on every side."""
     counts = [by_module(side.proto) for side in comparison.sides if side.proto is not None]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Value:
+class FileValue:
     """One input or output. shape: sizes, and the names of those that are free."""
 
     name: str
@@ -24,18 +24,18 @@ class Value:
     shape: list[tuple[str, bool]]
 
 
-def inputs(proto: ModelProto) -> list[Value]:
+def inputs(proto: ModelProto) -> list[FileValue]:
     """The inputs, without the weights that old files list among them."""
     weights = {initializer.name for initializer in proto.graph.initializer}
     return _values(value for value in proto.graph.input if value.name not in weights)
 
 
-def outputs(proto: ModelProto) -> list[Value]:
+def outputs(proto: ModelProto) -> list[FileValue]:
     """The outputs."""
     return _values(proto.graph.output)
 
 
-def _values(declared: Iterable[ValueInfoProto]) -> list[Value]:
+def _values(declared: Iterable[ValueInfoProto]) -> list[FileValue]:
     found = []
     for value in declared:
         tensor = value.type.tensor_type
@@ -43,7 +43,7 @@ def _values(declared: Iterable[ValueInfoProto]) -> list[Value]:
             (str(d.dim_value), False) if d.HasField("dim_value") else (d.dim_param or "?", True)
             for d in tensor.shape.dim
         ]
-        found.append(Value(value.name, dtype_name(tensor.elem_type) if tensor.elem_type else "optional", dims))
+        found.append(FileValue(value.name, dtype_name(tensor.elem_type) if tensor.elem_type else "optional", dims))
     return found
 
 

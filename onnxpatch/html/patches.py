@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onnxpatch.html.code import Pair, pair
+from onnxpatch.html.code import LinePair, pair
 from onnxpatch.html.tree import plan_notes, rows
 from onnxpatch.messages.quantities import counted
 from onnxpatch.patching.plan import Plan, Swap
@@ -21,7 +21,7 @@ class _Card:
 
     patch: Patch
     where: str
-    pair: Pair
+    pair: LinePair
 
 
 def cards(patches: Sequence[Patch], plan: Plan | None) -> list[_Card]:

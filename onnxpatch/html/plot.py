@@ -28,7 +28,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Row:
+class PlotRow:
     """One probe. text: what every side is there, for those who do not see the marks."""
 
     label: str
@@ -40,7 +40,7 @@ class Row:
 class _Plot:
     """rows: in the order of the probes. allowed: where the tolerance is, per cent. ticks: (per cent, text)."""
 
-    rows: list[Row]
+    rows: list[PlotRow]
     allowed: float
     tolerance: float
     ticks: list[tuple[float, str]]
@@ -65,9 +65,9 @@ def plot(comparison: Comparison) -> _Plot | None:
     return _Plot(rows, _left(tolerance), tolerance, [*ticks, (_REFUSED, "refused")])
 
 
-def _row(label: str, checks: list[tuple[bool, Checked]]) -> Row:
+def _row(label: str, checks: list[tuple[bool, Checked]]) -> PlotRow:
     marks = tuple(_mark("patched" if result else "plain", check) for result, check in checks)
-    return Row(label, marks, "; ".join(mark.text for mark in marks))
+    return PlotRow(label, marks, "; ".join(mark.text for mark in marks))
 
 
 def _mark(kind: str, check: Checked) -> Mark:

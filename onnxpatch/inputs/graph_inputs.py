@@ -20,7 +20,9 @@ class UnmatchedError(Exception):
         self.given, self.unknown = given, list(unknown)
 
 
-def match_inputs(names: Sequence[str], args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
+def matched_arguments(
+    names: Sequence[str], args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> dict[str, object]:
     """Each value of a call by the name of its input. names: all inputs, in the graph's order; None values are left out.
 
     Raises UnmatchedError where a keyword is neither an input nor a container of some, or where the numbers differ.
@@ -48,20 +50,20 @@ def match_inputs(names: Sequence[str], args: tuple[object, ...], kwargs: Mapping
 def match_call(
     names: Sequence[str], called: Sequence[str], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> dict[str, object]:
-    """As `match_inputs`, for a call that may give what the graph has no input for; these are in the result too.
+    """As `matched_arguments`, for a call that may give what the graph has no input for; these are in the result too.
 
     called: what the model is called with, in order.
     """
     more = {name: value for name, value in kwargs.items() if name in called and name not in names}
     rest = {name: value for name, value in kwargs.items() if name not in more}
     try:
-        return match_inputs(names, args, rest) | more
+        return matched_arguments(names, args, rest) | more
     except UnmatchedError as error:
         # As many as there are values: parameters at the end may be left to their defaults.
         first = [name for name in called if name not in more][: error.given]
         if not set(names) <= set(first):
             raise
-        return match_inputs(first, args, rest) | more
+        return matched_arguments(first, args, rest) | more
 
 
 def _leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxpatch.onnxfile.produced import Produced, Size
+from onnxpatch.onnxfile.use_def import Size, UseDef
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -32,7 +32,7 @@ class Mask:
     added: float
 
 
-def unmasked(graph: Produced, name: str) -> tuple[str, str, Mask | None] | None:
+def unmasked(graph: UseDef, name: str) -> tuple[str, str, Mask | None] | None:
     """(the scores before the mask, the operator that reads them, the mask) for what a softmax is taken of.
 
     The mask is None where there is none. None in place of all: a mask of another kind.
@@ -47,7 +47,7 @@ def unmasked(graph: Produced, name: str) -> tuple[str, str, Mask | None] | None:
     return _added(graph, added) if added is not None else None
 
 
-def _filled(graph: Produced, chosen: NodeProto) -> tuple[str, str, Mask | None] | None:
+def _filled(graph: UseDef, chosen: NodeProto) -> tuple[str, str, Mask | None] | None:
     """Scores in whose place a low number is chosen."""
     for place in (1, 2):
         fill = graph.scalar(chosen.input[place])
@@ -56,7 +56,7 @@ def _filled(graph: Produced, chosen: NodeProto) -> tuple[str, str, Mask | None] 
     return None
 
 
-def _added(graph: Produced, added: NodeProto) -> tuple[str, str, Mask | None] | None:
+def _added(graph: UseDef, added: NodeProto) -> tuple[str, str, Mask | None] | None:
     """Scores to which 0 is added, or a low number."""
     for place in (0, 1):
         made = graph.maker(added.input[place], "Where")
@@ -69,7 +69,7 @@ def _added(graph: Produced, added: NodeProto) -> tuple[str, str, Mask | None] | 
     return None
 
 
-def fits(graph: Produced, mask: Mask, scores: Sequence[Size]) -> bool:
+def fits(graph: UseDef, mask: Mask, scores: Sequence[Size]) -> bool:
     """Whether the mask is spread over scores of these sizes, and does not make them larger."""
     sizes = graph.shape(mask.which)
     if not 0 < len(sizes) <= len(scores):
@@ -81,7 +81,7 @@ def fits(graph: Produced, mask: Mask, scores: Sequence[Size]) -> bool:
 class Addends:
     """Writes what masks add, once for all attentions that share a mask."""
 
-    def __init__(self, proto: ModelProto, graph: Produced) -> None:
+    def __init__(self, proto: ModelProto, graph: UseDef) -> None:
         self._proto, self._graph = proto, graph
         self._made: dict[tuple[object, ...], str] = {}
 

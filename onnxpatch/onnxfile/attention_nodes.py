@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onnxpatch.onnxfile.attention_masks import Addends, Mask, fits, unmasked
-from onnxpatch.onnxfile.produced import Produced, Size, permutation
 from onnxpatch.onnxfile.unread import drop_unread, edited
+from onnxpatch.onnxfile.use_def import Size, UseDef, permutation
 from onnxpatch.settings import Operators
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def name_attention(file: str | os.PathLike[str], operators: Operators) -> int:
         opset = next((one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")), 0)
         if opset < (_SOFTMAX if operators == "onnxruntime" else OPSET):
             return 0
-        graph = Produced(proto)
+        graph = UseDef(proto)
         addends = Addends(proto, graph)
         # A list: nodes are added and changed on the way.
         for node in list(proto.graph.node):
@@ -61,7 +61,7 @@ def name_attention(file: str | os.PathLike[str], operators: Operators) -> int:
     return changed
 
 
-def _written(graph: Produced, softmax: NodeProto) -> _Written | None:
+def _written(graph: UseDef, softmax: NodeProto) -> _Written | None:
     """The attention around a softmax, or None where this is another use of it, or anything else reads its parts."""
     axis = next((one.i for one in softmax.attribute if one.name == "axis"), -1)
     product, before = graph.only_user(softmax.output[0], "MatMul"), unmasked(graph, softmax.input[0])
@@ -88,7 +88,7 @@ def _written(graph: Produced, softmax: NodeProto) -> _Written | None:
     return _Written((query[0], key[0], value[0]), heads, scale * times, last, mask)
 
 
-def _joined(graph: Produced, product: NodeProto, width: int) -> NodeProto | None:
+def _joined(graph: UseDef, product: NodeProto, width: int) -> NodeProto | None:
     """The Reshape that joins the heads again behind the product with the values, or None."""
     moved = graph.only_user(product.output[0], "Transpose")
     if moved is None or permutation(moved) != _MOVED:
@@ -98,7 +98,7 @@ def _joined(graph: Produced, product: NodeProto, width: int) -> NodeProto | None
     return last if len(joined) == 3 and joined[2] == width else None
 
 
-def _unscaled(graph: Produced, name: str, reader: str) -> tuple[NodeProto | None, float]:
+def _unscaled(graph: UseDef, name: str, reader: str) -> tuple[NodeProto | None, float]:
     """The product that makes the scores, and the number that they are multiplied by before `reader` reads them."""
     for op in ("Mul", "Div"):
         node = graph.maker(name, op)
@@ -113,7 +113,7 @@ def _unscaled(graph: Produced, name: str, reader: str) -> tuple[NodeProto | None
     return (made if made is not None and graph.only_user(name, reader) is not None else None), 1.0
 
 
-def _unscaled_query(graph: Produced, name: str) -> tuple[str, float]:
+def _unscaled_query(graph: UseDef, name: str) -> tuple[str, float]:
     """The query before it is multiplied by a number, and the number."""
     node = graph.maker(name, "Mul")
     if node is not None and graph.only_user(name, "MatMul") is not None:
@@ -124,7 +124,7 @@ def _unscaled_query(graph: Produced, name: str) -> tuple[str, float]:
     return name, 1.0
 
 
-def _split(graph: Produced, name: str, order: list[int] = _MOVED) -> tuple[str, list[Size]] | None:
+def _split(graph: UseDef, name: str, order: list[int] = _MOVED) -> tuple[str, list[Size]] | None:
     """(the value that heads were split from and moved, its sizes as batch, length, heads, features), or None."""
     moved = graph.maker(name, "Transpose")
     split = graph.maker(moved.input[0], "Reshape") if moved is not None and permutation(moved) == order else None
@@ -135,7 +135,7 @@ def _split(graph: Produced, name: str, order: list[int] = _MOVED) -> tuple[str, 
     return (split.input[0], parts) if fits and whole[2] == _width(parts) and graph.is_float32(name) else None
 
 
-def _split_key(graph: Produced, name: str) -> tuple[str, list[Size]] | None:
+def _split_key(graph: UseDef, name: str) -> tuple[str, list[Size]] | None:
     turned = graph.maker(name, "Transpose")
     if turned is not None and permutation(turned) == _TURNED:
         return _split(graph, turned.input[0])

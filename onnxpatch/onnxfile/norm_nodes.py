@@ -15,8 +15,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxpatch.onnxfile.produced import Produced
 from onnxpatch.onnxfile.unread import drop_unread, edited
+from onnxpatch.onnxfile.use_def import UseDef
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -48,7 +48,7 @@ def name_norms(file: str | os.PathLike[str]) -> int:
     changed = 0
     with edited(file) as proto:
         opset = next((one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")), 0)
-        graph = Produced(proto)
+        graph = UseDef(proto)
         # A list: nodes change their operators on the way.
         for node in list(proto.graph.node) if opset >= _LAYER else ():
             written = FOUND_BY[node.op_type](graph, node) if node.op_type in FOUND_BY else None
@@ -59,7 +59,7 @@ def name_norms(file: str | os.PathLike[str]) -> int:
     return changed
 
 
-def _written(graph: Produced, root: NodeProto) -> _Written | None:
+def _written(graph: UseDef, root: NodeProto) -> _Written | None:
     """The normalization around a square root, or None where it is another use of one."""
     added = graph.maker(root.input[0], "Add")
     mean, eps = _plus_number(graph, added) if added is not None else (None, None)
@@ -83,7 +83,7 @@ def _written(graph: Produced, root: NodeProto) -> _Written | None:
     return found if fits and graph.is_float32(found.x) else None
 
 
-def _of_centred(graph: Produced, node: NodeProto) -> _Written | None:
+def _of_centred(graph: UseDef, node: NodeProto) -> _Written | None:
     """The layer norm that an RMS normalization of x - mean(x) is: the dynamo exporter writes it so from opset 23 on."""
     x, centring = _centred(graph, node.input[0])
     given = {one.name: one for one in node.attribute}
@@ -99,7 +99,7 @@ def _of_centred(graph: Produced, node: NodeProto) -> _Written | None:
 FOUND_BY = {"Sqrt": _written, "RMSNormalization": _of_centred}
 
 
-def _plus_number(graph: Produced, added: NodeProto) -> tuple[NodeProto | None, float | None]:
+def _plus_number(graph: UseDef, added: NodeProto) -> tuple[NodeProto | None, float | None]:
     """(the mean over the last axis, the number that is added to it)"""
     for place in (0, 1):
         number, mean = graph.scalar(added.input[place]), graph.maker(added.input[1 - place], "ReduceMean")
@@ -108,7 +108,7 @@ def _plus_number(graph: Produced, added: NodeProto) -> tuple[NodeProto | None, f
     return None, None
 
 
-def _over_last_axis(graph: Produced, mean: NodeProto) -> bool:
+def _over_last_axis(graph: UseDef, mean: NodeProto) -> bool:
     given = {one.name: one for one in mean.attribute}
     if "keepdims" in given and given["keepdims"].i != 1:
         return False
@@ -118,7 +118,7 @@ def _over_last_axis(graph: Produced, mean: NodeProto) -> bool:
     return axes == [-1] or (axes is not None and axes == [len(graph.shape(mean.input[0])) - 1])
 
 
-def _square(graph: Produced, name: str) -> NodeProto | None:
+def _square(graph: UseDef, name: str) -> NodeProto | None:
     """The node that squares a value."""
     power, product = graph.maker(name, "Pow"), graph.maker(name, "Mul")
     if power is not None and graph.scalar(power.input[1]) == 2:
@@ -126,7 +126,7 @@ def _square(graph: Produced, name: str) -> NodeProto | None:
     return product if product is not None and product.input[0] == product.input[1] else None
 
 
-def _centred(graph: Produced, name: str) -> tuple[str | None, list[NodeProto]]:
+def _centred(graph: UseDef, name: str) -> tuple[str | None, list[NodeProto]]:
     """(x, the nodes) where a value is x - mean(x) over the last axis; None where it is not."""
     less = graph.maker(name, "Sub")
     mean = graph.maker(less.input[1], "ReduceMean") if less is not None else None
@@ -135,7 +135,7 @@ def _centred(graph: Produced, name: str) -> tuple[str | None, list[NodeProto]]:
     return less.input[0], [mean, less]
 
 
-def _divided(graph: Produced, root: NodeProto) -> tuple[str, NodeProto, list[NodeProto]] | None:
+def _divided(graph: UseDef, root: NodeProto) -> tuple[str, NodeProto, list[NodeProto]] | None:
     """(what is divided by the root, the node that does, the nodes between): by Div, or by the reciprocal and Mul."""
     name = root.output[0]
     division = graph.only_user(name, "Div")
@@ -151,7 +151,7 @@ def _divided(graph: Produced, root: NodeProto) -> tuple[str, NodeProto, list[Nod
     return next((one for one in product.input if one != reciprocal.output[0]), ""), product, [reciprocal]
 
 
-def _take_weight_and_bias(graph: Produced, found: _Written) -> None:
+def _take_weight_and_bias(graph: UseDef, found: _Written) -> None:
     """Add the product with a weight and the sum with a bias, each a vector of the last size, where they follow."""
     width = graph.shape(found.x)[-1:]
     for op in ([] if found.weight else ["Mul"]) + (["Add"] if found.centred else []):
@@ -169,7 +169,7 @@ def _take_weight_and_bias(graph: Produced, found: _Written) -> None:
         found.last = node
 
 
-def _replaced(proto: ModelProto, graph: Produced, written: _Written, opset: int) -> bool:
+def _replaced(proto: ModelProto, graph: UseDef, written: _Written, opset: int) -> bool:
     """Write the normalization as a node, or in the form that is recognized; whether that is another one than it had."""
     import onnx
 
@@ -188,7 +188,7 @@ def _replaced(proto: ModelProto, graph: Produced, written: _Written, opset: int)
     return True
 
 
-def _ones(proto: ModelProto, graph: Produced, written: _Written) -> str:
+def _ones(proto: ModelProto, graph: UseDef, written: _Written) -> str:
     """The name of a weight of ones; empty where the last size is not a number."""
     import onnx
 

@@ -66,7 +66,7 @@ def keep(target: Kept) -> Kept:
     return target
 
 
-def kept(module: torch.nn.Module) -> bool:
+def opted_out(module: torch.nn.Module) -> bool:
     """Whether the module, or its class, is marked by `keep`."""
     return _KEEP in module.__dict__ or hasattr(type(module), _KEEP)
 

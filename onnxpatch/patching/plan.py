@@ -205,7 +205,7 @@ class _Planner:
         self.plan.modes.append((module, module.training))
         if "forward" in module.__dict__:
             self.plan.findings.append(f"{path or '(root)'}: {_own_forward(module)}")
-        if decorators.kept(module):
+        if decorators.opted_out(module):
             self.plan.kept.append(module)
             self.kept_under.append(path)
         candidates = self.matcher.candidates(cls)

@@ -25,7 +25,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch.function_modes import ExportKept, modes_kept, torch_function_key
+from onnxpatch._torch.function_modes import ExportErrorRecovery, modes_kept, torch_function_key
 from onnxpatch._torch.guards import ignore_frames
 from onnxpatch.decisions import ask as asking
 from onnxpatch.decisions.ask import answering, ask
@@ -161,7 +161,7 @@ class Scope:
             stack.enter_context(put_in_force(self.settings, self.path_of))
             if exporting() == "dynamo":
                 stack.enter_context(ignore_frames(self._files()))
-                stack.enter_context(ExportKept())
+                stack.enter_context(ExportErrorRecovery())
             elif exporting() == "trace":
                 from onnxpatch._torch.script_tracing import traced
 

@@ -54,7 +54,7 @@ _OUTSIDE = ("negated", "alternating signs")  # of what roots and logarithms take
 Ran = TypeVar("Ran")
 
 
-class Candidate(NamedTuple):
+class DataCandidate(NamedTuple):
     """Data to try. exact: it has values that were chosen exactly. always: it is compared in any case."""
 
     label: str
@@ -118,7 +118,7 @@ class DataSearch:
         return met or any(is_mask(v) or is_whole(v) or is_flags(v) for v in self.values)
 
     # -------------------------------------------------------------- one candidate
-    def _tried(self, one: Candidate) -> Probe | None:
+    def _tried(self, one: DataCandidate) -> Probe | None:
         """A probe, if this data has to be compared or shows another branch."""
         self.tried += self.decides or self._is_compared(one)
         watched = self._ran(one, self.oracle.eager.decisions) if self.decides else None
@@ -134,9 +134,9 @@ class DataSearch:
             self.magnitudes.add(watched.magnitudes)
         exact = one.exact and (why == "branch" or one.always)
         kind = "branch" if why == "branch" else "data"
-        return self.oracle.kept(answer.probe(one.label, kind, self.first.sizes, one.values, exact))
+        return self.oracle.remember(answer.probe(one.label, kind, self.first.sizes, one.values, exact))
 
-    def _why(self, one: Candidate, watched: Decisions | None) -> str:
+    def _why(self, one: DataCandidate, watched: Decisions | None) -> str:
         """Why this data is compared: branch, always, far (numbers of another magnitude), or chance; "" if it is not."""
         if watched is not None and self._is_other(watched):
             self.flipped = True
@@ -148,14 +148,14 @@ class DataSearch:
             return "far"
         return "chance" if self.draws else ""
 
-    def _counts(self, why: str, one: Candidate, answer: Answer) -> bool:
+    def _counts(self, why: str, one: DataCandidate, answer: Answer) -> bool:
         # A forward that draws may use the numbers for some data only (noise under a mask).
         if why == "chance":
             self.draws = not (answer.finite and _by_chance(self.oracle, one.values, answer.outputs or ()))
             return not self.draws  # one such input is enough
         return answer.finite or why != "far"
 
-    def _ran(self, one: Candidate, run: Callable[[Sequence[object]], Ran]) -> Ran:
+    def _ran(self, one: DataCandidate, run: Callable[[Sequence[object]], Ran]) -> Ran:
         result = run(one.values)
         if self.oracle.eager.run.stopped:
             self.oracle.too_large[one.label] = self.oracle.eager.run.stopped
@@ -165,7 +165,7 @@ class DataSearch:
         """Whether the forward took another branch than so far."""
         return watched.signature not in self.signatures or self.oracle.eager.sides.is_new(watched.taken)
 
-    def _is_compared(self, one: Candidate) -> bool:
+    def _is_compared(self, one: DataCandidate) -> bool:
         """Whether such data is compared even if the forward takes the same branch."""
         if one.always or one.label in _ALWAYS or (self.spare and one.label in _MORE):
             return True
@@ -177,39 +177,39 @@ class DataSearch:
         )
 
     # -------------------------------------------------------------- all candidates
-    def _candidates(self) -> Iterator[Candidate]:
+    def _candidates(self) -> Iterator[DataCandidate]:
         """Those of each maker in turn, so that none uses up the budget alone."""
         makers = [maker.makes(self) for maker in MAKERS if maker.serves(self)]
         for turn in itertools.zip_longest(*makers):
             yield from filter(None, turn)
 
 
-def _multiples(search: DataSearch) -> Iterator[Candidate]:
+def _multiples(search: DataSearch) -> Iterator[DataCandidate]:
     made = multiples(search.values, search.example)
-    yield from (Candidate(*one, exact=True, always=True) for one in made)
+    yield from (DataCandidate(*one, exact=True, always=True) for one in made)
 
 
-def _compared(search: DataSearch) -> Iterator[Candidate]:
+def _compared(search: DataSearch) -> Iterator[DataCandidate]:
     named = search.oracle.mentioned
     rows = (*named.rows, *named.keys) if search.decides_quickly else ()
     pairs = [one for one in rows if len(one) > 1][:_ROWS]
     keys = [float(one[0]) for one in rows if len(one) == 1]
     made = planted(search.values, search.example, [*named.values, *keys], pairs)
-    yield from (Candidate(*one, exact=True) for one in made)
+    yield from (DataCandidate(*one, exact=True) for one in made)
 
 
-def _steered(search: DataSearch) -> Iterator[Candidate]:
+def _steered(search: DataSearch) -> Iterator[DataCandidate]:
     made = steered(search.values, search.example, search.oracle.eager.decisions)
-    yield from (Candidate(*one, exact=True) for one in made)
+    yield from (DataCandidate(*one, exact=True) for one in made)
 
 
-def _usual(search: DataSearch) -> Iterator[Candidate]:
-    yield from itertools.starmap(Candidate, variants(search.values, finite=not search.example.asks_finite))
+def _usual(search: DataSearch) -> Iterator[DataCandidate]:
+    yield from itertools.starmap(DataCandidate, variants(search.values, finite=not search.example.asks_finite))
     if search.decides_quickly:
-        yield from (Candidate(*one, exact=True) for one in made_equal(search.values))
+        yield from (DataCandidate(*one, exact=True) for one in made_equal(search.values))
 
 
-MAKERS: tuple[Maker[DataSearch, Candidate], ...] = (
+MAKERS: tuple[Maker[DataSearch, DataCandidate], ...] = (
     Maker("multiples of a step", lambda search: search.example.steps, _multiples),
     Maker("what data is compared with", lambda search: search.decides or search.draws, _compared),
     Maker("a number from data, moved", lambda search: search.decides_quickly, _steered),

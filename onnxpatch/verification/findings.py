@@ -75,7 +75,7 @@ def _moved(example: Probe, probe: Probe) -> str:
 def _dropped(guard: Guard, probe: Probe, check: Checked, graph: Graph, blamed: bool) -> DroppedGuard:
     """blamed: this condition is the cause, not another one (an equality) that the probe breaks as well."""
     node = next((n for n in graph.proto.graph.node if check.node and n.name == check.node), None)
-    source = guard.source or (source_of(node) if node is not None else "")
+    source = guard.source or (source_line(node) if node is not None else "")
     return DroppedGuard(guard.expression, probe.sizes, blamed and not check.ok, source, check.node)
 
 
@@ -107,7 +107,7 @@ def frozen_at(graph: Graph, node_name: str, example: Probe, other: Probe, checks
             where = f"was specialized to {kept}; this node fails at {failing}"
             if right:
                 where = f"makes this node fail at {failing}, not at {others}"
-            return Frozen(", ".join(moved), where, node.name, node.op_type, source_of(node))
+            return Frozen(", ".join(moved), where, node.name, node.op_type, source_line(node))
     return None
 
 
@@ -126,10 +126,10 @@ def frozen_nodes(graph: Graph, feed: Feed, example: Probe, other: Probe) -> Iter
         kept = [a for a, size in enumerate(data) if size != data_after[a] and out[a : a + 1] == out_after[a : a + 1]]
         if kept:
             where = f"keeps axes {kept} of its output at {list(out)}"
-            yield Frozen(moved, where, node.name, node.op_type, source_of(node))
+            yield Frozen(moved, where, node.name, node.op_type, source_line(node))
 
 
-def source_of(node: Any) -> str:
+def source_line(node: Any) -> str:
     """`file:line in function: code` of the innermost frame, if the exporter kept it; else the module path, or ''."""
     kept = {entry.key: entry.value for entry in getattr(node, "metadata_props", ())}
     trace = kept.get("pkg.torch.onnx.stack_trace", "") or node.doc_string

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch.decisions.functions_run import Function, line_of
+from onnxpatch.decisions.functions_run import Function, instruction_line
 
 _CHOOSING = frozenset((
     "range", "split", "chunk", "get", "isclose", "allclose", "searchsorted", "bucketize", "digitize", "bisect",
@@ -105,7 +105,7 @@ def _loaded(function: Function, attributes: Mapping[str, list[object]]) -> Itera
     line, found, asking, making, indexes = 0, list[tuple[int, object, bool]](), set[int](), set[int](), False
     instructions = list(dis.get_instructions(function.code))
     for one, following in zip(instructions, [*instructions[1:], None], strict=True):
-        line = line_of(one) or line
+        line = instruction_line(one) or line
         asking |= {line} if _asks(one) else set()
         making |= {line} if one.opname in ("BUILD_MAP", "BUILD_CONST_KEY_MAP") else set()
         constant = one.opname.startswith(_CONSTANTS)

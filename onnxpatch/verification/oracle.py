@@ -18,9 +18,9 @@ from onnxpatch.inputs.dims import DynamicDim, shape_at
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.eager import Answer, Eager, tells
 from onnxpatch.verification.mentioned import Mentioned, mentioned
-from onnxpatch.verification.moved_values import Moves
 from onnxpatch.verification.probe import Budget, Probe
 from onnxpatch.verification.probe_data import Fill, drawn, fills
+from onnxpatch.verification.rescaled_indices import Moves
 
 _FURTHEST = 1 << 24  # elements of all inputs together
 _LONGEST = 2e10  # operations that one run far beyond the example may take, if its cost grows as the square
@@ -71,7 +71,7 @@ class Oracle:
     def start(self, example: Answer) -> Probe:
         """The probe of the example. Runs from here on count against the budget."""
         self._finite, self._before = example.finite, self.eager.elements
-        return self.kept(example.probe("example", "example", self.example, self.inputs.values()))
+        return self.remember(example.probe("example", "example", self.example, self.inputs.values()))
 
     # -------------------------------------------------------------- one size
     def at(self, sizes: Mapping[str, int], kind: str = "size", must: bool = False, far: bool = False) -> Probe | None:
@@ -133,12 +133,12 @@ class Oracle:
             self._asked += 1
             answer = self.eager.ask(values, grown=grown)
             if self.usable(answer):
-                return self.kept(answer.probe(format_sizes(sizes), kind, sizes, values))
+                return self.remember(answer.probe(format_sizes(sizes), kind, sizes, values))
             error, stopped = error or answer.error or "", stopped or answer.stopped
             if answer.outputs is not None and odd is None and not self._empties(values):
                 odd = answer.probe(format_sizes(sizes), kind, sizes, values)
         if odd is not None:  # eager returns NaN or infinity at this size, so the graph has to
-            return self.kept(odd)
+            return self.remember(odd)
         if stopped:
             self.too_large[format_sizes(sizes)] = stopped
         else:
@@ -200,7 +200,7 @@ class Oracle:
             self.too_large["other data"] = answer.stopped
         if not self.usable(answer):
             return None
-        return self.kept(answer.probe("other data", "data", self.example, other))
+        return self.remember(answer.probe("other data", "data", self.example, other))
 
     # -------------------------------------------------------------- the budget
     def usable(self, answer: Answer) -> bool:
@@ -254,7 +254,7 @@ class Oracle:
         cost = self._cost * elements * max(1.0, elements / self._elements)
         return elements <= _FURTHEST and cost <= max(self.budget.operations - self.spent, _LONGEST)
 
-    def kept(self, probe: Probe) -> Probe:
+    def remember(self, probe: Probe) -> Probe:
         """Return the probe, and count the memory of its tensors."""
         if probe.taken is not None and tells(probe):
             self.eager.sides.keep(probe.taken)

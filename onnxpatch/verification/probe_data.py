@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from onnxpatch.verification.moved_values import Moves, follows, moved
+from onnxpatch.verification.rescaled_indices import Moves, follows, rescaled
 
 Fill = Callable[[torch.Tensor, Sequence[int], torch.Generator, Moves], torch.Tensor]
 
@@ -72,10 +72,10 @@ def fitted(example: torch.Tensor, shape: Sequence[int], generator: torch.Generat
 def following(
     example: torch.Tensor, shape: Sequence[int], generator: torch.Generator, moves: Moves = ()
 ) -> torch.Tensor:
-    """Ints, bools and masks as `moved` makes them, so that lengths fit the new sizes; others as `drawn`."""
+    """Ints, bools and masks as `rescaled` makes them, so that lengths fit the new sizes; others as `drawn`."""
     if example.is_complex() or (example.is_floating_point() and bool((example != example.round()).any())):
         return drawn(example, shape, generator)
-    return moved(example, shape, moves)
+    return rescaled(example, shape, moves)
 
 
 def fills(values: Sequence[torch.Tensor], moves: Moves) -> Sequence[Fill]:

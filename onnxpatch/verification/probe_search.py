@@ -86,7 +86,7 @@ def _magnitudes(oracle: Oracle, first: Probe) -> Iterator[Probe]:
             continue
         answer = oracle.eager.ask(values)
         if answer.outputs is not None and answer.finite:
-            yield oracle.kept(answer.probe(label, "data", first.sizes, values))
+            yield oracle.remember(answer.probe(label, "data", first.sizes, values))
 
 
 def _unique(probes: Iterator[Probe]) -> Iterator[Probe]:

@@ -22,7 +22,7 @@ from onnxpatch.verification.eager import Eager, tells
 from onnxpatch.verification.findings import (
     dropped_guards,
     names_of_one_size,
-    source_of,
+    source_line,
     specialized,
     unproven_dimensions,
 )
@@ -141,7 +141,7 @@ def _in_runtime(
 
 def _draws(graph: Graph) -> list[str]:
     """The lines that draw random numbers in the graph; the operator where the line is not known."""
-    return list(dict.fromkeys(source_of(node) or node.op_type for node in drawing(graph.proto)))
+    return list(dict.fromkeys(source_line(node) or node.op_type for node in drawing(graph.proto)))
 
 
 def _worst(graph: Graph, probe: Probe, draws: int, compare: Callable[[Probe], Checked]) -> Checked:
@@ -249,7 +249,7 @@ class Limits:
         return {name: bound.words for name, bound in self.bounds.items()}
 
 
-def kept(dims: Sequence[DynamicDim], names: Sequence[str], related: Sequence[SizeRelation] = ()) -> Limits:
+def fixed_limits(dims: Sequence[DynamicDim], names: Sequence[str], related: Sequence[SizeRelation] = ()) -> Limits:
     """The limits of an export in which these dimensions keep the example's size, and others follow from each other."""
     return Limits({dim.name: SizeBound(dim.name, dim.size, dim.size) for dim in dims if dim.name in names}, related)
 

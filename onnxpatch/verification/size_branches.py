@@ -18,7 +18,7 @@ from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.mentioned import Mentioned
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.size_recorder import Comparison
+from onnxpatch.verification.size_recorder import SizeComparison
 
 _MOST = 6  # probes
 _TRIES = 12  # sizes tried for one comparison
@@ -57,7 +57,7 @@ def size_branches(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
                 yield probe
 
 
-def _wishes(one: Comparison, dims: Sequence[DynamicDim], base: Wish, hints: Mentioned) -> Iterator[Wish]:
+def _wishes(one: SizeComparison, dims: Sequence[DynamicDim], base: Wish, hints: Mentioned) -> Iterator[Wish]:
     """Sizes at which the comparison may have the other outcome, likely ones first, each once."""
     asked = [base]
     for guess in _guesses(one, dims, base, hints):
@@ -67,7 +67,7 @@ def _wishes(one: Comparison, dims: Sequence[DynamicDim], base: Wish, hints: Ment
             yield wish
 
 
-def _guesses(one: Comparison, dims: Sequence[DynamicDim], base: Wish, hints: Mentioned) -> Iterator[Wish]:
+def _guesses(one: SizeComparison, dims: Sequence[DynamicDim], base: Wish, hints: Mentioned) -> Iterator[Wish]:
     wanted, inner = list(_wanted(one)), [dim.name for dim in dims if any(axis for _, axis, _ in dim.places)]
     theirs = [dim.name for dim in dims if base[dim.name] == one.size] or _by_kinship(one, dims, base)
     if one.equality and not one.step:  # h == w: either may move
@@ -83,13 +83,13 @@ def _guesses(one: Comparison, dims: Sequence[DynamicDim], base: Wish, hints: Men
 
 
 def _all_to(
-    value: int, step: int, one: Comparison, alone: Sequence[str], together: Sequence[str], base: Wish
+    value: int, step: int, one: SizeComparison, alone: Sequence[str], together: Sequence[str], base: Wish
 ) -> Iterator[Wish]:
     yield from ({name: _scaled(base[name], value, one, step)} for name in alone)
     yield {name: _scaled(base[name], value, one, step) for name in together}
 
 
-def _by_kinship(one: Comparison, dims: Sequence[DynamicDim], base: Wish) -> list[str]:
+def _by_kinship(one: SizeComparison, dims: Sequence[DynamicDim], base: Wish) -> list[str]:
     """Names of dimensions: first those that divide the compared size or are multiples of it, last the batch."""
 
     def stranger(dim: DynamicDim) -> tuple[bool, bool]:
@@ -99,7 +99,7 @@ def _by_kinship(one: Comparison, dims: Sequence[DynamicDim], base: Wish) -> list
     return [dim.name for dim in sorted(dims, key=stranger)]
 
 
-def _wanted(one: Comparison) -> Iterator[int]:
+def _wanted(one: SizeComparison) -> Iterator[int]:
     """Values of the compared size with the other outcome, the nearest first."""
     size, other = one.size, one.other
     if one.step:
@@ -113,7 +113,7 @@ def _wanted(one: Comparison) -> Iterator[int]:
         yield from (math.ceil(other) - 1, math.floor(other), math.floor(other) // 2)
 
 
-def _scaled(size: int, value: int, one: Comparison, step: int) -> int:
+def _scaled(size: int, value: int, one: SizeComparison, step: int) -> int:
     """The input's size at which the compared size is about `value`, rounded up to a multiple of `step`."""
     value = max(0, value)
     exact = value if size == one.size else math.ceil(size * value / max(1, one.size))

@@ -24,7 +24,7 @@ _OURS = ("onnxpatch.verification.size_recorder", "onnxpatch.decisions.number")
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SizeComparison:
     """One comparison of sizes in the code of a model, with its outcome.
 
     site: the line, with the instruction as its columns. equality: == or != (or `if size:`), not an order. size, other:
@@ -54,7 +54,7 @@ class SizeWatch:
     (size, new size) of axes resized to their nearest neighbours.
     """
 
-    comparisons: list[Comparison] = field(default_factory=list)
+    comparisons: list[SizeComparison] = field(default_factory=list)
     products: dict[tuple[int, float, bool], None] = field(default_factory=dict)
     resized: dict[tuple[int, int], None] = field(default_factory=dict)
 
@@ -77,14 +77,14 @@ class SizeWatch:
             # What a model pads to is the dividend; its remainder alone tells no size to try.
             of = size.divided if size.step else int(size)
             other = int(other) if isinstance(other, int) else other
-            self.comparisons.append(Comparison(site, equality, of, other, size.step, bool(answer), first))
+            self.comparisons.append(SizeComparison(site, equality, of, other, size.step, bool(answer), first))
         return answer
 
     def outcomes(self) -> frozenset[tuple[object, ...]]:
         """Every comparison with its outcome, once."""
         return frozenset(one.outcome for one in self.comparisons)
 
-    def beyond(self, seen: Collection[tuple[object, ...]]) -> list[Comparison]:
+    def beyond(self, seen: Collection[tuple[object, ...]]) -> list[SizeComparison]:
         """The comparisons with an outcome that was not seen, without the first steps."""
         return [one for one in self.comparisons if one.outcome not in seen and not one.first_step]
 

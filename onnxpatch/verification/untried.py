@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from onnxpatch.decisions.code_run import CodeRun
-from onnxpatch.decisions.conditionals import Question, Source, is_idle, missing, sides_of_jumps
+from onnxpatch.decisions.conditionals import Question, Source, is_idle, missing_sides, sides_of_jumps
 from onnxpatch.decisions.dependence import Dependence
 from onnxpatch.decisions.functions_run import Function
 from onnxpatch.results.checks import Untried
@@ -118,7 +118,7 @@ def _missed(code: CodeRun, ran: _Ran) -> Iterator[_Side]:
             continue
         seen.add(source)
         for question in source.questions:
-            yield from (_side(function, question, *one) for one in missing(question, ran.answers))
+            yield from (_side(function, question, *one) for one in missing_sides(question, ran.answers))
         if function.number in ran.lines:
             yield from _by_lines(function, source.tree, ran.lines[function.number])
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, patch
-from onnxpatch.formulas.lent import variable_lent
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch.formulas.temporary_attributes import temporary_variable
 
 WRITTEN_FOR = "diffusers 0.42.1"
 
@@ -78,7 +78,7 @@ class FilmAutoencoder:
 
             x = patchify(x, patch_size=patch_size)
         # One frame, then whole chunks of four: frames that fill no chunk are left out.
-        with variable_lent(_whole_film, True):
+        with temporary_variable(_whole_film, True):
             return self.quant_conv(self.encoder(x[:, :, : 1 + (frames - 1) // 4 * 4]))
 
     def _decode(self: Any, z: Tensor, return_dict: bool = True) -> object:
@@ -88,7 +88,7 @@ class FilmAutoencoder:
             return super()._decode(z, return_dict=return_dict)  # type: ignore[misc]
         # The residual decoder drops the frames that doubling adds to the first; a decoder of all frames starts with it.
         first = {"first_chunk": True} if getattr(self.config, "is_residual", False) else {}
-        with variable_lent(_whole_film, True):
+        with temporary_variable(_whole_film, True):
             out = self.decoder(self.post_quant_conv(z), **first)
         if getattr(self.config, "patch_size", None) is not None:
             from diffusers.models.autoencoders.autoencoder_kl_wan import unpatchify

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from onnxpatch import KnownBody, Proof, Settings, When, patch
-from onnxpatch.formulas.lent import attributes_lent
 from onnxpatch.formulas.proof_models import randomised
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
+from onnxpatch.formulas.temporary_attributes import temporary_attributes
 
 # forward as most models have it, then with other dtypes of the angles, other orders of sine and cosine, and for images
 _FORWARD = ("8851abe280f0", "365d5916be02", "1f5de54a8712", "0edd352fd84b", "5b3dbb316e89", "c3342476249a")
@@ -111,7 +111,7 @@ class _Growing:
             return super().forward(*args, **kwargs)  # type: ignore[misc]
         # The table is longer than any position, so the model's own `if` that would make a new one is false at every
         # size. An attribute of the instance hides the buffer or parameter, which stays as it is.
-        with attributes_lent(self, weights=table):
+        with temporary_attributes(self, weights=table):
             return super().forward(*args, **kwargs)  # type: ignore[misc]
 
 
@@ -215,5 +215,5 @@ class LlamaRotaryEmbedding:
         )
         # The original forward updates its frequencies by a Python `if` on the length, for "dynamic" types only. They
         # are computed here for every length, so while it runs the type is one that is never updated.
-        with attributes_lent(self, rope_type="default", inv_freq=frequencies):
+        with temporary_attributes(self, rope_type="default", inv_freq=frequencies):
             return super().forward(x, position_ids)  # type: ignore[misc]

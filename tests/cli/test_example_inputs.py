@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from onnxpatch.cli.arrays import Sizes, read
+from onnxpatch.cli.arrays import ExampleSizes, read
 from onnxpatch.errors import InputError
 from tests.cli.running import run
 
@@ -46,12 +46,12 @@ def test_a_call_may_be_written_out(place):
 
 def test_arrays_of_the_other_byte_order(place):
     np.save(place / "other.npy", np.arange(8).reshape(2, 4).astype(">f4"))
-    (found,) = read("x=other.npy", Sizes())
+    (found,) = read("x=other.npy", ExampleSizes())
     assert found.value.tolist() == [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]
 
 
 def test_sizes_of_named_dimensions():
-    sizes = Sizes()
+    sizes = ExampleSizes()
     (image,) = read("x=float32[B,3,H,W=96]", sizes)
     assert (tuple(image.value.shape), image.free) == ((2, 3, 224, 96), {0: "B", 2: "H", 3: "W"})
     (mask,) = read("attention_mask=int64[B,S]", sizes)
@@ -64,10 +64,10 @@ def test_sizes_of_named_dimensions():
 
 def test_inputs_of_one_shape_hold_other_numbers():
     """Or a graph that takes them in another order, or subtracts them, would look right."""
-    sizes = Sizes()
+    sizes = ExampleSizes()
     a, b = (read(f"{name}=float32[2,4]", sizes)[0].value for name in "ab")
     assert not torch.equal(a, b)
-    again = read("a=float32[2,4]", Sizes())[0].value
+    again = read("a=float32[2,4]", ExampleSizes())[0].value
     assert torch.equal(a, again)  # the same in the next command
 
 
@@ -87,13 +87,15 @@ def test_files_with_names_of_their_own(place):
 
 def test_inputs_that_fill_containers(place):
     from onnxpatch.cli.example import example
-    from onnxpatch.cli.target import Target
+    from onnxpatch.cli.target import LoadedTarget
 
     class Sum(torch.nn.Module):
         def forward(self, xs, *, scale):
             return sum(xs) * scale["a"]
 
-    call = example(Target("Sum", Sum(), None), ["xs.0=float32[B,2]", "xs.1=float32[B,2]", "scale.a=float32[1]"], [])
+    call = example(
+        LoadedTarget("Sum", Sum(), None), ["xs.0=float32[B,2]", "xs.1=float32[B,2]", "scale.a=float32[1]"], []
+    )
     assert [tuple(x.shape) for x in call.args[0]] == [(2, 2), (2, 2)]
     assert set(call.kwargs["scale"]) == {"a"}
     assert call.dynamic_shapes == {"xs": [{0: "B"}, {0: "B"}], "scale": {"a": None}}

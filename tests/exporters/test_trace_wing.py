@@ -11,8 +11,8 @@ pytestmark = pytest.mark.exports
 
 WING = (
     "onnxpatch.exporters.torchscript", "onnxpatch._torch.script_tracing", "onnxpatch._torch.traced_sizes",
-    "onnxpatch._torch.traced_weights", "onnxpatch._torch.traced_writes", "onnxpatch._torch.written_sizes",
-    "onnxpatch._torch.written_values", "onnxpatch._torch.fake_results", "onnxpatch._torch.written_sizes",
+    "onnxpatch._torch.traced_weights", "onnxpatch._torch.traced_writes", "onnxpatch._torch.declared_sizes",
+    "onnxpatch._torch.emitted_nodes", "onnxpatch._torch.fake_results", "onnxpatch._torch.declared_sizes",
 )  # fmt: skip
 SCRIPT = """
 import sys

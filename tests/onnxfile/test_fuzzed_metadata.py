@@ -21,7 +21,7 @@ import onnxpatch
 from onnxpatch.onnxfile import call_inputs, output_structure, size_bounds, stamp
 from onnxpatch.onnxfile.graph import module_of
 from onnxpatch.onnxfile.rebuild import Classes, Record, rebuilt
-from onnxpatch.verification.findings import source_of
+from onnxpatch.verification.findings import source_line
 from tests.onnxfile.hostile import OUTPUTS, STAMP, TENSOR, structured, with_metadata
 
 pytestmark = pytest.mark.exports
@@ -279,4 +279,4 @@ def test_any_scopes_and_stack_traces_of_a_node(text: str) -> None:
     node = onnx.helper.make_node("Relu", ["x"], ["y"], name="/a/b", doc_string=text.encode(errors="replace").decode())
     for key in ("pkg.torch.onnx.name_scopes", "pkg.torch.onnx.stack_trace"):
         node.metadata_props.add(key=key, value=text.encode(errors="replace").decode())
-    assert isinstance(source_of(node), str) and isinstance(module_of(node), str | None)
+    assert isinstance(source_line(node), str) and isinstance(module_of(node), str | None)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.attempts.finished import digest
+from onnxpatch.attempts.finalize_file import digest
 from onnxpatch.onnxfile import stamp
 from tests import exporting
 

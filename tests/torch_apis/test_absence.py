@@ -178,7 +178,7 @@ EXERCISES: dict[str, list[Callable[[], bool]]] = {
     "signatures": [TRACE], "script_graph": [TRACE], "symbolic_sizes": [TRACE, DYNAMO],
     "module_marks": [DYNAMO], "fake_sizes": [BRANCHES], "traced_weights": [TRACE],
     "size_samples": [lambda: export(Growing(), dynamo=False)],
-    "traced_writes": [write], "written_values": [write], "script_tracing": [compiled],
+    "traced_writes": [write], "emitted_nodes": [write], "script_tracing": [compiled],
     "translations": [DYNAMO], "decompositions": [DYNAMO],
 }  # fmt: skip
 LONG = {name for name, jobs in EXERCISES.items() if {TRACE, DYNAMO, BRANCHES} & set(jobs)}

@@ -15,9 +15,9 @@ from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.testing import assert_exports
-from onnxpatch.verification.moved_values import moved
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
+from onnxpatch.verification.rescaled_indices import rescaled
 
 pytestmark = pytest.mark.exports
 
@@ -78,7 +78,7 @@ def test_lengths_move_with_the_steps_that_they_count() -> None:
     ids=["lengths", "fewer rows", "offsets", "more offsets", "parts", "positions", "mask"],
 )
 def test_whole_numbers_at_another_size(values: Any, shape: Any, moves: Any, expected: Any) -> None:
-    assert moved(torch.tensor(values), shape, moves).tolist() == expected
+    assert rescaled(torch.tensor(values), shape, moves).tolist() == expected
 
 
 def packed(x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:

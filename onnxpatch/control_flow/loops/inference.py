@@ -37,7 +37,7 @@ from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.loops.recorded_loop import ROW, Place, RecordedLoop
 from onnxpatch.control_flow.loops.results import LoopResults
 from onnxpatch.control_flow.loops.round_state import Changed, GrownLists, RoundState, check_same
-from onnxpatch.control_flow.nests import tensors
+from onnxpatch.control_flow.pytrees import tensors
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.control_flow.tape import TorchCall
 from onnxpatch.messages.user_code import is_user_frame

@@ -1,7 +1,7 @@
 """Lists the Python values that the running forwards can reach, and the parts that a value is made of.
 
     roots(frame, model)     local names on the stack, plain globals of these files, the model
-    parts_of(value)         a list's entries, an object's attributes, how far an iterator has come; None if opaque
+    members_of(value)         a list's entries, an object's attributes, how far an iterator has come; None if opaque
 
 Opaque are functions without closures and objects of torch, NumPy and the standard library: they are compared by class.
 """
@@ -58,7 +58,7 @@ def roots(frame: FrameType | None, model: torch.nn.Module) -> Iterator[tuple[str
     yield "model", model
 
 
-def parts_of(value: object) -> Parts | None:
+def members_of(value: object) -> Parts | None:
     """The parts that a value is made of; None for a value that is compared by its class alone."""
     if isinstance(value, list | tuple | collections.deque):
         return enumerate(value)

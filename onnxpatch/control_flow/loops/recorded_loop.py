@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from onnxpatch.control_flow.nests import tensors
+from onnxpatch.control_flow.pytrees import tensors
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.control_flow.refusals import Refusals
 from onnxpatch.control_flow.tape import TorchCall

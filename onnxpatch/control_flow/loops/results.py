@@ -20,7 +20,7 @@ import torch
 from onnxpatch.control_flow.loops import graph_loops
 from onnxpatch.control_flow.loops.recorded_loop import ROW, Place, RecordedLoop
 from onnxpatch.control_flow.loops.stacked_rounds import StackedRounds
-from onnxpatch.control_flow.nests import Leaf, rebuilt, tensors
+from onnxpatch.control_flow.pytrees import Leaf, rebuilt, tensors
 from onnxpatch.control_flow.tape import Composite, Rebinding
 
 ValueT = TypeVar("ValueT")

@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 import torch
 
-from onnxpatch.control_flow.loops.reachable_values import LARGEST, PLAIN, parts_of, roots
+from onnxpatch.control_flow.loops.reachable_values import LARGEST, PLAIN, members_of, roots
 
 Origin: TypeAlias = tuple[int, object] | None
 """Where a tensor was made: (round, place in it); None for one from outside the loop."""
@@ -95,7 +95,7 @@ class RoundState:
         return self._items[id(value)]
 
     def _group(self, value: object) -> Item:
-        parts = parts_of(value)
+        parts = members_of(value)
         if parts is None:
             return ("opaque", type(value).__qualname__)
         items = {name: self._item(part) for name, part in itertools.islice(parts, LARGEST)}

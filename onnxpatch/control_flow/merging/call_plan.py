@@ -17,8 +17,8 @@ import torch
 from onnxpatch._torch.cond import free_symbols
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.merging.output_template import ABSENT, Slot
-from onnxpatch.control_flow.nests import Name, names_in, tensors
 from onnxpatch.control_flow.path_tree import FinishedPath, PathNode
+from onnxpatch.control_flow.pytrees import Name, names_in, tensors
 from onnxpatch.control_flow.tape import TorchCall, names_made, pruned
 
 

@@ -10,7 +10,7 @@ import torch
 
 from onnxpatch._torch.cond import compiled_function
 from onnxpatch._torch.function_modes import unseen
-from onnxpatch.control_flow.nests import tensors
+from onnxpatch.control_flow.pytrees import tensors
 from onnxpatch.control_flow.tape import TorchCall
 
 # Calls with an inner product in every element of the result; every other call costs one operation per element.

@@ -14,8 +14,8 @@ import torch
 
 from onnxpatch.control_flow.merging.call_plan import has_hint
 from onnxpatch.control_flow.merging.output_template import Slot
-from onnxpatch.control_flow.nests import tensors
 from onnxpatch.control_flow.path_tree import PathNode
+from onnxpatch.control_flow.pytrees import tensors
 from onnxpatch.control_flow.recording import latest
 from onnxpatch.control_flow.symbolic_shadow import SymbolicShadow
 from onnxpatch.control_flow.tape import TorchCall

@@ -15,7 +15,7 @@ from typing import Literal, TypeVar, overload
 
 import torch
 
-from onnxpatch.control_flow.nests import tensors
+from onnxpatch.control_flow.pytrees import tensors
 
 _MARK = "__onnxpatch_optional__"
 Method = TypeVar("Method", bound=Callable[..., object])

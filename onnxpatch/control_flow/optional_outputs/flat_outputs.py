@@ -18,8 +18,8 @@ from onnxpatch.control_flow.branch_report import BranchReport
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.merging.output_template import Container, Slot, Structure, Template
 from onnxpatch.control_flow.merging.select import MergedValue
-from onnxpatch.control_flow.nests import tensors
 from onnxpatch.control_flow.optional_outputs.reference import OutputSlot
+from onnxpatch.control_flow.pytrees import tensors
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.output_structure import Path
 from onnxpatch.onnxfile.tree import Tree

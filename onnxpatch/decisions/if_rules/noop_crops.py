@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from onnxpatch.decisions.if_rules.source import (
-    Comparison,
+    CodeComparison,
     Lines,
     assigned_by,
     at_line,
@@ -130,7 +130,7 @@ def crops_back(frame: FrameType) -> bool:
     return any(_cuts_nothing(crop, compared, frame) for crop, compared in _crops_by_sizes(frame)[-1:])
 
 
-def _cuts_nothing(crop: _Crop, compared: list[Comparison], frame: FrameType) -> bool:
+def _cuts_nothing(crop: _Crop, compared: list[CodeComparison], frame: FrameType) -> bool:
     sizes = [(example_of(a), sign, example_of(b)) for a, sign, b in (one.values(frame) for one in compared)]
     if any(a is None or b is None for a, _, b in sizes):
         return False
@@ -151,7 +151,7 @@ def _is_within(source: Any, crop: _Crop, frame: FrameType) -> bool:
 
 
 @at_line
-def _crops_by_sizes(tree: ast.AST) -> Iterator[tuple[Lines, tuple[_Crop, list[Comparison]]]]:
+def _crops_by_sizes(tree: ast.AST) -> Iterator[tuple[Lines, tuple[_Crop, list[CodeComparison]]]]:
     for node, _ in ifs(tree):
         compared, crop = _compared_sizes(node.test), _crop_of_each(node.body) or crop_of(node.body)
         if not compared or crop is None or not crop.to_sizes:
@@ -163,7 +163,7 @@ def _crops_by_sizes(tree: ast.AST) -> Iterator[tuple[Lines, tuple[_Crop, list[Co
             yield node.test, (crop, compared)
 
 
-def _compared_sizes(test: ast.expr) -> list[Comparison]:
+def _compared_sizes(test: ast.expr) -> list[CodeComparison]:
     """The comparisons in `a != b or c < d`; nothing for any other test."""
     found = []
     for part in parts_of(test, ast.Or):

@@ -19,7 +19,7 @@ import torch
 
 from onnxpatch.decisions.if_rules.noop_padding import own_padding, pads_by_amounts
 from onnxpatch.decisions.if_rules.source import (
-    Comparison,
+    CodeComparison,
     Lines,
     assigned_by,
     at_line,
@@ -70,11 +70,11 @@ def _tests(tree: ast.AST) -> Iterator[tuple[Lines, None]]:
 
 
 @at_line
-def _bodies(tree: ast.AST) -> Iterator[tuple[Lines, tuple[ast.expr, Comparison]]]:
+def _bodies(tree: ast.AST) -> Iterator[tuple[Lines, tuple[ast.expr, CodeComparison]]]:
     yield from ((node.body, (node.test, compared)) for node, compared in _found(tree))
 
 
-def _found(tree: ast.AST) -> Iterator[tuple[ast.If, Comparison]]:
+def _found(tree: ast.AST) -> Iterator[tuple[ast.If, CodeComparison]]:
     for node, _ in ifs(tree):
         compared, statements = _compared(node.test), list(_statements(node.body))
         assigned = [assigned_by(one) for one in statements]
@@ -88,10 +88,10 @@ def _found(tree: ast.AST) -> Iterator[tuple[ast.If, Comparison]]:
             yield node, compared
 
 
-def _compared(test: ast.expr) -> Comparison | None:
+def _compared(test: ast.expr) -> CodeComparison | None:
     """A name, or one comparison of names and numbers: the values are read again where the body pads."""
     if isinstance(test, ast.Name):
-        return Comparison(test, "!=", ast.Constant(0))
+        return CodeComparison(test, "!=", ast.Constant(0))
     compared = comparison(test)
     return compared if compared is not None and is_plain(compared.left) and is_plain(compared.right) else None
 

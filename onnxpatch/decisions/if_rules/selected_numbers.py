@@ -20,7 +20,7 @@ from typing import Any
 
 from onnxpatch.decisions.if_rules.noop_padding import own_padding
 from onnxpatch.decisions.if_rules.source import (
-    Comparison,
+    CodeComparison,
     Lines,
     assigned_by,
     at_line,
@@ -64,14 +64,14 @@ def _assigned(body: list[ast.stmt], frame: FrameType) -> Iterator[tuple[ast.Subs
 
 
 @at_line
-def _items(tree: ast.AST) -> Iterator[tuple[Lines, tuple[list[ast.stmt], Comparison]]]:
+def _items(tree: ast.AST) -> Iterator[tuple[Lines, tuple[list[ast.stmt], CodeComparison]]]:
     for node, _ in ifs(tree):
         compared = _compared(node.test)
         if compared is not None and all(map(_puts_number, node.body)):
             yield node.test, (node.body, compared)
 
 
-def _compared(test: ast.expr) -> Comparison | None:
+def _compared(test: ast.expr) -> CodeComparison | None:
     found = comparison(test)
     return found if found is not None and all(is_plain(side, *_READ) for side in (found.left, found.right)) else None
 
@@ -123,7 +123,7 @@ def _carried_out(
 
 
 @at_line
-def _locals(tree: ast.AST) -> Iterator[tuple[Lines, tuple[list[tuple[str, ast.expr, list[ast.expr]]], Comparison]]]:
+def _locals(tree: ast.AST) -> Iterator[tuple[Lines, tuple[list[tuple[str, ast.expr, list[ast.expr]]], CodeComparison]]]:
     for node, _ in ifs(tree):
         compared, body = _compared(node.test), [_number_or_padding(one) for one in node.body]
         known = [one for one in body if one is not None]

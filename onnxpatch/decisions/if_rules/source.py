@@ -31,7 +31,7 @@ _NUMBERS = (ast.Name, ast.Constant, ast.BinOp, ast.operator, ast.UnaryOp, ast.un
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CodeComparison:
     """`left < right`, or with another of the six signs."""
 
     left: ast.expr
@@ -102,11 +102,11 @@ def ifs(tree: ast.AST, with_else: bool = False) -> list[tuple[ast.If, list[ast.s
     return sorted(found, key=lambda pair: pair[0].lineno)
 
 
-def comparison(test: ast.expr) -> Comparison | None:
+def comparison(test: ast.expr) -> CodeComparison | None:
     """The only comparison that a test is; None for any other test."""
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or type(test.ops[0]) not in _SIGNS:
         return None
-    return Comparison(test.left, _SIGNS[type(test.ops[0])], test.comparators[0])
+    return CodeComparison(test.left, _SIGNS[type(test.ops[0])], test.comparators[0])
 
 
 def parts_of(test: ast.expr, operator: type[ast.boolop]) -> list[ast.expr]:

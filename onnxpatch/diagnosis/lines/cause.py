@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from onnxpatch.decisions.place import Site
 from onnxpatch.diagnosis.lines import constructs as kinds
-from onnxpatch.diagnosis.lines.constructs import at_line, code_at, in_function
+from onnxpatch.diagnosis.lines.constructs import code_at, construct_at, in_function
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.messages.user_code import is_user_file
 
@@ -37,7 +37,7 @@ def cause_at(places: Iterable[Site], kind: str, known: bool = False) -> Cause:
     kind: used where the source there tells no other. known: the kind is certain, the source is not looked at.
     """
     for place in places:
-        seen = None if known else at_line(place.file, place.line)
+        seen = None if known else construct_at(place.file, place.line)
         return Cause(seen.kind if seen else kind, place.file, place.line, code_at(place.file, place.line))
     return Cause(kind)
 

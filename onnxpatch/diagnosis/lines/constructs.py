@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from onnxpatch.diagnosis.lines.statements import tree_of
+from onnxpatch.diagnosis.lines.statements import file_tree
 
 BRANCH_TENSOR = "branch on a tensor's value"
 BRANCH_SIZE = "branch on a size"
@@ -71,7 +71,7 @@ def code_at(file: str, line: int) -> str:
     return f"{code} {linecache.getline(file, line + 1).strip()}" if code in ("(", "[", "{") else code
 
 
-def at_line(file: str, line: int) -> _Construct | None:
+def construct_at(file: str, line: int) -> _Construct | None:
     """The most telling construct on a line, or around it; None where there is none."""
     function = _function_at(file, line)
     if function is None:
@@ -101,7 +101,7 @@ def _rank(construct: _Construct) -> int:
 
 
 def _function_at(file: str, line: int, exact: bool = False) -> ast.FunctionDef | None:
-    tree = tree_of(file)
+    tree = file_tree(file)
     best: ast.FunctionDef | None = None
     for node in ast.walk(tree) if tree else ():
         if not isinstance(node, ast.FunctionDef):

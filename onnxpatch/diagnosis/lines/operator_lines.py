@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
-from onnxpatch._torch.function_modes import TraceKept
+from onnxpatch._torch.function_modes import TraceErrorRecovery
 from onnxpatch._torch.one_export import one_export
 from onnxpatch.decisions.place import Site, model_lines
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
@@ -112,7 +112,7 @@ def _fx_lines(subject: Subject, operator: str, trial: Trial) -> Iterator[list[Si
 
 def _jit_lines(subject: Subject, name: str) -> Iterator[list[Site]]:
     args, _ = subject.inputs.rebuild(subject.inputs.values())
-    with one_export(), filtered("ignore"), torch.no_grad(), TraceKept():
+    with one_export(), filtered("ignore"), torch.no_grad(), TraceErrorRecovery():
         # check_trace would trace once more.
         traced = torch.jit.trace(subject.model, args, check_trace=False)
     for node in traced.inlined_graph.nodes():

@@ -27,7 +27,7 @@ class Statement:
 
 # A file is asked for once for each of its lines that is looked at. Its source is taken not to change meanwhile.
 @functools.lru_cache(maxsize=64)
-def tree_of(file: str) -> ast.Module | None:
+def file_tree(file: str) -> ast.Module | None:
     """A source file, parsed; None where it cannot be read."""
     try:
         return ast.parse(Path(file).read_text(encoding="utf-8"))
@@ -38,7 +38,7 @@ def tree_of(file: str) -> ast.Module | None:
 @functools.lru_cache(maxsize=4096)
 def statement_at(file: str, line: int) -> Statement | None:
     """The innermost statement on a line; None where there is none."""
-    tree = tree_of(file)
+    tree = file_tree(file)
     found = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)] if tree else []
     # A `def` is a statement too, around all the lines of its body.
     inside = [node for node in found if node.lineno <= line <= _last_line(node) and not isinstance(node, _DEFINITIONS)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch.export import Dim
 
 from onnxpatch.diagnosis.parts.isolated_module import Case
-from onnxpatch.diagnosis.parts.module_calls import Tree, Unit
+from onnxpatch.diagnosis.parts.module_calls import CallTree, Unit
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 
 
@@ -39,6 +39,6 @@ def part_subject(case: Case, parent: Trial, loose: bool = False) -> Subject:
     return Subject(case.model, case.inputs, specs, case.probes, strict=parent.wrong_at())
 
 
-def plain_layer(unit: Unit, tree: Tree) -> bool:
+def plain_layer(unit: Unit, tree: CallTree) -> bool:
     """Whether a unit is one of torch's own layers that calls no other module."""
     return type(unit.module).__module__.startswith("torch.nn.modules") and not tree.children(unit)

@@ -60,7 +60,7 @@ class RecordedCall:
 
 
 @dataclass
-class Tree:
+class CallTree:
     """Which unit calls which while the example runs. below: by key of a unit, those it calls, by first call."""
 
     root: Unit
@@ -77,10 +77,10 @@ def _cloned(value: object) -> Value:
 
 
 # ------------------------------------------------------------------ which unit calls which
-def call_tree(model: torch.nn.Module, inputs: Inputs) -> Tree:
+def call_tree(model: torch.nn.Module, inputs: Inputs) -> CallTree:
     """Run the example once in eager, and return which unit calls which."""
     root = Unit("", model)
-    tree, stack = Tree(root), [root]
+    tree, stack = CallTree(root), [root]
     # Reversed, so that a module under two names gets the first one, as in named_modules().
     paths = {id(module): path for path, module in reversed(list(modules(model)))}
     with _hooked(model, root, tree, stack):
@@ -94,14 +94,14 @@ def call_tree(model: torch.nn.Module, inputs: Inputs) -> Tree:
     return tree
 
 
-def _add(tree: Tree, parent: Unit, child: Unit) -> None:
+def _add(tree: CallTree, parent: Unit, child: Unit) -> None:
     known = tree.below.setdefault(parent.key, [])
     if all(unit.key != child.key for unit in known) and parent.key != child.key:
         known.append(child)
 
 
 @contextlib.contextmanager
-def _hooked(model: torch.nn.Module, root: Unit, tree: Tree, stack: list[Unit]) -> Iterator[None]:
+def _hooked(model: torch.nn.Module, root: Unit, tree: CallTree, stack: list[Unit]) -> Iterator[None]:
     handles = []
     seen = {id(model)}
     for path, module in modules(model):
@@ -132,7 +132,7 @@ def _hooked(model: torch.nn.Module, root: Unit, tree: Tree, stack: list[Unit]) -
 class _MethodWatch:
     """A profile function (sys.setprofile) that finds methods called from another module's code."""
 
-    def __init__(self, paths: dict[int, str], tree: Tree, stack: list[Unit]) -> None:
+    def __init__(self, paths: dict[int, str], tree: CallTree, stack: list[Unit]) -> None:
         self._paths, self._tree, self._stack = paths, tree, stack
         # By id: a frame lives until its return event, after which its entry is gone.
         self._open: dict[int, Unit] = {}

@@ -9,11 +9,11 @@ import torch
 from onnxpatch.decisions.place import Site
 from onnxpatch.diagnosis.lines.guard_lines import broken_conditions
 from onnxpatch.diagnosis.lines.operator_lines import operator_in, operator_nodes
-from onnxpatch.diagnosis.parts.module_calls import Tree, Unit
+from onnxpatch.diagnosis.parts.module_calls import CallTree, Unit
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 
 
-def named_parts(tree: Tree, trial: Trial, subject: Subject) -> list[Unit]:
+def named_parts(tree: CallTree, trial: Trial, subject: Subject) -> list[Unit]:
     """Units below the root, the likeliest first.
 
     Named are: the module that calls the operator in the error, the module whose line raised it, and modules with a
@@ -24,7 +24,7 @@ def named_parts(tree: Tree, trial: Trial, subject: Subject) -> list[Unit]:
     return list(dict.fromkeys(found))
 
 
-def _named(tree: Tree, known: dict[tuple[int, str], Unit], trial: Trial, subject: Subject) -> Iterator[Unit]:
+def _named(tree: CallTree, known: dict[tuple[int, str], Unit], trial: Trial, subject: Subject) -> Iterator[Unit]:
     refused = list(_from_error(known, trial)) if trial.status in ("refused", "slow") else []
     yield from refused
     # An error that names a module is better evidence than a condition that is false somewhere.

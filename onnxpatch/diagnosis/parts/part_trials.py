@@ -10,7 +10,7 @@ from onnxpatch.diagnosis.lines.line_bisect import first_words
 from onnxpatch.diagnosis.lines.operator_lines import operator_in
 from onnxpatch.diagnosis.parts.failing_part import FailingPart, part_subject
 from onnxpatch.diagnosis.parts.isolated_module import Case
-from onnxpatch.diagnosis.parts.module_calls import Tree, Unit
+from onnxpatch.diagnosis.parts.module_calls import CallTree, Unit
 from onnxpatch.diagnosis.trials.attempt import attempt
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patching.registry import Registry
@@ -39,7 +39,7 @@ class PartTrials:
     progress: Progress | None = None
     made: Sequence[AttemptResult] = ()
     whole: Trial = field(default_factory=Trial)
-    tree: Tree | None = None
+    tree: CallTree | None = None
     budget_spent: bool = False
     slow: list[FailingPart] = field(default_factory=list)
     known: dict[tuple[object, ...], tuple[Unit, list[FailingPart]]] = field(default_factory=dict)

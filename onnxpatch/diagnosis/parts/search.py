@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from onnxpatch.diagnosis.parts.failing_part import FailingPart, part_subject, plain_layer
 from onnxpatch.diagnosis.parts.isolated_module import Case, case_of, scriptable
-from onnxpatch.diagnosis.parts.module_calls import Tree, Unit, call_tree, record
+from onnxpatch.diagnosis.parts.module_calls import CallTree, Unit, call_tree, record
 from onnxpatch.diagnosis.parts.named_parts import named_parts
 from onnxpatch.diagnosis.parts.part_trials import PartTrials, explained, other_reason
 from onnxpatch.diagnosis.parts.whole_model import leaves_defaults, right_when_wrapped
@@ -222,7 +222,7 @@ def _in_order(search: PartTrials) -> list[Unit]:
     return sorted(parts, key=lambda unit: (unit.key not in suspected, size[unit.key]))
 
 
-def _units_within(tree: Tree, unit: Unit) -> dict[Key, Unit]:
+def _units_within(tree: CallTree, unit: Unit) -> dict[Key, Unit]:
     """A unit and all units that it calls, at any depth."""
     found = {unit.key: unit}
     pending = [unit]

@@ -21,7 +21,7 @@ import torch
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, watched_sizes
-from onnxpatch._torch.function_modes import TraceKept
+from onnxpatch._torch.function_modes import TraceErrorRecovery
 from onnxpatch._torch.one_export import one_export
 from onnxpatch._torch.quiet import quiet_exporters
 from onnxpatch.decisions.place import lines_of_error, lines_of_stack
@@ -147,7 +147,7 @@ def _export_traced(subject: Subject, exporter: str, opset: int, path: Path) -> N
     """Export through TorchScript: traced, or scripted."""
     from onnxpatch.exporters.torchscript import call_torchscript
 
-    with one_export(), TraceKept() as kept, opened_call(subject.model, subject.inputs) as call:
+    with one_export(), TraceErrorRecovery() as kept, opened_call(subject.model, subject.inputs) as call:
         call_torchscript(_request(subject, exporter, opset), subject.model, call.args, call.kwargs, path)
     if kept.lost:
         text = f"a torch call raises and the model catches it: torch.jit.trace ends the process there ({kept.lost[0]})"

@@ -50,7 +50,7 @@ def total(sizes: Sequence[Size]) -> Size:
     return result
 
 
-class Sizes:
+class GraphSizes:
     """The sizes of a source tensor and the given lengths, as nodes (`vector`) or as numbers (`number`)."""
 
     def __init__(self, writer: Writer, source: Value, given: Sequence[object] = ()) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 
 from onnxpatch.formulas.einops.axes import Group
-from onnxpatch.formulas.einops.graph_sizes import ONE, Size, Sizes, total
+from onnxpatch.formulas.einops.graph_sizes import ONE, GraphSizes, Size, total
 from onnxpatch.formulas.nodes import Value, Writer
 
 
@@ -25,7 +25,9 @@ class Layout:
 
     filled = False
 
-    def __init__(self, writer: Writer, sizes: Sizes, value: Value, dims: Sequence[Group], axes: Sequence[Size]) -> None:
+    def __init__(
+        self, writer: Writer, sizes: GraphSizes, value: Value, dims: Sequence[Group], axes: Sequence[Size]
+    ) -> None:
         self.writer = writer
         self.sizes = sizes
         self.value = value

@@ -9,7 +9,7 @@ import torch
 
 from onnxpatch.formulas.einops.arrange import arrange
 from onnxpatch.formulas.einops.axes import AxisPlan, product
-from onnxpatch.formulas.einops.graph_sizes import Sizes
+from onnxpatch.formulas.einops.graph_sizes import GraphSizes
 from onnxpatch.formulas.einops.layout import Layout
 from onnxpatch.formulas.einops.stepwise import Stepwise, stepwise
 from onnxpatch.formulas.einops.words import refuse
@@ -43,7 +43,7 @@ def rearrange(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = (), fil
 
 def start(writer: Writer, x: Value, plan: AxisPlan, given: Sequence[object]) -> Layout:
     """The layout of the input of a plan."""
-    sizes = Sizes(writer, x, given)
+    sizes = GraphSizes(writer, x, given)
     return Layout(writer, sizes, x, plan.inputs, sizes.axes(plan))
 
 

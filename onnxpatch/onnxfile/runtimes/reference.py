@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onnx.reference import ReferenceEvaluator
 
 
-class Reference(Runtime):
+class ReferenceRuntime(Runtime):
     """onnx.reference.ReferenceEvaluator."""
 
     name = "reference"

@@ -16,7 +16,7 @@ Size = int | str | None
 _SMALL = 4096  # bytes of a stored value that may say a shape
 
 
-class Produced:
+class UseDef:
     """The values of a graph by name, as they are when this is made."""
 
     def __init__(self, proto: ModelProto) -> None:

@@ -23,7 +23,7 @@ import torch
 
 from onnxpatch._torch.cond import conclusions, constant_answer, hint_of, suppressed_guards
 from onnxpatch._torch.function_modes import unseen
-from onnxpatch._torch.gone import told
+from onnxpatch._torch.missing_api import explain
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.decisions.instructions import raised_on_purpose
@@ -35,7 +35,7 @@ def _nothing() -> None:
     """Forgets nothing: under trace, torch concludes nothing about sizes."""
 
 
-class SettledSizes:
+class ExampleFallback:
     """The modules of one capture whose conditions on sizes are answered as in the example."""
 
     def __init__(self, capture: Recording) -> None:
@@ -74,7 +74,7 @@ class SettledSizes:
         self._settled.add(id(module))
         path = self._capture.path_of(module) or "(root)"
         # The traceback, which tells whether a private API is missing, is not kept: it would keep the graph alive.
-        said = told(error) or f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        said = explain(error) or f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         text = f"{path} ({type(module).__name__}): {said}"
         report.settled.append(error if isinstance(error, BranchError) else BranchError(text))
         return True

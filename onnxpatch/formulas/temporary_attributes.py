@@ -16,7 +16,7 @@ _MISSING = object()
 
 
 @contextlib.contextmanager
-def attributes_lent(module: torch.nn.Module, **attributes: object) -> Iterator[None]:
+def temporary_attributes(module: torch.nn.Module, **attributes: object) -> Iterator[None]:
     """Inside the block, `module` has these attributes; they hide its parameters and buffers of the same names."""
     here: dict[str, Any] = vars(module)
     before = {name: here.get(name, _MISSING) for name in attributes}
@@ -34,7 +34,7 @@ def attributes_lent(module: torch.nn.Module, **attributes: object) -> Iterator[N
 
 
 @contextlib.contextmanager
-def variable_lent(variable: ContextVar[T], value: T) -> Iterator[None]:
+def temporary_variable(variable: ContextVar[T], value: T) -> Iterator[None]:
     """Inside the block, `variable` has this value. It must have a default."""
     before = variable.get()
     with undone(lambda: variable.set(before)):

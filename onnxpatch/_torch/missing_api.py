@@ -2,7 +2,7 @@
 
 Importing onnxpatch must work without it. A name that a file of this folder needs at import is replaced by a class or
 module that raises GoneError when it is used. A name that is looked up later raises AttributeError or ImportError there;
-`told` recognizes such errors.
+`explain` recognizes such errors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GoneModule:
         raise GoneError(sentence(_listed(self._path)))
 
 
-def told(error: BaseException) -> str | None:
+def explain(error: BaseException) -> str | None:
     """A sentence about the missing API, if `error` arose in this folder over one that is gone; None for others."""
     if isinstance(error, GoneError):
         return str(error)

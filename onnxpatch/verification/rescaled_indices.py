@@ -35,7 +35,7 @@ def follows(example: torch.Tensor, moves: Moves) -> tuple[Relation, int] | None:
     return None
 
 
-def moved(example: torch.Tensor, shape: Sequence[int], moves: Moves) -> torch.Tensor:
+def rescaled(example: torch.Tensor, shape: Sequence[int], moves: Moves) -> torch.Tensor:
     """The example's ints at another shape, with the same relation to the new sizes.
 
     Values that rise along an axis (offsets, positions) keep their ends and are spread between them. Others are repeated

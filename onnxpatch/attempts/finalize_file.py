@@ -34,7 +34,7 @@ from onnxpatch.settings import Operators
 from onnxpatch.versions import versions
 
 
-def finished(exported: Exported, patched: Patched, call: str) -> Exported:
+def finalize_file(exported: Exported, patched: Patched, call: str) -> Exported:
     """The file with all that belongs into it: names, structure, optional outputs, how it was made."""
     request, model = exported.request, exported.request.model
     if patched.plan.settings.branches:

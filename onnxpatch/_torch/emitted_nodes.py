@@ -42,7 +42,7 @@ class View(NamedTuple):
     place: int
 
 
-class Writer:
+class NodeEmitter:
     """Writes nodes into a graph that is being traced."""
 
     def __init__(self, graph: Graph) -> None:

@@ -20,7 +20,7 @@ _SHAPED = ("aten::reshape", "aten::view")
 _KEEPING = ("aten::contiguous", "aten::detach", "aten::clone", "aten::dropout")
 
 
-def written_size(node: Any, fixed: Callable[[Any, int], int | None]) -> int | None:
+def declared_size(node: Any, fixed: Callable[[Any, int], int | None]) -> int | None:
     """The result of an `aten::size` node with an axis, if it is the same for all inputs and stands in the graph.
 
     fixed: the size of an axis of one of the graph's own inputs, if that never changes.
