@@ -30,7 +30,7 @@ STANDS_FOR = {
     "dinov2-positions": "class of a library, position_forms, resize, symbolic",
     "einops-reduce": "einops.axes, einops.rearrange",
     "einops-repeat-function": "function of a library, einops.words",
-    "growing-positions-cosines": "lent",
+    "growing-positions-cosines": "temporary_attributes",
     "log1p": "elementary",
     "symbolic-float": "function of Python",
     "timm-window-partition": "windows",

@@ -11,20 +11,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.axis_specs import (
-    AxisSpec,
-    LeafSpec,
-    SizeExpression,
-    bounds,
-    has_operator,
-    is_dynamic,
-    is_hint,
-    of_function,
-    parsed,
-    plain,
-)
+from onnxpatch.inputs.axis_specs import AxisSpec, LeafSpec, bounds, is_dynamic, is_hint
 from onnxpatch.inputs.dynamic_shapes import dim_name
 from onnxpatch.inputs.leaves import Inputs, Leaf
+from onnxpatch.inputs.size_expressions import SizeExpression, has_operator, of_function, parsed, plain
 
 
 class Place(NamedTuple):
