@@ -9,8 +9,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnxpatch.inputs.axis_specs import SizeExpression
 from onnxpatch.inputs.dims import DynamicDim
+from onnxpatch.inputs.size_expressions import SizeExpression
 
 _LARGEST_FACTOR = 64
 
