@@ -15,7 +15,7 @@ ARGS ?=
 # `make durations FILES=tests/formulas`
 FILES ?=
 
-.PHONY: demo check test test-all checked tested all-tested golden durations lint types bench bench-operators bench-models bench-verdicts diagnosis coverage docs clean
+.PHONY: demo check test test-all checked tested all-tested golden durations lint types bench bench-operators bench-models bench-files bench-verdicts diagnosis coverage docs clean
 
 # Three exports, plain and with the kit: the first result a few seconds after the environment is made. What the demo
 # needs alone is installed, unless the whole environment is there already.
@@ -76,6 +76,11 @@ bench-operators: $(READY)
 bench-models: $(READY)
 	$(BIN)/python -m benchmarks.whole_models
 	$(BIN)/python -m benchmarks.whole_peers
+
+# What becomes of the files: tools that people run next on them, and other runtimes (each that is installed).
+bench-files: $(READY)
+	$(BIN)/python -m benchmarks.file_tools
+	$(BIN)/python -m benchmarks.elsewhere benchmarks/.exports/elsewhere
 
 # Models whose culprit is known, of this project and of libraries; then a sample that doctor was not made with: half an
 # hour.

@@ -19,15 +19,17 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, check_surroundings, checked_path
 from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile import stamp
+from onnxpatch.onnxfile.graph import narrowed
 from onnxpatch.onnxfile.mapped_weights import bytes_of
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.patching.process_state import process_state_kept
+from onnxpatch.results.closeness import closeness
 from onnxpatch.results.report import Report
 from onnxpatch.verification.eager import Flatten, lost_state
-from onnxpatch.verification.input_matching import Feed, declared_by, match_inputs, refuse_unfitting
+from onnxpatch.verification.input_matching import Feed, declared_by, in_widths, match_inputs, refuse_unfitting
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import Limits, declared_limits, run
@@ -36,6 +38,8 @@ from onnxpatch.versions import versions
 _log = logging.getLogger("onnxpatch")
 
 _ADVICE = "onnxpatch.export(model, ...) compares before it writes; onnxpatch.doctor(model, ...) says what is at fault"
+_COMPARE = "the file is quantized or in float16: compare='cosine' (or 'top1', 'relative') says how far it is off"
+_CLOSER = "quantize by channel, leave out the first and last layers, give real inputs as data=, or allow more"
 _CAPTURE = 600.0  # seconds for torch.export, which serves for its conditions alone here, and may never end
 
 
@@ -50,6 +54,7 @@ def verify(
     dynamic_axes: Mapping[str, Any] | None = None,
     input_names: Sequence[str] | None = None,
     tolerance: float = 1e-3,
+    compare: str | None = None,
     max_probes: int = 16,
     max_seconds: float | None = None,
     max_memory: float | str | None = None,
@@ -66,7 +71,10 @@ def verify(
     args, kwargs: the example call; dynamic_shapes or dynamic_axes: the sizes that may change, in any form that torch
     takes (left out: those that the file itself shows as free). input_names: the file's inputs in the order of the
     arguments, where they are named otherwise. tolerance: the largest difference allowed, as a share of the output's
-    largest magnitude (float32; float16 1e-2, bfloat16 6e-2, whole numbers and bools exact). data: more inputs to try,
+    largest magnitude (float32; float16 1e-2, bfloat16 6e-2, whole numbers and bools exact). compare: for a file that
+    is meant to differ, such as a quantized one, in place of the tolerance: "top1" (at least 0.95 of all rows have their
+    largest value at eager's place), "cosine" (at least 0.99) or "relative" (an error of at most 0.1), or with a
+    threshold of your own, "cosine=0.98". The report then says all three of each output. data: more inputs to try,
     each args or (args, kwargs), special values included. sizes: sizes to compare at in any case, such as
     {"H": [32, 518]}. guards: also run torch.export on the model and probe the sizes at which its conditions break.
     runtime: "onnxruntime", "openvino", "reference", "tensorrt" or one that a distribution adds, or several: the file
@@ -83,6 +91,7 @@ def verify(
     model refuses.
     """
     check_numbers(tolerance, max_probes)
+    close = str(closeness(compare)) if compare is not None else ""
     check_callbacks(flatten, progress)
     check_surroundings()
     model = as_module(model)
@@ -100,6 +109,7 @@ def verify(
     specs = shapes.read(inputs, dynamic_shapes, dynamic_axes, names, "trace", graph.outputs)
     if dynamic_shapes is None and dynamic_axes is None:
         specs = declared_by(graph, feed, inputs)
+    feed = in_widths(graph, feed, inputs) if close else feed
     refuse_unfitting(graph, inputs, feed, specs)
     dims, state = dynamic_dims(inputs, specs), Snapshot(model, *inputs.objects())
     reference = Reference(model, inputs, dims, budget, flatten=flatten, data=data, sizes=sizes, state=state)
@@ -108,8 +118,8 @@ def verify(
     reference.also_at(limits.edges(dims))
     conditions: Any = None
     notes: list[str] = []
-    # Without a size that may change there is no condition that could break.
-    if guards and dims:
+    # Without a size that may change there is no condition that could break; how far a file is does not depend on them.
+    if guards and dims and not close:
         try:
             conditions, notes = _conditions(model, inputs, specs, budget)
         finally:
@@ -117,12 +127,14 @@ def verify(
             state.restore()
     _log.info("comparing %s with %s at %d inputs", file, type(model).__name__, len(reference.probes))
     report = Report(
-        str(file), type(model).__name__, opset=_opset(graph), tolerance=tolerance, versions=versions(),
+        str(file), type(model).__name__, opset=_opset(graph), tolerance=tolerance, compare=close,
+        versions=versions(),
         notes=[*notes, *_notes(graph, feed, model, inputs), *lost_state(state)],
         bounds=limits.words, bytes=bytes_of(file),
     )  # fmt: skip
     found = run(graphs, feed, reference, report, conditions=conditions, progress=shown(progress), limits=limits)
-    return replace(found, advice=_ADVICE if found.wrong else "")
+    advice = _CLOSER if close else _COMPARE if narrowed(graph.proto) else _ADVICE
+    return replace(found, advice=advice if found.wrong else "")
 
 
 def _refuse_outside(limits: Limits, dims: Sequence[DynamicDim]) -> None:

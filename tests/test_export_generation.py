@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,24 @@ def test_an_encoder_decoder_is_three(exporter: str, tmp_path: Path) -> None:
     assert [value.name for value in step.get_outputs()] == ["logits", *(f"present.0.{side}" for side in sides[:2])]
     first = onnxruntime.InferenceSession(tmp_path / "decoder_model.onnx")
     assert [value.name for value in first.get_outputs()] == ["logits", *(f"present.0.{side}" for side in sides)]
+
+
+def test_what_genai_reads_names_the_files_own_inputs_and_outputs(tmp_path: Path) -> None:
+    onnxpatch.export_generation(llama(), tmp_path, exporter="trace", max_probes=1, check=False, genai=True)
+    written = json.loads((tmp_path / "genai_config.json").read_text())["model"]
+    decoder = written["decoder"]
+    session = onnxruntime.InferenceSession(tmp_path / decoder["filename"])
+    shapes = {value.name: value.shape for value in session.get_inputs()}
+    layers = range(decoder["num_hidden_layers"])
+    assert set(shapes) == {one % n if "%" in one else one for one in decoder["inputs"].values() for n in layers}
+    outputs = {one % n if "%" in one else one for one in decoder["outputs"].values() for n in layers}
+    assert {value.name for value in session.get_outputs()} == outputs
+    heads = [decoder["num_key_value_heads"], decoder["head_size"]]
+    assert [shapes["past_key_values.0.key"][axis] for axis in (1, 3)] == heads
+    assert written["vocab_size"] == 99
+    with pytest.raises(InputError, match="genai=True"):
+        onnxpatch.export_generation(bart(), tmp_path / "bart", genai=True)
+    assert not (tmp_path / "bart").exists()
 
 
 def test_nothing_is_left_where_one_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

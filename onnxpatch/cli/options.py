@@ -116,6 +116,13 @@ ToleranceOpt = Annotated[
     float,
     typer.Option(metavar="X", rich_help_panel=_COMPARE, help="Largest relative difference."),
 ]
+CompareOpt = Annotated[
+    str | None,
+    typer.Option(
+        "--compare", metavar="NAME[=X]", rich_help_panel=_COMPARE, show_default="each value",
+        help="Quantized: top1, cosine or relative.",
+    ),
+]  # fmt: skip
 ProbesOpt = Annotated[
     int,
     typer.Option("--max-probes", min=1, metavar="N", rich_help_panel=_COMPARE, help="Inputs to compare at."),

@@ -11,6 +11,7 @@ import onnxpatch
 from onnxpatch.cli import show
 from onnxpatch.cli.failure import RIGHT, WRONG, errors_in_one_line
 from onnxpatch.cli.options import (
+    CompareOpt,
     DataOpt,
     DebugOpt,
     DynamicOpt,
@@ -50,6 +51,7 @@ def verify(
     data: DataOpt = [],  # noqa: B006
     more_sizes: SizesOpt = [],  # noqa: B006
     tolerance: ToleranceOpt = 1e-3,
+    compare: CompareOpt = None,
     max_probes: ProbesOpt = 16,
     guards: Annotated[bool, typer.Option(rich_help_panel="Compare", help="Look for lost conditions on sizes.")] = True,
     runtime: RuntimeOpt = None,
@@ -89,6 +91,7 @@ def verify(
                 dynamic_shapes=call.dynamic_shapes,
                 input_names=call.input_names,
                 tolerance=tolerance,
+                compare=compare,
                 max_probes=max_probes,
                 data=[call_from_file(loaded.model, one) for one in data],
                 sizes=sizes(more_sizes),

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from onnxpatch.export import export
+from onnxpatch.generation.genai import check_genai, write_genai
 from onnxpatch.generation.parts import generation_parts
 from onnxpatch.patching.process_state import process_state_kept
 from onnxpatch.results.report import Report
@@ -24,6 +25,7 @@ def export_generation(
     *,
     inputs: Mapping[str, torch.Tensor] | None = None,
     dynamic_shapes: Mapping[str, Any] | None = None,
+    genai: bool = False,
     **options: Any,
 ) -> dict[str, Report]:
     """Export a model of transformers that generates, as the ONNX files that a generation loop runs.
@@ -47,6 +49,7 @@ def export_generation(
     folder: where the files go, beside the model's `config.json` and `generation_config.json`; it is made if missing.
     inputs: an example of the encoder's input by its name, for a model that takes neither text nor sound as Whisper
         and Moonshine do, or of what get_image_features takes, where no images can be made up.
+    genai: also write genai_config.json, for a decoder of keys and values: onnxruntime-genai runs the folder then.
     dynamic_shapes: of `inputs`; without it their batch may change. options: those of `export`, for every file.
 
     Returns one Report for each file, by the file's name. Files are put in place once all of them are proven.
@@ -54,6 +57,8 @@ def export_generation(
     is called in another way. What of a model is in no file (video) is the first note of the last report.
     """
     parts = generation_parts(model, inputs, dynamic_shapes)
+    if genai:
+        check_genai(parts)
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     reports: dict[str, Report] = {}
@@ -69,6 +74,8 @@ def export_generation(
             reports[part.file] = replace(report, file=str(place / part.file), notes=notes)
         model.config.save_pretrained(made)  # type: ignore[union-attr, operator]
         model.generation_config.save_pretrained(made)  # type: ignore[union-attr, operator]
+        if genai:
+            write_genai(model, parts[0], made)
         for file in made.iterdir():
             os.replace(file, place / file.name)
     return reports

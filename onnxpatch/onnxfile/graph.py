@@ -24,6 +24,7 @@ _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # torch.fx writes it f
 # ONNX's names that differ from torch's by more than case.
 _DTYPES = {"float": "float32", "double": "float64"}
 
+_QUANTIZED = ("Quantize", "QLinear", "MatMulInteger", "ConvInteger", "NBits")  # parts of operators' names
 _DRAWN = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
 
@@ -47,6 +48,12 @@ def all_nodes(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
         for attribute in node.attribute:
             for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
                 yield from all_nodes(inner)
+
+
+def narrowed(proto: ModelProto) -> bool:
+    """Whether it computes in whole numbers that stand for floats, as quantized files do, or has float16 weights."""
+    floats16 = any(dtype_name(one.data_type) == "float16" for one in proto.graph.initializer)
+    return floats16 or any(part in name for name in histogram(proto) for part in _QUANTIZED)
 
 
 def unfed_outputs(proto: ModelProto) -> list[str]:

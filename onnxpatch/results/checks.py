@@ -21,7 +21,8 @@ class OutputParity:
     """One output at one probe. Shapes and dtypes as eager has them and as found; errors absolute and relative.
 
     relative: largest absolute difference over eager's largest finite magnitude; first_index, expected, found: the first
-    element that is off by more than the tolerance; reason: '' where the output is right.
+    element that is off by more than the tolerance; top1: the share of rows, along the last axis, whose largest value is
+    at eager's place (of whole numbers and flags: the equal ones), NaN unless `compare=` asked; reason: '' where right.
     """
 
     name: str
@@ -32,6 +33,7 @@ class OutputParity:
     absolute: float = 0.0
     relative: float = 0.0
     cosine: float = 1.0
+    top1: float = math.nan
     first_index: tuple[int, ...] | None = None
     expected: float | int | bool | None = None
     found: float | int | bool | None = None
@@ -162,6 +164,7 @@ class Outcome:
     opset: int | None = None
     runtime: str = ""
     tolerance: float = 1e-3
+    compare: str = ""
     dimensions: dict[str, int] = field(default_factory=dict)
     checks: list[Checked] = field(default_factory=list)
     frozen: list[Frozen] = field(default_factory=list)

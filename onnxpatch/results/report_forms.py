@@ -27,7 +27,8 @@ def uncovered(report: Outcome) -> str:
 
 def _how(report: Outcome) -> str:
     made = f"exported by {report.exporter}" if report.exporter else "a given file"
-    parts = [made, f"opset {report.opset}", report.runtime or "not run", f"tolerance {report.tolerance:g}"]
+    parts = [made, f"opset {report.opset}", report.runtime or "not run"]
+    parts.append(report.compare or f"tolerance {report.tolerance:g}")
     return one_line(f"{report.model}: {', '.join(parts)}")
 
 

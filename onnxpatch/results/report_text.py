@@ -16,6 +16,7 @@ from onnxpatch.messages.quantities import counted, in_bytes, in_seconds
 from onnxpatch.messages.visible import one_line
 from onnxpatch.results.attempt_result import attempt_lines
 from onnxpatch.results.checks import Checked, Outcome, Untried
+from onnxpatch.results.closeness import distances
 
 HEADER = ("stage", "probe", "kind", "status", "rel. error", "finding")
 WIDTH = 160  # characters of a line
@@ -30,6 +31,7 @@ def text(report: Outcome, row: bool = True) -> str:
     """The verdict, and what a user has to know. row: also the first comparison that is wrong."""
     lines = [
         _headline(report),
+        *_fitting("", _distances(report)),
         *(_right(report) if report.ok or report.verdict == "unchecked" else _wrong(report, row)),
     ]
     return "\n".join(map(shown, lines))
@@ -88,7 +90,11 @@ def _headline(report: Outcome) -> str:
         said = f"{file}: {_where_tried(report)}"
         whole = f"{said}: {_takes_it(report)}"
         return whole if len(one_line(relative(whole))) <= WIDTH else said
-    return f"{file}: right{_numbers(report)}"
+    return f"{file}: {_good(report)}{_numbers(report)}"
+
+
+def _good(report: Outcome) -> str:
+    return f"close ({report.compare})" if report.compare else "right"
 
 
 def _how_wrong(report: Outcome) -> str:
@@ -96,7 +102,7 @@ def _how_wrong(report: Outcome) -> str:
     # Outputs of another shape have no error, nor has a graph that does not run.
     compared = any(one.relative > 0 for one in report.checks)
     error = f", error {report.worst:.1e}{' where it runs' if _stopped(report) else ''}" if compared else ""
-    return f"WRONG at {wrong} of {len(report.checks)} ({report.model}){error}"
+    return f"{'FAR' if report.compare else 'WRONG'} at {wrong} of {len(report.checks)} ({report.model}){error}"
 
 
 def _where_tried(report: Outcome) -> str:
@@ -104,7 +110,7 @@ def _where_tried(report: Outcome) -> str:
     first, more = report.untried[0], len(report.untried) - 1
     within = f" for {', '.join(report.bounds.values())} only," if report.bounds else ""
     others = f", and {more} more" if more else ""
-    tried = f"right{within} where tried ({counted(len(report.checks), 'check')})"
+    tried = f"{_good(report)}{within} where tried ({counted(len(report.checks), 'check')})"
     return f"{tried}; never ran: {first.sentence()}{others}"
 
 
@@ -155,7 +161,7 @@ def _right(report: Outcome) -> list[str]:
         return [_where_tried(report), *_way(report), *_fitting("note: ", report.notes), f"next: {_takes_it(report)}"]
     if report.untried:  # what the first line has no room for
         advice = [] if _headline(report).endswith(_takes_it(report)) else [f"next: {_takes_it(report)}"]
-        return [f"right{_numbers(report)}", *_way(report), *_fitting("note: ", report.notes), *advice]
+        return [f"{_good(report)}{_numbers(report)}", *_way(report), *_fitting("note: ", report.notes), *advice]
     by = _fitting("replaced while exporting: ", replaced(report))
     way, notes = _way(report), _fitting("note: ", report.notes)
     return [*way, *(by if not (way and notes) else []), *notes]  # two lines: what is left out is in `table`
@@ -234,7 +240,7 @@ def _place(op: str, node: str) -> str:
 # ------------------------------------------------------------------ all of it
 def every_finding(report: Outcome) -> list[str]:
     """All that was found, a line each."""
-    lines = _attempts(report)
+    lines = [*_attempts(report), *_distances(report)]
     lines += [f"draws random numbers: {one}" for one in report.draws]
     lines += [f"next time: {report.call}"] if lines and report.ok and report.call else []
     lines += [f"{cause}{f'; {source}' if source else ''}" for cause, source in _causes(report)]
@@ -247,6 +253,11 @@ def every_finding(report: Outcome) -> list[str]:
     lines += [f"right for the first call: the next one reads {one}, which it changes" for one in report.first_call]
     lines += [f"replaced while exporting: {one}" for one in replaced(report)]
     return [relative(line) for line in [*lines, *report.notes, *_next(report.advice)]]
+
+
+def _distances(report: Outcome) -> list[str]:
+    """How far each output is, where `compare=` asked."""
+    return [one.sentence() for one in distances(report.checks)] if report.compare else []
 
 
 def _never_ran(one: Untried) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -20,13 +20,20 @@ from onnxpatch.onnxfile.runtime import Graph
 
 @dataclass(frozen=True)
 class Feed:
-    """Which value of a call feeds which input of a file. leaves: by the input's name, the index of the leaf."""
+    """Which value of a call feeds which input of a file. leaves: by the input's name, the index of the leaf.
+
+    widths: by the input's name, the floating dtype that the file takes in place of the call's.
+    """
 
     leaves: Mapping[str, int]
+    widths: Mapping[str, torch.dtype] = field(default_factory=dict)
 
     def of(self, values: Sequence[object]) -> dict[str, Any]:
         """The file's inputs by name. values: one for each leaf of the call."""
-        return {name: values[leaf] for name, leaf in self.leaves.items()}
+        return {name: self._value(name, values[leaf]) for name, leaf in self.leaves.items()}
+
+    def _value(self, name: str, value: Any) -> Any:
+        return value.to(self.widths[name]) if name in self.widths else value
 
 
 def match_inputs(graph: Graph, inputs: Inputs, input_names: Sequence[str] | None = None) -> Feed:
@@ -56,6 +63,17 @@ def match_inputs(graph: Graph, inputs: Inputs, input_names: Sequence[str] | None
             "give the example that it was exported with, or input_names="
         )
     return Feed({name: leaf.index for name, leaf in zip(have, by_place, strict=True)})
+
+
+def in_widths(graph: Graph, feed: Feed, inputs: Inputs) -> Feed:
+    """The feed that gives floats in the file's width: a file in float16 of a model in float32."""
+    widths = {}
+    for name, leaf in feed.leaves.items():
+        value, dtype = inputs.leaves[leaf].value, getattr(torch, _dtype(graph, name), None)
+        floats = isinstance(value, torch.Tensor) and value.is_floating_point()
+        if floats and isinstance(dtype, torch.dtype) and dtype.is_floating_point and dtype != value.dtype:
+            widths[name] = dtype
+    return replace(feed, widths=widths)
 
 
 def _leaves_for(count: int, inputs: Inputs) -> list[Leaf] | None:
@@ -110,7 +128,8 @@ def refuse_unfitting(graph: Graph, inputs: Inputs, feed: Feed, specs: Sequence[s
             continue
         dtype, shape = _dtype(graph, name), graph.input_shape(name)
         free = {axis for axis, spec in specs[leaf].items() if shapes.is_dynamic(spec)}
-        if dtype in ("undefined", _name(value)) and _takes(shape, value.shape, free):
+        fits = name in feed.widths or dtype in ("undefined", _name(value))
+        if fits and _takes(shape, value.shape, free):
             continue
         raise InputError(
             f"{graph.path.name}: input {name!r} is {dtype}{_format_shape(shape)}, the example gives {given.name} as "

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,8 @@ from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.graph import drawing, unfed_outputs
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.size_bounds import SizeBound
-from onnxpatch.results.checks import Checked
+from onnxpatch.results.checks import Checked, RightWithin
+from onnxpatch.results.closeness import closeness
 from onnxpatch.results.report import Report
 from onnxpatch.verification.eager import Eager, tells
 from onnxpatch.verification.findings import (
@@ -107,23 +109,13 @@ def _in_runtime(
     """The report for one runtime, of as many probes as max_seconds allows. fixed: static dimensions."""
 
     def compare(probe: Probe) -> Checked:
-        return check_at(graph, feed, probe, reference.eager, made.tolerance)
-
-    def right(probe: Probe) -> bool:
-        return compare(probe).ok
+        return check_at(graph, feed, probe, reference.eager, math.inf if made.compare else made.tolerance)
 
     random = _draws(graph)
-    draws = 1 + _MORE_DRAWS if random else 1
-    checks: list[Checked] = []
-    for probe in probes:
-        # The example is compared in any case: without a check there is no verdict.
-        if checks and (graph.stopped or reference.budget.over()):  # after a run at its time limit others may reach it
-            break
-        if progress:
-            progress(graph.runtime, len(checks), len(probes))
-        checks.append(_worst(graph, probe, draws, compare))
+    checks = list(_checked(graph, probes, reference, 1 + _MORE_DRAWS if random else 1, compare, progress))
+    if made.compare:
+        checks = closeness(made.compare).judged(checks)
     right_everywhere = all(check.ok for check in checks)
-    within = right_within(reference.oracle, checks, right, fixed) if not (graph.stopped or right_everywhere) else []
     constant = [] if right_everywhere else [_UNFED.format(name) for name in unfed_outputs(graph.proto)]
     notes = [*constant, *made.notes, *_skipped(reference, graph, len(probes) - len(checks))]
     return replace(
@@ -134,9 +126,39 @@ def _in_runtime(
         frozen=specialized(graph, feed, reference.dims, checks, probes),
         guards=dropped_guards(graph, checks, probes, broken),
         notes=notes,
-        right_within=within,
+        right_within=[] if graph.stopped or right_everywhere else _within(reference, made, checks, compare, fixed),
         unproven=[one for one in unproven_dimensions(reference, checks) if one.dimension not in fixed],
     )
+
+
+def _checked(
+    graph: Graph,
+    probes: Sequence[Probe],
+    reference: Reference,
+    draws: int,
+    compare: Callable[[Probe], Checked],
+    progress: Progress | None,
+) -> Iterator[Checked]:
+    """The comparison at each probe, as long as time is left. draws: of a graph that draws random numbers, several."""
+    for done, probe in enumerate(probes):
+        # The example is compared in any case: without a check there is no verdict.
+        if done and (graph.stopped or reference.budget.over()):  # after a run at its time limit others may reach it
+            break
+        if progress:
+            progress(graph.runtime, done, len(probes))
+        yield _worst(graph, probe, draws, compare)
+
+
+def _within(
+    reference: Reference,
+    made: Report,
+    checks: Sequence[Checked],
+    compare: Callable[[Probe], Checked],
+    fixed: Collection[str],
+) -> list[RightWithin]:
+    """The sizes at which a wrong graph is right."""
+    # How far a quantized file is depends on the data: a size at which it is too far says nothing about sizes.
+    return [] if made.compare else right_within(reference.oracle, checks, lambda probe: compare(probe).ok, fixed)
 
 
 def _draws(graph: Graph) -> list[str]:
