@@ -70,6 +70,7 @@ bench-verdicts: $(READY)
 
 # Every operator of torch's own tests under the TorchScript exporter: an hour, in parts; what is measured is kept.
 bench-operators: $(READY)
+	$(BIN)/python -m pip install --quiet expecttest  # torch's tests import it
 	$(BIN)/python -m benchmarks.operators --exporter trace
 
 # Whole models at real width, plain and with the kit; half an hour the first time, exports are kept.

@@ -203,8 +203,6 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "sgn": torch.sign,
     "frac": lambda x: x - torch.sign(x) * torch.floor(x.abs()),
     "trunc": lambda x: torch.sign(x) * torch.floor(x.abs()),
-    # Relative to the larger one, no exponential overflows.
-    "logaddexp": lambda x, y: torch.maximum(x, y) + torch.nn.functional.softplus(-(x - y).abs()),
     "xlogy": lambda x, y: torch.where(x == 0, torch.zeros_like(x), x * torch.log(y)),
     "vdot": lambda x, y: (x * y).sum(),
     "logit": lambda x, eps=None: torch.log((c := x if eps is None else x.clamp(eps, 1 - eps)) / (1 - c)),

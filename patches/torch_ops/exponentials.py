@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from onnxpatch import missing, op, untraced
 from onnxpatch.formulas.elementary import erfc, erfc_scaled, expm1, floats, log1p, normal_quantile, softplus
-from onnxpatch.formulas.tries import LOST_DIGITS, at_magnitudes, fractions, numbers, pairs, positive, shares
+from onnxpatch.formulas.tries import LOST_DIGITS, at_magnitudes, fractions, numbers, positive, shares
 
 _SIGMOID = "non-finite values differ: it is exported as log(sigmoid(x)); sigmoid is 0 below -18 in onnxruntime"
 
@@ -180,10 +181,19 @@ def xlog1py(input: Tensor | float, other: Tensor | float) -> Tensor:
     return torch.where((torch.as_tensor(input) == 0) & ~torch.isnan(y), torch.zeros_like(found), found)
 
 
-@op("logaddexp2", why=untraced("aten::logaddexp2"), tries=pairs)
-def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
-    """log2(2**x + 2**y), relative to the larger one."""
-    return torch.maximum(input, other) + softplus(-(input - other).abs() * math.log(2)) / math.log(2)
+@op(
+    "logaddexp",
+    "logaddexp2",
+    name="logaddexp2",
+    why="aten::logaddexp and aten::logaddexp2 are not supported by trace; dynamo's exponentials are infinite at 89",
+    reason="logaddexp|non-finite",
+    tries=lambda b, n: (numbers(b, n) * 100, numbers(b, n).flip(1) * 100),
+)
+def log_of_sum(original: Callable[..., Tensor], input: Tensor, other: Tensor) -> Tensor:
+    """log(e**x + e**y), or the same of 2, relative to the larger one."""
+    unit = math.log(2) if original.__name__.endswith("2") else 1.0
+    apart = torch.where(input == other, 0.0, (input - other).abs())  # of two infinities, too
+    return torch.maximum(input, other) + softplus(-apart * unit) / unit
 
 
 @op(

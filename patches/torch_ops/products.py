@@ -192,6 +192,11 @@ op("addbmm", why=untraced("aten::addbmm"),
    to=lambda x, a, b, *, beta=1, alpha=1: beta * x + alpha * (a @ b).sum(0))  # fmt: skip
 
 
+op("addcmul", why="dtype float32, eager has int64", reason="dtype", exporters=("trace",),
+   tries=lambda b, n: (torch.randint(-9, 9, (b, n)), torch.randint(9, (b, n)), torch.randint(9, (n,))),
+   to=lambda x, a, b, *, value=1: NotImplemented if x.is_floating_point() else x + value * (a * b))  # fmt: skip
+
+
 op("linalg.vecdot", why=untraced("aten::linalg_vecdot"), tries=pairs, to=lambda x, y, *, dim=-1: (x * y).sum(dim))
 
 
@@ -232,7 +237,6 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
     name="cross-of-the-first-three",
     why="relative error 2.1 at a size of 3: the axis of the example is taken, and eager takes the first of size 3",
     reason="relative error",
-    exporters=("trace",),
     tries=lambda n: (torch.randn(n, 3), torch.randn(n, 3)),
     sizes=(5, 3, 1),
     case=lambda x, y: torch.cross(x, y),

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import exporting, missing, op, untraced, while_loop
+from onnxpatch import exporting, missing, op, while_loop
 from onnxpatch.formulas import matrix_rounds as rounds
 from onnxpatch.formulas.factorizations import few
 from onnxpatch.formulas.symbolic import counted
@@ -160,7 +160,7 @@ def _pseudo(a: Tensor) -> tuple[Tensor, ...]:
     "matrix_rank",
     "pinverse",
     name="pseudoinverse",
-    why=untraced("aten::linalg_pinv", "aten::pinverse", "aten::linalg_matrix_rank"),
+    why=missing("aten::linalg_pinv", "aten::pinverse", "aten::linalg_matrix_rank"),
     reason="pinv|matrix_rank|linalg_svd|linalg_eigh",
     tries=_wide,
     sizes=_SIZES,
@@ -205,7 +205,7 @@ _TERMS = 18  # of Taylor's series, of a matrix whose norm is at most 1
 @op(
     "matrix_exp",
     name="matrix-exponential",
-    why=untraced("aten::linalg_matrix_exp", "aten::matrix_exp"),
+    why=missing("aten::linalg_matrix_exp", "aten::matrix_exp"),
     sizes=(5, 9, 2),
     tries=lambda n: torch.randn(2, n, n) * torch.tensor([0.1, 4.0])[:, None, None],
     case=lambda x: (torch.linalg.matrix_exp(x), x.matrix_exp()),
