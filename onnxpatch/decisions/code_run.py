@@ -94,12 +94,7 @@ class CodeRun:
         if len(place) == 1:
             calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call) and node.lineno == place[0]]
             return calls[0] if len(calls) == 1 else None
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.expr) and place == (
-                node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
-            ):  # fmt: skip
-                return node
-        return None
+        return source.places.get(place)
 
     def bodies(self, one: Function) -> list[ast.expr] | None:
         """The expressions that a lambda on the function's first line returns; None for what is no lambda."""

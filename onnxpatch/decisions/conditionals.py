@@ -48,6 +48,15 @@ class Source:
         return [test for one in self.questions for test in _tests(one.test)]
 
     @functools.cached_property
+    def places(self) -> dict[tuple[int | None, ...], ast.expr]:
+        """By (line, column, last line, last column): the expression there, the outermost of several."""
+        found: dict[tuple[int | None, ...], ast.expr] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.expr):
+                found.setdefault((node.lineno, node.col_offset, node.end_lineno, node.end_col_offset), node)
+        return found
+
+    @functools.cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
         """By node: the one around it."""
         return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}

@@ -108,10 +108,15 @@ def instruction_line(one: dis.Instruction) -> int:
     return int(found) if found and not isinstance(found, bool) else 0
 
 
+@functools.lru_cache(maxsize=1024)
+def _positions(code: CodeType) -> list[tuple[int | None, ...]]:
+    return list(code.co_positions())
+
+
 def position(code: CodeType, at: int) -> tuple[int, ...]:
     """(line, column, last line, last column) of an instruction; (line,) where Python keeps no columns."""
     if hasattr(code, "co_positions"):
-        found = list(code.co_positions())[at // 2 : at // 2 + 1]
+        found = _positions(code)[at // 2 : at // 2 + 1]
         if found and None not in found[0]:
             line, last, column, end = found[0]
             return (line, column, last, end)  # type: ignore[return-value]
