@@ -86,7 +86,14 @@ def orthogonal(x: Tensor) -> Tensor:
     return x.mT if torch.allclose(x @ x.mT, torch.eye(3), atol=1e-5) else torch.linalg.inv(x)
 
 
-@devious(lambda: [(IDS,), (torch.tensor([[5, 2, 2, 2], [7, 2, 2, 2]]),), (torch.tensor([[5, 9, 2, 2], [7, 1, 8, 2]]),)])
+@devious(
+    lambda: [
+        (IDS,),
+        (torch.full((2, 4), 2),),
+        (torch.tensor([[5, 2, 2, 2], [7, 2, 2, 2]]),),
+        (torch.tensor([[5, 9, 2, 2], [7, 1, 8, 2]]),),
+    ]
+)
 def padded_at_the_end(ids: Tensor) -> Tensor:
     kept = int((ids != 2).any(0).sum())
     return ids[:, : kept or 1].sum(1)
