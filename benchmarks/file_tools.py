@@ -158,7 +158,8 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
             found = row.get(tool, {"verdict": row.get("reason", "not exported")})
             number = found.get("cosine" if "quantize" in tool else "relative")
             ran = number is not None and "run" not in found["verdict"]
-            cells.append(f"{found['verdict']} {number:.2g}" if ran else found["verdict"])
+            digits = 4 if "quantize" in tool else 2
+            cells.append(f"{found['verdict']} {number:.{digits}g}" if ran else found["verdict"])
             if found["verdict"] not in ("right", "close", "far"):
                 reason, plain = found.get("reason", ""), found.get("plain", "not tried")
                 notes.append(f"- `{row['case']}`, {tool}: {reason}; plain torch's file: {plain}")
