@@ -18,7 +18,7 @@ import onnxpatch
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.runtimes import known, openvino_child
 from onnxpatch.onnxfile.runtimes.interface import Runtime
-from onnxpatch.onnxfile.runtimes.reference import ReferenceRuntime
+from onnxpatch.onnxfile.runtimes.reference import Reference
 from tests.onnxfile.hostile import endless
 
 pytestmark = pytest.mark.exports
@@ -67,7 +67,7 @@ def test_several_runtimes_each_have_their_checks(file: Path) -> None:
     assert stages.count("onnxruntime") == stages.count("reference") == len(stages) / 2 > 1
 
 
-class Lying(ReferenceRuntime):
+class Lying(Reference):
     name = "lying"
 
     def load(self, model, providers):

@@ -18,11 +18,11 @@ from onnxpatch.errors import InputError
 from onnxpatch.onnxfile.runtimes.interface import Runtime
 from onnxpatch.onnxfile.runtimes.onnxruntime import OnnxRuntime
 from onnxpatch.onnxfile.runtimes.openvino import OpenVino
-from onnxpatch.onnxfile.runtimes.reference import ReferenceRuntime
+from onnxpatch.onnxfile.runtimes.reference import Reference
 from onnxpatch.onnxfile.runtimes.tensorrt import TensorRt
 
 ENTRY_POINTS = "onnxpatch.runtimes"
-OWN = (OnnxRuntime, OpenVino, ReferenceRuntime, TensorRt)
+OWN = (OnnxRuntime, OpenVino, Reference, TensorRt)
 
 
 # Once: importing what an entry point names may take seconds.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onnx.reference import ReferenceEvaluator
 
 
-class ReferenceRuntime(Runtime):
+class Reference(Runtime):
     """onnx.reference.ReferenceEvaluator."""
 
     name = "reference"
