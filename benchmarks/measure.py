@@ -32,11 +32,12 @@ copyreg.pickle(staticmethod, lambda kept: (staticmethod, (kept.__func__,)))
 
 EXPORTERS = ("dynamo", "trace")
 # torch alone, inside onnxpatch.patched, the same with only the batch dynamic, through onnxpatch.export in one attempt
-# as asked, the same with branches=True, with all attempts of this exporter as export makes them by default, with
+# as asked, the same with branches=True, with all attempts of this exporter as export makes them by default ("called":
+# and with its default bounds, judged at the inputs that such a file does not refuse), with
 # exporter="auto" and all its attempts, the same with bounds="narrow": such a file is judged at the inputs that it does
 # not refuse; "declared": as "default", and where that is refused with sizes to declare, once more with these, which
 # must leave out none of the case's
-KITS = ("plain", "patched", "static", "export", "branches", "default", "declared", "auto", "narrow")
+KITS = ("plain", "patched", "static", "export", "branches", "default", "declared", "called", "auto", "narrow")
 AUTO = "auto"  # a kit, and the exporter of its answers and of those of NARROW
 NARROW = "narrow"
 OPSET = 18
@@ -94,14 +95,15 @@ def write(case: Case, exporter: str, kit: str, path: Path, names: list[str]) -> 
     Returns (attempts made, the call that needs one, what the kit says of the file or '').
     """
     args = copy.deepcopy(case.inputs[0])
-    if kit in ("export", "branches", "default", AUTO, NARROW):
+    if kit in ("export", "branches", "default", "called", AUTO, NARROW):
         import onnxpatch
 
         report = onnxpatch.export(
             case.model, args, str(path), exporter=exporter, dynamic_shapes=case.dynamic_shapes, input_names=names,
             opset_version=OPSET, branches=kit == "branches",
             attempts="asked" if kit in ("export", "branches") else "auto",
-            bounds=NARROW if kit == NARROW else "never",  # the tables count what is right at every size
+            # most tables count what is right at every size
+            bounds={NARROW: "narrow", "called": None}.get(kit, "never"),
         )  # fmt: skip
         return len(report.attempts), report.call, report.verdict
     with patched(case.model, exporter, kit):

@@ -17,20 +17,23 @@ LABEL = {
     "branches": "onnxpatch.export, branches",
     "default": "onnxpatch.export, all attempts of this exporter",
     "declared": "all attempts, then the sizes that the refusal says to declare",
+    "called": "onnxpatch.export as called by default",
     "auto": "onnxpatch.export, all attempts",
     "narrow": "onnxpatch.export, all attempts, then bounds",
 }
 ALWAYS = ("torch", "onnx", "onnxscript", "onnxruntime", "einops")
 SIGN = {"right": "right", "wrong": "**silently wrong**", "refused": "refused", "broken": "eager fails",
         "unsteady": "eager unsteady", "unproven": "unproven"}  # fmt: skip
+# The kits that compare the file before they hand it out.
 PROVED = (
     "export",
     "branches",
     "default",
     "declared",
+    "called",
     "auto",
     "narrow",
-)  # the kits that compare the file before they hand it out
+)
 
 Answer = dict[str, Any]
 Column = tuple[str, str]  # exporter, kit

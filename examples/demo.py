@@ -23,6 +23,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the two examples below, also where the demo is not the script
 
 import onnxpatch
+from benchmarks.torchvision_ops import declare
 from examples import scripted_einops_vit, vit_any_size
 
 DYNAMIC = ({0: "batch", 2: "height", 3: "width"},)
@@ -127,6 +128,7 @@ WIDTHS = (18, 42, 9, 30, 8)
 
 def main() -> None:
     torch.manual_seed(0)
+    declare()  # vit_pytorch imports torchvision, whose operators a torch of another build may not load
     print("Three models, each exported plain and with the kit, and compared at sizes that the trace never saw.")
     with tempfile.TemporaryDirectory() as folder:
         for number, job in enumerate(jobs()):

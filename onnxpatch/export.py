@@ -225,8 +225,8 @@ def _refuse_training(request: ExportRequest) -> None:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         raise InputError(
             f"{type(request.model).__name__} is in training mode, where outputs are random or depend on the batch "
-            f"({where}{more}): call model.eval() first, before a program is captured, or check=False to export "
-            "it as it is"
+            f"({where}{more}): call model.eval() first (and before torch.export.export, if you call that), or "
+            "check=False to export it as it is"
         )
 
 
@@ -239,6 +239,6 @@ def _refuse_nothing(request: ExportRequest, reference: Reference) -> None:
                 "returns a tensor, or branches=True, which exports the tensor and a flag that says whether it is there"
             )
         raise InputError(
-            f"the model returns {type(returned).__name__} on the example, in which export finds no tensor: return "
-            "tensors, alone or in a tuple, list, dict or dataclass, or pass flatten=, which takes them out"
+            f"the model returns a value of type {type(returned).__name__}, and export finds no tensor in it: return "
+            "tensors, alone or in a tuple, list, dict or dataclass, or pass flatten=lambda output: (output.x, ...)"
         )

@@ -39,6 +39,8 @@ def declared_size(node: Any, fixed: Callable[[Any, int], int | None]) -> int | N
             return _size_at(given[1], axis)
         if kind == "aten::linear" and axis == rank - 1:
             return fixed(given[1], 0)
+        if kind == "prim::ListUnpack" and (parts := given[0].node()).kind() == "aten::unbind":
+            kind, given = "aten::unbind", list(parts.inputs())
         value, axis = given[0] if given else None, _before(kind, given, axis, rank)
     return None
 
@@ -57,6 +59,9 @@ def _before(kind: str, given: Sequence[Any], axis: int, rank: int) -> int | None
         return order[axis] if order is not None else None
     if kind == "aten::transpose":
         return _exchanged(axis, rank, _number(given[1]), _number(given[2]))
+    if kind in ("aten::unbind", "aten::select"):
+        gone = _number(given[1])
+        return None if gone is None else axis + (gone % (rank + 1) <= axis)
     return axis if kind in _KEEPING else None
 
 

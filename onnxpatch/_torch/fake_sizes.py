@@ -4,7 +4,7 @@
 `FakeTensorMode.__torch_dispatch__` sees every operator. Which dimensions are dynamic is read off the arguments of the
 TorchScript exporter's own frame, since nothing public tells them to the code that is traced. If these move, sizes are
 unknown under the trace exporter: each counts as dynamic, and what `branches=True` needs to know of them is refused.
-`FakeTensorMode.cache_enabled` only saves time.
+`FakeTensorMode.cache_enabled` and `ShapeEnv._get_user_frame` only save time.
 """
 
 from __future__ import annotations
@@ -30,6 +30,12 @@ class FakeWorld:
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+        class WithoutPlaces(ShapeEnv):
+            """torch looks up the line that asked for each size, and loads torch.export to leave out its own files."""
+
+            def _get_user_frame(self) -> None:
+                return None
+
         class WithSymbolicPadding(FakeTensorMode):
             """torch's own kernel for padded fake tensors makes numbers of their symbols."""
 
@@ -39,7 +45,7 @@ class FakeWorld:
                 with self:
                     return _padded(*args[:2])
 
-        mode = WithSymbolicPadding(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+        mode = WithSymbolicPadding(shape_env=WithoutPlaces(), allow_non_fake_inputs=True)
         # torch's own cache of results compares sizes at length. `FakeResults` knows equal calls before they are made.
         mode.cache_enabled = False
         return mode

@@ -78,6 +78,7 @@ RELIED_ON = (
     ),
     Api("torch._ops.OpOverload", "constants", _CONSTANT),
     Api(f"{_SHAPES}.ShapeEnv", "fake_sizes", _SIZES),
+    Api(f"{_SHAPES}.ShapeEnv._get_user_frame", "fake_sizes", "exports under trace take a second longer"),
     Api("torch.fx.experimental.sym_node.SymNode.expr", "cond", "symbolic sizes cannot be compared: they are refused"),
     Api(f"{_SHAPES}.ShapeEnv.create_symboolnode", "cond", _FORKED),
     Api(f"{_SHAPES}.ShapeEnv.create_symfloatnode", "cond", _FORKED),

@@ -15,13 +15,14 @@ from onnxpatch.attempts.narrowed import Bounds, without_small_sizes
 from onnxpatch.attempts.one_attempt import Proven
 from onnxpatch.diagnosis.cures.operator_support import translated_by_dynamo
 from onnxpatch.errors import ExportError, VerificationError
-from onnxpatch.exporters.dynamo import OpsetNotWritten
+from onnxpatch.exporters.request import OpsetNotWritten
 from onnxpatch.results.attempt_result import attempt_lines
 from onnxpatch.results.report import Report
-from onnxpatch.results.report_text import shown, text
+from onnxpatch.results.report_text import WIDTH, shown, text
 from onnxpatch.settings import Exporter
 
 _WHY = "onnxpatch.doctor(model, ...) names the smallest part at fault and tries cures"
+_TITLE = "next: "
 _SCRIPTED = (
     "onnxpatch.export(module, ...) with the nn.Module that was scripted: no patch acts in compiled code, and no part "
     "of it can be exported alone"
@@ -75,26 +76,37 @@ def refusal(
     if len(results) > 1:
         tried = [
             f"{len(results)} attempts were made, and none is right:",
-            *(f"  {one}" for one in attempt_lines(results)),
+            *(f"  {one}" for one in attempt_lines(results, str(error.args[0]))),
         ]
-    error.args = ("\n".join([str(error.args[0]), *map(shown, tried), f"next: {advice}"]), *error.args[1:])
+    error.args = ("\n".join([str(error.args[0]), *map(shown, tried), f"{_TITLE}{advice}"]), *error.args[1:])
     return error
 
 
 def what_to_type(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds | None) -> str:
-    """The calls, the most promising first. exporters: those that were tried; none where one attempt was asked for."""
+    """The calls, the most promising first, as many as a line has room for.
+
+    exporters: those that were tried; none where one attempt was asked for.
+    """
     if isinstance(log.shared.request.model, torch.jit.ScriptModule):
         return _SCRIPTED
     first, report = log.first, getattr(log.error, "report", None)
     if bounds is None and isinstance(report, Report) and report.right_within:
         narrow = first.call(log.shared.request, narrow=True)
-        return f"{narrow} delivers the file with the sizes at which it is right; {_WHY}"
+        return _first_that_fit(f"{narrow} delivers the file for the sizes at which it is right")
     if not log.shared.several:
-        return f"{first.call(log.shared.request)} without attempts='asked' tries other ways; {_WHY}"
+        if log.failed and log.failed[0].branch and not (first.branches or first.plain):
+            return _first_that_fit(f"{replace(first, branches=True).call(log.shared.request)} exports both branches")
+        return _first_that_fit(f"{first.call(log.shared.request)} without attempts='asked' tries other ways")
     # The trace exporter is no way out for torch.jit.script's errors, nor for itself.
     if first.exporter == "dynamo" and "trace" not in exporters:
-        return f"onnxpatch.export(model, ..., exporter='auto') goes on with the trace exporter; {_WHY}"
+        return _first_that_fit("onnxpatch.export(model, ..., exporter='auto') goes on with the trace exporter")
     operator = next((one.operator for one in log.failed if one.operator), "")
     if first.exporter == "trace" and "dynamo" not in exporters and translated_by_dynamo(operator):
-        return f"onnxpatch.export(model, ..., exporter='dynamo'): that exporter translates {operator}; {_WHY}"
+        return _first_that_fit(f"onnxpatch.export(model, ..., exporter='dynamo'): that exporter translates {operator}")
     return _WHY
+
+
+def _first_that_fit(call: str) -> str:
+    """The call, and the doctor's where the line has room for it."""
+    both = f"{call}; {_WHY}"
+    return both if len(_TITLE + both) <= WIDTH else call

@@ -15,7 +15,7 @@ _KEYWORDS = (
     "attempts", "bounds", "branches", "check", "exclude", "exporter", "image_size", "max_memory", "max_probes",
     "max_seconds", "only", "operators", "opset_version", "prefer", "runtime", "tolerance",
 )  # fmt: skip
-_VALUE = r"True|False|None|'[^']*'|\"[^\"]*\"|\([^()]*\)|[\d.]+"
+_VALUE = r"True|False|None|'[^']*'|\"[^\"]*\"|\([^()]*\)|\[[^\[\]]*\]|[\d.]+"
 _GIVEN = re.compile(rf"\b({'|'.join(_KEYWORDS)})=({_VALUE})")
 _CALL = re.compile(r"onnxpatch\.(export|verify|doctor)\(model, \.\.\.,? ?((?:[^()]|\([^()]*\))*)\)")
 

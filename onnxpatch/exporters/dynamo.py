@@ -18,11 +18,10 @@ from onnxpatch._torch.exporters import without_tracing
 from onnxpatch._torch.one_export import one_export
 from onnxpatch._torch.quiet import quiet_torch
 from onnxpatch._torch.translations import kept_translations
-from onnxpatch.errors import InputError
 from onnxpatch.exporters.double_sizes import TRANSLATIONS
 from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.output_dtypes import cast_outputs
-from onnxpatch.exporters.request import ExportRequest
+from onnxpatch.exporters.request import ExportRequest, OpsetNotWritten
 from onnxpatch.exporters.same_sizes import same_sizes
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.leaves import Inputs
@@ -33,10 +32,6 @@ from onnxpatch.onnxfile.mapped_weights import LARGE, MOST_IN_ONE_FILE, take_in
 
 # The highest opset that onnxscript's converter writes; it leaves a graph at 18 where a later one is asked for.
 _CONVERTED = 25
-
-
-class OpsetNotWritten(InputError):
-    """The dynamo exporter cannot write the model in the opset that was asked for; another exporter may."""
 
 
 def torch_shapes(inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> dict[str, Any] | None:

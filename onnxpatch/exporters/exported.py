@@ -10,7 +10,6 @@ from typing import Any
 from onnxpatch._torch.one_export import one_export
 from onnxpatch._torch.quiet import quiet_torch
 from onnxpatch.errors import ExportError, InputError
-from onnxpatch.exporters.dynamo import export_dynamo
 from onnxpatch.exporters.explain import explained
 from onnxpatch.exporters.request import ExportRequest
 
@@ -38,7 +37,10 @@ def export(request: ExportRequest, path: Path) -> Exported:
     try:
         # torch prints graphs and advice on its own debug switches: the error says what matters.
         with one_export(), quiet_torch(asked=bool(request.options.get("verbose"))):
+            # onnxscript, which dynamo writes with, takes a second to load.
             if request.exporter == "dynamo":
+                from onnxpatch.exporters.dynamo import export_dynamo
+
                 return Exported(request, path, export_dynamo(request, path))
             from onnxpatch.exporters.torchscript import export_torchscript
 

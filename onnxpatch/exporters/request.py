@@ -25,6 +25,10 @@ OPSET = 18
 _TORCH = frozenset(inspect.signature(torch.onnx.export).parameters)
 
 
+class OpsetNotWritten(InputError):
+    """The dynamo exporter cannot write the model in the opset that was asked for; another exporter may."""
+
+
 @dataclass(frozen=True)
 class ExportRequest:
     """One export as the user asked for it. It is immutable.

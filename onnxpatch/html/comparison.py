@@ -176,7 +176,7 @@ def _plain(model: torch.nn.Module, report: Report, arguments: Mapping[str, Any],
             # An empty `only` names no patch, so none acts. Not checked here: `verify` compares the file below.
             export(model, f=file, **{**asked, "exporter": report.exporter, "only": (), "check": False})
         except (ExportError, OnnxpatchError) as error:
-            return Side(title, error=str(error))
+            return Side(title, error=str(error).partition("\nnext: ")[0])  # advice on this export is not wanted
         call = {key: arguments[key] for key in _CALL if arguments.get(key) is not None}
         try:
             tolerance = arguments.get("tolerance", 1e-3)

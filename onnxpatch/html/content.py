@@ -14,6 +14,7 @@ from onnxpatch.html.plot import plot
 from onnxpatch.html.tree import TreeRow, plan_notes, rows
 from onnxpatch.onnxfile.graph import by_module
 from onnxpatch.patching.registry import REGISTRY, Patch
+from onnxpatch.results.report_text import STATUS
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -51,6 +52,7 @@ def context(comparison: Comparison) -> dict[str, object]:
         "report": report,
         "summary": str(report).splitlines()[0] if report is not None else result.error,
         "plot": plot(comparison),
+        "words": STATUS,
         "call": comparison.call,
         "command": comparison.command,
         "inputs": inputs(result.proto) if result.proto is not None else [],

@@ -33,7 +33,6 @@ REWRITES = {
 ONNX_FORM = """@onnxpatch.onnx_forward
 def forward_for_onnx(self, x):  # in the class at fault; it is `forward` while a model is exported
     ..."""
-_OPSET = 18  # that `export` takes unless told otherwise
 _VERDICTS = {"silent": "wrong", "slow": "too slow", "patch": "wrong with patches"}
 
 
@@ -55,21 +54,18 @@ def context(model: torch.nn.Module, diagnosis: Diagnosis, command: str = "") -> 
 
 def _ways(diagnosis: Diagnosis, command: str) -> list[tuple[str, str]]:
     """(Python or a command, what it does) for each way that made the whole model right, patches first."""
-    order = {"patch": 0, "branches": 1, "exporter": 2}
     ways: dict[str, str] = {}
-    for one in sorted((p for p in diagnosis.proposals if p.whole), key=lambda p: order.get(p.kind, 3)):
+    for one in diagnosis.cures:
         ways.setdefault(_export(one, diagnosis, command), one.text)
     return list(ways.items())
 
 
 def _export(proposal: Proposal, diagnosis: Diagnosis, command: str) -> str:
     """The export with a proposal, in Python or as a command."""
-    exporter = proposal.name if proposal.kind == "exporter" else diagnosis.exporter
-    asked: dict[str, object] = {"exporter": exporter} if exporter != "dynamo" else {}
-    asked |= {"branches": True} if proposal.kind == "branches" else {}
-    asked |= {"exclude": proposal.name} if proposal.kind == "exclude" else {}
-    asked |= {"opset_version": diagnosis.opset} if diagnosis.opset != _OPSET and not command else {}
-    return _command(command, asked) if command else _call(diagnosis, asked)
+    asked = diagnosis.keywords(proposal)
+    if command:  # it has its opset already
+        return _command(command, {key: value for key, value in asked.items() if key != "opset_version"})
+    return _call(diagnosis, asked)
 
 
 def _code(proposal: Proposal, diagnosis: Diagnosis, command: str) -> str:
@@ -86,13 +82,16 @@ def _code(proposal: Proposal, diagnosis: Diagnosis, command: str) -> str:
 def _call(diagnosis: Diagnosis, asked: Mapping[str, object]) -> str:
     # The caller's own variable: a line with `...` in it could not be pasted.
     sizes = ["dynamic_shapes=dynamic_shapes"] if diagnosis.dimensions else []
-    keywords = {key: str(value).split(",") if "," in str(value) else value for key, value in asked.items()}
-    words = ["model", "args", '"model.onnx"', *sizes, *(f"{key}={value!r}" for key, value in keywords.items())]
+    words = ["model", "args", '"model.onnx"', *sizes, *(f"{key}={value!r}" for key, value in asked.items())]
     return f"onnxpatch.export({', '.join(words)})"
 
 
 def _command(command: str, asked: Mapping[str, object]) -> str:
-    flags = [f"--{key}" if value is True else f"--{key} {shlex.quote(str(value))}" for key, value in asked.items()]
+    flags = [
+        f"--{key}" if value is True else f"--{key} {shlex.quote(str(value))}"
+        for key, given in asked.items()
+        for value in (given if isinstance(given, list) else [given])
+    ]
     return " ".join([command, *flags])
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from onnxpatch.html.comparison import Comparison
 from onnxpatch.results.checks import Checked
+from onnxpatch.results.report_text import STATUS
 
 LOWEST, HIGHEST = -8, 1  # powers of ten on the axis: rounding of float32 to ten times the output
 _REFUSED = 97.0  # per cent of the axis where the crosses are; errors end at 92
@@ -62,7 +63,7 @@ def plot(comparison: Comparison) -> _Plot | None:
     ]
     tolerance = report.tolerance if report is not None else 1e-3
     ticks = [(_left(10.0**power), f"1e{power}") for power in range(LOWEST, HIGHEST, 3)]
-    return _Plot(rows, _left(tolerance), tolerance, [*ticks, (_REFUSED, "refused")])
+    return _Plot(rows, _left(tolerance), tolerance, [*ticks, (_REFUSED, "×")])
 
 
 def _row(label: str, checks: list[tuple[bool, Checked]]) -> PlotRow:
@@ -72,8 +73,8 @@ def _row(label: str, checks: list[tuple[bool, Checked]]) -> PlotRow:
 
 def _mark(kind: str, check: Checked) -> Mark:
     if check.status == "refused" or math.isnan(check.relative):
-        return Mark(kind, "cross", _REFUSED, f"{kind}: {check.status}")
-    text = f"{kind}: {check.status}, relative error {check.relative:.1e}"
+        return Mark(kind, "cross", _REFUSED, f"{kind}: {STATUS.get(check.status, check.status)}")
+    text = f"{kind}: {STATUS.get(check.status, check.status)}, relative error {check.relative:.1e}"
     return Mark(kind, "" if check.ok else "bad", _left(check.relative), text)
 
 

@@ -40,8 +40,8 @@ def check(node: NodeArg, value: Array) -> None:
     )
     if not fits:
         raise InputError(
-            f"input {described(node)}: {shape} was given: only named sizes may change. Export with that size in "
-            "dynamic_shapes, or give an input of this shape"
+            f"input {described(node)}: {shape} was given, and only sizes with a name may change: give an input of this "
+            "shape, or name that size in dynamic_shapes and export again"
         )
 
 

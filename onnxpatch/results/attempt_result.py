@@ -49,11 +49,16 @@ def attempt_row(one: AttemptResult) -> tuple[str, ...]:
     return (one.name, verdict, f"{one.seconds:.1f}", found or _measured(one))
 
 
-def attempt_lines(attempts: Sequence[AttemptResult]) -> list[str]:
-    """`attempt 2, branches=True: refused after 2.1 s: …`, a line for each. An error said before is not said again."""
+def attempt_lines(attempts: Sequence[AttemptResult], said: str = "") -> list[str]:
+    """`attempt 2, branches=True: refused after 2.1 s: …`, a line for each. An error said before is not said again.
+
+    said: what stands above them.
+    """
     errors = [one.error for one in attempts]
     again = [
-        replace(one, error="the same") if one.error in errors[:i] and one.error else one
+        replace(one, error="as above" if one.error in said else "the same")
+        if one.error and (one.error in said or one.error in errors[:i])
+        else one
         for i, one in enumerate(attempts)
     ]
     return [_line(number, one) for number, one in enumerate(again, 1)]

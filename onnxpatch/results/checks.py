@@ -79,10 +79,16 @@ class Checked:
     def first_wrong(self) -> OutputParity | None:
         return next((o for o in self.outputs if not o.ok), None)
 
+    def _place(self) -> str:
+        """`at T=3`; data at the example's sizes: `on other data (zeros)`."""
+        if self.kind not in ("data", "branch") or "=" in self.label:
+            return f"at {self.label}"
+        return f"on {self.label}" if "other data" in self.label else f"on other data ({self.label})"
+
     def sentence(self) -> str:
         """One line: where, what, how far off."""
         wrong = self.first_wrong()
-        where = f"{self.stage} at {self.label}"
+        where = f"{self.stage} {self._place()}"
         if wrong is None:
             return f"{where}: {self.error or self.status}"
         place = ""

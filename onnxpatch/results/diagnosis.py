@@ -22,6 +22,9 @@ SCHEMA = 1  # counted up when a field of the JSON changes its meaning or goes
 _MOST_ALSO = 6  # modules with the same fault that the text names
 _LONGEST_ERROR = 300  # characters of an exporter's error in the text
 
+_OPSET = 18  # that `export` takes unless told otherwise
+_ORDER = {"patch": 0, "branches": 1, "exporter": 2}
+
 _HEADLINES = {
     "refused": "the exporter makes no graph of it",
     "silent": "exports without an error, but the graph is wrong",
@@ -123,6 +126,20 @@ class Diagnosis:
         distinct = dict.fromkeys(p for culprit in self.culprits for p in culprit.proposals)
         return sorted(distinct, key=lambda p: (not p.whole, not p.tried))
 
+    @property
+    def cures(self) -> list[Proposal]:
+        """The proposals that made the whole model right, those that change least first."""
+        return sorted((p for p in self.proposals if p.whole), key=lambda p: _ORDER.get(p.kind, 3))
+
+    def keywords(self, proposal: Proposal) -> dict[str, object]:
+        """What `export` is called with to do what a proposal says."""
+        exporter = proposal.name if proposal.kind == "exporter" else self.exporter
+        left_out = proposal.name.split(",") if proposal.kind == "exclude" else []
+        asked: dict[str, object] = {"exporter": exporter} if exporter != "dynamo" else {}
+        asked |= {"branches": True} if proposal.kind == "branches" else {}
+        asked |= {"exclude": left_out[0] if len(left_out) == 1 else left_out} if left_out else {}
+        return asked | ({"opset_version": self.opset} if self.opset != _OPSET else {})
+
     def to_dict(self) -> dict[str, object]:
         """Plain values: the fields, and `schema`, `ok` and all proposals."""
         # asdict copies deeply, and what was recorded has modules and tensors.
@@ -145,6 +162,9 @@ class Diagnosis:
         for culprit in self.culprits:
             lines += ["", *map(shown, _lines(culprit))]
         lines += [shown(f"note: {note}") for note in self.notes]
+        for cure in self.cures[:1]:
+            words = ["model", "...", *(f"{key}={value!r}" for key, value in self.keywords(cure).items())]
+            lines.append(shown(f"next: onnxpatch.export({', '.join(words)})"))
         return "\n".join([*lines, f"{counted(self.exports, 'export')} tried in {in_seconds(self.seconds)}"])
 
     def __repr__(self) -> str:

@@ -24,7 +24,7 @@ _LONGEST = 120  # characters of a finding in a row
 _ROOM = 72  # characters for the sizes in the first line
 _MOST_SIZES = 6  # of one dimension in the first line
 _MOST_LINES, _MOST_ATTEMPTS = 8, 3
-_STATUS = {"refused": "does not run", "unsteady": "no verdict"}
+STATUS = {"refused": "does not run", "unsteady": "no verdict"}
 
 
 def text(report: Outcome, row: bool = True) -> str:
@@ -66,7 +66,7 @@ def _row(check: Checked) -> tuple[str, ...]:
     # Where eager decides nothing there is a difference too; the reason why it does not count says more.
     finding = wrong.finding() if wrong and check.status != "unsteady" else check.error
     error = "-" if math.isnan(check.relative) else f"{check.relative:.1e}"
-    status = check.status if check.stage == "export" else _STATUS.get(check.status, check.status)
+    status = check.status if check.stage == "export" else STATUS.get(check.status, check.status)
     return (check.stage, check.label, check.kind, status, error, relative(finding)[:_LONGEST])
 
 
@@ -158,12 +158,17 @@ def _listed(sizes: Sequence[int]) -> str:
 # ------------------------------------------------------------------ what follows
 def _right(report: Outcome) -> list[str]:
     if report.untried and report.first_call:
-        return [_where_tried(report), *_way(report), *_fitting("note: ", report.notes), f"next: {_takes_it(report)}"]
+        return [_where_tried(report), f"next: {_takes_it(report)}"]
     if report.untried:  # what the first line has no room for
         advice = [] if _headline(report).endswith(_takes_it(report)) else [f"next: {_takes_it(report)}"]
-        return [f"{_good(report)}{_numbers(report)}", *_way(report), *_fitting("note: ", report.notes), *advice]
+        rest = [*advice, *_way(report), *_fitting("note: ", report.notes)]
+        return [f"{_good(report)}{_numbers(report)}", *rest[:1]]
     by = _fitting("replaced while exporting: ", replaced(report))
     way, notes = _way(report), _fitting("note: ", report.notes)
+    if report.first_call:
+        kept = ", ".join(one.partition(" (")[0] for one in report.first_call)
+        step = f"next: make {kept} an input and an output of forward (docs/how-to/stateful.md)"
+        return [*[*way, *notes, *by][:1], step]
     return [*way, *(by if not (way and notes) else []), *notes]  # two lines: what is left out is in `table`
 
 
@@ -196,15 +201,15 @@ def _wrong(report: Outcome, row: bool) -> list[str]:
     lines += _fitting("cause: ", [cause for cause, _ in causes])
     lines += [one.text for one in report.right_within[:1]]
     lines += [f"{one.dimension}: {one.reason}" for one in report.unproven[:2]]
-    attempts = _attempts(report)
+    attempts = _attempts(report, first.sentence() if first is not None else "")
     lines += attempts[:_MOST_ATTEMPTS] if len(attempts) <= _MOST_ATTEMPTS else [*attempts[:2], _others(attempts[2:])]
     room = _MOST_LINES - 2 - len(lines)
     lines += _fitting("note: ", report.notes) if room > 0 else []
     return [*lines, *_next(_advice(report))]
 
 
-def _attempts(report: Outcome) -> list[str]:
-    return attempt_lines(report.attempts) if len(report.attempts) > 1 else []
+def _attempts(report: Outcome, said: str = "") -> list[str]:
+    return attempt_lines(report.attempts, said) if len(report.attempts) > 1 else []
 
 
 def _advice(report: Outcome) -> str:

@@ -39,6 +39,17 @@ def test_the_three_of_queries_keys_and_values_is_read_off():
     assert set(ran) == {"prim::NumToTensor"}  # no operator
 
 
+def test_it_is_read_off_through_unbind_and_select():
+    def forward(x):
+        split = x.reshape(x.shape[0], x.shape[1], 3, 2, 4).permute(2, 0, 3, 1, 4)
+        query, _, _ = split.unbind(0)
+        return query.shape[-1], query.shape[1], split[1].shape[-1], split.select(1, 0).shape[0], query.shape[0]
+
+    ran = []
+    assert asked(forward, torch.ones(2, 5, 24), ran=ran)[:4] == [4, 2, 4, 3]
+    assert asked(lambda x: [x.unbind(1)[0].shape[1], x[0].shape[0]], torch.ones(2, 2, 5), ran=[]) == [None, None]
+
+
 def test_what_does_not_stand_there_is_not_guessed():
     def forward(x):
         split = x.reshape(x.shape[0], 3, -1)
