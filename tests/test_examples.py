@@ -79,7 +79,7 @@ def test_a_skipped_branch_costs_a_tenth_at_most():
 
 def test_every_example_is_tested():
     written = {path.name for path in (ROOT / "examples").glob("*.py")}
-    assert written == {*PROMISES, "demo.py", "early_exit.py", "generation.py"}
+    assert written == {*PROMISES, "demo.py", "diffusion_folder.py", "early_exit.py", "generation.py"}
 
 
 BOTH = [(exporter, "llama,whisper") for exporter in ("dynamo", "trace")]
