@@ -57,7 +57,6 @@ def _shrunk(n: int) -> Tensor:
     "tanhshrink",
     why="relative error 0.05 at 1e-3: x - tanh(x) has no digits of a small x",
     tries=_shrunk,
-    exporters=("trace",),
     reason=LOST_DIGITS,
 )
 def tanhshrink(input: Tensor) -> Tensor:

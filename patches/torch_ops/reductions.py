@@ -273,3 +273,21 @@ def running_extreme(original: Callable[..., Tensor], input: Tensor, dim: int) ->
     sign = 1 if original.__name__ == "cummax" else -1
     largest, places = scans.cummax(sign * input, dim % input.dim())
     return getattr(torch.return_types, original.__name__)((sign * largest, places))
+
+
+@op(
+    "aminmax",
+    why="Required parameter 'dim' is not provided: onnxscript's extremes have an axis",
+    reason="Required parameter",
+    link="https://pytorch.org/docs/stable/generated/torch.aminmax.html",
+    exporters=("dynamo",),
+    tries=matrices,
+    case=lambda x: (*x.aminmax(), *torch.aminmax(x, keepdim=True)),
+    unchanged=lambda x: x.amax(-1),
+)
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> torch.return_types.aminmax:
+    """The extremes of all elements. Those along an axis are left to the exporter."""
+    if dim is not None or not input.dim():
+        return NotImplemented
+    flat, shape = input.reshape(-1), [1] * input.dim() if keepdim else []
+    return torch.return_types.aminmax((flat.amin(0).reshape(shape), flat.amax(0).reshape(shape)))

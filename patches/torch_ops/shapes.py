@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import exporting, op, untraced
+from onnxpatch import exporting, missing, op, untraced
 from onnxpatch.formulas.symbolic import decided_by_data, example_of, static_number, symbolic
 from onnxpatch.formulas.tries import matrices
 
@@ -200,7 +200,7 @@ def copied(original: Callable[..., Any], input: Tensor, *args: Any, **kwargs: An
     return input.clone() if name == "alias" else getattr(torch.Tensor, name)(input, *args, **kwargs)
 
 
-@op("as_strided_scatter", why=untraced("aten::as_strided_scatter"), tries=lambda n: torch.randn(n + 2, 4),
+@op("as_strided_scatter", why=missing("aten::as_strided_scatter"), tries=lambda n: torch.randn(n + 2, 4),
     case=lambda x: torch.as_strided_scatter(x, x[:2, :3] * 2, (2, 3), (5, 2), 1))  # fmt: skip
 def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: Any = None) -> Tensor:
     """`input` with `src` at places counted along all of its elements."""
