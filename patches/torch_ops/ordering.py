@@ -136,8 +136,8 @@ def _repeats(b: int, n: int) -> Tensor:
     return torch.randint(0, 3, (b, n))
 
 
-@op("unique_consecutive", why=untraced("aten::unique_consecutive"), tries=_repeats,
-    case=lambda x: (x.unique_consecutive(), *torch.unique_consecutive(x, True, True)))  # fmt: skip
+@op("unique_consecutive", why=missing("aten::unique_consecutive"), reason="unique_consecutive", tries=_repeats,
+    case=lambda x: (x.float().unique_consecutive(), *torch.unique_consecutive(x.float(), True, True)))  # fmt: skip
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
