@@ -206,7 +206,7 @@ _OF_EACH = [
     "segment-reduce", "nonzero-static", "native-batch-norm", "batch-norm-with-update", "negative-pads",
     "cross-of-the-first-three", "hardshrink", "softshrink", "max-pool-backward",
     "one-hot-of-all-classes", "vander", "tanhshrink", "as-strided-scatter", "dropout-of-nothing",
-    "copysign", "addcmul",
+    "copysign", "addcmul", "aminmax",
 ]  # fmt: skip
 
 _BY_ROWS = [

@@ -20,7 +20,7 @@ from onnxpatch.verification.reference import Reference
 
 MB = 1e6
 FUZZED = 200
-QUICK = 4  # of these, in every run of the tests
+QUICK = range(4, 8)  # of these, in every run of the tests: two of them reach the limit
 AT_ONCE = 28
 
 
@@ -90,11 +90,11 @@ def _within(seeds: range) -> None:
 
 
 def test_no_model_of_a_sample_takes_more_than_its_limit() -> None:
-    _within(range(QUICK))
+    _within(QUICK)
 
 
 @pytest.mark.slow  # ten minutes in all
-@pytest.mark.parametrize("first", range(QUICK, FUZZED, AT_ONCE))
+@pytest.mark.parametrize("first", range(0, FUZZED, AT_ONCE))
 def test_no_model_takes_more_than_its_limit(first: int) -> None:
     _within(range(first, min(first + AT_ONCE, FUZZED)))
 
