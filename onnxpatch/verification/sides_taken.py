@@ -11,6 +11,7 @@ tracing the lines that decide.
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 import sysconfig
 import threading
@@ -65,7 +66,7 @@ class SidesTaken:
         """Record what is run inside, in this thread."""
         self._taken = taken = Taken()
         how = _monitored if hasattr(sys, "monitoring") else _traced
-        with how(self) as able:
+        with _no_collection(), how(self) as able:
             self.able &= able
             yield taken
 
@@ -179,8 +180,19 @@ def _standard_library() -> tuple[str, ...]:
     return tuple(f"{paths[name]}/" for name in ("stdlib", "platstdlib"))
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector off for one run: callbacks of `gc` would stand where the model makes a call."""
+    if not gc.isenabled():
+        yield
+        return
+    with undone(gc.enable):
+        gc.disable()
+        yield
+
+
 def _is_models(frame: FrameType) -> bool:
-    if not is_user_frame(frame) or package_of(frame) in _PASSED_OVER:
+    if not is_user_frame(frame) or package_of(frame) in _PASSED_OVER or frame.f_code.co_name == "__del__":
         return False
     file = frame.f_code.co_filename
     if file.startswith(_standard_library()) and "site-packages" not in file and "dist-packages" not in file:

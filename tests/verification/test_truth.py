@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,24 @@ def test_right_in_a_range_is_told(name: str, text: str) -> None:
 def test_no_range_is_told_where_data_or_no_range_explains_it() -> None:
     assert not judged("constants: one_seven").right_within
     assert not judged("ranges: square_is_other").right_within
+
+
+def test_what_a_garbage_collection_calls_is_not_the_models_code() -> None:
+    seconds = []
+
+    def measure(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            seconds.append(0.0)
+
+    gc.callbacks.append(measure)
+    before = gc.get_threshold()
+    gc.set_threshold(20)
+    try:
+        report = judged("relations: rises")
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(measure)
+    assert seconds and any("(ids.diff() > 0).all()" in one.side for one in report.untried) and gc.isenabled()
 
 
 def test_sizes_that_float32_rounds_otherwise() -> None:
